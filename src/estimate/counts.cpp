@@ -151,11 +151,11 @@ Parts parts_of(const ModelSpec& spec) {
     const bool attention = w.role == "wq" || w.role == "wkv" || w.role == "wo";
     // By its name: norms with 1 + w begin with zeros, as biases do.
     const bool norm = w.role.find("norm") != w.role.npos && !w.role.ends_with("_bias");
-    int64_t& part = !w.matrix               ? (norm ? parts.norms : parts.biases)
-                    : w.role == "embedding" ? parts.embedding
-                    : w.role == "head"      ? parts.head
-                    : attention             ? parts.attention
-                                            : parts.ffn;
+    int64_t& part = !w.matrix                                        ? (norm ? parts.norms : parts.biases)
+                    : w.role == "embedding" || w.role == "positions" ? parts.embedding
+                    : w.role == "head"                               ? parts.head
+                    : attention                                      ? parts.attention
+                                                                     : parts.ffn;
     part += w.elements();
   }
   return parts;

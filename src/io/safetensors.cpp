@@ -189,7 +189,8 @@ Status TensorFiles::add_shards(const fs::path& index) {
 }
 
 const SafeTensor* TensorFiles::find(std::string_view name) const {
-  const auto found = by_name_.find(name);
+  auto found = by_name_.find(name);
+  if (found == by_name_.end()) found = by_name_.find(name.substr(name.find('.') + 1));
   return found == by_name_.end() ? nullptr : found->second;
 }
 

@@ -58,7 +58,8 @@ class TensorFiles {
   // or model.safetensors.index.json. Every tensor that an index lists must be in the file it names.
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
-  // Null when there is no such tensor.
+  // Null when there is no such tensor; one whose file was written of the model without its head lacks the
+  // first part of the name, up to a dot.
   const SafeTensor* find(std::string_view name) const;
   // The same with an error that names the checkpoint.
   Result<const SafeTensor*> get(std::string_view name) const;

@@ -24,7 +24,7 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
     if (w.role == "wq") before_projections = before;
     const bool goes_on = w.role == "wkv" ? before_projections : before;
     // That of a tied embedding is the head's, behind all others.
-    const bool has_product = w.matrix && w.role != "embedding";
+    const bool has_product = w.matrix && w.role != "embedding" && w.role != "positions";
     if (has_product) flops += 2 * double(w.elements()) * double(int(!w.trainable) + int(!goes_on));
     if (w.role == "wo" && !before) {
       const LayerSpec& layer = spec.layers[size_t(w.layer)];

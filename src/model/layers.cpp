@@ -106,6 +106,8 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? spec_.head_dim() : 0;
   op.rope_scale = rotated ? rope_scale(at) : 1;
+  if (rotated) op.still_scale = still_scale(at);
+  if (rotated && p.weight == "wq") op.temperature = temperature(at);
   op.has_bias = !p.bias.empty();
   if (const auto& format = spec_.layers[size_t(at.layer)].matrices; format != compute_)
     op.weight_format = format;
@@ -121,9 +123,20 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
 
 ObjectId Forward::embed(int round, int chunk) {
   const Place at{-1, round, chunk};
-  const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
+  const ObjectId x = activation(spec_.positions > 0 ? "x_token" : "x", spec_.dim, {0, round, chunk});
   task("embed", Embed{tokens(at), spec_.vocab, spec_.dim, compute_, float(spec_.stream_embedding_scale())},
        {batch(at, BatchColumn::Tokens), weight("embedding", -1), x}, at);
+  record();
+  return add_positions(x, round, chunk);
+}
+
+ObjectId Forward::add_positions(ObjectId embedded, int round, int chunk) {
+  if (spec_.positions == 0) return embedded;
+  const Place at{-1, round, chunk};
+  const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
+  task("positions",
+       Embed{tokens(at), spec_.positions, spec_.dim, compute_, float(1 / spec_.residual_scale), true},
+       {batch(at, BatchColumn::Positions), weight("positions", -1), x, embedded}, at);
   record();
   return x;
 }
@@ -190,7 +203,9 @@ TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t
                    .head_dim = spec_.head_dim(),
                    .rest = rest,
                    .dtype = compute_,
-                   .rope_scale = rope_scale(at)},
+                   .rope_scale = rope_scale(at),
+                   .still_scale = still_scale(at),
+                   .temperature = rest == 0 ? temperature(at) : Temperature()},
               {x, batch(at, BatchColumn::Positions), inv_freq(at)}, at);
 }
 
@@ -228,6 +243,7 @@ AttnShape Forward::attention_shape(const Place& at, int block) const {
                   .dtype = compute_};
   // A window that reaches the first key hides nothing of the block.
   if (shape.distance + length > a.window) shape.window = a.window;
+  shape.softcap = float(a.softcap);
   return shape;
 }
 
@@ -273,7 +289,8 @@ ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
                        .head_dim = a.head_dim,
                        .dtype = compute_,
                        // One that reaches the first key hides nothing.
-                       .window = a.window < inputs_.cache.capacity ? a.window : 0},
+                       .window = a.window < inputs_.cache.capacity ? a.window : 0,
+                       .softcap = float(a.softcap)},
        {p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o}, at);
   return o;
 }
@@ -283,7 +300,8 @@ std::vector<ObjectId> Forward::layers(int round) {
   kv_.assign(layers, std::vector<ObjectId>(chunks));
   std::vector<ObjectId> x;
   const bool embedded = decodes();
-  for (size_t c = 0; c < chunks; ++c) x.push_back(embedded ? inputs_.cache.embedded : embed(round, int(c)));
+  for (size_t c = 0; c < chunks; ++c)
+    x.push_back(embedded ? add_positions(inputs_.cache.embedded, round, int(c)) : embed(round, int(c)));
   for (size_t l = 0; l < layers; ++l) {
     for (size_t c = 0; c < chunks; ++c) x[c] = layer(x[c], {int(l), round, int(c)});
   }
@@ -305,6 +323,7 @@ Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType 
                    .accumulate_dw = false,
                    .forward_only = true},
             .uses = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, out}};
+  head.op.softcap = float(spec_.logit_softcap);
   head.op.weighted = inputs_.layout.has(BatchColumn::Weights);
   if (head.op.weighted) head.uses.push_back(batch(at, BatchColumn::Weights));
   return head;
@@ -356,13 +375,15 @@ void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DTyp
 
 void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {
   const Place at{-1, round, chunk};
-  task("logits", Logits{tokens(at), spec_.dim, spec_.vocab, compute_},
+  task("logits", Logits{tokens(at), spec_.dim, spec_.vocab, compute_, float(spec_.logit_softcap)},
        {h, weight("head", -1), inputs_.args, logits}, at);
 }
 
 void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
   const Place at{-1, round, chunk};
-  task("logits", LastLogits{rows(at), chunking_.row_tokens, spec_.dim, spec_.vocab, compute_},
+  task("logits",
+       LastLogits{rows(at), chunking_.row_tokens, spec_.dim, spec_.vocab, compute_,
+                  float(spec_.logit_softcap)},
        {h, weight("head", -1), inputs_.cache.spans, logits}, at);
 }
 

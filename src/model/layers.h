@@ -84,6 +84,8 @@ class Forward {
 
   bool decodes() const { return !inputs_.cache.layers.empty(); }
   ObjectId embed(int round, int chunk);
+  // What each token's position adds to its embedding; that itself in models that have no such table.
+  ObjectId add_positions(ObjectId embedded, int round, int chunk);
   ObjectId layer(ObjectId x, const Place& at);
   struct Projected {
     ObjectId q, kv;
@@ -93,6 +95,18 @@ class Forward {
   float rope_scale(const Place& at) const {
     const Attention& a = spec_.layers[size_t(at.layer)].attention;
     return float(spec_.rope_of(a).attention_factor * a.rotation_scale());
+  }
+  // And of what no angle turns, where some of a head's rows are: attention's alone.
+  float still_scale(const Place& at) const {
+    const Attention& a = spec_.layers[size_t(at.layer)].attention;
+    const bool same = spec_.rope_of(a).attention_factor == 1 || spec_.rotated_rows() == spec_.head_dim();
+    return same ? 0 : float(a.rotation_scale());
+  }
+  // Of queries.
+  Temperature temperature(const Place& at) const {
+    const RopeScaling& rope = spec_.rope_of(spec_.layers[size_t(at.layer)].attention);
+    return rope.temperature == 0 ? Temperature()
+                                 : Temperature{float(rope.temperature), rope.original_context};
   }
   ObjectId inv_freq(const Place& at) const {
     const Attention& a = spec_.layers[size_t(at.layer)].attention;

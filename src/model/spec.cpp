@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "model/weights.h"
@@ -72,6 +73,7 @@ std::string text(const LayerSpec& layer) {
   if (!a.rotated) out += ", not rotated";
   if (a.window > 0) out += fmt::format(", window {}", a.window);
   if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
+  if (a.softcap != 0) out += fmt::format(", scores capped at {}", a.softcap);
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
   if (layer.parallel)
     out += layer.norm2 ? ", halves beside each other" : ", halves beside each other with one norm";
@@ -117,6 +119,11 @@ Status validate(const ModelSpec& spec) {
     if (weight.format && weight.trainable)
       return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
+  if (spec.positions < 0 || spec.positions > kMostVocab)
+    return error("model: {} positions; at most {} are allowed", spec.positions, kMostVocab);
+  if (spec.positions > 0 &&
+      std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.attention.rotated; }))
+    return error("model: {} positions are learnt; then no layer is rotated", spec.positions);
   if (spec.rotated_rows() % 2 != 0 || spec.rotated_rows() < 2 || spec.rotated_rows() > spec.head_dim())
     return error("model: {} rows of a head of {} are rotated; an even number is needed, up to all",
                  spec.rotated.rows, spec.head_dim());
@@ -126,12 +133,16 @@ Status validate(const ModelSpec& spec) {
     if (rope->kind == RopeScaling::Dynamic && spec.rotated_rows() < 4)
       return error("model: {} rows of a head are rotated; rotary embedding of type dynamic needs at least 4",
                    spec.rotated_rows());
-    if (rope->attention_factor != 1 && spec.rotated_rows() < spec.head_dim())
+    const bool of_norms = std::ranges::any_of(
+        spec.layers, [](const LayerSpec& layer) { return layer.attention.qk_norm != QkNorm::None; });
+    if (of_norms && rope->attention_factor != 1 && spec.rotated_rows() < spec.head_dim())
       return error(
           "model: rotary embedding multiplies by {} and partial_rotary_factor leaves rows of a head out; "
-          "they "
-          "cannot be both",
+          "where "
+          "heads are normalised they cannot be both",
           rope->attention_factor);
+    if (of_norms && rope->temperature != 0)
+      return error("model: heads are normalised, and queries have a temperature; they cannot be both");
     if (rope->kind != RopeScaling::Long) continue;
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &rope->short_factors}, {"long_factor", &rope->long_factors}}) {
@@ -149,12 +160,26 @@ Status validate(const ModelSpec& spec) {
   const std::pair<const char*, double> scales[] = {
       {"embeddings", spec.embedding_scale}, {"residuals", spec.residual_scale}, {"logits", spec.logit_scale}};
   constexpr double kLeastScale = 1e-6, kMostScale = 1e6;
+  std::vector<double> caps{spec.logit_softcap};
+  for (const LayerSpec& layer : spec.layers) caps.push_back(layer.attention.softcap);
+  for (const double cap : caps) {
+    // With a smaller one nothing is told apart, with a larger one nothing is capped.
+    constexpr double kLeastCap = 1e-2, kMostCap = 1e6;
+    if (cap != 0 && !(cap >= kLeastCap && cap <= kMostCap))
+      return error("model: a soft cap is {}; allowed are {} to {}", cap, kLeastCap, kMostCap);
+  }
   for (const auto& [what, scale] : scales) {
     if (!(scale >= kLeastScale && scale <= kMostScale))
       return error("model: {} are multiplied by {}; allowed are {} to {}", what, scale, kLeastScale,
                    kMostScale);
   }
   return {};
+}
+
+Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key) {
+  if (spec.positions == 0 || tokens <= spec.positions) return {};
+  return error("{} = {}: the model has learnt {} positions; at most as many are allowed", key, tokens,
+               spec.positions);
 }
 
 std::string text(const ModelSpec& spec) {
@@ -170,6 +195,7 @@ std::string text(const ModelSpec& spec) {
            : spec.norm.weight ? ", LayerNorm without biases"
                               : ", LayerNorm without weights";
   if (spec.norm_offset != 0) out += fmt::format(", norms with {} + w", spec.norm_offset);
+  if (spec.positions > 0) out += fmt::format(", {} learnt positions", spec.positions);
   if (spec.window_rope) out += ", windows rotated by themselves";
   if (spec.rotated.rows > 0) out += fmt::format(", {} rows of a head rotated", spec.rotated.rows);
   if (spec.rotated.neighbours) out += ", neighbours rotated";
@@ -178,6 +204,7 @@ std::string text(const ModelSpec& spec) {
   for (const auto& [what, scale] : scales) {
     if (scale != 1) out += fmt::format(", {} times {}", what, scale);
   }
+  if (spec.logit_softcap != 0) out += fmt::format(", logits capped at {}", spec.logit_softcap);
   return out + fmt::format(", vocabulary {}", spec.vocab);
 }
 

@@ -38,6 +38,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              // Yarn
   bool truncate = true;                              // Yarn: to whole frequencies
   double attention_factor = 1;                       // of the cosines and sines
+  double temperature = 0;  // queries are multiplied by 1 + it ln(1 + floor(position / original_context))
   // Long: of sequences up to original_context, and of others.
   std::vector<double> short_factors, long_factors;
 
@@ -56,6 +57,7 @@ struct Attention {
   bool rotated = true;  // by their positions
   int64_t window = 0;   // the newest tokens, its own among them, that one attends to; 0: all
   double scale = 0;     // of the scores; 0: 1 / sqrt(head_dim)
+  double softcap = 0;   // of the scores, as AttnShape's; 0: none
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -94,6 +96,8 @@ struct TensorNames {
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
   const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
+  const char* positions = nullptr;
+  bool transposed = false;  // matrices of layers have a row for each input
   // Of the norms before and behind attention, and of those of the MLP; null: by their order, as most have it.
   const char *norm1 = "input_layernorm", *norm1_after = "post_attention_layernorm", *norm2 = nullptr,
              *norm2_after = "post_feedforward_layernorm";
@@ -129,6 +133,8 @@ struct ModelSpec {
   bool tied_embeddings = false;  // the head is the embedding
   // What is multiplied: the embedding, what each half of a layer adds to the stream, and the logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  double logit_softcap = 0;  // as HeadLoss's; 0: none
+  int64_t positions = 0;     // of a table with a row for each, added to the embedding; 0: there is none
   RopeScaling rope;
   std::optional<RopeScaling> window_rope = {};  // of layers with a window; nothing: as of the others
   RotatedRows rotated = {};
@@ -160,6 +166,9 @@ struct EqualLayers {
   int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
 };
 ModelSpec model_of(const EqualLayers& shape);
+
+// Whether texts of so many tokens have positions in the model; `key` stands for the number.
+Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key);
 
 // Shapes that fit together: positive sizes, heads divisible by kv_heads, one even head_dim. Errors name the
 // key of config.json.

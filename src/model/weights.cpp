@@ -27,6 +27,8 @@ class Table {
     layer_ = -1;
     const TensorNames& names = spec_.names;
     matrix("embedding", {{std::string(names.embedding) + ".weight", v, d}});
+    if (spec_.positions > 0)
+      matrix("positions", {{std::string(names.positions) + ".weight", spec_.positions, d}});
     for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
     layer_ = -1;
     norm("norm", names.norm, d);
@@ -106,7 +108,9 @@ class Table {
     std::string object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
     out_.push_back({std::move(object), role, layer_, std::move(sources), matrix, init, decay, true});
     if (!spec_.freeze.empty()) out_.back().trainable = !all_frozen(out_.back().sources);
-    if (matrix && layer_ >= 0) out_.back().format = spec_.layers[size_t(layer_)].matrices;
+    if (!matrix || layer_ < 0) return;
+    out_.back().format = spec_.layers[size_t(layer_)].matrices;
+    for (WeightSource& source : out_.back().sources) source.transposed = spec_.names.transposed;
   }
   void matrix(const char* role, std::vector<WeightSource> sources, float deviation = kDeviation) {
     put(role, std::move(sources), true, {Init::Normal, deviation}, true);
@@ -218,6 +222,12 @@ int64_t HeadRows::in_tensor(int64_t i) const {
   const int64_t half = rows / 2, pairs = rotated.rows / 2, second = i / half, pair = i % half;
   if (pair >= pairs) return rotated.rows + second * (half - pairs) + pair - pairs;
   return rotated.neighbours ? 2 * pair + second : second * pairs + pair;
+}
+
+std::vector<int64_t> WeightSource::shape(bool matrix) const {
+  std::vector<int64_t> out{all_rows()};
+  if (matrix) out.insert(transposed ? out.begin() : out.end(), cols);
+  return out;
 }
 
 WeightSource::Stretch WeightSource::stretch(int64_t element, int64_t end) const {

@@ -33,6 +33,14 @@ struct WeightSource {
   // Of a tensor that several weights share, by rows: where these rows begin, and how many it has.
   int64_t first_row = 0, tensor_rows = 0;  // 0 rows: these alone
   HeadRows heads = {};
+  // The tensor has a row for each column of these. stretch() is of the tensor as it would be otherwise; what
+  // reads and writes files turns it.
+  bool transposed = false;
+
+  // The tensor's, of which a matrix has two sizes.
+  std::vector<int64_t> shape(bool matrix) const;
+  // Where the element is in the tensor that stretch() has at `at`.
+  int64_t in_tensor(int64_t at) const { return transposed ? at % cols * all_rows() + at / cols : at; }
 
   int64_t elements() const { return rows * cols; }
   int64_t all_rows() const { return tensor_rows == 0 ? rows : tensor_rows; }

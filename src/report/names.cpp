@@ -13,6 +13,7 @@ struct Role {
 constexpr Role kRoles[] = {
     // Activations, in the order of a layer.
     {"x", "input of a layer: the residual stream"},
+    {"x_token", "embeddings of tokens, before those of their positions are added"},
     {"h1", "x after the first norm: what attention's projections read"},
     {"q_raw", "queries before their norm"},
     {"kv_raw", "keys beside values, before the norm of the keys"},
@@ -31,6 +32,7 @@ constexpr Role kRoles[] = {
     {"logits", "a score for every word of the vocabulary"},
     // Weights.
     {"embedding", "weights: a vector per word of the vocabulary"},
+    {"positions", "weights: a vector per position"},
     {"norm1", "weights of the norm before attention"},
     {"wq", "weights of the query projection"},
     {"wkv", "weights of the key and value projections"},

@@ -88,7 +88,7 @@ PartReader StateCopy::reader() {
   return [this](const StoredPart& part, int64_t offset, int64_t bytes) -> Result<std::span<const std::byte>> {
     const int64_t at = part.position + offset;
     const int64_t read = at / kTileBytes * kTileBytes;  // whole tiles, which are whole pages
-    if (read > released_bytes_) {
+    if (read > released_bytes_ && !part.again) {
       ::madvise(memory_.data() + released_bytes_, size_t(read - released_bytes_), MADV_DONTNEED);
       released_bytes_ = read;
     }

@@ -52,8 +52,7 @@ Result<Source> open_source(const fs::path& dir) {
 Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const WeightSource& part,
                                 const std::optional<TensorType>& type) {
   SLUICE_ASSIGN(const SafeTensor* tensor, source.files.get(part.tensor));
-  std::vector<int64_t> expected{part.all_rows()};
-  if (weight.matrix) expected.push_back(part.cols);
+  const std::vector<int64_t> expected = part.shape(weight.matrix);
   if (tensor->info.shape != expected) {
     return error("{}: tensor {} has shape [{}], config.json says [{}]", source.dir.string(), part.tensor,
                  fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
@@ -66,8 +65,14 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(tensor);
   const int64_t size = size_of(own), elements = part.elements();
-  expected.front() = part.rows;
-  StoredTensor out{{part.tensor, type.value_or(own), expected}, {}, own};
+  std::vector<int64_t> rows{part.rows};
+  if (weight.matrix) rows.push_back(part.cols);
+  StoredTensor out{{part.tensor, type.value_or(own), rows}, {}, own};
+  if (part.transposed) {
+    out.transposed = out.as_written = true;
+    out.parts.push_back({id, 0, int64_t(tensor->bytes.size())});
+    return out;
+  }
   for (int64_t done = 0; done < elements;) {
     const auto [at, count] = part.stretch(done, elements);
     out.parts.push_back({id, at * size, count * size, 0, at});
@@ -104,8 +109,11 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
             *type == TensorType::I8 && tensor < tensors.size() && tensors[tensor].from == TensorType::BF16;
         if (tensor == tensors.size() || (*type != TensorType::F32 && !beside)) return not_as_many();
         parameters = tensors[tensor].parts.front().object;
-        if (!beside) tensors[tensor].from = TensorType::F32;
-        tensors[tensor].parts.clear();
+        if (!beside) {
+          tensors[tensor].from = TensorType::F32;
+          tensors[tensor].as_written = false;
+        }
+        if (!tensors[tensor].as_written) tensors[tensor].parts.clear();
         left = tensors[tensor].info.elements();
         ++tensor;
       }
@@ -113,7 +121,9 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
       const int64_t rows = to.info.elements();
       const auto [place, follow] = weight.sources[tensor - 1].stretch(rows - left, rows);
       const int64_t count = std::min(follow, elements - at);
-      if (*type == TensorType::I8) {
+      if (to.as_written) {
+        to.residuals.push_back({id, at, count, 0, place});
+      } else if (*type == TensorType::I8) {
         add_joined(parameters, place, id, at, count, place, to);
       } else {
         to.parts.push_back({id, 4 * at, 4 * count, 0, place});
@@ -141,10 +151,13 @@ Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
       return error("{}: masters of its rows are of several types, or of some of them alone", whole.info.name);
     }
     whole.info.shape.front() += part.info.shape.front();
-    whole.parts.insert(whole.parts.end(), part.parts.begin(), part.parts.end());
+    if (!whole.as_written) whole.parts.insert(whole.parts.end(), part.parts.begin(), part.parts.end());
     whole.residuals.insert(whole.residuals.end(), part.residuals.begin(), part.residuals.end());
   }
-  std::ranges::for_each(out, put_in_order);
+  for (StoredTensor& tensor : out) {
+    put_in_order(tensor);
+    if (tensor.transposed) std::swap(tensor.info.shape[0], tensor.info.shape[1]);
+  }
   return out;
 }
 
@@ -221,7 +234,9 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
     out.parameters += tensor.info.elements();
     out.bytes += tensor.info.bytes();
     types.insert(tensor.info.type);
-    names.insert(tensor.info.name);
+    const std::string_view name = tensor.info.name;
+    names.insert(name);
+    names.insert(name.substr(name.find('.') + 1));  // as TensorFiles::find() takes it
   }
   out.types.assign(types.begin(), types.end());
   out.from_masters = source.from_masters;

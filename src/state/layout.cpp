@@ -52,6 +52,7 @@ void place(CheckpointLayout& layout) {
     for (StoredTensor& tensor : *file) {
       layout.file_bytes += tensor.info.bytes();
       const auto put = [&](StoredPart& part) {
+        part.again = tensor.transposed;
         part.position = layout.part_bytes;
         layout.part_bytes += part.bytes;
       };
@@ -97,9 +98,10 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       const auto [it, fresh] = tensors.try_emplace(source.tensor, out.weights.size());
       if (fresh) {
         StoredTensor& tensor = out.weights.emplace_back();
-        tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own), {source.all_rows()}};
-        if (model.weights[w].matrix) tensor.info.shape.push_back(source.cols);
+        tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own),
+                       source.shape(model.weights[w].matrix)};
         tensor.from = tensor_type(own);
+        tensor.transposed = source.transposed;
       }
       StoredTensor& tensor = out.weights[it->second];
       for (int64_t done = 0; done < elements;) {

@@ -19,6 +19,7 @@ struct StoredPart {
   int64_t offset, bytes;
   int64_t position;     // the bytes of all parts before it in the layout
   int64_t element = 0;  // of the tensor, where it begins
+  bool again = false;   // it is read several times
 };
 
 struct StoredTensor {
@@ -26,6 +27,9 @@ struct StoredTensor {
   std::vector<StoredPart> parts;  // one after another
   TensorType from;                // of the parts' elements
   bool never_negative = false;    // the values, by what they are
+  // The parts, and residuals, are those of the tensor turned (WeightSource::transposed), unless parts are
+  // `as_written`.
+  bool transposed = false, as_written = false;
   // The bytes beside bf16 parts that make them masters of 24 bits (ops/master.h): one for each of `parts`, or
   // none at all. Such a part and its residual are read together, kMostJoined elements at most.
   std::vector<StoredPart> residuals = {};

@@ -87,7 +87,11 @@ void for_each_stretch(std::span<const WeightPlace> places, F&& f) {
     const int64_t elements = place.source->elements();
     for (int64_t done = 0; done < elements;) {
       const auto [at, count] = place.source->stretch(done, elements);
-      f(before + done, at, count);
+      if (place.source->transposed) {
+        for (int64_t i = 0; i < count; ++i) f(before + done + i, place.source->in_tensor(at + i), int64_t{1});
+      } else {
+        f(before + done, at, count);
+      }
       done += count;
     }
     before += elements;

@@ -204,8 +204,7 @@ std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const
 
 Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
                     const std::filesystem::path& path) {
-  std::vector<int64_t> expected{place.source->all_rows()};
-  if (model.weights[place.weight].matrix) expected.push_back(place.source->cols);
+  const std::vector<int64_t> expected = place.source->shape(model.weights[place.weight].matrix);
   if (tensor.shape != expected) {
     return error("{}: tensor {} has shape [{}], the model needs [{}]", path.string(), tensor.name,
                  fmt::join(tensor.shape, ", "), fmt::join(expected, ", "));
@@ -235,11 +234,47 @@ Status write_part(const Model& model, size_t weight, int64_t to, const TensorInf
 
 }  // namespace
 
+namespace {
+
+// Of a tensor that is turned, elements from `begin` on: a run of each of the place's rows.
+Status write_runs(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t begin,
+                  std::span<const std::byte> bytes, Executor& executor) {
+  const WeightSource& source = *place.source;
+  const int64_t size = size_of(tensor.type), end = begin + int64_t(bytes.size()) / size;
+  const int64_t step = source.all_rows();
+  std::vector<std::byte> run;
+  Tile tile;
+  for (int64_t row = 0; row < source.rows; ++row) {
+    const int64_t first = row * source.cols;
+    const int64_t up =
+        source.in_tensor(source.stretch(first, first + source.cols).at);  // of its first column
+    // Of the columns that lie in the bytes.
+    const int64_t from = up >= begin ? 0 : std::min(source.cols, (begin - up + step - 1) / step);
+    const int64_t to = up >= end ? 0 : std::min(source.cols, (end - up + step - 1) / step);
+    run.clear();
+    for (int64_t column = from; column < to; ++column) {
+      const auto value = bytes.subspan(size_t((up + column * step - begin) * size), size_t(size));
+      run.insert(run.end(), value.begin(), value.end());
+    }
+    if (run.empty()) continue;
+    SLUICE_TRY(check_values(tensor, false, up + from * step, run));
+    read_elements(tensor.type, run, tile.values);
+    SLUICE_TRY(write_param(executor, model.params[place.weight], place.first + first + from, tile));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status write_weight(const Model& model, std::span<const WeightPlace> places, const TensorInfo& tensor,
                     int64_t offset, std::span<const std::byte> bytes, Executor& executor) {
   const int64_t size = size_of(tensor.type), begin = offset / size;
   const int64_t end = begin + int64_t(bytes.size()) / size;
   for (const WeightPlace& place : places) {
+    if (place.source->transposed) {
+      SLUICE_TRY(write_runs(model, place, tensor, begin, bytes, executor));
+      continue;
+    }
     const int64_t elements = place.source->elements();
     for (int64_t done = 0; done < elements;) {
       const auto [at, count] = place.source->stretch(done, elements);
@@ -305,6 +340,17 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     std::span<const std::byte> bytes;
     for (int64_t done = first; done < first + count;) {
       const auto [at, follow] = place->source->stretch(done, first + count);
+      if (place->source->transposed) {
+        for (int64_t i = 0; i < follow; ++i) {
+          const int64_t in_tensor = place->source->in_tensor(at + i);
+          bytes = tensor->bytes.subspan(size_t(in_tensor * size), size_t(size));
+          if (const Status finite = check_values(tensor->info, false, in_tensor, bytes); !finite.ok())
+            return error_at(checkpoint.string(), finite.error());
+          gathered.insert(gathered.end(), bytes.begin(), bytes.end());
+        }
+        done += follow;
+        continue;
+      }
       bytes = tensor->bytes.subspan(size_t(at * size), size_t(follow * size));
       if (const Status finite = check_values(tensor->info, false, at, bytes); !finite.ok())
         return error_at(checkpoint.string(), finite.error());

@@ -107,9 +107,10 @@ TEST_F(ModelConfig, WrongTypes) {
 TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"model_type": "t5"})", {"'t5'", "llama, mistral, qwen2, qwen3, smollm3"});
   // Of those that people will try it says what is missing.
-  expect_model_error(R"({"model_type": "gpt2"})", {"gpt2", "learnt positions", "llama"});
+  expect_model_error(R"({"model_type": "phi"})", {"phi", "bias of the head", "llama"});
   expect_model_error(R"({"model_type": "mixtral"})", {"mixtral", "experts"});
-  expect_model_error(R"({"model_type": "gemma2", "attn_logit_softcapping": 50})", {"gemma2", "soft caps"});
+  expect_model_error(R"({"model_type": "gemma", "attn_logit_softcapping": 50})",
+                     {"attn_logit_softcapping is 50", "without it only"});
   expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
                      {"modeling_own.Own", "own code"});
   expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
@@ -225,7 +226,10 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"gemma3_text", 2304, 26, 8, 4, 256, 9216, 262208, 1e6, true},
                             {"glm4", 4096, 40, 32, 2, 128, 13696, 151552, 1e4, false, 1.5625e-7},
                             {"cohere2", 8192, 40, 64, 64, 128, 22528, 256000, 1e4, true, 1e-5},
-                            {"gpt_neox", 6144, 44, 64, 64, 96, 24576, 50432, 1e4, false, 1e-5}}) {
+                            {"gpt_neox", 6144, 44, 64, 64, 96, 24576, 50432, 1e4, false, 1e-5},
+                            {"gpt2", 768, 12, 12, 12, 64, 3072, 50257, 1e4, true, 1e-5},
+                            {"gemma2", 2304, 26, 8, 4, 256, 9216, 256000, 1e4, true},
+                            {"ministral3", 4096, 34, 32, 8, 128, 14336, 131072, 1e6, false, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();
@@ -375,6 +379,70 @@ TEST_F(ModelConfig, MultipliersComeBackFromJson) {
                      {"query_pre_attn_scalar is 168.5", "whole numbers"});
   expect_model_error(R"({"model_type": "gemma3_text", "query_pre_attn_scalar": 0.5})",
                      {"query_pre_attn_scalar is 0.5"});
+}
+// Of every family: what it writes is what it reads.
+TEST_F(ModelConfig, DefaultsOfEveryFamilyComeBackFromJson) {
+  for (const std::string& type : model_families()) {
+    const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", type));
+    ASSERT_TRUE(model.ok()) << model.message();
+    const auto again = parse_model_config(to_json(*model));
+    ASSERT_TRUE(again.ok()) << type << ": " << again.message();
+    EXPECT_EQ(again->layers, model->layers) << type;
+    EXPECT_EQ(again->rope, model->rope) << type;
+    EXPECT_EQ(text(*again), text(*model));
+  }
+}
+TEST_F(ModelConfig, SoftCapsAreWhatItSays) {
+  const auto of = [](const char* more) {
+    return *parse_model_config(fmt::format(R"({{"model_type": "gemma2"{}}})", more));
+  };
+  const ModelSpec plain = of("");
+  EXPECT_EQ(plain.logit_softcap, 30);
+  EXPECT_EQ(plain.layers.front().attention.softcap, 50);
+  EXPECT_EQ(plain.layers[0].attention.window, 4096);
+  EXPECT_EQ(plain.layers[1].attention.window, 0);
+  const ModelSpec other = of(R"(, "attn_logit_softcapping": null, "final_logit_softcapping": 7.5)");
+  EXPECT_EQ(other.logit_softcap, 7.5);
+  EXPECT_EQ(other.layers.front().attention.softcap, 0);
+  const ModelSpec again = *parse_model_config(to_json(other));
+  EXPECT_EQ(again.logit_softcap, 7.5);
+  EXPECT_EQ(again.layers, other.layers);
+  EXPECT_NE(text(plain).find("scores capped at 50"), std::string::npos);
+  expect_model_error(R"({"model_type": "gemma2", "final_logit_softcapping": -1})",
+                     {"final_logit_softcapping"});
+}
+TEST_F(ModelConfig, QueriesAreTemperedInOneFamily) {
+  const auto with_rope = [](const char* type, const char* more) {
+    return fmt::format(R"({{"model_type": "{}", "rope_parameters": {{"rope_type": "yarn", "factor": 4.0,
+        "original_max_position_embeddings": 64{}}}}})",
+                       type, more);
+  };
+  const auto model = parse_model_config(with_rope("ministral3", R"(, "llama_4_scaling_beta": 0.25)"));
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ(model->rope.temperature, 0.25);
+  EXPECT_EQ(parse_model_config(to_json(*model))->rope, model->rope);
+  expect_model_error(with_rope("ministral3", ""), {"llama_4_scaling_beta is missing"});
+  expect_model_error(with_rope("mistral", R"(, "llama_4_scaling_beta": 0.25)"),
+                     {"llama_4_scaling_beta is 0.25", "mistral"});
+}
+TEST_F(ModelConfig, Gpt2CallsSizesByOtherNames) {
+  const auto model = parse_model_config(
+      R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 2, "n_inner": null, "n_positions": 64})");
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ(model->dim, 32);
+  EXPECT_EQ(model->layers.size(), 3u);
+  EXPECT_EQ(model->layers.front().mlp.ffn, 128);
+  EXPECT_EQ(model->positions, 64);
+  EXPECT_FALSE(model->layers.front().attention.rotated);
+  EXPECT_EQ(parse_model_config(to_json(*model))->positions, 64);
+  EXPECT_TRUE(check_length(*model, 64, "train.seq_len").ok());
+  EXPECT_EQ(check_length(*model, 65, "train.seq_len").message(),
+            "train.seq_len = 65: the model has learnt 64 positions; at most as many are allowed");
+  expect_model_error(R"({"model_type": "gpt2", "n_embd": 32, "hidden_size": 64})",
+                     {"n_embd is 32", "hidden_size"});
+  expect_model_error(R"({"model_type": "gpt2", "intermediate_size": 64})",
+                     {"intermediate_size is 64", "n_inner"});
+  expect_model_error(R"({"model_type": "gpt2", "rope_theta": 1e4})", {"rope_theta", "not rotated"});
 }
 TEST_F(ModelConfig, WhatStarcoder2CanSayOfItsPartsIsWhatTheyAre) {
   EXPECT_TRUE(parse_model_config(R"({"model_type": "starcoder2", "mlp_type": "default",

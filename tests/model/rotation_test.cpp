@@ -206,9 +206,8 @@ TEST_F(ModelConfig, PartsOfHeadsThatAreRotated) {
   expect_model_error(R"({"model_type": "cohere2", "head_dim": 64})", {"head_dim is 64", "8192 and 64"});
   expect_model_error(R"({"model_type": "glm4", "partial_rotary_factor": 0.2})",
                      {"partial_rotary_factor is 0.2", "25 of the 128", "even"});
-  // What is not rotated would be multiplied, too.
-  expect_model_error(R"({"model_type": "glm4", "rope_scaling": {"rope_type": "yarn", "factor": 4}})",
-                     {"multiplies by 1.138", "partial_rotary_factor"});
+  // What is not rotated is not multiplied.
+  EXPECT_EQ(rows("glm4", R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4})"), "64");
 }
 // The pairs that are rotated, i and i + 4 here, are those of the tensor, and all rows are there once.
 TEST_F(ModelConfig, RowsOfHeadsFindTheirPlaces) {

@@ -106,7 +106,8 @@ void for_each_tensor(const ModelSpec& config, const Executor& executor, const st
       tensor.resize(size_t(s.all_rows() * s.cols), NAN);
       for (int64_t done = 0; done < s.elements();) {
         const auto [at, count] = s.stretch(done, s.elements());
-        std::copy_n(all.begin() + first + done, count, tensor.begin() + at);
+        for (int64_t i = 0; i < count; ++i)
+          tensor[size_t(s.in_tensor(at + i))] = all[size_t(first + done + i)];
         done += count;
       }
       first += s.elements();

@@ -7,8 +7,8 @@
 #include "reference/fixture.h"
 #include "state/export.h"
 #include "state/tensors.h"
-#include "update/modules.h"
 #include "support/temp_dir.h"
+#include "update/modules.h"
 
 namespace sluice::core {
 namespace {
@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(Models, RoundTrip,
                          testing::Values("llama_tiny_biases", "olmo2_tiny", "olmo3_tiny", "granite_tiny",
                                          "gemma_tiny", "gemma3_tiny", "olmo_tiny", "starcoder2_tiny",
                                          "phi3_tiny", "phi3_tiny_long", "phi3_tiny_partial", "glm4_tiny",
-                                         "cohere2_tiny", "gpt_neox_tiny", "gpt_neox_tiny_serial"),
+                                         "cohere2_tiny", "gpt_neox_tiny", "gpt_neox_tiny_serial", "gpt2_tiny",
+                                         "gemma2_tiny", "ministral3_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -71,6 +71,13 @@ INSTANTIATE_TEST_SUITE_P(
         Resumed{"gpt_neox",
                 {"model.config=" SLUICE_FIXTURES "/gpt_neox_tiny", "train.compute=bf16", "train.master=on",
                  "train.deferred_update=on"}},
+        // And some that the folder has turned.
+        Resumed{"gpt2",
+                {"model.config=" SLUICE_FIXTURES "/gpt2_tiny", "train.compute=bf16", "train.master=on",
+                 "train.deferred_update=on"}},
+        Resumed{"gpt2_exported",
+                {"model.config=" SLUICE_FIXTURES "/gpt2_tiny", "train.compute=bf16", "train.master=on",
+                 "run.export_dtype=f32"}},
         Resumed{"frozen",
                 {"train.compute=bf16", "train.master=on", "train.deferred_update=on",
                  "train.freeze=[\"model.layers.0\", \"*.mlp\"]"}},

@@ -94,6 +94,22 @@ Status refuse_bias(const json& root, const Family& family, const char* key) {
   return {};
 }
 
+// Has the keys that the family calls otherwise by their general names.
+Status read_renamed(json& root, const Family& family) {
+  for (const auto& [own, general, either] : family.renamed) {
+    if (!either && says(root, general))
+      return error("model config: {} is {}; {} models have {} for it", general, in_words(root[general]),
+                   family.model_type, own);
+    if (!root.contains(own)) continue;
+    if (says(root, general) && root[general] != root[own])
+      return error("model config: {} is {} and {}, which is the same, {}", own, in_words(root[own]), general,
+                   in_words(root[general]));
+    root[general] = root[own];
+    root.erase(own);
+  }
+  return {};
+}
+
 // Sizes of the layers, which are alike in these.
 Status read_layer(const json& root, const Family& family, const FamilyDefaults& defaults, int64_t dim,
                   LayerSpec& layer) {
@@ -143,13 +159,14 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
 }  // namespace
 
 Result<ModelSpec> parse_model_config(std::string_view text) {
-  const json root = json::parse(text, nullptr, false);
+  json root = json::parse(text, nullptr, false);
   if (!root.is_object()) return error("model config: not a JSON object");
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
   const Family* family = find_family(type);
   if (family == nullptr) return unknown_family(type);
   ModelSpec spec;
+  SLUICE_TRY(read_renamed(root, *family));
   SLUICE_TRY(refuse_other_arithmetic(root, *family));
   std::vector<std::string> unknown;
   SLUICE_TRY(check_unknown(root, *family, unknown));
@@ -174,6 +191,9 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   SLUICE_TRY(read(root, "tie_word_embeddings", spec.tied_embeddings));
   SLUICE_TRY(read(root, "max_position_embeddings", context));
   SLUICE_TRY(read_rope(root, *family, context, spec));
+  if (spec.rope.temperature != 0 && !family->tempered)
+    return error("model config: llama_4_scaling_beta is {}; {} models have no such key",
+                 spec.rope.temperature, type);
   LayerSpec layer;
   SLUICE_TRY(read_layer(root, *family, defaults, spec.dim, layer));
   // A number of layers that cannot be is refused before anything of that many is made.
@@ -220,9 +240,13 @@ std::string to_json(const ModelSpec& spec) {
   }
   // Readers would take the family's, and refuse one that the vocabulary does not have.
   if (family->defaults.pad_token >= spec.vocab) root["pad_token_id"] = nullptr;
-  write_rope(spec, root);
+  if (!family->learns_positions) write_rope(spec, root);
   write_layers(spec, *family, root);
   if (family->own != nullptr && family->own->write != nullptr) family->own->write(spec, root);
+  for (const auto& [own, general, either] : family->renamed) {
+    root[own] = root[general];
+    root.erase(general);
+  }
   return root.dump(2);
 }
 

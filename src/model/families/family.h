@@ -27,6 +27,12 @@ enum class Windows : uint8_t {
   Pattern,    // all but every so manieth, unless layer_types says which
 };
 
+// What a family calls a key that others have, too: `general` is how the rest of its reader knows it.
+struct Renamed {
+  const char *own, *general;
+  bool either = true;  // transformers reads the general one, too
+};
+
 // A key of config.json with which the arithmetic would be another, and the value with which it is not; null
 // is as good.
 struct Neutral {
@@ -87,6 +93,7 @@ struct Family {
   double norm_offset = 0;
   WindowRope window_rope = {};
   PartialRotation partial = {};
+  bool tempered = false;            // queries are multiplied by a number that grows with their position
   bool rotates_neighbours = false;  // else halves of a head
   const char* theta_key = "rope_theta";
   const char* activation_key = "hidden_act";
@@ -97,6 +104,8 @@ struct Family {
   bool head_dim_follows = false;  // it is hidden_size / num_attention_heads, whatever a key says
   bool own_code_too = false;  // its files carry code of their own, beside transformers' class of the family
   bool gelu_is_tanh = false;  // what is called gelu is its approximation
+  bool learns_positions = false;  // as many as max_position_embeddings; nothing is rotated
+  std::span<const Renamed> renamed = {};
   const OwnKeys* own = nullptr;
   FamilyDefaults defaults;
 };

@@ -133,7 +133,6 @@ struct Relative {
   std::string_view model_type, lacks;
 };
 constexpr Relative kRelatives[] = {
-    {"gemma2", "soft caps"},
     {"gemma3", "images; its text part is of type gemma3_text"},
     {"phi", "bias of the head"},
     {"mixtral", "experts"},
@@ -150,7 +149,6 @@ constexpr Relative kRelatives[] = {
     {"mistral3", "images"},
     {"cohere", "norms with weights of every head"},
     {"stablelm", "LayerNorm of heads"},
-    {"gpt2", "learnt positions"},
 };
 
 }  // namespace
@@ -211,6 +209,7 @@ Status check_unknown(const json& root, const Family& family, std::vector<std::st
         family.norm_eps_key, family.window_rope.key, family.theta_key, family.partial.key}) {
     if (key != nullptr) known.emplace_back(key);
   }
+  for (const Renamed& renamed : family.renamed) known.emplace_back(renamed.own);
   if (family.windows == Windows::Pattern) known.emplace_back("sliding_window_pattern");
   std::vector<std::string> unknown;
   for (const auto& [key, value] : root.items()) {

@@ -20,6 +20,8 @@ constexpr const char *kFullAttention = "full_attention", *kSlidingAttention = "s
 constexpr const char* kPartial = "partial_rotary_factor";
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
+constexpr const char* kTemperature = "llama_4_scaling_beta";
+
 struct Kind {
   std::string_view name;
   RopeScaling::Kind kind;
@@ -39,7 +41,7 @@ const std::vector<Kind>& kinds() {
        RopeScaling::Yarn,
        {},
        {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
-        "mscale_all_dim", "truncate"}},
+        "mscale_all_dim", "truncate", kTemperature}},
       // The name that the first files had.
       {"su",
        RopeScaling::Long,
@@ -69,9 +71,9 @@ std::string kind_names() {
 // Nothing is passed over: a key that is not known here may be what makes the embedding another one.
 Status check_keys(const json& object, const char* name, const Kind& kind) {
   // Of every kind. partial_rotary_factor is read elsewhere; `finetuned` is what early YaRN models say of
-  // themselves.
-  constexpr std::string_view kCommon[] = {"type", "rope_type", "rope_theta", "partial_rotary_factor",
-                                          "finetuned"};
+  // themselves, and max_position_embeddings what the root says.
+  constexpr std::string_view kCommon[] = {
+      "type", "rope_type", "rope_theta", "partial_rotary_factor", "finetuned", "max_position_embeddings"};
   const auto is_in = [](const auto& names, std::string_view key) {
     return std::find(std::begin(names), std::end(names), key) != std::end(names);
   };
@@ -125,6 +127,7 @@ Status read_yarn(const json& object, const char* name, int64_t context, RopeScal
   rope.attention_factor = yarn_attention_factor(rope.factor, weight, weight_all);
   SLUICE_TRY(read(object, "attention_factor", rope.attention_factor, 1e-6, kMostFactor));
   SLUICE_TRY(read(object, "truncate", rope.truncate));
+  SLUICE_TRY(read(object, kTemperature, rope.temperature, 0.0, kMostWeight));
   // 0 is as good as nothing there.
   for (const auto& [key, field] : {std::pair{"beta_fast", &rope.beta_fast}, {"beta_slow", &rope.beta_slow}}) {
     double value = 0;
@@ -273,9 +276,32 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
   return check_beside_layers(root, family, context, spec);
 }
 
+// What grows with the position of queries is an entry of the rotation's object, without which transformers
+// has that of the first models.
+Status read_tempered(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
+  json whole = root;
+  if (!says(root, "rope_parameters") && !says(root, "rope_scaling"))
+    whole["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", family.defaults.theta},
+                                {"factor", 16.0},      {"original_max_position_embeddings", 16384},
+                                {"beta_fast", 32.0},   {"beta_slow", 1.0},
+                                {"mscale", 1.0},       {"mscale_all_dim", 1.0},
+                                {kTemperature, 0.1}};
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    if (says(whole, name) && !says(whole[name], kTemperature))
+      return error("model config: {}.{} is missing, which {} models need", name, kTemperature,
+                   family.model_type);
+  }
+  return read_one(whole, context, spec.rope);
+}
+
 }  // namespace
 
 Status read_rope(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
+  for (const char* key : {family.theta_key, "rope_theta", "rope_scaling", "rope_parameters"}) {
+    if (family.learns_positions && says(root, key))
+      return error("model config: {} is {}; {} models are not rotated", key, in_words(root[key]),
+                   family.model_type);
+  }
   SLUICE_TRY(read(root, family.theta_key, spec.rope.theta, 1.0, kMostTheta));
   if (says(root, "rope_theta") && root["rope_theta"] != spec.rope.theta)
     return error("model config: rope_theta is {}; {} models have {} for it", in_words(root["rope_theta"]),
@@ -292,6 +318,7 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
         "read differently; write rope_parameters with {} and {}",
         spec.rope.theta, kFullAttention, kSlidingAttention);
   if (windows.has) return read_by_layers(root, family, context, spec);
+  if (family.tempered) return read_tempered(root, family, context, spec);
   if (family.defaults.original_context == 0 || says(root, kOriginalContext))
     return read_one(root, context, spec.rope);
   json whole = root;
@@ -363,6 +390,7 @@ void write_scaling(const RopeScaling& rope, json& root, json& out) {
     out["beta_fast"] = rope.beta_fast;
     out["beta_slow"] = rope.beta_slow;
     out["truncate"] = rope.truncate;
+    if (rope.temperature != 0) out[kTemperature] = rope.temperature;
   }
 }
 
@@ -371,6 +399,12 @@ void write_scaling(const RopeScaling& rope, json& root, json& out) {
 void write_rope(const ModelSpec& spec, json& root) {
   const Family& family = *find_family(spec.family);
   write_rotated_rows(spec, family, root);
+  if (family.tempered) {
+    json& out = root["rope_parameters"];
+    write_scaling(spec.rope, root, out);
+    out["rope_theta"] = spec.rope.theta;
+    return;
+  }
   if (!spec.window_rope) {
     root[family.theta_key] = spec.rope.theta;
     if (spec.rope.kind == RopeScaling::Default) return;

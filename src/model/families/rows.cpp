@@ -89,6 +89,32 @@ void write_gemma3(const ModelSpec& spec, json& root) {
 constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar"};
 constexpr OwnKeys kGemma3{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
 
+// A soft cap that is null is none.
+Status read_softcap(const json& root, const char* key, double& cap) {
+  if (!root.contains(key) || !root[key].is_null()) return read(root, key, cap, 1 / kMostScale, kMostScale);
+  cap = 0;
+  return {};
+}
+Status read_gemma2(const json& root, ModelSpec& spec) {
+  SLUICE_TRY(read_gemma3(root, spec));
+  double scores = 50;
+  spec.logit_softcap = 30;
+  SLUICE_TRY(read_softcap(root, "attn_logit_softcapping", scores));
+  SLUICE_TRY(read_softcap(root, "final_logit_softcapping", spec.logit_softcap));
+  for (LayerSpec& layer : spec.layers) layer.attention.softcap = scores;
+  return {};
+}
+void write_gemma2(const ModelSpec& spec, json& root) {
+  write_gemma3(spec, root);
+  const std::pair<const char*, double> caps[] = {
+      {"attn_logit_softcapping", spec.layers.front().attention.softcap},
+      {"final_logit_softcapping", spec.logit_softcap}};
+  for (const auto& [key, cap] : caps) root[key] = cap == 0 ? json(nullptr) : json(cap);
+}
+constexpr const char* kGemma2Reads[] = {"query_pre_attn_scalar", "attn_logit_softcapping",
+                                        "final_logit_softcapping"};
+constexpr OwnKeys kGemma2{kGemma2Reads, kGemmaNeutral, read_gemma2, write_gemma2};
+
 constexpr const char* kCohere2Reads[] = {"logit_scale"};
 Status read_cohere2(const json& root, ModelSpec& spec) {
   spec.logit_scale = 0.0625;
@@ -118,6 +144,40 @@ void write_gpt_neox(const ModelSpec& spec, json& root) {
   root["use_parallel_residual"] = spec.layers.front().parallel;
 }
 constexpr OwnKeys kGptNeox{kGptNeoxReads, {}, read_gpt_neox, write_gpt_neox};
+
+constexpr Renamed kGpt2Renamed[] = {{"n_embd", "hidden_size"},
+                                    {"n_layer", "num_hidden_layers"},
+                                    {"n_head", "num_attention_heads"},
+                                    {"n_inner", "intermediate_size", false},
+                                    {"n_positions", "max_position_embeddings"}};
+// What says nothing of the arithmetic here.
+constexpr const char* kGpt2Reads[] = {"n_ctx",
+                                      "reorder_and_upcast_attn",
+                                      "summary_activation",
+                                      "summary_first_dropout",
+                                      "summary_proj_to_labels",
+                                      "summary_type",
+                                      "summary_use_proj"};
+constexpr Neutral kGpt2Neutral[] = {{"resid_pdrop", 0},         {"embd_pdrop", 0},
+                                    {"attn_pdrop", 0},          {"scale_attn_weights", 1},
+                                    {"add_cross_attention", 0}, {"scale_attn_by_inverse_layer_idx", 0}};
+Status read_gpt2(const json& root, ModelSpec& spec) {
+  spec.positions = 1024;
+  SLUICE_TRY(read(root, "max_position_embeddings", spec.positions));
+  for (LayerSpec& layer : spec.layers) {
+    if (!says(root, "intermediate_size")) layer.mlp.ffn = 4 * spec.dim;
+    layer.attention.rotated = false;
+    const Attention& a = layer.attention;
+    if (a.kv_heads != a.heads)
+      return error("model config: num_key_value_heads is {}; gpt2 models have as many as n_head, {}",
+                   a.kv_heads, a.heads);
+  }
+  return {};
+}
+void write_gpt2(const ModelSpec& spec, json& root) {
+  root["max_position_embeddings"] = spec.positions;
+}
+constexpr OwnKeys kGpt2{kGpt2Reads, kGpt2Neutral, read_gpt2, write_gpt2};
 
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
@@ -263,6 +323,29 @@ constexpr Family kFamilies[] = {
                   .tied = true,
                   .norm_eps = 1e-6,
                   .theta = 10000,
+                  .activation = GateActivation::GeluTanh}},
+    {.model_type = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .windows = Windows::Pattern,
+     .norms = Norms::Around,
+     .norm_offset = 1,
+     .activation_key = "hidden_activation",
+     .own = &kGemma2,
+     .defaults = {.dim = 2304,
+                  .ffn = 9216,
+                  .layers = 26,
+                  .heads = 8,
+                  .kv_heads = 4,
+                  .head_dim = 256,
+                  .vocab = 256000,
+                  .context = 8192,
+                  .window = 4096,
+                  .tied = true,
+                  .norm_eps = 1e-6,
+                  .theta = 10000,
+                  .window_pattern = 2,
                   .activation = GateActivation::GeluTanh}},
     {.model_type = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
@@ -417,6 +500,55 @@ constexpr Family kFamilies[] = {
                   .norm_eps = 1e-5,
                   .theta = 10000,
                   .activation = GateActivation::Gelu}},
+    {.model_type = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .windows = Windows::All,
+     .tempered = true,
+     .defaults = {.dim = 4096,
+                  .ffn = 14336,
+                  .layers = 34,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .head_dim = 128,
+                  .vocab = 131072,
+                  .context = 262144,
+                  .norm_eps = 1e-5,
+                  .theta = 1000000,
+                  .pad_token = 11}},
+    {.model_type = "gpt2",
+     .architecture = "GPT2LMHeadModel",
+     .qkv_bias = {nullptr, true},
+     .o_bias = {nullptr, true},
+     .mlp_bias = {nullptr, true},
+     .activation_key = "activation_function",
+     .norm_eps_key = "layer_norm_epsilon",
+     .norm = {.centred = true, .bias = true},
+     .names = {.embedding = "transformer.wte",
+               .layers = "transformer.h",
+               .norm = "transformer.ln_f",
+               .o = "attn.c_proj",
+               .up = "mlp.c_fc",
+               .down = "mlp.c_proj",
+               .qkv = "attn.c_attn",
+               .positions = "transformer.wpe",
+               .transposed = true,
+               .norm1 = "ln_1",
+               .norm2 = "ln_2"},
+     .gated = false,
+     .head_dim_follows = true,
+     .learns_positions = true,
+     .renamed = kGpt2Renamed,
+     .own = &kGpt2,
+     .defaults = {.dim = 768,
+                  .ffn = 3072,
+                  .layers = 12,
+                  .heads = 12,
+                  .vocab = 50257,
+                  .context = 1024,
+                  .tied = true,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .activation = GateActivation::GeluTanh}},
 };
 
 }  // namespace

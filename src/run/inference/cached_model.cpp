@@ -47,6 +47,7 @@ Error refused(const Error& e) {
 Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& profile) {
   GenerationPlans plans;
   const GenerationSetup& s = plans.setup = std::move(setup);
+  SLUICE_TRY(check_length(s.model, s.capacity, "tokens of a text, prompt and all,"));
   const auto build = [&](int64_t new_tokens) {
     return build_generation(s.model, {s.rows, new_tokens, s.capacity}, s.numerics);
   };

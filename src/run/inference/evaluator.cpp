@@ -57,6 +57,7 @@ double seconds_for_all(const EvaluatorPlan& plan) {
 }  // namespace
 
 Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profile) {
+  SLUICE_TRY(check_length(setup.model, setup.seq_len, "tokens of a row"));
   Result<EvaluatorPlan> best = error("no plan");
   for (const int64_t chunk : chunks_to_try(setup)) {
     auto plan = plan_with(setup, chunk, 1, profile);
