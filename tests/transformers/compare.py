@@ -88,6 +88,13 @@ FAMILIES = {
     "phi3": ("Phi3", HEADS | NO_TOKENS),
     "glm4": ("Glm4", HEADS | NO_TOKENS),
     "cohere2": ("Cohere2", HEADS | NO_TOKENS | {"sliding_window": WINDOW}),
+    "gpt_neox": ("GPTNeoX", HEADS | NO_TOKENS | {"num_key_value_heads": LEFT_OUT}),
+    "gpt2": ("GPT2", HEADS | NO_TOKENS | {"num_key_value_heads": LEFT_OUT, "intermediate_size": LEFT_OUT, "resid_pdrop": 0.0,
+                                          "n_inner": {"gradients": 3072, "curve": 864, "generation": 3072},
+                                          "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+    "gemma2": ("Gemma2", NO_TOKENS | {"sliding_window": WINDOW, "query_pre_attn_scalar": 128}),
+    "ministral3": ("Ministral3", NO_TOKENS | {"rope_parameters": YARN | {"original_max_position_embeddings": 512,
+                                                                         "llama_4_scaling_beta": 0.1}}),
 }
 SIZES = {
     "gradients": {"hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
@@ -198,12 +205,15 @@ def dump(args):
 
 def load_model(folder, dtype, device):
     config = transformers.AutoConfig.from_pretrained(folder)
-    config._attn_implementation = "sdpa"
+    # That knows no soft caps.
+    config._attn_implementation = "eager" if config.model_type == "gemma2" else "sdpa"
     # Made where it runs, as filling a billion weights on the CPU takes a minute, and in its type: model.to() would round the
     # frequencies of the rotary embedding, too, which no run of transformers does.
     with torch.device(device), default_dtype(dtype):
         model = class_of(config)(config)
     state = load_file(folder / "model.safetensors", device=device)
+    if config.model_type == "gpt_neox":  # which transformers renames as it reads and writes
+        state = {name.replace("embed_out.", "lm_head."): tensor for name, tensor in state.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if config.tie_word_embeddings else set()
     assert set(missing) <= allowed and not unexpected, (missing, unexpected)
@@ -231,6 +241,17 @@ def loss_of(model, tokens, targets, counted):
     return F.cross_entropy(logits.float(), targets.long(), ignore_index=-1, reduction="sum") / counted
 
 
+def in_dump(model, name):
+    """What a folder, and so the dump, calls a parameter."""
+    return name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
+
+
+def upright(model, name, tensor):
+    """A row for each output, as the dump has all matrices."""
+    turned = isinstance(model.get_submodule(name.rpartition(".")[0]), transformers.pytorch_utils.Conv1D) and tensor.dim() == 2
+    return tensor.T if turned else tensor
+
+
 def step_of(folder, dtype, device, rows_of_logits, window):
     """Loss, gradients by name on the CPU in fp32, and some logits, of the first batch."""
     model = load_model(folder, dtype, device)
@@ -242,7 +263,7 @@ def step_of(folder, dtype, device, rows_of_logits, window):
         part = loss_of(model, tokens[row], targets[row], counted)
         part.backward()
         loss += part.item()
-    gradients = {name: p.grad.float().cpu() for name, p in model.named_parameters()}
+    gradients = {in_dump(model, name): upright(model, name, p.grad).float().cpu() for name, p in model.named_parameters()}
     with torch.no_grad():
         logits = model(input_ids=tokens[:1, :window].long(), use_cache=False).logits[0, rows_of_logits].float().cpu()
     return loss, gradients, logits

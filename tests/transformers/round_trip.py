@@ -37,6 +37,7 @@ SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "n
          "max_position_embeddings": 96}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
+LEFT_OUT = object()  # of SIZES
 # Class, what else the configuration says, type of the file.
 MODELS = {
     "llama": ("Llama", {"tie_word_embeddings": False, "rope_parameters": LLAMA3}, torch.float32),
@@ -55,8 +56,17 @@ MODELS = {
                     torch.bfloat16),
     "starcoder2": ("Starcoder2", {"sliding_window": 16}, torch.float32),
     "phi3": ("Phi3", {"pad_token_id": 0}, torch.float32),
+    "glm4": ("Glm4", {"pad_token_id": 0}, torch.float32),
+    "cohere2_bf16": ("Cohere2", {"pad_token_id": 0, "sliding_window": 16}, torch.bfloat16),
+    "gpt_neox": ("GPTNeoX", {"num_key_value_heads": 4}, torch.float32),
+    "gpt2_bf16": ("GPT2", {"num_key_value_heads": 4, "intermediate_size": LEFT_OUT, "n_inner": 96, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+                           "attn_pdrop": 0.0}, torch.bfloat16),
+    "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 16}, torch.float32),
+    "ministral3": ("Ministral3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                                                      "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}}, torch.float32),
 }
-CONFIGS = {"Gemma3": "Gemma3TextConfig"}  # where it is not named after the class
+# Where they are not named after the family.
+CONFIGS, CLASSES = {"Gemma3": "Gemma3TextConfig"}, {"GPT2": "GPT2LMHeadModel"}
 
 
 def run(*command):
@@ -74,9 +84,10 @@ def make_model(name, out):
     family, more, dtype = MODELS[name]
     words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER), eos_token="<|endoftext|>")
     words.chat_template = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
-    config = getattr(transformers, CONFIGS.get(family, f"{family}Config"))(**SIZES, **more, vocab_size=len(words), eos_token_id=words.eos_token_id)
+    sizes = {key: value for key, value in (SIZES | more).items() if value is not LEFT_OUT}
+    config = getattr(transformers, CONFIGS.get(family, f"{family}Config"))(**sizes, vocab_size=len(words), eos_token_id=words.eos_token_id)
     torch.manual_seed(1)
-    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    model = getattr(transformers, CLASSES.get(family, f"{family}ForCausalLM"))(config)
     with torch.no_grad():  # norms of one and biases of zero would hide mistakes
         for key, value in model.named_parameters():
             if key.endswith(("norm.weight", "bias")):

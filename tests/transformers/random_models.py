@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Models of random configurations, family by family, against Hugging Face transformers on the CPU in f32.
+
+    tests/transformers/random_models.py DUMP [--family NAME ...] [--models 40] [--seed 1] [--keep DIR]
+
+DUMP is sluice_transformers_dump. A seed makes a configuration: sizes, heads, windows, rotation, biases, activations and what else
+the family has. Its model of random weights is read by Sluice, whose loss, logits and every gradient of a step are compared with
+transformers'. A configuration that Sluice refuses is counted, by its words; one that it computes otherwise is wrong. Sequences are
+cut into chunks in half of the cases.
+
+Exits with 1 where one is wrong, or where a family has fewer right ones than refused; with 77 where torch or transformers are missing.
+"""
+import argparse
+import collections
+import contextlib
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.nn.functional as F
+    import transformers
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+except ImportError as missing:
+    print(f"skipped: {missing.name} is not installed")
+    sys.exit(77)
+
+GELUS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new")
+NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+# What sums of f32 in another order may be off by: of the largest logit, and of the norm of a gradient. A gradient that is rounding
+# alone, as of biases that change no score, is compared with the largest one instead.
+LOGITS, GRADIENTS, LOSS = 2e-5, 2e-4, 1e-5
+
+
+def rope(r, rows, context, kinds):
+    """rope_parameters of one of the kinds, for `rows` rows of a head."""
+    kind = r.choice(kinds)
+    out = {"rope_type": kind, "rope_theta": r.choice((100.0, 10000.0, 500000.0))}
+    if kind in ("linear", "dynamic", "yarn", "llama3"):
+        out["factor"] = r.choice((1.5, 2.0, 8.0))
+    if kind == "llama3":
+        out |= {"low_freq_factor": 1.0, "high_freq_factor": r.choice((2.0, 4.0)), "original_max_position_embeddings": r.choice((8, 32))}
+    if kind == "yarn":
+        out |= {"original_max_position_embeddings": max(4, context // 2), "beta_fast": r.choice((8.0, 32.0)), "beta_slow": r.choice((0.5, 1.0))}
+        if r.random() < 0.3:
+            out |= {"mscale": 0.7, "mscale_all_dim": 0.4}
+    return out
+
+
+def window(r, length):
+    return r.choice((1, 5, length // 2, length + 3))
+
+
+def types(r, layers):
+    return [r.choice(("sliding_attention", "full_attention")) for _ in range(layers)]
+
+
+def sizes(r, length, even=2, kv=True):
+    heads = r.choice((1, 2, 4))
+    head_dim = even * r.choice((2, 3, 4, 6))
+    out = {"num_attention_heads": heads, "head_dim": head_dim, "hidden_size": heads * head_dim if r.random() < 0.5 else 8 * r.randint(1, 4),
+           "num_hidden_layers": r.randint(1, 3), "intermediate_size": r.randint(3, 40), "vocab_size": r.randint(11, 80),
+           "max_position_embeddings": length, "tie_word_embeddings": r.random() < 0.5}
+    if kv:
+        out["num_key_value_heads"] = r.choice([n for n in (1, 2, 4) if heads % n == 0])
+    return out
+
+
+def follows(config):
+    """The same with heads as wide as hidden_size says."""
+    config["hidden_size"] = config["num_attention_heads"] * config.pop("head_dim")
+    return config
+
+
+PLAIN, LONGER = ("default",), ("default", "linear", "dynamic", "llama3", "yarn")
+
+
+def llama(r, n):
+    c = sizes(r, n)
+    return c | {"rope_parameters": rope(r, c["head_dim"], n, LONGER), "attention_bias": r.random() < 0.5, "mlp_bias": r.random() < 0.5,
+                "hidden_act": r.choice(GELUS)}
+
+
+def mistral(r, n):
+    c = sizes(r, n)
+    return c | {"rope_parameters": rope(r, c["head_dim"], n, LONGER), "sliding_window": r.choice((None, window(r, n)))}
+
+
+def ministral3(r, n):
+    c = sizes(r, n)
+    tempered = rope(r, c["head_dim"], n, ("yarn",)) | {"llama_4_scaling_beta": r.choice((0.0, 0.1, 0.5))}
+    return c | {"rope_parameters": tempered, "sliding_window": r.choice((None, window(r, n)))}
+
+
+def qwen2(r, n):
+    c = follows(sizes(r, n))
+    windows = {"use_sliding_window": True, "sliding_window": window(r, n), "layer_types": types(r, c["num_hidden_layers"])}
+    return c | {"rope_parameters": rope(r, 0, n, LONGER)} | (windows if r.random() < 0.5 else {})
+
+
+def qwen3(r, n):
+    c = sizes(r, n)
+    windows = {"use_sliding_window": True, "sliding_window": window(r, n), "layer_types": types(r, c["num_hidden_layers"])}
+    return c | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5} | (windows if r.random() < 0.5 else {})
+
+
+def smollm3(r, n):
+    c = follows(sizes(r, n))
+    layers = c["num_hidden_layers"]
+    return c | {"rope_parameters": rope(r, 0, n, LONGER), "no_rope_layers": [r.randint(0, 1) for _ in range(layers)],
+                "attention_bias": r.random() < 0.5, "mlp_bias": r.random() < 0.5}
+
+
+def olmo(r, n):
+    return follows(sizes(r, n)) | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5, "hidden_act": r.choice(GELUS)}
+
+
+def olmo3(r, n):
+    c = follows(sizes(r, n))
+    by_layers = {"full_attention": rope(r, 0, n, LONGER), "sliding_attention": rope(r, 0, n, PLAIN)}
+    return c | {"rope_parameters": by_layers, "sliding_window": window(r, n), "layer_types": types(r, c["num_hidden_layers"]),
+                "attention_bias": r.random() < 0.5}
+
+
+def granite(r, n):
+    return follows(sizes(r, n)) | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5, "mlp_bias": r.random() < 0.5,
+                                   "embedding_multiplier": r.choice((1.0, 12.0)), "residual_multiplier": r.choice((0.22, 1.0)),
+                                   "attention_multiplier": r.choice((0.1, 0.5)), "logits_scaling": r.choice((0.5, 8.0))}
+
+
+def gemma(r, n):
+    return sizes(r, n) | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5}
+
+
+def gemma2(r, n):
+    c = follows(sizes(r, n))
+    c["head_dim"] = 2 * r.choice((2, 4, 6))
+    return c | {"rope_parameters": rope(r, 0, n, PLAIN), "attention_bias": r.random() < 0.5, "query_pre_attn_scalar": r.choice((4, 12, 256)),
+                "sliding_window": window(r, n), "layer_types": types(r, c["num_hidden_layers"]), "hidden_activation": r.choice(GELUS),
+                "attn_logit_softcapping": r.choice((None, 0.5, 50.0)), "final_logit_softcapping": r.choice((None, 1.0, 30.0))}
+
+
+def gemma3(r, n):
+    c = sizes(r, n)
+    by_layers = {"full_attention": rope(r, 0, n, LONGER), "sliding_attention": rope(r, 0, n, PLAIN)}
+    return c | {"rope_parameters": by_layers, "attention_bias": r.random() < 0.5, "query_pre_attn_scalar": r.choice((4, 12, 256)),
+                "sliding_window": window(r, n), "layer_types": types(r, c["num_hidden_layers"]), "hidden_activation": r.choice(GELUS)}
+
+
+def starcoder2(r, n):
+    return follows(sizes(r, n)) | {"rope_parameters": rope(r, 0, n, LONGER), "use_bias": r.random() < 0.5, "norm_epsilon": 1e-5,
+                                   "hidden_act": r.choice(GELUS), "sliding_window": r.choice((None, window(r, n)))}
+
+
+def phi3(r, n):
+    c = follows(sizes(r, n, even=8))
+    turned = rope(r, 0, n, PLAIN) | {"partial_rotary_factor": r.choice((0.5, 0.75, 1.0))}
+    return c | {"rope_parameters": turned, "original_max_position_embeddings": n, "sliding_window": r.choice((None, window(r, n)))}
+
+
+def glm4(r, n):
+    turned = rope(r, 0, n, ("default", "yarn")) | {"partial_rotary_factor": r.choice((0.5, 1.0))}
+    return sizes(r, n, even=4) | {"rope_parameters": turned, "attention_bias": r.random() < 0.5}
+
+
+def cohere2(r, n):
+    c = follows(sizes(r, n))
+    return c | {"rope_parameters": rope(r, 0, n, PLAIN), "sliding_window": window(r, n), "layer_types": types(r, c["num_hidden_layers"]),
+                "logit_scale": r.choice((0.0625, 1.0)), "attention_bias": r.random() < 0.5}
+
+
+def gpt_neox(r, n):
+    c = follows(sizes(r, n, even=8, kv=False))
+    turned = rope(r, 0, n, PLAIN) | {"partial_rotary_factor": r.choice((0.25, 0.5, 1.0))}
+    return c | {"rope_parameters": turned, "use_parallel_residual": r.random() < 0.5, "attention_bias": r.random() < 0.5,
+                "hidden_act": r.choice(GELUS)}
+
+
+def gpt2(r, n):
+    c = follows(sizes(r, n, kv=False))
+    del c["intermediate_size"]
+    return c | {"n_inner": r.choice((None, r.randint(3, 40))), "activation_function": r.choice(GELUS), "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+                "attn_pdrop": 0.0}
+
+
+FAMILIES = {
+    "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "ministral3": ("Ministral3", ministral3), "qwen2": ("Qwen2", qwen2),
+    "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "olmo": ("Olmo", olmo), "olmo2": ("Olmo2", olmo), "olmo3": ("Olmo3", olmo3),
+    "granite": ("Granite", granite), "gemma": ("Gemma", gemma), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3Text", gemma3),
+    "starcoder2": ("Starcoder2", starcoder2), "phi3": ("Phi3", phi3), "glm4": ("Glm4", glm4), "cohere2": ("Cohere2", cohere2),
+    "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2),
+}
+
+
+def make_model(name, options, seed, folder):
+    config = getattr(transformers, name + "Config")(**options, **NO_TOKENS, attn_implementation="eager")
+    model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).float().train()
+    gen = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter, p in model.named_parameters():
+            if parameter.endswith(".bias"):
+                p.copy_(0.2 * torch.randn(p.shape, generator=gen))
+            elif p.dim() == 1:
+                mean = 0.0 if name.startswith("Gemma") else 1.0
+                p.copy_(mean + 0.2 * torch.randn(p.shape, generator=gen))
+            else:
+                p.copy_(0.2 * torch.randn(p.shape, generator=gen))
+    model.save_pretrained(folder)
+    return model
+
+
+def in_folder(model, name):
+    return name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
+
+
+def upright(model, name, tensor):
+    turned = isinstance(model.get_submodule(name.rpartition(".")[0]), transformers.pytorch_utils.Conv1D) and tensor.dim() == 2
+    return tensor.T if turned else tensor
+
+
+def differences(model, step, batches):
+    """Words of what is off, most off first."""
+    tokens, targets = batches["tokens"][0].long(), batches["targets"][0].long()
+    logits = model(input_ids=tokens, use_cache=False).logits
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+    loss.backward()
+    rows = step["logit_rows"].long()
+    out = []
+    off = float((step["logits"] - logits[0, rows].detach()).abs().max() / logits.detach().abs().max())
+    if not off < LOGITS:
+        out.append(f"logits by {off:.1e}")
+    if not abs(step["loss"].item() - loss.item()) < LOSS * abs(loss.item()):
+        out.append(f"loss {step['loss'].item():.7f} for {loss.item():.7f}")
+    largest = max(float(p.grad.norm()) for p in model.parameters())
+    for name, p in model.named_parameters():
+        want = upright(model, name, p.grad).flatten()
+        got = step["grad." + in_folder(model, name)].flatten()
+        off = float((got - want).norm())
+        if not off < GRADIENTS * max(float(want.norm()), 1e-3 * largest):
+            out.append(f"{name} by {off / float(want.norm()):.1e}")
+    return out
+
+
+def try_one(dump, family, seed, work):
+    """None: right; else ("refused" or "wrong", words)."""
+    r = random.Random(f"{family} {seed}")
+    length = r.choice((16, 32, 48))
+    name, options = FAMILIES[family][0], FAMILIES[family][1](r, length)
+    try:
+        model = make_model(name, options, seed, work / "model")
+    except Exception as error:  # transformers' own refusals
+        return "invalid", f"{type(error).__name__}: {error}"
+    chunk = r.choice((length, length // 2 if length % 32 == 0 else length))
+    done = subprocess.run([dump, work / "dump", "-", f"model.config={work / 'model/config.json'}", f"model.weights={work / 'model'}",
+                           f"train.seq_len={length}", f"train.tokens_per_step={2 * length}", f"shape.chunk_tokens={chunk}",
+                           "train.steps=1", "train.compute=f32", "run.backend=cpu", "run.threads=1", "data.cache=", "sample.tokens=0",
+                           f"run.dir={work / 'none'}", "run.trace=false"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        return "refused", done.stdout.strip().splitlines()[-1]
+    with safe_open(work / "dump/step.safetensors", "pt") as file:
+        step = {key: file.get_tensor(key) for key in file.keys()}
+    off = differences(model, step, load_file(work / "dump/batches.safetensors"))
+    return ("wrong", f"{'; '.join(off[:3])}: {json.dumps(options)}") if off else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dump", type=pathlib.Path)
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--models", type=int, default=40, help="of each family")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=pathlib.Path, help="leave models that are wrong in this folder")
+    args = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    failed = False
+    for family in args.family:
+        found = collections.Counter()
+        words = collections.Counter()
+        for seed in range(args.seed, args.seed + args.models):
+            with contextlib.ExitStack() as stack:
+                work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                result = try_one(args.dump, family, seed, work)
+                found[result[0] if result else "right"] += 1
+                if result is None:
+                    continue
+                if result[0] == "wrong":
+                    print(f"{family} {seed} is WRONG: {result[1]}", flush=True)
+                    if args.keep:
+                        work.rename(args.keep / f"{family}_{seed}")
+                else:
+                    words[f"{result[0]}: " + re.sub(r"\d+(\.\d+)?", "N", result[1])] += 1
+        print(f"{family}: {found['right']} right, {found['wrong']} wrong, {found['refused']} refused, {found['invalid']} not transformers'", flush=True)
+        for text, count in words.most_common():
+            print(f"  {count} x {text}")
+        failed |= found["wrong"] > 0 or found["right"] < found["refused"] + found["invalid"]
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
