@@ -47,7 +47,7 @@ std::string sizes_of(const ModelSpec& spec) {
                                          {"intermediate_size", layer.mlp.ffn},
                                          {"vocab_size", spec.vocab},
                                          {"tie_word_embeddings", spec.tied_embeddings}};
-  return config.dump(2);
+  return with_own_keys(config.dump());
 }
 
 }  // namespace

@@ -94,6 +94,14 @@ Status refuse_bias(const json& root, const Family& family, const char* key) {
   return {};
 }
 
+void rename_to_own(json& root, const Family& family) {
+  for (const auto& [own, general, either] : family.renamed) {
+    if (!root.contains(general)) continue;
+    root[own] = root[general];
+    root.erase(general);
+  }
+}
+
 // Has the keys that the family calls otherwise by their general names.
 Status read_renamed(json& root, const Family& family) {
   for (const auto& [own, general, either] : family.renamed) {
@@ -243,10 +251,15 @@ std::string to_json(const ModelSpec& spec) {
   if (!family->learns_positions) write_rope(spec, root);
   write_layers(spec, *family, root);
   if (family->own != nullptr && family->own->write != nullptr) family->own->write(spec, root);
-  for (const auto& [own, general, either] : family->renamed) {
-    root[own] = root[general];
-    root.erase(general);
-  }
+  rename_to_own(root, *family);
+  return root.dump(2);
+}
+
+std::string with_own_keys(std::string_view text) {
+  json root = json::parse(text);
+  const Family* const family = find_family(root.at("model_type").get<std::string>());
+  SLUICE_CHECK(family != nullptr, "no family {}", root["model_type"].dump());
+  rename_to_own(root, *family);
   return root.dump(2);
 }
 

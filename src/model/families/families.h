@@ -21,6 +21,9 @@ constexpr int64_t kMostConfigBytes = 16 << 20;
 // many; a value that would change it in a way Sluice does not do (another activation, another kind of rotary
 // embedding, experts) is an error, and so is a key that is one letter off one that is read.
 Result<ModelSpec> parse_model_config(std::string_view json);
+// The same text with the names that its model_type has for keys which most families have by one name, such as
+// gpt2's n_inner for intermediate_size. REQUIRES: a JSON object, of a family.
+std::string with_own_keys(std::string_view json);
 // What decides the arithmetic, and that alone: parse_model_config() and transformers read it back to the same
 // model. REQUIRES: layers that differ in windows and rotation only, as parse_model_config() makes them.
 std::string to_json(const ModelSpec& spec);
