@@ -54,7 +54,6 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           Swiglu{n, m.ffn, t},
           SwigluBwd{n, m.ffn, t},
           HeadLoss{n, m.dim, m.vocab, 1024, t, f32, true, true, false},
-          Logits{n, m.dim, m.vocab, t},
           Linear{1, m.dim, 2 * m.ffn, t},
           CachedAttention{1, 1, 1024, m.heads, m.kv_heads, m.head_dim, t},
           CachedAttention{1, 64, 1024, m.heads, m.kv_heads, m.head_dim, t},
@@ -77,13 +76,8 @@ void fill(const Operand& operand, std::byte* data) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-0.5f, 0.5f);
   if (operand.name == "args") {
-    *reinterpret_cast<StepArgs*>(data) = {.step = 1,
-                                          .seed = 1,
-                                          .learning_rate = 1e-4f,
-                                          .loss_scale = 1e-3f,
-                                          .update = 1,
-                                          .row = 0,
-                                          .updates = 1};
+    *reinterpret_cast<StepArgs*>(data) = {
+        .step = 1, .seed = 1, .learning_rate = 1e-4f, .loss_scale = 1e-3f, .update = 1, .updates = 1};
     return;
   }
   if (operand.name == "spans") {  // a cache that is full but for the new tokens, all of which count

@@ -130,7 +130,6 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"attention bwd block at a window's edge", AttnBwd{cut, kF32, true, true}},
       {"head and loss", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, true, false}},
       {"head and loss, no gradients", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, false, true}},
-      {"logits of one token", Logits{t, kDim, kVocab, kBf16}},
       {"one token: q", Linear{1, kDim, kDim, kBf16, false, kQHeads, kHeadDim}},
       {"one token: kv", Linear{1, kDim, 2 * kKvDim, kBf16, false, kKvHeads, kHeadDim}},
       {"one token: gate and up", Linear{1, kDim, 2 * kFfn, kBf16}},

@@ -43,7 +43,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     log_probabilities   steps tell those of their targets (Queued)
     round_losses      losses of one's own are called while a step runs (Session.forward_backward(loss_over="round"))
     evaluate          Session.forward() and evaluate() will be called; losses of one's own call forward()
-    sample_window     tokens that Session.sample() looks back; 0: it is not called
+    sample_window     tokens that Session.sample() looks back at most; 0: it is not called
     progress          called with what is done, how much of it, and of how much (0: unknown)
 
     Raises Error; of kind "does not fit" where nothing works under the caps, with tier, given and need.

@@ -8,7 +8,7 @@
 
 #include "io/directory.h"
 #include "run/prepare/manifest.h"
-#include "run/session/sampler.h"
+#include "run/session/sampled_text.h"
 #include "run/training/training.h"
 #include "sluice/session.h"
 
@@ -450,8 +450,8 @@ Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOpti
   if (o.tokens < 0 || !(o.temperature >= 0))
     return error("sample(): tokens = {}, temperature = {}; allowed are numbers from 0", o.tokens,
                  o.temperature);
-  SLUICE_ASSIGN(core::Continuation drawn, core::continue_text(*impl_->engine, {prompt.begin(), prompt.end()},
-                                                              {o.tokens, o.temperature, o.seed}));
+  SLUICE_ASSIGN(core::SampledText drawn, core::sample_text(*impl_->engine, {prompt.begin(), prompt.end()},
+                                                           {o.tokens, o.temperature, o.seed}));
   return Sample{std::move(drawn.tokens), std::move(drawn.log_probs)};
 }
 

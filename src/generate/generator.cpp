@@ -74,11 +74,13 @@ class Run {
   }
 
   Status go_on(Row& row, std::span<const float> logits) {
-    const int32_t token = sampler_.choose(logits, row.tokens, row.text, uint64_t(row.made));
+    const auto index = uint64_t(tasks_[row.text].made + row.made);
+    const int32_t token = sampler_.choose(logits, row.tokens, row.text, index);
     if (!std::isfinite(logits[size_t(token)])) {
-      return error("text {}: logits after {} tokens are not finite: the model's weights are damaged, or too "
-                   "large for its number format",
-                   row.text + 1, row.tokens.size());
+      return error(
+          "text {}: logits after {} tokens are not finite: the model's weights are damaged, or too "
+          "large for its number format",
+          row.text + 1, row.tokens.size());
     }
     row.tokens.push_back(token);
     ++row.made;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many prompts through a model that takes a few texts at once: who is in which row, what each pass reads, and when
-// a text ends.
+// Many prompts through a model that takes a few texts at once: who is in which row, what each pass reads, and
+// when a text ends.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ class CachedTextModel {
   virtual int64_t rows() const = 0;
   virtual int64_t capacity() const = 0;       // tokens of a row
   virtual int64_t prompt_tokens() const = 0;  // of a row in one pass over prompts
-  // One pass over all rows; logits after the last new token of each, f32[rows, vocab], valid until the next pass.
-  // A row's depend on that row alone. REQUIRES: an input per row; of more than one token if `prompts`, then at
-  // most prompt_tokens().
+  // One pass over all rows; logits after the last new token of each, f32[rows, vocab], valid until the next
+  // pass. A row's depend on that row alone. REQUIRES: an input per row; of more than one token if `prompts`,
+  // then at most prompt_tokens().
   virtual Result<std::span<const float>> pass(bool prompts, std::span<const RowInput> inputs) = 0;
 };
 
@@ -41,6 +41,7 @@ struct GenerateOptions {
 struct GenerationTask {
   std::vector<int32_t> prompt;
   int64_t most_tokens = 0;
+  int64_t made = 0;  // of a text that goes on after its row was full: how many were made before
 };
 
 // Why a text ended.
@@ -64,9 +65,10 @@ struct GenerationCounts {
   double prompt_s = 0, token_s = 0;
 };
 
-// Texts take rows in their order, and a row that one leaves is the next one's. Prompts go through in passes of
-// their own, in which the other rows rest: what a text becomes does not depend on what is beside it. REQUIRES:
-// prompts are not empty and, with what may follow, fit the capacity; their tokens are below the vocabulary's size.
+// Texts take rows in their order, and a row that one leaves is the next one's. Prompts go through in passes
+// of their own, in which the other rows rest: what a text becomes does not depend on what is beside it.
+// REQUIRES: prompts are not empty and, with what may follow, fit the capacity; their tokens are below the
+// vocabulary's size.
 Result<GenerationCounts> generate(CachedTextModel& model, std::span<const GenerationTask> tasks,
                                   const GenerateOptions& options, TextSink& sink);
 

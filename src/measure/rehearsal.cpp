@@ -82,13 +82,8 @@ std::vector<std::byte> small_values(const Operand& operand) {
       fill(float{}, [](int64_t) { return 1; });
       break;
     case Values::StepArgs: {
-      const StepArgs args{.step = 1,
-                          .seed = 1,
-                          .learning_rate = 1e-4f,
-                          .loss_scale = 1e-4f,
-                          .update = 1,
-                          .row = 0,
-                          .updates = 1};
+      const StepArgs args{
+          .step = 1, .seed = 1, .learning_rate = 1e-4f, .loss_scale = 1e-4f, .update = 1, .updates = 1};
       std::memcpy(out.data(), &args, sizeof args);
       break;
     }

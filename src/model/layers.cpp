@@ -373,12 +373,6 @@ void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DTyp
   program_.add(made("head_loss", op, uses, at));
 }
 
-void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {
-  const Place at{-1, round, chunk};
-  task("logits", Logits{tokens(at), spec_.dim, spec_.vocab, compute_, float(spec_.logit_softcap)},
-       {h, weight("head", -1), inputs_.args, logits}, at);
-}
-
 void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
   const Place at{-1, round, chunk};
   task("logits",

@@ -68,9 +68,7 @@ class Forward {
   // Or those of each token alone: `losses` is what HeadLoss makes without gradients. REQUIRES: none are
   // recorded.
   void token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round, int chunk);
-  // Or the logits of one row (StepArgs::row), f32[vocab].
-  void logits(ObjectId h, ObjectId logits, int round, int chunk);
-  // Or those of each row's last new token, f32[rows, vocab]. REQUIRES: there are caches.
+  // Or the logits of each row's last new token, f32[rows, vocab]. REQUIRES: there are caches.
   void last_logits(ObjectId h, ObjectId logits, int round, int chunk);
 
  private:

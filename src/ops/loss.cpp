@@ -35,14 +35,4 @@ double GatherWeights::traffic() const {
   return double(size_of(F32)) * double(2 * tokens + 2 * (first > 0 ? tokens : round));
 }
 
-Operands Logits::operands() const {
-  return {{"x", Read, dtype, tokens * dim, Activations},
-          {"w", Read, dtype, vocab * dim, Weights},
-          args_operand(),
-          {"logits", Write, F32, vocab, Activations}};
-}
-double Logits::traffic() const {
-  return double(vocab + 1) * double(dim) * double(size_of(dtype));
-}
-
 }  // namespace sluice::core

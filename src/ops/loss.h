@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows the last layer: cross-entropy with its gradients, and logits for sampling.
+// What follows the last layer: cross-entropy with its gradients.
 #pragma once
 
 #include <cstdint>
@@ -71,24 +71,6 @@ struct GatherWeights {
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
   constexpr void fields(auto&& f) const { f("tokens", tokens), f("first", first), f("round", round); }
-};
-
-// logits[v] = x[args.row, :] . w[v, :], f32, capped as in HeadLoss. For sampling.
-struct Logits {
-  static constexpr std::string_view kName = "logits";
-  enum { kX, kW, kArgs, kLogits };
-  int64_t tokens, dim, vocab;
-  DType dtype;
-  float softcap = 0;
-
-  Operands operands() const;
-  Work work() const { return {.unit = Unit::Memory, .flops = 2.0 * double(dim) * double(vocab)}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  double traffic() const;
-  constexpr void fields(auto&& f) const {
-    f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype);
-    if (softcap > 0) f("softcap", softcap, kNoCost);
-  }
 };
 
 }  // namespace sluice::core

@@ -36,10 +36,10 @@
 namespace sluice::core {
 
 using AnyOp = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
-                           AttnBwd, Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq,
-                           ClipScale, AdamW, AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState,
-                           BiasGrad, HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits,
-                           GatherWeights, LayerNorm, LayerNormBwd, AddGradients, SumOverProcesses>;
+                           AttnBwd, Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW,
+                           AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad,
+                           HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights,
+                           LayerNorm, LayerNormBwd, AddGradients, SumOverProcesses>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

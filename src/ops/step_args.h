@@ -13,7 +13,6 @@ struct StepArgs {
   float learning_rate;
   float loss_scale;  // what gradients are of: this times the sum of losses. 1 / number of targets, or 1
   int32_t update;    // 0: AdamW leaves everything as it is
-  int32_t row;       // Logits: which row
   int64_t updates;   // counts the steps that updated the weights, from 1: fewer where some learnt nothing
 };
 

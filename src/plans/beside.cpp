@@ -64,11 +64,11 @@ Stretch free_around(const Stage& stepping, Tier tier, int64_t room, int64_t alig
 
 }  // namespace
 
-Result<BytesByTier> room_beside(const Program& program, const Profile& profile) {
+Result<BytesByTier> room_beside(const Program& program, const Profile& profile, Caches caches) {
   PlanRequest request;
   for (const Object& o : program.objects()) {
     Home home;
-    if (o.persistent) {
+    if (o.persistent && (caches == Caches::Shared || o.kind != ObjectKind::Cache)) {
       home.set(kHost, request.base[kHost]);
       request.base[kHost] += align_up(o.bytes, profile.alignment);
     }

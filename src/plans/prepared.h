@@ -44,12 +44,12 @@ struct PlanNeeds {
   bool packed = false;  // documents may begin inside a sequence
   LossForm loss;
   bool evaluate = false;      // evaluation is planned, too
-  int64_t sample_window = 0;  // tokens that the program which samples looks back; 0: none is planned
+  int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned
 };
 
 // The vocabulary of models whose tokens are bytes: samples need no tokenizer.
 inline constexpr int64_t kByteVocab = 256;
-// Tokens that a sampled text is continued by: the program that samples looks back no further.
+// Tokens that a sampled text is continued by, at most: it looks back no further.
 int64_t sample_window_of(const RunConfig& config);
 // Of a run on random tokens: no file says more.
 PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model);

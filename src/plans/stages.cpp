@@ -20,6 +20,10 @@ struct BesideSteps {
   bool optional = false;  // see Stage
 };
 
+// Tokens of a sampled text that a pass reads: one, but for its prompt. More would take computing time of
+// every pass.
+constexpr int64_t kSampleTokens = 16;
+
 // What a long evaluation saves of a token's time, at least, and one that updates of the time of both.
 constexpr double kLongSaves = 0.03;
 
@@ -33,8 +37,11 @@ std::vector<BesideSteps> programs_beside(const StageRequest& r) {
     out.push_back({kEvaluation, build, /*by_shape=*/true});
   }
   if (r.sample_window > 0) {
-    out.push_back(
-        {kSampling, [&r](const StepShape&) { return build_sampling(r.model, r.sample_window, r.numerics); }});
+    const auto build = [&r](const StepShape&) {
+      const GenerationShape shape{1, std::min(kSampleTokens, r.sample_window), r.sample_window};
+      return build_generation(r.model, shape, r.numerics);
+    };
+    out.push_back({kSampling, build});
   }
   if (r.optimizer.deferred) {
     out.push_back({kFlush, [&r](const StepShape&) { return build_flush(r.model, r.numerics, r.optimizer); }});
@@ -88,7 +95,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.weigh_memory = r.weigh_memory;
   for (const Stage& stage : stages.beside) {
     if (stage.optional) continue;
-    SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile));
+    SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile, Caches::Own));
     raise_to(room, request.boundary_bytes);
   }
   return request;
@@ -99,7 +106,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r,
                                                                 const Profile& profile) {
   const auto add_room = [&profile](const Model& model, BytesByTier& bytes) {
-    if (const auto room = room_beside(model.program, profile); room.ok()) raise_to(*room, bytes);
+    if (const auto room = room_beside(model.program, profile, Caches::Own); room.ok()) raise_to(*room, bytes);
   };
   BytesByTier always;
   std::vector<BesideSteps> by_shape;

@@ -28,7 +28,7 @@ struct StageRequest {
   LossForm loss;
   BytesByTier caps = BytesByTier(kUnlimited);
   BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
-  int64_t sample_window = 0;  // tokens; 0: no sampling
+  int64_t sample_window = 0;  // tokens of a sampled text that are looked back at; 0: no sampling
   bool evaluate = false;
   int threads = 1;                                // to search with; plans do not depend on it
   bool quick = false;                             // see PlanRequest

@@ -16,6 +16,17 @@ constexpr int64_t kMostReadBytes = 4 << 20, kTouchedBytes = 64 << 10;
 
 }  // namespace
 
+void scale_embedding(DType dtype, float scale, std::span<std::byte> rows) {
+  if (scale == 1) return;
+  with_type(dtype, [&]<class T>(T value) {
+    for (size_t at = 0; at < rows.size(); at += sizeof value) {
+      std::memcpy(&value, rows.data() + at, sizeof value);
+      value = T(float(value) * scale);
+      std::memcpy(rows.data() + at, &value, sizeof value);
+    }
+  });
+}
+
 Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
                                           const std::filesystem::path& checkpoint, uint64_t seed) {
   EmbeddingRows rows;
@@ -62,12 +73,12 @@ Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byt
     std::byte* const to = rows.data() + int64_t(t) * row_bytes;
     with_type(dtype_, [&]<class T>(T) {
       for (int64_t i = 0; i < dim_; ++i) {
-        // As the program would: of the weight in its type.
-        const T weight(row_[size_t(i)]), value(float(weight) * scale_);
-        std::memcpy(to + i * int64_t{sizeof(T)}, &value, sizeof value);
+        const T weight(row_[size_t(i)]);
+        std::memcpy(to + i * int64_t{sizeof(T)}, &weight, sizeof weight);
       }
     });
   }
+  scale_embedding(dtype_, scale_, rows);  // as the program would: of the weight in its type
   return {};
 }
 

@@ -14,6 +14,9 @@
 
 namespace sluice::core {
 
+// Makes rows of the embedding, in `dtype`, F32 or BF16, what a pass begins with.
+void scale_embedding(DType dtype, float scale, std::span<std::byte> rows);
+
 class EmbeddingRows {
  public:
   // In `dtype`, F32 or BF16. Without a checkpoint they are random, by the seed, as initialize() makes them.

@@ -26,7 +26,6 @@ class Builder {
   Model training(const OptimizerConfig& optimizer, const LossForm& loss);
   Model flush(const OptimizerConfig& optimizer);
   Model evaluation(const OptimizerConfig* pending);
-  Model sampling();
   Model generation(const GenerationShape& shape);
 
  private:
@@ -238,17 +237,6 @@ Model Builder::evaluation(const OptimizerConfig* pending) {
   return std::move(model_);
 }
 
-Model Builder::sampling() {
-  add_weights(GradientLife::None);
-  add_inputs();
-  model_.logits = metric("logits", DType::F32, spec_.vocab);
-  const ModelInputs in = inputs();
-  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
-  const std::vector<ObjectId> x = forward.layers(0);
-  forward.logits(forward.last_norm(x[0], 0, 0), model_.logits, 0, 0);
-  return std::move(model_);
-}
-
 void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   const auto add = [&](std::string name, const char* role, ObjectKind kind, DType dtype, int64_t elements,
                        int layer) {
@@ -273,6 +261,7 @@ Model Builder::generation(const GenerationShape& shape) {
     std::erase_if(model_.weights, [](const Weight& w) { return w.role == "embedding"; });
   add_weights(GradientLife::None);
   add_batch();
+  model_.capacity = shape.capacity;
   model_.logits = metric("logits", DType::F32, shape.rows * spec_.vocab);
   ModelInputs in = inputs();
   add_cache(shape, in);
@@ -297,11 +286,6 @@ Model build_flush(const ModelSpec& spec, const Numerics& numerics, const Optimiz
 Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
                        const OptimizerConfig* pending) {
   return Builder(spec, shape, numerics).evaluation(pending);
-}
-
-Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics) {
-  const StepShape shape{tokens, tokens, 1, 1, 0, false};
-  return Builder(spec, shape, numerics).sampling();
 }
 
 Model build_generation(const ModelSpec& spec, const GenerationShape& g, const Numerics& numerics) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a model and a shape to its Programs: training, evaluation, sampling, the pending update, and passes
-// that generate text.
+// From a model and a shape to its Programs: training, evaluation, the pending update, and passes that
+// generate text.
 #pragma once
 
 #include <vector>
@@ -53,10 +53,11 @@ struct Model {
   std::vector<std::vector<ObjectId>> log_probs;
   // [round], f32[2, tokens]: see GatherWeights (training, where LossForm asks for them)
   std::vector<ObjectId> asked;
-  ObjectId clip;      // metric, f32[2]: gradient norm, scale (training)
-  ObjectId logits;    // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)
-  ObjectId spans;     // i32[rows, 2], see ops/generation.h (generation)
-  ObjectId embedded;  // [rows * new_tokens, dim] of the computing type: rows of the embedding (generation)
+  ObjectId clip;         // metric, f32[2]: gradient norm, scale (training)
+  ObjectId logits;       // metric, f32[rows, vocab] (generation)
+  int64_t capacity = 0;  // tokens of a text, prompt and all (generation)
+  ObjectId spans;        // i32[rows, 2], see ops/generation.h (generation)
+  ObjectId embedded;     // [rows * new_tokens, dim] of the computing type: rows of the embedding (generation)
 };
 
 // One optimizer step. REQUIRES: the arguments are valid, and a weight is trainable.
@@ -68,8 +69,6 @@ Model build_flush(const ModelSpec& spec, const Numerics& numerics, const Optimiz
 // optimizer on its way: each weight's just before its first use.
 Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
                        const OptimizerConfig* pending = nullptr);
-// Logits of one row of one chunk of `tokens` tokens.
-Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics);
 
 // A pass over several texts at once, up to new_tokens tokens of each, behind what the cache holds of it.
 struct GenerationShape {

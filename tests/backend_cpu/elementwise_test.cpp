@@ -131,17 +131,6 @@ TEST_P(Elementwise, HeadLoss) {
   EXPECT_LT(relative_error(after[HeadLoss::kDw], dw), tolerance(dtype));
 }
 
-TEST_P(Elementwise, Logits) {
-  const int64_t dim = 50, vocab = 70;
-  const Values x = random(3 * dim, 1), w = random(vocab * dim, 2);
-  Values expected(size_t(vocab), 0.0);
-  for (int64_t v = 0; v < vocab; ++v) {
-    for (int64_t i = 0; i < dim; ++i) expected[size_t(v)] += x[size_t(2 * dim + i)] * w[size_t(v * dim + i)];
-  }
-  const Contents after = run_op(Logits{3, dim, vocab, dtype}, {x, w, as_values({.row = 2})});
-  EXPECT_LT(relative_error(after[Logits::kLogits], expected), tolerance(DType::F32));
-}
-
 TEST_P(Elementwise, SumSqFillsItsSlot) {
   const Values g = random(200'000, 1);
   const double expected = std::inner_product(g.begin(), g.end(), g.begin(), 0.0);

@@ -42,7 +42,6 @@ std::vector<SharedOp> ops_of(DType t) {
           Swiglu{9, 37, t, GateActivation::GeluTanh},
           SwigluBwd{9, 37, t, GateActivation::GeluTanh},
           HeadLoss{50, 37, 41, 16, t, f32, false, false, false},
-          Logits{3, 37, 41, t},
           CachedAttention{1, 5, 100, 4, 2, 40, t},
           LastLogits{9, 2, 37, 41, t},
           SumSq{1001, 0, 1, t, true},

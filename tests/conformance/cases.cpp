@@ -89,9 +89,6 @@ void add_products(List& list) {
   }
   for (const auto [dtype, grad] : kGradDTypes) list.add(BiasGrad{1100, 24, dtype, grad, true});
   for (const DType dtype : kDTypes) {
-    list.add(Logits{1, 8, 16, dtype});
-    list.add(Logits{7, 66, 50, dtype});
-    list.add(Logits{33, 200, 304, dtype});
   }
 }
 
@@ -396,7 +393,6 @@ void add_softcaps(List& list) {
     list.add(CachedAttention{3, 33, 300, 3, 1, 80, dtype, 20, 0.5f}, "capped");
     list.add(CachedAttention{2, 9, 90, 2, 1, 256, dtype, 0, 50}, "capped");
     list.add(LastLogits{5, 7, 72, 48, dtype, 1.5f}, "capped");
-    list.add(Logits{7, 64, 56, dtype, 1.5f}, "capped");
     for (const float cap : {1.5f, 30.0f}) {
       list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, false, false, false, false, cap}, "capped",
                {.spread = 4, .ignored = 0.3});
@@ -688,9 +684,6 @@ bool suits(const AttnBwd& op) {
   return fits(op.shape.dtype, {op.shape.head_dim});
 }
 bool suits(const HeadLoss& op) {
-  return fits(op.dtype, {op.dim, op.vocab});
-}
-bool suits(const Logits& op) {
   return fits(op.dtype, {op.dim, op.vocab});
 }
 bool suits(const auto& op) {

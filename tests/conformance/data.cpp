@@ -153,10 +153,6 @@ void adapt(const HeadLoss& op, const Data& data, Random& random, Tensors& t) {
       {.step = 3, .seed = 7, .loss_scale = data.seeds ? 1.0f : 1.0f / float(std::max<int64_t>(counted, 1))});
 }
 
-void adapt(const Logits& op, const Data&, Random&, Tensors& t) {
-  set_args(t[Logits::kArgs], {.step = 3, .seed = 7, .row = static_cast<int32_t>(op.tokens - 1)});
-}
-
 // Rows that hold nothing and that are full, one without a new token, one with more than there are.
 void fill_spans(Tensor& spans, Random& random, int64_t q_len, int64_t capacity) {
   for (int64_t row = 0; row < spans.elements() / 2; ++row) {

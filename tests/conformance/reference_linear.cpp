@@ -331,15 +331,4 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   return out;
 }
 
-Outputs expect(const Logits& op, Inputs in) {
-  const Matrix x = matrix(in[Logits::kX], op.dim), w = matrix(in[Logits::kW], op.dim);
-  const int64_t row = step_args(in[Logits::kArgs]).row;
-  Expected logits{Logits::kLogits,
-                  product(1, op.vocab, op.dim, Old(false, {}), [&](int64_t, int64_t v, int64_t k) {
-                    return Factors{x(row, k), w(v, k)};
-                  })};
-  for (Approx& z : logits.values) z = softcapped(z, double{op.softcap});
-  return {logits};
-}
-
 }  // namespace sluice::core::conformance

@@ -28,7 +28,6 @@ Outputs expect(const Rope& op, Inputs in);
 Outputs expect(const RopeBwd& op, Inputs in);
 Outputs expect(const HeadLoss& op, Inputs in);
 Outputs expect(const GatherWeights& op, Inputs in);
-Outputs expect(const Logits& op, Inputs in);
 
 // reference_attention.cpp
 Outputs expect(const AttnFwd& op, Inputs in);

@@ -54,7 +54,7 @@ void add_programs(const std::string& name, const StageRequest& r, Fingerprints& 
   out["program " + name + " flush"] = fingerprint(build_flush(r.model, r.numerics, r.optimizer));
   out["program " + name + " evaluation"] =
       fingerprint(build_evaluation(r.model, evaluation_shape(r.shape), r.numerics));
-  out["program " + name + " sampling"] = fingerprint(build_sampling(r.model, r.sample_window, r.numerics));
+  out["program " + name + " sampling"] = fingerprint(build_stages(r).at(kSampling).model);
 }
 
 void add_plans(const corpus::Group& group, Fingerprints& out) {

@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "model/families/families.h"
 #include "run/inference/cached_model.h"
+#include "run/passes/evaluation.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -207,7 +208,8 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
     const auto cached = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
 
     constexpr int64_t kTokens = 23;
-    Stage whole{build_sampling(setup.model, kTokens, setup.numerics), {}};
+    const StepShape one{kTokens, kTokens, 1, 1, kTokens, false};
+    Stage whole{build_evaluation(setup.model, one, setup.numerics), {}};
     whole.plan = must(make_plan(whole.model.program, machine.profile, {}));
     const auto backend = must(machine.make());
     const Arenas arenas = must(backend->reserve(whole.plan.arena_bytes()));
@@ -216,13 +218,23 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
     must(write_constants(whole.model, executor));
     must(load_weights(whole.model, folder_of(name), executor));
 
-    std::vector<int32_t> text;
-    for (int64_t i = 0; i < kTokens; ++i) text.push_back(int32_t((i * i * 5 + 3) % setup.model.vocab));
+    std::vector<int32_t> text, targets;
+    for (int64_t i = 0; i < kTokens; ++i) {
+      text.push_back(int32_t((i * i * 5 + 3) % setup.model.vocab));
+      targets.push_back(int32_t((i * i * 7 + 1) % setup.model.vocab));
+    }
     Rows rows(whole.model.layout, kTokens);
     rows.part(0, kTokens).fill_padding();
     std::ranges::copy(text, rows.column(BatchColumn::Tokens).begin());
+    std::ranges::copy(targets, rows.column(BatchColumn::Targets).begin());
     std::vector<std::byte> staging;
     must(feed_rows(rows, whole.model, executor, staging));
+    StepArgs args{};
+    args.loss_scale = 1;
+    must(executor.write(whole.model.args, std::as_bytes(std::span(&args, 1))));
+    must(executor.step());
+    TokenLosses losses;
+    must(read_token_losses(whole.model, executor, losses));
     for (int64_t held = 0; held < kTokens;) {
       // The prompt in pieces of 5, then token by token, in the second row.
       const bool prompt = held < 15;
@@ -230,17 +242,13 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
       const RowInput inputs[] = {{0, {}}, {held, std::span(text).subspan(size_t(held), size_t(count))}};
       const auto logits = must(cached->pass(prompt, inputs)).subspan(size_t(setup.model.vocab));
       held += count;
-      StepArgs args{};
-      args.row = int32_t(held - 1);
-      must(executor.write(whole.model.args, std::as_bytes(std::span(&args, 1))));
-      must(executor.step());
-      const std::vector<float> expected = rig::read_floats(executor, whole.model.logits);
-      double difference = 0, norm = 0;
-      for (size_t v = 0; v < expected.size(); ++v) {
-        difference += std::pow(double(logits[v]) - double(expected[v]), 2);
-        norm += std::pow(double(expected[v]), 2);
-      }
-      EXPECT_LT(std::sqrt(difference / norm), 2 * std::sqrt(2.0) * std::sqrt(30 * 128) * 0x1p-24)
+      double norm = 0, sum = 0;
+      for (const float l : logits) norm += double(l) * double(l), sum += std::exp(double(l));
+      const size_t last = size_t(held - 1);
+      const double loss = std::log(sum) - double(logits[size_t(targets[last])]);
+      // Of two logits, each of which may be off by that much of the norm of all.
+      EXPECT_NEAR(loss, losses.loss[last],
+                  2 * 2 * std::sqrt(2.0) * std::sqrt(30 * 128) * 0x1p-24 * std::sqrt(norm))
           << name << " after " << held;
     }
   }

@@ -220,7 +220,7 @@ TEST(ModelPrograms, KeepTheRules) {
           SCOPED_TRACE(fmt::format("bf16 {} deferred {} tied {} chunk {}", bf16, deferred, tied, chunk));
           std::vector<Model> models{build_training(model, shape, numerics, optimizer),
                                     build_evaluation(model, shape, numerics),
-                                    build_sampling(model, 16, numerics)};
+                                    build_generation(model, {1, 8, 16}, numerics)};
           if (deferred) models.push_back(build_flush(model, numerics, optimizer));
           for (const Model& m : models) {
             const Status status = verify(m.program);

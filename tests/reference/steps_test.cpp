@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/fixture.h"
+#include "state/embedding_rows.h"
 
 namespace sluice::core {
 namespace {
@@ -13,7 +14,7 @@ class LogitsOf : public testing::TestWithParam<const char*> {};
 TEST_P(LogitsOf, MatchPyTorch) {
   const Fixture fixture(GetParam());
   constexpr int64_t kWindow = 64;
-  const Model model = build_sampling(fixture.config, kWindow, {});
+  const Model model = build_generation(fixture.config, {1, kWindow, kWindow}, {});
   auto backend = rig::small_backend();
   const Plan plan = rig::must(make_plan(model.program, rig::profile_of(*backend), {}));
   const Arenas arenas = rig::must(backend->reserve(plan.arena_bytes()));
@@ -22,6 +23,8 @@ TEST_P(LogitsOf, MatchPyTorch) {
   rig::must(initialize(model, 1, executor, [](int64_t, int64_t) {}));
   rig::must(load_weights(model, fixture.dir, executor));
 
+  EmbeddingRows embedding = rig::must(EmbeddingRows::open(fixture.config, DType::F32, fixture.dir, 1));
+  std::vector<std::byte> embedded;
   const rig::Tokens tokens = fixture.tokens("", kWindow);
   const std::vector<float> expected = fixture.values<float>("logits");
   const auto vocab = long(fixture.config.vocab);
@@ -30,10 +33,11 @@ TEST_P(LogitsOf, MatchPyTorch) {
       return std::vector<int32_t>(all.begin() + sequence * kWindow, all.begin() + (sequence + 1) * kWindow);
     };
     rig::write_tokens(executor, model, {part(tokens.tokens), part(tokens.targets), part(tokens.positions)});
+    rig::must(embedding.read(part(tokens.tokens), embedded));
+    rig::must(executor.write(model.embedded, embedded));
     for (int32_t row = 0; row < kWindow; ++row) {
-      StepArgs args{};
-      args.row = row;
-      rig::write_args(executor, model, args);
+      const int32_t spans[] = {0, row + 1};
+      rig::must(executor.write(model.spans, std::as_bytes(std::span(spans))));
       rig::must(executor.step());
       const auto first = expected.begin() + (sequence * kWindow + row) * vocab;
       const Distance d = distance(rig::read_floats(executor, model.logits), {first, first + vocab});

@@ -85,7 +85,7 @@ TEST_P(DerivedPrograms, EqualThoseWrittenByHand) {
   same.deferred = updates.deferred;
   same.late_moments = updates.late;
   const oracle::Programs expected =
-      oracle::build({32, 3, 4, 2, 8, 48, 61, 1e-5, tied}, shape.shape, formats.numerics, same, 8);
+      oracle::build({32, 3, 4, 2, 8, 48, 61, 1e-5, tied}, shape.shape, formats.numerics, same);
   StepShape one = shape.shape;
   spread(one, shape.shape.chunks_per_sequence(), 1);
   const Program training = build_training(spec, shape.shape, formats.numerics, optimizer).program;
@@ -95,8 +95,6 @@ TEST_P(DerivedPrograms, EqualThoseWrittenByHand) {
   EXPECT_EQ(flush.hash(), expected.flush.hash()) << difference(flush, expected.flush);
   const Program evaluation = build_evaluation(spec, one, formats.numerics).program;
   EXPECT_EQ(evaluation.hash(), expected.evaluation.hash()) << difference(evaluation, expected.evaluation);
-  const Program sampling = build_sampling(spec, 8, formats.numerics).program;
-  EXPECT_EQ(sampling.hash(), expected.sampling.hash()) << difference(sampling, expected.sampling);
 }
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {

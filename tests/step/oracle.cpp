@@ -75,7 +75,6 @@ class Builder {
   Model training();
   Model flush();
   Model evaluation();
-  Model sampling();
 
  private:
   struct Place {
@@ -602,31 +601,15 @@ Model Builder::evaluation() {
   return std::move(model_);
 }
 
-Model Builder::sampling() {
-  add_weights(Gradients::None);
-  add_inputs();
-  model_.logits = program().add(
-      Object{"logits", "logits", ObjectKind::Metric, DType::F32, c_.vocab * size_of(DType::F32)});
-  forward(0);
-  const Place at{-1, 0, 0};
-  const ObjectId h = activation("h", c_.dim, at);
-  task("norm", RmsNorm{tokens(at), c_.dim, float(c_.norm_eps), num_.compute}, {x_[0], norm_, h}, at);
-  task("logits", Logits{tokens(at), c_.dim, c_.vocab, num_.compute}, {h, head_, model_.args, model_.logits},
-       at);
-  return std::move(model_);
-}
-
 }  // namespace
 
 Programs build(const LlamaConfig& config, const StepShape& shape, const Numerics& numerics,
-               const OptimizerConfig& optimizer, int64_t sample_tokens) {
+               const OptimizerConfig& optimizer) {
   StepShape one = shape;
   spread(one, shape.chunks_per_sequence(), 1);
-  const StepShape sampled{sample_tokens, sample_tokens, 1, 1, 0, false};
   return {Builder(config, shape, numerics, &optimizer).training().program,
           Builder(config, {}, numerics, &optimizer).flush().program,
-          Builder(config, one, numerics, nullptr).evaluation().program,
-          Builder(config, sampled, numerics, nullptr).sampling().program};
+          Builder(config, one, numerics, nullptr).evaluation().program};
 }
 
 }  // namespace sluice::core::oracle

@@ -28,10 +28,10 @@ struct OptimizerConfig {
 };
 
 struct Programs {
-  Program training, flush, evaluation, sampling;
+  Program training, flush, evaluation;
 };
-// Evaluation is of one sequence, sampling of one chunk of `sample_tokens`.
+// Evaluation is of one sequence.
 Programs build(const LlamaConfig& config, const StepShape& shape, const Numerics& numerics,
-               const OptimizerConfig& optimizer, int64_t sample_tokens);
+               const OptimizerConfig& optimizer);
 
 }  // namespace sluice::core::oracle

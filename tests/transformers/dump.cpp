@@ -21,7 +21,9 @@
 #include "io/safetensors.h"
 #include "model/families/families.h"
 #include "run/data/data.h"
+#include "run/passes/text_pass.h"
 #include "run/session/session.h"
+#include "state/embedding_rows.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -60,11 +62,10 @@ Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   return writer.commit();
 }
 
-Status write_args(Executor& executor, const Model& model, float loss_scale, int32_t row) {
+Status write_args(Executor& executor, const Model& model, float loss_scale) {
   StepArgs args{};
   args.step = args.updates = 1;
   args.loss_scale = loss_scale;
-  args.row = row;
   return executor.write(model.args, std::as_bytes(std::span(&args, 1)));
 }
 
@@ -111,15 +112,13 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   const auto counted =
       std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
   const float loss_scale = 1.0f / float(counted);
-  SLUICE_TRY(write_args(training, model, loss_scale, 0));
+  SLUICE_TRY(write_args(training, model, loss_scale));
   SLUICE_TRY(training.step());
   LossSums sums{};
   SLUICE_TRY(training.read(model.loss.front(), std::as_writable_bytes(std::span(&sums, 1))));
   const double loss = sums.loss * double{loss_scale};
 
-  const int64_t window = sampler.shape.tokens();
-  Rows seen(sampler.layout, window);
-  seen.copy(rows, 0, window);
+  const int64_t window = sampler.capacity;
   const std::vector<int32_t> at_rows{0, 1, int32_t(window / 2), int32_t(window - 1)};
   const int64_t logit_rows = int64_t(at_rows.size());
   std::vector<Gradient> gradients = gradients_of(p);
@@ -144,13 +143,25 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
     SLUICE_TRY(training.read(g.object, piece, g.offset_bytes));
     SLUICE_TRY(writer.write(g.info.name, g.at_bytes, piece));
   }
-  std::vector<float> logits(size_t(p.model.vocab));
+  SLUICE_ASSIGN(EmbeddingRows embedding,
+                EmbeddingRows::open(p.model, p.numerics.compute, p.config.model.weights,
+                                    uint64_t(p.config.train.seed)));
+  const auto embed = [&](std::span<const int32_t> tokens, std::vector<std::byte>& out) {
+    return embedding.read(tokens, out);
+  };
+  TextPass pass(sampler, sampling);
+  SLUICE_TRY(pass.forget());
+  const std::span<const int32_t> text = rows.column(BatchColumn::Tokens);
+  int64_t held = 0;
   for (int64_t i = 0; i < logit_rows; ++i) {
-    SLUICE_TRY(feed_rows(seen, sampler, sampling, staging));
-    SLUICE_TRY(write_args(sampling, sampler, 1, at_rows[size_t(i)]));
-    SLUICE_TRY(sampling.step());
-    SLUICE_TRY(sampling.read(sampler.logits, std::as_writable_bytes(std::span(logits))));
-    SLUICE_TRY(writer.write("logits", i * p.model.vocab * 4, bytes_of(logits)));
+    std::span<const float> logits;
+    while (held <= at_rows[size_t(i)]) {
+      const int64_t count = std::min(pass.new_tokens(), at_rows[size_t(i)] + 1 - held);
+      const RowInput input{held, text.subspan(size_t(held), size_t(count))};
+      SLUICE_ASSIGN(logits, pass.run(std::span(&input, 1), embed));
+      held += count;
+    }
+    SLUICE_TRY(writer.write("logits", i * p.model.vocab * 4, std::as_bytes(logits)));
   }
   return writer.commit();
 }

@@ -29,7 +29,6 @@ constexpr Heeded kHeeded[] = {
     {"swiglu_bwd", "tokens dim dtype activation plain"},
     {"head_loss", "tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs softcap"},
     {"gather_weights", "tokens first round"},
-    {"logits", "tokens dim vocab dtype softcap"},
     {"sum_sq", "n slot slots dtype first"},
     {"clip_scale", "slots max"},
     {"adamw", "n first object b1 b2 eps wd dtype grad state master sr moments"},

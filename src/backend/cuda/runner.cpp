@@ -350,13 +350,6 @@ Status Runner::run(const GatherWeights& op, const Call& call) {
   return {};
 }
 
-Status Runner::run(const Logits& op, const Call& call) {
-  SLUICE_CUDA_TRY(row_logits(call.as<bf16>(Logits::kX), call.as<bf16>(Logits::kW),
-                             call.as<StepArgs>(Logits::kArgs), call.as<float>(Logits::kLogits), op.dim,
-                             op.vocab, op.softcap, call.stream));
-  return {};
-}
-
 Status Runner::run(const LastLogits& op, const Call& call) {
   const FewRows product{.x = call.as<bf16>(LastLogits::kX),
                         .w = call.as<bf16>(LastLogits::kW),

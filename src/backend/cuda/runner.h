@@ -51,7 +51,6 @@ class Runner {
   Status run(const SwigluBwd& op, const Call& call);
   Status run(const HeadLoss& op, const Call& call);
   Status run(const GatherWeights& op, const Call& call);
-  Status run(const Logits& op, const Call& call);
   Status run(const SumSq& op, const Call& call);
   Status run(const ClipScale& op, const Call& call);
   Status run(const AdamW& op, const Call& call);

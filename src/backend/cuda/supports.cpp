@@ -124,9 +124,6 @@ void examine(const HeadLoss& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
 }
 void examine(const GatherWeights&, Objection&) {}
-void examine(const Logits& op, Objection& o) {
-  o.activations(op.dtype).rows({{"dim", op.dim}});
-}
 void examine(const CachedAttention& op, Objection& o) {
   o.activations(op.dtype).rows({{"head_dim", op.head_dim}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim).most("rows", op.rows, 65535);

@@ -2,7 +2,6 @@
 #include "run/inference/cached_model.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/bytes.h"
 #include "base/parallel.h"
@@ -90,48 +89,28 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
   SLUICE_ASSIGN(const Arenas arenas,
                 take_memory(*backend_, tokens.plan, plans_.stages.arena_bytes(), observer));
   SLUICE_TRY(backend_->prepare(all_ops(plans_.stages)));
-  const auto pass_of = [&](const Stage& stage) {
-    return Pass{std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas),
-                Rows(stage.model.layout, stage.model.shape.tokens())};
+  const auto executor_of = [&](const Stage& stage) {
+    return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
   };
-  tokens_ = pass_of(tokens);
-  prompts_ = pass_of(plans_.stages.at(kPrompts));
   const Model& model = tokens.model;
+  const Stage& prompts = plans_.stages.at(kPrompts);
+  token_executor_ = executor_of(tokens);
+  prompt_executor_ = executor_of(prompts);
+  tokens_.emplace(model, *token_executor_);
+  prompts_.emplace(prompts.model, *prompt_executor_);
   SLUICE_ASSIGN(embedding_,
                 EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
-  SLUICE_TRY(make_ready(*backend_, model, *tokens_.executor, weights, seed, observer));
+  SLUICE_TRY(make_ready(*backend_, model, *token_executor_, weights, seed, observer));
   return check_caps(*backend_, memory(), plans_.setup.caps);
 }
 
 Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
-  const Model& model = (prompts ? plans_.stages.at(kPrompts) : plans_.stages.main).model;
-  auto& [made, batch] = prompts ? prompts_ : tokens_;
-  Executor& executor = *made;
-  const int64_t width = prompts ? prompt_tokens() : 1;
-  SLUICE_CHECK(inputs.size() == size_t(rows()), "{} inputs for {} rows", inputs.size(), rows());
-  spans_.clear();
-  for (int64_t r = 0; r < rows(); ++r) {
-    const RowInput& input = inputs[size_t(r)];
-    const auto count = int64_t(input.tokens.size());
-    SLUICE_CHECK(count <= width, "{} tokens in a row of {}", count, width);
-    // Behind those that count is padding, which no other token sees.
-    const RowsView row = batch.part(r * width, width);
-    row.fill_padding();
-    std::ranges::copy(input.tokens, row.column(BatchColumn::Tokens).begin());
-    const auto positions = row.part(0, count).column(BatchColumn::Positions);
-    std::iota(positions.begin(), positions.end(), int32_t(input.held));
-    spans_.push_back(int32_t(input.held));
-    spans_.push_back(int32_t(count));
-  }
-  SLUICE_TRY(embedding_->read(batch.column(BatchColumn::Tokens), embedded_));
-  SLUICE_TRY(executor.write(model.embedded, embedded_));
-  SLUICE_TRY(feed_rows(batch, model, executor, staging_));
-  SLUICE_TRY(executor.write(model.spans, std::as_bytes(std::span<const int32_t>(spans_))));
-  SLUICE_TRY(executor.step());
-  logits_.resize(size_t(rows() * plans_.setup.model.vocab));
-  SLUICE_TRY(executor.read(model.logits, std::as_writable_bytes(std::span(logits_))));
+  const TextPass::Embed embed = [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
+    return embedding_->read(tokens, rows);
+  };
+  SLUICE_ASSIGN(const std::span<const float> logits, (prompts ? *prompts_ : *tokens_).run(inputs, embed));
   if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(check_caps(*backend_, memory(), plans_.setup.caps));
-  return std::span<const float>(logits_);
+  return logits;
 }
 
 BytesByTier CachedModel::memory() {

@@ -12,7 +12,7 @@
 #include "generate/generator.h"
 #include "machine/machine.h"
 #include "plans/beside.h"
-#include "run/passes/rows.h"
+#include "run/passes/text_pass.h"
 #include "sluice/observer.h"
 #include "state/embedding_rows.h"
 
@@ -63,14 +63,9 @@ class CachedModel : public CachedTextModel {
 
   const GenerationPlans& plans_;
   std::unique_ptr<Backend> backend_;
-  struct Pass {
-    std::unique_ptr<Executor> executor;
-    Rows batch;
-  } tokens_, prompts_;
+  std::unique_ptr<Executor> token_executor_, prompt_executor_;
+  std::optional<TextPass> tokens_, prompts_;
   std::optional<EmbeddingRows> embedding_;
-  std::vector<int32_t> spans_;
-  std::vector<std::byte> embedded_, staging_;
-  std::vector<float> logits_;
   BytesByTier peak_;
   int64_t passes_ = 0;
 };

@@ -17,6 +17,7 @@
 #include "run/inputs/resolve.h"
 #include "run/passes/caps.h"
 #include "run/session/slow_links.h"
+#include "state/embedding_rows.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -346,22 +347,31 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   return &token_losses_;
 }
 
-Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tokens) {
+Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::byte>& rows) const {
+  const Model& model = p_.stages.main.model;
+  const auto weight = std::ranges::find(model.weights, std::string_view("embedding"), &Weight::role);
+  const ObjectId table = model.params[size_t(weight - model.weights.begin())].param;
+  const int64_t row_bytes = p_.model.dim * size_of(p_.numerics.compute);
+  rows.resize(tokens.size() * size_t(row_bytes));
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const std::span row = std::span(rows).subspan(t * size_t(row_bytes), size_t(row_bytes));
+    SLUICE_TRY(training_->read(table, row, int64_t{tokens[t]} * row_bytes));
+  }
+  scale_embedding(p_.numerics.compute, float(p_.model.stream_embedding_scale()), rows);
+  return {};
+}
+
+Result<std::span<const float>> Engine::read_text(const RowInput& input) {
   SLUICE_TRY(apply_pending());
-  const auto [model, executor] = beside(kSampling);
-  // The last tokens that fit the window, then padding that no earlier token sees.
-  if (window_.tokens() == 0) window_ = Rows(model.layout, model.shape.tokens());
-  const size_t n = std::min(size_t(window_.tokens()), tokens.size());
-  window_.part(0, window_.tokens()).fill_padding();
-  std::copy(tokens.end() - long(n), tokens.end(), window_.column(BatchColumn::Tokens).begin());
-  StepArgs args{};
-  args.row = int32_t(n - 1);
-  SLUICE_TRY(feed_rows(window_, model, executor, staging_));
-  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
-  SLUICE_TRY(executor.step());
-  logits_.resize(size_t(p_.model.vocab));
-  SLUICE_TRY(executor.read(model.logits, std::as_writable_bytes(std::span(logits_))));
-  return std::span<const float>(logits_);
+  if (!text_) {
+    const auto [model, executor] = beside(kSampling);
+    text_.emplace(model, executor);
+  }
+  if (input.held == 0) SLUICE_TRY(text_->forget());
+  return text_->run(std::span(&input, 1),
+                    [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
+                      return read_embedding(tokens, rows);
+                    });
 }
 
 Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) {

@@ -12,6 +12,7 @@
 #include "ops/clip_norm.h"
 #include "ops/step_args.h"
 #include "run/passes/evaluation.h"
+#include "run/passes/text_pass.h"
 #include "run/prepare/prepare.h"
 #include "sluice/observer.h"
 #include "state/checkpoint.h"
@@ -81,9 +82,13 @@ class Engine {
   // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned; the rows are
   // those of a pass of evaluation_of().
   Result<const TokenLosses*> evaluate(const Rows& rows);
-  // The logits after the last of `tokens`, of which the window's last count; they hold until the next call.
-  // REQUIRES: sampling was planned, tokens is not empty.
-  Result<std::span<const float>> logits_after(std::span<const int32_t> tokens);
+  // What a sampled text looks back at, and the most of it that one pass reads. REQUIRES: sampling was
+  // planned.
+  int64_t sample_window() const { return p_.stages.at(kSampling).model.capacity; }
+  int64_t sample_tokens() const { return p_.stages.at(kSampling).model.shape.tokens(); }
+  // The logits after new tokens of a text, as CachedTextModel::pass() has them; they hold until the next
+  // call. Whatever else the engine does forgets what was read. REQUIRES: sampling was planned.
+  Result<std::span<const float>> read_text(const RowInput& input);
 
   // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
   // a warning says why.
@@ -156,6 +161,7 @@ class Engine {
   Beside beside(std::string_view name) const;
   // Has an executor update with these values, and clip the gradients with that norm.
   void set_values(Executor& executor, const Model& model, const UpdateValues& values, float clip_norm) const;
+  Status read_embedding(std::span<const int32_t> tokens, std::vector<std::byte>& rows) const;
   StepArgs args_for_pending() const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
@@ -183,9 +189,9 @@ class Engine {
   std::shared_ptr<const ModelFiles> files_;  // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
-  Rows window_;  // of sampling
+  std::optional<TextPass> text_;  // of sampling
   std::vector<std::byte> staging_;
-  std::vector<float> logits_, log_probs_;
+  std::vector<float> log_probs_;
 };
 
 }  // namespace sluice::core

@@ -10,7 +10,7 @@
 #include "io/file.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/manifest.h"
-#include "run/session/sampler.h"
+#include "run/session/sampled_text.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 
@@ -180,9 +180,9 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
       return error("sample.prompt: its token {} is none of the model's {}", id, p.model.vocab);
   }
   if (text.empty()) return error("sample.prompt: the tokenizer has no token for anything in it");
-  SLUICE_ASSIGN(const Continuation drawn,
-                continue_text(*engine_, text,
-                              {tokens, temperature, uint64_t(p.config.train.seed + number), ends}, more));
+  SLUICE_ASSIGN(
+      const SampledText drawn,
+      sample_text(*engine_, text, {tokens, temperature, uint64_t(p.config.train.seed + number), ends}, more));
   return tokenizer ? tokenizer->decode(drawn.tokens, /*skip_special=*/false)
                    : ByteTokenizer::decode(drawn.tokens);
 }

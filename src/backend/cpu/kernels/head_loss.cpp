@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output head: cross-entropy over sub-chunks of rows, and the logits of one row.
+// The output head: cross-entropy over sub-chunks of rows.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -24,7 +24,6 @@ namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 4;
-constexpr int64_t kLogitsPerTask = 64;
 
 // The products of a sub-chunk of `rows` rows; `first` is the one that begins dw.
 GemmShape logits_product(const HeadLoss& op, int64_t rows) {
@@ -156,24 +155,6 @@ Status launch(const GatherWeights& op, const Args& args, const Machine&) {
   if (op.first == 0) std::fill_n(all, 2 * op.round, 0.0f);
   std::copy_n(args.in<float>(GatherWeights::kWeights), op.tokens, all + op.first);
   std::copy_n(args.in<float>(GatherWeights::kLogProbs), op.tokens, all + op.round + op.first);
-  return {};
-}
-
-Status launch(const Logits& op, const Args& args, const Machine& machine) {
-  const int64_t row = args.in<StepArgs>(Logits::kArgs)->row;
-  if (row < 0 || row >= op.tokens) return error("logits of row {} of {}", row, op.tokens);
-  auto* logits = args.out<float>(Logits::kLogits);
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    const T *x = args.in<T>(Logits::kX) + row * op.dim, *w = args.in<T>(Logits::kW);
-    machine.pool.parallel_for(ceil_div(op.vocab, kLogitsPerTask), [&](int64_t task, int) {
-      const int64_t end = std::min(op.vocab, (task + 1) * kLogitsPerTask);
-      for (int64_t v = task * kLogitsPerTask; v < end; ++v) {
-        logits[v] = SLUICE_LOOP(machine.isa, dot, x, w + v * op.dim, op.dim);
-      }
-    });
-  });
-  cap_logits(logits, op.vocab, op.softcap, machine);
   return {};
 }
 

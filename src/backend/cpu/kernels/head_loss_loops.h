@@ -42,11 +42,3 @@ TokenLoss cross_entropy(const float* logits, int64_t vocab, int64_t target, floa
   }
   return {std::log(double{total}) + (double{top} - double{chosen}), chosen >= top};
 }
-
-template <class T>
-float dot(const T* a, const T* b, int64_t n) {
-  F16 sums{};
-  for_each_vector(
-      n, [&](int64_t i, auto part) SLUICE_INLINE_BODY { sums += load(a + i, part) * load(b + i, part); });
-  return sum(sums);
-}

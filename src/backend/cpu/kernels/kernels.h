@@ -78,7 +78,6 @@ Status launch(const Swiglu& op, const Args& args, const Machine& machine);
 Status launch(const SwigluBwd& op, const Args& args, const Machine& machine);
 Status launch(const HeadLoss& op, const Args& args, const Machine& machine);
 Status launch(const GatherWeights& op, const Args& args, const Machine& machine);
-Status launch(const Logits& op, const Args& args, const Machine& machine);
 Status launch(const SumSq& op, const Args& args, const Machine& machine);
 Status launch(const ClipScale& op, const Args& args, const Machine& machine);
 Status launch(const AdamW& op, const Args& args, const Machine& machine);

@@ -153,9 +153,6 @@ cudaError_t token_losses(const float* row_loss, const float* weights, double* lo
                          cudaStream_t stream);
 // out[row] = -|row_loss[row]|
 cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStream_t stream);
-// logits[v] = x[args.row, :] . w[v, :], capped unless `softcap` is 0
-cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
-                       int64_t vocab, float softcap, cudaStream_t stream);
 
 // --- norm.cu ---
 template <class G>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy over rows of f32 logits, its gradient in bf16 in the same memory, and the logits of a single
-// row.
+// Cross-entropy over rows of f32 logits, and its gradient in bf16 in the same memory.
 //
 // A row of 128,256 logits is 513 KB, more than a block's shared memory: one pass finds maximum and sum
 // online, a second one, which mostly hits the L2 cache, writes the gradient.
@@ -16,7 +15,6 @@ constexpr int kLossThreads = 512;
 constexpr int kBatch = 4;                       // vectors in flight per thread
 constexpr int64_t kTrip = kLossThreads * kVec;  // columns that a block reads at a time
 constexpr int kSumThreads = 1024;
-constexpr int kDotWarps = 8;
 constexpr float kMinusInfinity = -__builtin_huge_valf();
 
 // sum of exp(x - max) over what has been seen.
@@ -162,26 +160,6 @@ __global__ void log_probs_kernel(const float* row_loss, float* log_probs, int64_
   if (row < rows) log_probs[row] = 0.0f - fabsf(row_loss[row]);
 }
 
-// One warp per vocabulary entry.
-__global__ void row_logits_kernel(const bf16* x, const bf16* w, const StepArgs* args, float* logits,
-                                  int64_t dim, int64_t vocab, float cap) {
-  const int64_t v = int64_t{blockIdx.x} * kDotWarps + threadIdx.x / kWarp;
-  if (v >= vocab) return;
-  const int lane = threadIdx.x % kWarp;
-  const bf16* a = x + int64_t{args->row} * dim;
-  const bf16* b = w + v * dim;
-  float sum = 0;
-#pragma unroll 4
-  for (int64_t i = lane * kVec; i < dim; i += kWarp * kVec) {
-    float p[kVec], q[kVec];
-    load8(a + i, p);
-    load8(b + i, q);
-    for (int j = 0; j < kVec; ++j) sum += p[j] * q[j];
-  }
-  sum = warp_sum(sum);
-  if (lane == 0) logits[v] = capped(sum, cap);
-}
-
 }  // namespace
 
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
@@ -205,12 +183,6 @@ cudaError_t token_losses(const float* row_loss, const float* weights, double* lo
 cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStream_t stream) {
   return launch(log_probs_kernel, dim3(blocks_for(rows, kLossThreads)), kLossThreads, 0, stream, row_loss,
                 out, rows);
-}
-
-cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
-                       int64_t vocab, float softcap, cudaStream_t stream) {
-  return launch(row_logits_kernel, dim3(blocks_for(vocab, kDotWarps)), kDotWarps * kWarp, 0, stream, x, w,
-                args, logits, dim, vocab, softcap);
 }
 
 }  // namespace sluice::core::cuda
