@@ -239,7 +239,7 @@ class Bench {
                              int64_t(values.size() * sizeof values[0]));
     };
     if (operand.name == "args") {
-      return upload(std::vector{StepArgs{3, 17, 1e-4f, 1e-4f, 1, 5, 3}});
+      return upload(std::vector{StepArgs{3, 17, 1e-4f, 1e-4f, 1, 3}});
     }
     if (operand.name == "clip") return upload(std::vector{1.0f, 0.5f});
     if (operand.name == "inv_freq") {

@@ -148,17 +148,28 @@ std::vector<KeptRole> roles_of(const Program& program, const Split& split) {
 Parts parts_of(const ModelSpec& spec) {
   Parts parts;
   for (const Weight& w : weights_of(spec)) {
-    const bool attention = w.role == "wq" || w.role == "wkv" || w.role == "wo";
-    // By its name: norms with 1 + w begin with zeros, as biases do.
-    const bool norm = w.role.find("norm") != w.role.npos && !w.role.ends_with("_bias");
-    int64_t& part = !w.matrix                                        ? (norm ? parts.norms : parts.biases)
-                    : w.role == "embedding" || w.role == "positions" ? parts.embedding
-                    : w.role == "head"                               ? parts.head
-                    : attention                                      ? parts.attention
-                                                                     : parts.ffn;
-    part += w.elements();
+    parts.of(w.part) += w.elements();
   }
   return parts;
+}
+
+int64_t& Parts::of(ModelPart part) {
+  switch (part) {
+    case ModelPart::Embedding:
+      return embedding;
+    case ModelPart::Projection:
+    case ModelPart::AttentionOut:
+      return attention;
+    case ModelPart::Mlp:
+      return ffn;
+    case ModelPart::Norm:
+      return norms;
+    case ModelPart::Bias:
+      return biases;
+    case ModelPart::Head:
+      return head;
+  }
+  SLUICE_CHECK(false, "part {}", int(part));
 }
 
 ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DType compute) {
@@ -171,9 +182,8 @@ ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DTyp
     if (task.layer == 0) counts.layer_flops += flops;
     counts.traffic_bytes += traffic(task.op) + work(task.op).pass_bytes;
   }
-  for (const Object& object : model.program.objects()) {
-    if (object.role == "kv") counts.kv_bytes += object.bytes;
-  }
+  for (const LayerSpec& layer : spec.layers)
+    counts.kv_bytes += shape.tokens() * 2 * layer.attention.kv_dim() * size_of(compute);
   return counts;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/numerics.h"
-#include "model/spec.h"
+#include "model/weights.h"
 #include "ops/ops.h"
 #include "update/optimizer.h"
 
@@ -20,6 +20,7 @@ struct Parts {
   int64_t all() const { return matrices() + norms + biases; }
   // Without norms and biases, as rules of thumb count.
   int64_t matrices() const { return embedding + head + attention + ffn; }
+  int64_t& of(ModelPart part);
 };
 Parts parts_of(const ModelSpec& spec);
 

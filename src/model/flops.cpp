@@ -2,6 +2,7 @@
 #include "model/flops.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/weights.h"
 
@@ -20,17 +21,19 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
   double flops = 0;
   bool before = false;              // a weight before this one is trained, so that a gradient goes on to it
   bool before_projections = false;  // of q, k and v, which read the same
+  int projecting = -1;              // the layer that they are of
   for (const Weight& w : weights_of(spec)) {
-    if (w.role == "wq") before_projections = before;
-    const bool goes_on = w.role == "wkv" ? before_projections : before;
+    const bool projects = w.part == ModelPart::Projection;
+    if (projects && std::exchange(projecting, w.layer) != w.layer) before_projections = before;
+    const bool goes_on = projects ? before_projections : before;
     // That of a tied embedding is the head's, behind all others.
-    const bool has_product = w.matrix && w.role != "embedding" && w.role != "positions";
+    const bool embeds = w.part == ModelPart::Embedding, has_product = w.matrix && !embeds;
     if (has_product) flops += 2 * double(w.elements()) * double(int(!w.trainable) + int(!goes_on));
-    if (w.role == "wo" && !before) {
+    if (w.part == ModelPart::AttentionOut && !before) {
       const LayerSpec& layer = spec.layers[size_t(w.layer)];
       flops += 4 * seen_twice(layer, seq_len) * double(layer.attention.q_dim());
     }
-    if (spec.tied_embeddings && w.role == "embedding" && !w.trainable) flops += 2 * double(w.elements());
+    if (spec.tied_embeddings && embeds && !w.trainable) flops += 2 * double(w.elements());
     before = before || w.trainable;
   }
   return flops;

@@ -26,13 +26,13 @@ class Table {
     const int64_t d = spec_.dim, v = spec_.vocab;
     layer_ = -1;
     const TensorNames& names = spec_.names;
-    matrix("embedding", {{std::string(names.embedding) + ".weight", v, d}});
+    matrix("embedding", ModelPart::Embedding, {{std::string(names.embedding) + ".weight", v, d}});
     if (spec_.positions > 0)
-      matrix("positions", {{std::string(names.positions) + ".weight", spec_.positions, d}});
+      matrix("positions", ModelPart::Embedding, {{std::string(names.positions) + ".weight", spec_.positions, d}});
     for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
     layer_ = -1;
     norm("norm", names.norm, d);
-    if (!spec_.tied_embeddings) matrix("head", {{std::string(names.head) + ".weight", v, d}});
+    if (!spec_.tied_embeddings) matrix("head", ModelPart::Head, {{std::string(names.head) + ".weight", v, d}});
     return std::move(out_);
   }
 
@@ -47,20 +47,20 @@ class Table {
     layer_ = index;
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
     if (before) norm("norm1", at(names.norm1), d);
-    matrix("wq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});
+    matrix("wq", ModelPart::Projection, {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});
     if (a.qkv_bias) bias("bq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".bias", 1)});
     const auto keys_and_values = [&](const char* kind, int64_t cols) {
       return std::vector<WeightSource>{projection(a, at("self_attn.k_proj"), Qkv::K, kind, cols),
                                        projection(a, at("self_attn.v_proj"), Qkv::V, kind, cols)};
     };
-    matrix("wkv", keys_and_values(".weight", d));
+    matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
     if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
     if (a.qk_norm != QkNorm::None) {
       const bool whole = a.qk_norm == QkNorm::Whole;
       plain_norm("q_norm", at("self_attn.q_norm.weight"), whole ? q : a.head_dim);
       plain_norm("k_norm", at("self_attn.k_norm.weight"), whole ? kv : a.head_dim);
     }
-    matrix("wo", {{at(names.o) + ".weight", d, q}}, into_residual_);
+    matrix("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}}, into_residual_);
     if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
     if (after) norm("norm1_after", at(names.norm1_after), d);
     if (before && layer.norm2) norm("norm2", at(norm2_of(names, after)), d);
@@ -70,9 +70,9 @@ class Table {
       if (!layer.mlp.gated) return Sources{{at(names.up) + kind, f, cols}};
       return Sources{{at(names.gate) + kind, f, cols}, {at(names.up) + kind, f, cols}};
     };
-    matrix("wgu", gate_and_up(".weight", d));
+    matrix("wgu", ModelPart::Mlp, gate_and_up(".weight", d));
     if (layer.mlp.bias) bias("bgu", gate_and_up(".bias", 1));
-    matrix("wd", {{at(names.down) + ".weight", d, f}}, into_residual_);
+    matrix("wd", ModelPart::Mlp, {{at(names.down) + ".weight", d, f}}, into_residual_);
     if (layer.mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
     if (after) norm("norm2_after", at(names.norm2_after), d);
   }
@@ -104,20 +104,28 @@ class Table {
     return out;
   }
 
-  void put(const char* role, std::vector<WeightSource> sources, bool matrix, Init init, bool decay) {
-    std::string object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
-    out_.push_back({std::move(object), role, layer_, std::move(sources), matrix, init, decay, true});
-    if (!spec_.freeze.empty()) out_.back().trainable = !all_frozen(out_.back().sources);
+  void put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init) {
+    const bool matrix = part != ModelPart::Norm && part != ModelPart::Bias;
+    Weight& w = out_.emplace_back();
+    w.object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
+    w.role = role;
+    w.part = part;
+    w.layer = layer_;
+    w.sources = std::move(sources);
+    w.matrix = w.decay = matrix;
+    w.init = init;
+    if (!spec_.freeze.empty()) w.trainable = !all_frozen(w.sources);
     if (!matrix || layer_ < 0) return;
-    out_.back().format = spec_.layers[size_t(layer_)].matrices;
-    for (WeightSource& source : out_.back().sources) source.transposed = spec_.names.transposed;
+    w.format = spec_.layers[size_t(layer_)].matrices;
+    for (WeightSource& source : w.sources) source.transposed = spec_.names.transposed;
   }
-  void matrix(const char* role, std::vector<WeightSource> sources, float deviation = kDeviation) {
-    put(role, std::move(sources), true, {Init::Normal, deviation}, true);
+  void matrix(const char* role, ModelPart part, std::vector<WeightSource> sources,
+              float deviation = kDeviation) {
+    put(role, part, std::move(sources), {Init::Normal, deviation});
   }
   void plain_norm(const char* role, std::string tensor, int64_t rows) {
-    put(role, {{std::move(tensor), rows, 1}}, false, {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros},
-        false);
+    put(role, ModelPart::Norm, {{std::move(tensor), rows, 1}},
+        {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros});
   }
   // Of the stream, with what its norms have.
   void norm(const std::string& role, const std::string& tensor, int64_t rows) {
@@ -125,7 +133,7 @@ class Table {
     if (spec_.norm.bias) bias((role + "_bias").c_str(), {{tensor + ".bias", rows, 1}});
   }
   void bias(const char* role, std::vector<WeightSource> sources) {
-    put(role, std::move(sources), false, {Init::Zeros}, false);
+    put(role, ModelPart::Bias, std::move(sources), {Init::Zeros});
   }
 
   bool all_frozen(const std::vector<WeightSource>& sources) const {

@@ -59,10 +59,14 @@ struct Init {
   float deviation = 0;  // Normal
 };
 
+// What of a model a weight is. Projections are those that make q, k and v, and read the same.
+enum class ModelPart : uint8_t { Embedding, Projection, AttentionOut, Mlp, Norm, Bias, Head };
+
 // One weight object of a program: tensors stacked by rows.
 struct Weight {
   std::string object;  // "wkv.L3"
-  std::string role;    // "wkv"
+  std::string role;    // "wkv", by which model/layers.h asks for it
+  ModelPart part = ModelPart::Bias;
   int layer = -1;
   std::vector<WeightSource> sources;
   bool matrix = true;  // tensors are [rows, cols], else [rows]
@@ -74,7 +78,7 @@ struct Weight {
   int64_t elements() const;
 };
 
-// Every weight, in the order of the forward pass. The roles are those that model/layers.h asks for. What
+// Every weight, in the order of the forward pass. What
 // spec.freeze names is not trained; a weight of several tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
 

@@ -76,15 +76,6 @@ constexpr int64_t kMostTasks = 150'000;
 constexpr double kBehind = 1.06;
 constexpr int64_t kFewTasks = 20'000;
 
-int64_t estimated_tasks(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
-  constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
-  const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
-  const double earlier =
-      subject.earlier_blocks ? subject.earlier_blocks(r.seq_len, chunk) : double(in_sequence - 1) / 2;
-  const int64_t chunks = ceil_div(r.tokens_per_step, chunk);
-  return int64_t(double(subject.layers * chunks) * (kTasksPerLayer + 2 * (earlier + 1)));
-}
-
 // What a run of a task takes beside its kernel: 10 us were measured on an H200 with busy links, of which
 // estimated costs have 4 as the time of a launch. Too little to plan by, but shapes of 8,000 and of 14,000
 // tasks are otherwise often alike. On a CPU, where tasks are long, it is next to nothing.
@@ -110,7 +101,10 @@ struct Point {
 class ShapeSearch {
  public:
   ShapeSearch(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile)
-      : subject_(subject), r_(request), profile_(profile) {}
+      : subject_(subject),
+        r_(request),
+        profile_(profile),
+        tasks_(subject, request.seq_len, request.packed) {}
 
   Result<ShapeChoice> run();
 
@@ -159,6 +153,7 @@ class ShapeSearch {
   const ShapeSubject& subject_;
   const ShapeRequest& r_;
   const Profile& profile_;
+  const TaskCount tasks_;
   std::map<Point, Found> known_;
   std::optional<Point> best_;
   bool host_is_short_ = false;
@@ -399,7 +394,7 @@ void ShapeSearch::settle() {
 Result<ShapeChoice> ShapeSearch::run() {
   const auto devices = int64_t(profile_.devices());
   std::vector<int64_t> chunks = chunk_sizes(r_, devices);
-  while (chunks.size() > 1 && estimated_tasks(subject_, r_, chunks.back()) > kMostTasks) chunks.pop_back();
+  while (chunks.size() > 1 && tasks_.of(r_.tokens_per_step, chunks.back()) > kMostTasks) chunks.pop_back();
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
@@ -455,7 +450,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   for (const int64_t chunk : chunks) {
     const auto top = best_with(chunk);
     if (top && known_[*top].ns < known_[*best_].ns * kBehind &&
-        estimated_tasks(subject_, r_, chunk) < kFewTasks)
+        tasks_.of(r_.tokens_per_step, chunk) < kFewTasks)
       climb(chunk);
   }
   known_[*best_] = other_moments(*best_, known_[*best_]);
@@ -484,6 +479,25 @@ Result<ShapeChoice> ShapeSearch::run() {
 }
 
 }  // namespace
+
+TaskCount::TaskCount(const ShapeSubject& subject, int64_t seq_len, bool packed)
+    : seq_len_(seq_len), layers_(subject.layers), earlier_blocks_(subject.earlier_blocks) {
+  const Program one = subject.program({seq_len, seq_len, 1, 1, seq_len, packed}, false);
+  for (const Task& task : one.tasks()) ++(task.phase == Phase::Update ? of_step_ : of_chunk_);
+  if (seq_len % 2 != 0) return;
+  const Program two = subject.program({seq_len, seq_len / 2, 2, 1, seq_len / 2, packed}, false);
+  of_later_ = int64_t(two.tasks().size()) - of(seq_len, seq_len / 2);
+}
+
+// Each block of attention over an earlier chunk is a task in either pass.
+int64_t TaskCount::of(int64_t tokens_per_step, int64_t chunk_tokens) const {
+  const int64_t in_sequence = std::max<int64_t>(1, seq_len_ / chunk_tokens);
+  const double earlier = earlier_blocks_ ? earlier_blocks_(seq_len_, chunk_tokens) : double(in_sequence - 1) / 2;
+  const int64_t chunks = ceil_div(tokens_per_step, chunk_tokens);
+  const int64_t later = chunks - chunks / in_sequence;
+  return chunks * of_chunk_ + later * of_later_ + std::llround(double(2 * layers_ * chunks) * earlier) +
+         of_step_;
+}
 
 Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
                                  const Profile& profile) {

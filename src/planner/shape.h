@@ -23,6 +23,21 @@ struct ShapeSubject {
   std::function<BytesByTier(const StepShape& shape)> room_between_steps;
 };
 
+// How many tasks a step has, by how it is cut, for those who decide before they build its Program: counted in
+// those of one sequence in one chunk and in two.
+class TaskCount {
+ public:
+  TaskCount(const ShapeSubject& subject, int64_t seq_len, bool packed);
+
+  int64_t of(int64_t tokens_per_step, int64_t chunk_tokens) const;
+
+ private:
+  int64_t seq_len_, layers_;
+  int64_t of_chunk_ = 0, of_step_ = 0;  // passes of a chunk that is a whole sequence; updates
+  int64_t of_later_ = 0;                // more of a chunk behind the first of its sequence, beside blocks
+  std::function<double(int64_t seq_len, int64_t chunk)> earlier_blocks_;
+};
+
 struct ShapeRequest {
   int64_t seq_len = 0, tokens_per_step = 0;
   bool packed = false;

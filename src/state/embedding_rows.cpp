@@ -36,7 +36,7 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
   rows.seed_ = seed;
   Model model;  // of this weight alone
   for (Weight& weight : weights_of(spec)) {
-    if (weight.role == "embedding") model.weights.push_back(std::move(weight));
+    if (weight.part == ModelPart::Embedding) model.weights.push_back(std::move(weight));
   }
   rows.weight_ = model.weights.front();
   if (checkpoint.empty()) return rows;

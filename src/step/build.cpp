@@ -258,7 +258,7 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
 
 Model Builder::generation(const GenerationShape& shape) {
   if (!spec_.tied_embeddings)
-    std::erase_if(model_.weights, [](const Weight& w) { return w.role == "embedding"; });
+    std::erase_if(model_.weights, [](const Weight& w) { return w.part == ModelPart::Embedding; });
   add_weights(GradientLife::None);
   add_batch();
   model_.capacity = shape.capacity;

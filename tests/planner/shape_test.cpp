@@ -61,6 +61,27 @@ TEST(Shape, IsNotSearchedForWhenSomebodyAsksToStop) {
   EXPECT_EQ(made, 5);
 }
 
+// What is decided before there is a Program goes by as many tasks as it then has.
+TEST(TaskCount, IsThatOfThePrograms) {
+  constexpr int64_t kSequence = 1024, kTokens = 8192;
+  for (const int64_t window : {0, 200, 700}) {
+    ModelSpec model = kModel;
+    model.layers.back().attention.window = window;
+    for (const bool deferred : {false, true}) {
+      OptimizerConfig optimizer;
+      optimizer.deferred = deferred;
+      const ShapeSubject of = subject_of(model, {}, optimizer);
+      const TaskCount count(of, kSequence, false);
+      for (const int64_t chunk : {128, 512, 1024, 2048, 8192}) {
+        StepShape shape{kSequence, chunk, 1, 1, 128, false};
+        spread(shape, kTokens / kSequence, chunk < kTokens ? 2 : 1);
+        EXPECT_EQ(count.of(kTokens, chunk), int64_t(of.program(shape, false).tasks().size()))
+            << "window " << window << " chunks of " << chunk << (deferred ? " deferred" : "");
+      }
+    }
+  }
+}
+
 TEST(Shape, CoversTheStepOnce) {
   for (const int64_t tokens : {1024, 3072, 16384, 40960}) {
     const auto choice = choose_shape(subject(), request_for(tokens), machine());

@@ -9,7 +9,6 @@
 #include "base/stopwatch.h"
 #include "host/host_memory.h"
 #include "measure/calibrate.h"
-#include "model/blocks.h"
 #include "model/weights.h"
 #include "planner/refusal.h"
 #include "planner/shape.h"
@@ -62,15 +61,13 @@ std::string step_kind(const Prepared& p) {
 }
 
 // The search takes memory by the number of tasks, and by threads. Where the model runs, the host cap holds
-// then, too: with how many threads there is room for it. Chunks of `chunk_tokens` tokens say how many tasks
-// there are, about: of a layer 27 for each, and an attention forward and back for each earlier chunk of its
-// sequence.
+// then, too: with how many threads there is room for it.
 Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
   if (!p.machine.traits().runs_models || chunk_tokens <= 0) return search_threads();
-  constexpr double kBytesPerTask = 5 * 1024, kOfEachThread = 1536, kTasks = 27, kOtherTasks = 4;
-  const double chunks = double(p.config.train.tokens_per_step) / double(chunk_tokens),
-               before = earlier_blocks(p.model, p.config.train.seq_len, chunk_tokens);
-  const double tasks = chunks * (double(p.model.layers.size()) * (kTasks + 2 * before) + kOtherTasks);
+  constexpr double kBytesPerTask = 5 * 1024, kOfEachThread = 1536;
+  const auto& train = p.config.train;
+  const TaskCount count(subject_of(p.model, p.numerics, p.optimizer), train.seq_len, false);
+  const auto tasks = double(count.of(train.tokens_per_step, chunk_tokens));
   const int64_t held = resident_bytes(), cap = p.config.caps[kHost];
   if (cap < held) return 1;  // no plan fits, and the refusal that follows names the smallest cap that works
   const int64_t room = std::min(cap - held, available_bytes());

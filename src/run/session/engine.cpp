@@ -349,7 +349,7 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
 
 Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::byte>& rows) const {
   const Model& model = p_.stages.main.model;
-  const auto weight = std::ranges::find(model.weights, std::string_view("embedding"), &Weight::role);
+  const auto weight = std::ranges::find(model.weights, ModelPart::Embedding, &Weight::part);
   const ObjectId table = model.params[size_t(weight - model.weights.begin())].param;
   const int64_t row_bytes = p_.model.dim * size_of(p_.numerics.compute);
   rows.resize(tokens.size() * size_t(row_bytes));
