@@ -104,7 +104,7 @@ std::string unknown_option(const std::vector<CommandHelp>& commands, const Comma
 }
 
 // What the parser found wrong, in a sentence: its own words count values instead of naming what to do.
-std::string in_words(const CLI::ParseError& e) {
+std::string describe(const CLI::ParseError& e) {
   const std::string what = e.what();
   const auto parts = [&](const std::string& middle) {
     const size_t at = what.find(middle);
@@ -153,7 +153,7 @@ std::string unknown_command(const CLI::App& app, const std::string& name) {
   return "sluice: unknown command '" + name + "'" + suggestion(name, names) + "\nsluice help lists all";
 }
 
-std::string explain(const CLI::App& app, const CLI::ParseError& e) {
+std::string describe(const CLI::App& app, const CLI::ParseError& e) {
   const std::vector<CommandHelp> commands = commands_of(app);
   const std::vector<std::string> rest = app.remaining(true);
   const auto parsed = app.get_subcommands();
@@ -173,6 +173,6 @@ std::string explain(const CLI::App& app, const CLI::ParseError& e) {
   for (const std::string& word : rest) {
     if (is_flag(word)) return unknown_option(commands, *command, word);
   }
-  const std::string what = rest.empty() ? in_words(e) : "there is no place for '" + rest.front() + "'";
+  const std::string what = rest.empty() ? describe(e) : "there is no place for '" + rest.front() + "'";
   return "sluice " + name + ": " + what + "\nsluice " + name + " --help shows how to call it";
 }

@@ -13,6 +13,6 @@ std::string help_of(const CLI::App& app, const std::string& command);
 
 // Which word of the command line could not be taken, what was probably meant, and where more is said: two
 // lines that begin with the program's name. `app` has tried to parse it and thrown `e`.
-std::string explain(const CLI::App& app, const CLI::ParseError& e);
+std::string describe(const CLI::App& app, const CLI::ParseError& e);
 // The same for a name that no command has.
 std::string unknown_command(const CLI::App& app, const std::string& name);

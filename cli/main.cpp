@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     say("{}\n", version.what());
   } catch (const CLI::ParseError& e) {
-    say(stderr, "{}\n", explain(*app, e));
+    say(stderr, "{}\n", describe(*app, e));
     return kMisused;
   }
   return status_with_output(status);

@@ -29,8 +29,8 @@ std::string seed_metrics() {
 
 // As it is, and with the right checksum behind it, of which the seed has none.
 void checkpoint(Bytes input) {
-  const std::string text(text_of(input));
-  const std::string sealed = fmt::format("{}  \"checksum\": \"{}\"\n}}\n", text, checksum_of(text).text());
+  const std::string text(text_in(input));
+  const std::string sealed = fmt::format("{}  \"checksum\": \"{}\"\n}}\n", text, checksum_of(text).to_text());
   for (const std::string& each : {text, sealed}) {
     const auto info = parse_checkpoint_info(each, "checkpoint.json");
     if (!info.ok()) continue;

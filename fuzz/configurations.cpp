@@ -11,14 +11,14 @@
 namespace sluice::core::fuzz {
 
 void model_config(Bytes input) {
-  const auto spec = parse_model_config(text_of(input));
+  const auto spec = parse_model_config(text_in(input));
   if (!spec.ok()) return;
   require(spec->params() > 0, "a model without parameters");
   constexpr int64_t kLongSequence = 1 << 20;
   for (const float f : rope_inv_freq(spec->rope, spec->head_dim(), kLongSequence, spec->rotated.rows))
     require(std::isfinite(f), "a frequency is none");
   const auto again = parse_model_config(to_json(*spec));
-  require(again.ok() && text(*again) == text(*spec) && again->rope == spec->rope,
+  require(again.ok() && to_text(*again) == to_text(*spec) && again->rope == spec->rope,
           "what is written is read as something else");
 }
 
@@ -31,7 +31,7 @@ std::string seed_model_config() {
 }
 
 void toml(Bytes input) {
-  (void)parse_toml(text_of(input), "input");
+  (void)parse_toml(text_in(input), "input");
   const MemoryFile file(input);
   const auto config = load_config(file.path().string(), {});
   if (!config.ok()) return;

@@ -60,7 +60,7 @@ std::string seed_kept_shape();
 std::string seed_costs();
 std::string seed_libraries();
 
-inline std::string_view text_of(Bytes input) {
+inline std::string_view text_in(Bytes input) {
   return {reinterpret_cast<const char*>(input.data()), input.size()};
 }
 

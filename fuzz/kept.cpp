@@ -43,9 +43,9 @@ std::string identity_of_libraries() {
 
 // As it is, and as one whose checksum is right.
 void sealed(Bytes input) {
-  (void)unsealed(text_of(input), request_of_seal(), "input");
+  (void)unsealed(text_in(input), request_of_seal(), "input");
   const std::string bytes =
-      fmt::format("sluice example 1\n{}\n{}", checksum_of(text_of(input)).text(), text_of(input));
+      fmt::format("sluice example 1\n{}\n{}", checksum_of(text_in(input)).to_text(), text_in(input));
   (void)unsealed(bytes, request_of_seal(), "input");
 }
 std::string seed_sealed() {
@@ -54,10 +54,10 @@ std::string seed_sealed() {
 }
 
 void kept_shape(Bytes input) {
-  const auto choice = shape_in(text_of(input), shape_request(), profile_of_nothing(), {});
+  const auto choice = shape_in(text_in(input), shape_request(), profile_of_nothing(), {});
   if (!choice.ok()) return;
   require(choice->shape.tokens() == shape_request().tokens_per_step, "a step of other tokens");
-  (void)text(choice->shape);
+  (void)to_text(choice->shape);
 }
 std::string seed_kept_shape() {
   ShapeChoice choice;
@@ -67,7 +67,7 @@ std::string seed_kept_shape() {
 }
 
 void costs(Bytes input) {
-  (void)check_costs(text_of(input));
+  (void)check_costs(text_in(input));
 }
 std::string seed_costs() {
   return R"({"copy_slowdown":0.25,"device_overhead_bytes":0,"link_bytes":16777216,"load_bytes_per_s":1e10,
@@ -76,7 +76,7 @@ std::string seed_costs() {
 
 void libraries(Bytes input) {
   const std::string bytes = fmt::format("sluice library cache 2: {}\n{}\n{}", identity_of_libraries(),
-                                        checksum_of(text_of(input)).text(), text_of(input));
+                                        checksum_of(text_in(input)).to_text(), text_in(input));
   for (const Bytes content : {input, Bytes(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size())}) {
     const MemoryFile file(content);
     const cuda::LibraryCache cache(file.path(), identity_of_libraries());

@@ -62,7 +62,7 @@ void use(const Subject& s, const Plan& plan, uint8_t way) {
       (void)to_text(program, plan);
       return;
     case 1:
-      (void)explain(program, plan);
+      (void)describe(program, plan);
       return;
     case 2:
       (void)stalls_of(plan, timeline);
@@ -86,8 +86,8 @@ void use(const Subject& s, const Plan& plan, uint8_t way) {
       const auto summary = parse_summary(to_json(report_of(plan, timeline), program, plan));
       require(summary.ok(), "the report of a plan cannot be read back");
       const PlanSummary whole = report_of(s.plan(), predicted_timeline(s.plan())).summary;
-      (void)diff_in_words(whole, *summary);
-      (void)diff_in_words(*summary, whole);
+      (void)describe_difference(whole, *summary);
+      (void)describe_difference(*summary, whole);
     }
   }
 }
@@ -211,10 +211,10 @@ void damage(Plan& p, Choices& c) {
 
 void plan(Bytes input) {
   const Subject& s = subject();
-  const auto plan = plan_from_bytes(text_of(input));
+  const auto plan = plan_from_bytes(text_in(input));
   if (!plan.ok() || !verify(s.program(), *plan, s.workspaces).ok()) return;
   use(s, *plan, input.back());
-  require(to_bytes(*plan) == text_of(input), "two plans have the same bytes");
+  require(to_bytes(*plan) == text_in(input), "two plans have the same bytes");
 }
 std::string seed_plan() {
   return to_bytes(subject().plan());
@@ -236,7 +236,7 @@ std::string seed_plan_fields() {
 
 void kept_plans(Bytes input) {
   const Subject& s = subject();
-  const auto plans = plans_in(text_of(input), s.stages, s.request, s.profile);
+  const auto plans = plans_in(text_in(input), s.stages, s.request, s.profile);
   if (!plans.ok()) return;
   for (const Plan& plan : *plans) {
     for (const Tier tier : {kDevice, kHost})

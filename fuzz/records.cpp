@@ -38,7 +38,7 @@ void record(Bytes input) {
     require(tokens.ids.size() == tokens.learnt.size(), "a token is neither learnt nor context");
     Findings findings;
     findings.add(*document, making, "a.jsonl");
-    require(Findings::parse(findings.text()).ok(), "findings are not read back");
+    require(Findings::parse(findings.to_text()).ok(), "findings are not read back");
   }
 }
 

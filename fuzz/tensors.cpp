@@ -12,7 +12,7 @@ void safetensors_header(Bytes input) {
   if (input.size() < sizeof(data_bytes)) return;
   std::memcpy(&data_bytes, input.data(), sizeof(data_bytes));
   if (data_bytes < 0) return;
-  const auto header = parse_safetensors_header(text_of(input.subspan(sizeof(data_bytes))), data_bytes);
+  const auto header = parse_safetensors_header(text_in(input.subspan(sizeof(data_bytes))), data_bytes);
   if (!header.ok()) return;
   int64_t sum = 0;
   std::vector<TensorInfo> tensors;
@@ -37,7 +37,7 @@ std::string seed_safetensors_header() {
 }
 
 void safetensors_index(Bytes input) {
-  const auto index = parse_safetensors_index(text_of(input));
+  const auto index = parse_safetensors_index(text_in(input));
   if (!index.ok()) return;
   for (const auto& [tensor, file] : *index) {
     require(file.find('/') == file.npos && file != ".." && !file.empty(), "a file outside the directory");

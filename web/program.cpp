@@ -68,7 +68,7 @@ json answer(std::string_view question, std::string_view request) {
   const auto planned = question == "first" ? first_plan(*asked) : plan_asked(*asked, told);
   if (!planned.ok()) return refusal(planned.error());
   const std::string plan = json_of(*planned);
-  return {{"plan", plan}, {"page", to_html(plan)}, {"text", text_of(*planned)}};
+  return {{"plan", plan}, {"page", to_html(plan)}, {"text", printed_of(*planned)}};
 }
 
 }  // namespace

@@ -157,9 +157,10 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
     for (const DType type : types) {
       std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
       for (const SharedOp& op : ops_of(model, type)) {
-        if (text(op).find(filter) == std::string::npos) continue;
+        if (to_text(op).find(filter) == std::string::npos) continue;
         SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, op));
-        std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns, text(op).c_str());
+        std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns,
+                    to_text(op).c_str());
         std::fflush(stdout);
       }
     }

@@ -164,7 +164,7 @@ Status Plan::save(const std::filesystem::path& directory) const {
 Result<std::string> Plan::diff(std::string_view before_json, std::string_view after_json) {
   SLUICE_ASSIGN(const core::PlanSummary before, core::parse_summary(std::string(before_json)));
   SLUICE_ASSIGN(const core::PlanSummary after, core::parse_summary(std::string(after_json)));
-  return core::diff_in_words(before, after);
+  return core::describe_difference(before, after);
 }
 
 }  // namespace sluice

@@ -20,14 +20,14 @@ bool heeds(const Heeded& row, std::string_view attribute) {
 Status check_heeded(std::span<const Heeded> table, std::string_view backend, const Op& op) {
   const auto row =
       std::find_if(table.begin(), table.end(), [&](const Heeded& r) { return r.op == name_of(op); });
-  if (row == table.end()) return error("the {} backend has no kernel for \"{}\"", backend, text(op));
+  if (row == table.end()) return error("the {} backend has no kernel for \"{}\"", backend, to_text(op));
   Status status;
   std::visit(
       [&](const auto& o) {
         o.fields([&](std::string_view attribute, const auto&, auto...) {
           if (status.ok() && !heeds(*row, attribute))
             status = error("the {} backend cannot run \"{}\": its kernels do not heed '{}'", backend,
-                           text(op), attribute);
+                           to_text(op), attribute);
         });
       },
       op);

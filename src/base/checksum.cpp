@@ -48,7 +48,7 @@ Checksum checksum_of(std::span<const std::byte> bytes) {
   return checksum(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
-std::string Checksum::text() const {
+std::string Checksum::to_text() const {
   return fmt::format("{:016x}{:016x}", high, low);
 }
 

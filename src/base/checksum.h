@@ -18,7 +18,7 @@ struct Checksum {
   uint64_t high = 0, low = 0;
 
   // 32 hexadecimal digits, and back; nothing for any other text.
-  std::string text() const;
+  std::string to_text() const;
   static std::optional<Checksum> parse(std::string_view text);
 
   bool operator==(const Checksum&) const = default;

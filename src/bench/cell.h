@@ -70,7 +70,7 @@ struct CellResult {
   std::string status, message;
 
   int64_t params = 0;
-  std::string shape;                     // as text(StepShape)
+  std::string shape;                     // as to_text(StepShape)
   int64_t steps = 0;                     // that were timed
   std::array<Measured, kPhases> phases;  // compute at work; recomputation is part of the backward phase
   Measured others;         // of the step: waiting, copies that nothing hides, and the host's work

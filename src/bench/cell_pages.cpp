@@ -15,7 +15,7 @@ std::string name_of(const CellResult& c) {
 }
 
 std::string time_of(const Measured& m) {
-  return text(m.mean, Form::Seconds);
+  return to_text(m.mean, Form::Seconds);
 }
 
 void add(std::vector<std::optional<double>>& values, const Measured& m) {
@@ -76,8 +76,8 @@ Page model_page(std::span<const CellResult> cells) {
       for (const int64_t bytes : c.peak_bytes) peak.values.push_back(double(bytes));
       bar.value = c.tokens_per_s;
       bar.label = fmt::format("{}: forward {}, backward {}, optimizer {}, step {}",
-                              text(c.tokens_per_s, Form::Number), time_of(c.phases[0]), time_of(c.phases[1]),
-                              time_of(c.phases[2]), time_of(c.step));
+                              to_text(c.tokens_per_s, Form::Number), time_of(c.phases[0]),
+                              time_of(c.phases[1]), time_of(c.phases[2]), time_of(c.step));
     }
     bars.bars.push_back(std::move(bar));
   }
@@ -115,10 +115,11 @@ Page kernels_page(std::span<const CellResult> cells) {
       classes.rows.push_back(
           {o.name, {double(o.count), o.s, share(o.s, all), o.forward_s, share(o.forward_s, forward)}});
       bars.bars.push_back(
-          {o.name, o.s, fmt::format("{}, {}", text(o.s, Form::Seconds), text(o.s / all, Form::Share))});
+          {o.name, o.s, fmt::format("{}, {}", to_text(o.s, Form::Seconds), to_text(o.s / all, Form::Share))});
     }
     classes.rows.push_back({"all", {std::nullopt, all, 1.0, forward, 1.0}});
-    if (c.copies_s > 0) classes.formulas.push_back("copies beside them: " + text(c.copies_s, Form::Seconds));
+    if (c.copies_s > 0)
+      classes.formulas.push_back("copies beside them: " + to_text(c.copies_s, Form::Seconds));
     Table top{.key = "top", .title = "Longest", .row_title = "op or kernel"};
     top.columns = classes.columns;
     for (const OpTime& o : c.top) {

@@ -141,7 +141,7 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
     SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> some, group.first(ranks));
     for (const DType dtype : options.dtypes) {
       for (const int64_t bytes : options.bytes) {
-        doing(fmt::format("{} ranks, {}, {}", ranks, text(double(bytes), Form::Memory), name_of(dtype)));
+        doing(fmt::format("{} ranks, {}, {}", ranks, to_text(double(bytes), Form::Memory), name_of(dtype)));
         const auto measure = options.sums ? measured_sum : measured_send;
         SLUICE_ASSIGN(const bool stop, any(group, interrupted));
         if (stop) return out;
@@ -208,7 +208,7 @@ Page collectives_page(const CollectiveBench& bench) {
     const double factor = bench.sums ? 2.0 * (r.ranks - 1) / r.ranks : 1.0;
     const double algbw = double(r.bytes) / r.ours.seconds;
     Row row{.name =
-                fmt::format("{}, {}, {}", r.ranks, name_of(r.dtype), text(double(r.bytes), Form::Memory))};
+                fmt::format("{}, {}, {}", r.ranks, name_of(r.dtype), to_text(double(r.bytes), Form::Memory))};
     row.values = {double(r.ranks), double(r.bytes), double(r.bytes / size_of(r.dtype)), r.ours.seconds, algbw,
                   algbw * factor,  double(r.wrong)};
     point(fmt::format("{} ranks, {}", r.ranks, name_of(r.dtype)), double(r.bytes), algbw * factor);

@@ -262,7 +262,7 @@ Page data_parallel_page(const DataParallelBench& bench) {
                   r.unequal,
                   r.peak_bytes};
     table.rows.push_back(std::move(row));
-    bars.bars.push_back({std::string(name_of(r.exchange)), r.step.mean, text(r.step.mean, Form::Seconds)});
+    bars.bars.push_back({std::string(name_of(r.exchange)), r.step.mean, to_text(r.step.mean, Form::Seconds)});
   }
   section.tables.push_back(std::move(table));
   section.bars.push_back(std::move(bars));

@@ -105,7 +105,7 @@ Page links_page(const LinkBench& bench) {
             .legend = {fmt::format("Copies of {}, one after the other on each link and direction. Alone: "
                                    "nothing else is copied. All: every link of every device is at work, "
                                    "and those copies count that ran while all were.",
-                                   text(double(bench.bytes), Form::Memory))}};
+                                   to_text(double(bench.bytes), Form::Memory))}};
   Section section{.key = "links", .title = "Rates of links"};
   Table table{.key = "rates",
               .title = "Bytes per second, deviations and extremes of single copies",

@@ -92,7 +92,7 @@ Status CellRun::measure() {
   const PlanCache cache = plan_cache_of(config);
   SLUICE_ASSIGN(p_, prepare_on(std::move(config), machine_, std::move(needs), {.cache = &cache}));
   const Stage& s = p_->stages.main;
-  out_.shape = text(p_->shape);
+  out_.shape = to_text(p_->shape);
   for (const Weight& w : s.model.weights) out_.params += w.elements();
   out_.predicted_s = s.plan.makespan_ns / 1e9;
   out_.model_flops = s.model.program.facts.model_flops;

@@ -37,7 +37,7 @@ Result<MeasuredProducts> measured_products(const ModelSpec& spec, const BenchCel
 Table products_table(const SizeBench& bench) {
   Table table{.key = "products",
               .title = fmt::format("Products of a step of {} tokens",
-                                   text(double(bench.cell.seq_len * bench.cell.batch), Form::Count)),
+                                   to_text(double(bench.cell.seq_len * bench.cell.batch), Form::Count)),
               .row_title = "product"};
   table.columns = {{"m", "m", Form::Count},         {"n", "n", Form::Count},
                    {"k", "k", Form::Count},         {"count", "times", Form::Count},

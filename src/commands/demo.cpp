@@ -57,7 +57,7 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
       {"tokens_per_step", p.shape.tokens()},
       {"seq_len", p.shape.seq_len},
       {"chunk_tokens", p.shape.chunk_tokens},
-      {"shape", text(p.shape)},
+      {"shape", to_text(p.shape)},
       {"rounds", p.shape.rounds},
       {"steps", sorted_ns.size()},
       {"median_ms", median / 1e6},

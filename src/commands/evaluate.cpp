@@ -154,7 +154,7 @@ std::string as_json(const Evaluated& e) {
   return out.dump(2) + "\n";
 }
 
-std::string as_text(const Evaluated& e) {
+std::string describe(const Evaluated& e) {
   const RowLoss all = e.losses.total();
   const auto error = e.losses.standard_error();
   std::string out =
@@ -245,7 +245,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   if (!losses.ok()) return losses.error();
   Evaluated out{folder.string(),    plan.setup.seq_len,       subject.bytes_per_token,
                 std::move(*losses), std::move(subject.names), watch.seconds()};
-  say("{}", request.json ? as_json(out) : as_text(out));
+  say("{}", request.json ? as_json(out) : describe(out));
   tell_cost(out, *evaluator, config.caps);
   return Ending::Done;
 }

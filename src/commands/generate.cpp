@@ -262,16 +262,16 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
   return setup;
 }
 
-std::string described(const GenerationPlans& plans) {
+std::string describe(const GenerationPlans& plans) {
   const Stage& prompts = plans.stages.at(kPrompts);
   const GenerationSetup& s = plans.setup;
   const auto [texts, each] = std::pair{s.rows, s.capacity};
   return fmt::format("model    {}, {}\ntexts    {} at once of up to {} tokens, prompts {} tokens at a time\n",
-                     text(s.model), name_of(s.numerics.compute), texts, each, s.prompt_tokens) +
+                     to_text(s.model), name_of(s.numerics.compute), texts, each, s.prompt_tokens) +
          fmt::format("\na token of each text: {:.1f} tokens/s predicted\n{}",
                      1e9 * double(texts) / std::max(plans.stages.main.plan.makespan_ns, 1.0),
-                     explain(plans.stages.main.model.program, plans.stages.main.plan)) +
-         fmt::format("\na pass over prompts\n{}", explain(prompts.model.program, prompts.plan));
+                     describe(plans.stages.main.model.program, plans.stages.main.plan)) +
+         fmt::format("\na pass over prompts\n{}", describe(prompts.model.program, prompts.plan));
 }
 
 void summarize(const GenerationCounts& counts, CachedModel& model, const BytesByTier& caps) {
@@ -321,7 +321,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const GenerationPlans plans, plan_generation(std::move(setup), machine.profile));
   console.stop();
   if (request.plan) {
-    say("{}", described(plans));
+    say("{}", describe(plans));
     return Ending::Done;
   }
   SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, config.model.weights,

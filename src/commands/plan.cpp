@@ -74,7 +74,7 @@ Status print_frontier(const RunConfig& config, const std::string& preset) {
         working.say(doing, done, total);
       }));
   working.stop();
-  show_text(fmt::format("machine  {}\n{}", machine.description, text(frontier)));
+  show_text(fmt::format("machine  {}\n{}", machine.description, describe(frontier)));
   return {};
 }
 
@@ -116,7 +116,7 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
   if (!before.ok()) return {Ending::Failed, before.message()};
   const auto after = read(after_path);
   if (!after.ok()) return {Ending::Failed, after.message()};
-  show_text(diff_in_words(*before, *after));
+  show_text(describe_difference(*before, *after));
   return {};
 }
 
@@ -126,7 +126,7 @@ namespace {
 Status simulate_scaling(const RunConfig& config, std::span<const int> counts, const std::string& machine) {
   if (machine.empty()) {
     return error("run.devices = {}: a range is planned for a machine that is named: --machine",
-                 text(config.run.devices));
+                 to_text(config.run.devices));
   }
   SLUICE_ASSIGN(const Card card, card_for(config, machine));
   const std::atomic<bool> never = false;  // nothing is lost when the process is ended

@@ -81,7 +81,7 @@ Result<DeviceChoice> parse_devices(std::string_view text) {
   return out;
 }
 
-std::string text(const DeviceChoice& devices) {
+std::string to_text(const DeviceChoice& devices) {
   if (devices.all) return "all";
   if (!devices.counts.empty()) return fmt::format("{}..{}", devices.counts.front(), devices.counts.back());
   const auto& numbers = devices.numbers;
@@ -92,7 +92,7 @@ std::string text(const DeviceChoice& devices) {
 Status check_one_step(const DeviceChoice& devices) {
   if (devices.counts.empty()) return {};
   return error("run.devices = {}: a range of devices is compared by sluice simulate, a step takes one number",
-               text(devices));
+               to_text(devices));
 }
 
 }  // namespace sluice::core

@@ -26,7 +26,7 @@ DeviceChoice first_devices(int count);
 // them. The error says what is allowed.
 Result<DeviceChoice> parse_devices(std::string_view text);
 // What parse_devices() takes back.
-std::string text(const DeviceChoice& devices);
+std::string to_text(const DeviceChoice& devices);
 
 // Refuses what is to be compared where one step is to be made.
 Status check_one_step(const DeviceChoice& devices);

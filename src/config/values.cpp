@@ -251,7 +251,7 @@ std::string print(const std::string& v) {
   return toml_text(v);
 }
 std::string print(const DeviceChoice& v) {
-  return toml_text(text(v));
+  return toml_text(to_text(v));
 }
 std::string print(const std::optional<bool>& v) {
   return toml_text(!v ? "auto" : *v ? "on" : "off");

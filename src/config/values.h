@@ -123,7 +123,7 @@ Status check_value(std::string_view name, const Field& field, const Constraint& 
       return not_allowed(name, print(field), field, c);
     }
   } else if constexpr (std::is_same_v<Field, DeviceChoice>) {
-    SLUICE_TRY(parse_devices(text(field)));
+    SLUICE_TRY(parse_devices(to_text(field)));
   } else if constexpr (std::is_same_v<Constraint, Choices>) {
     if (std::find(c.begin(), c.end(), field) == c.end()) return not_allowed(name, field, field, c);
   }

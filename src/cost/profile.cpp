@@ -141,7 +141,7 @@ TaskCosts cost_of(const Program& program, const Profile& profile) {
   TaskCosts costs;
   std::unordered_map<std::string, OpCost> known;
   for (const Task& task : program.tasks()) {
-    const auto [it, fresh] = known.try_emplace(text(task.op));
+    const auto [it, fresh] = known.try_emplace(to_text(task.op));
     if (fresh) it->second = profile.cost(task.op);
     costs.ns.push_back(it->second.ns);
     costs.workspace_bytes.push_back(it->second.workspace_bytes);

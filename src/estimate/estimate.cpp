@@ -62,8 +62,9 @@ std::vector<std::string> legend_of(const Basis& b) {
   if (b.in.device) {
     const Device& d = *b.in.device;
     lines.push_back(fmt::format("{}: M {} of memory, C {} ({} products, data sheet), W {} of memory", d.name,
-                                text(d.memory_bytes, Form::Bytes), text(d.peak_flops, Form::FlopsPerSecond),
-                                d.peak_format, text(d.memory_rate, Form::BytesPerSecond)));
+                                to_text(d.memory_bytes, Form::Bytes),
+                                to_text(d.peak_flops, Form::FlopsPerSecond), d.peak_format,
+                                to_text(d.memory_rate, Form::BytesPerSecond)));
   }
   return lines;
 }
@@ -87,7 +88,7 @@ Result<Page> estimate(const EstimateInput& input) {
   basis.statics = static_bytes(*input.recipe, basis.params, basis.in_layers);
 
   Page page;
-  page.title = fmt::format("{}: {} parameters", input.subject.name, text(basis.params, Form::Count));
+  page.title = fmt::format("{}: {} parameters", input.subject.name, to_text(basis.params, Form::Count));
   page.legend = legend_of(basis);
   for (const auto section_of : {parameters_section, inference_section, flops_section, memory_section,
                                 activations_section, time_section, roofline_section, scaling_section,

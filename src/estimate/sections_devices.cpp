@@ -74,7 +74,7 @@ std::optional<Section> sharding_section(const Basis& b) {
   add("all, half of activations", k / 2, statics + k / 2, "(s P + A / 2) / n + A / 2");
   add("weights, gradients, state alone", 0, statics, "s P / n");
   table.formulas = {fmt::format("n devices, s = {} bytes of a parameter ({}). {}.",
-                                text(statics / b.params, Form::Number), in.recipe->name, a.formula)};
+                                to_text(statics / b.params, Form::Number), in.recipe->name, a.formula)};
   s.facts.push_back({"static", "weights, gradients, state of all", statics, Form::Bytes, "s P"});
   if (in.device) {
     s.facts.push_back({"devices_of_memory", "devices whose memory that is", statics / in.device->memory_bytes,

@@ -58,7 +58,7 @@ Table longest_contexts(const Basis& b, double kv_bytes) {
                           {tokens(size * b.params), tokens(size * b.matrices), size * b.params},
                           fits ? ""
                                : fmt::format("does not fit: {} missing",
-                                             text(size * b.params - d.memory_bytes, Form::Bytes))});
+                                             to_text(size * b.params - d.memory_bytes, Form::Bytes))});
   }
   table.formulas = {"(M - bytes x P) / bytes of keys and values of a token (bf16); by N: without norms."};
   return table;

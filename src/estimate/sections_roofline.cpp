@@ -142,7 +142,7 @@ std::optional<Section> roofline_section(const Basis& b) {
     const auto after = std::find_if(series.points.begin(), series.points.end(),
                                     [&](const Point& p) { return p.x >= tokens; });
     series.points.insert(after, {tokens, 100});
-    series.name += fmt::format(", full from {} tokens", text(tokens, Form::Count));
+    series.name += fmt::format(", full from {} tokens", to_text(tokens, Form::Count));
   };
   mark(plot.series[1], s.facts[0].value);
   mark(plot.series[0], s.facts[1].value);
@@ -164,7 +164,7 @@ std::optional<Section> scaling_section(const Basis& b) {
     const ModelSpec spec = scaled_to(*b.spec, layers);
     s.facts.push_back({"smallest_model", "smallest at full MFU", double(spec.params()), Form::Count,
                        fmt::format("parameters; {}; training with a batch of {} tokens, by search",
-                                   model_text(spec), text(double(large.tokens()), Form::Count))});
+                                   model_text(spec), to_text(double(large.tokens()), Form::Count))});
   }
   Table table{"largest",
               fmt::format("Largest that trains with {} and {} tokens on each device", b.in.recipe->name,

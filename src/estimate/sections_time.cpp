@@ -47,8 +47,8 @@ void add_cost(const Basis& b, Section& s) {
   const EstimateInput& in = b.in;
   if (in.tokens == 0 || !in.device) return;
   Table table{"cost",
-              fmt::format("{} tokens on {} x {} at MFU {}", text(in.tokens, Form::Count), in.devices,
-                          in.device->name, text(in.mfu, Form::Share)),
+              fmt::format("{} tokens on {} x {} at MFU {}", to_text(in.tokens, Form::Count), in.devices,
+                          in.device->name, to_text(in.mfu, Form::Share)),
               "what",
               {{"gpu_hours", "device hours", Form::Hours},
                {"hours", "hours", Form::Hours},

@@ -83,13 +83,13 @@ void Executor::annotate() {
         if (number >= 0) path += fmt::format("{} {}/", name, number);
       }
     }
-    paths_.push_back(path + label(program_, a));
+    paths_.push_back(path + describe(program_, a));
   }
   for (size_t i = 0; i < commands_.size(); ++i) commands_[i].path = paths_[i];
 }
 
 std::string Executor::where(const Action& a) const {
-  const std::string task = label(program_, a);
+  const std::string task = describe(program_, a);
   if (plan_.devices() == 1) return task;
   const LaneEnds& ends = plan_.lanes[a.lane];
   if (a.hands_over())

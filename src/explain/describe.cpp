@@ -22,7 +22,7 @@ std::string count(double n) {
 }
 
 // What is trained of a model of which something is frozen.
-std::string trained_in_words(const ModelSpec& model) {
+std::string describe_trained(const ModelSpec& model) {
   int64_t trained = 0;
   // By name: several weights may be rows of one tensor.
   std::set<std::string> tensors, frozen;
@@ -48,12 +48,12 @@ std::string why_numbers(const Numerics& n) {
 
 }  // namespace
 
-std::string model_in_words(const Prepared& p) {
+std::string describe_model(const Prepared& p) {
   return fmt::format("{}, {} parameters", p.model.family, count(double(p.model.params())));
 }
 
 std::string title_of(const Prepared& p) {
-  return fmt::format("{}, on {}; device {}, host {}", model_in_words(p), p.machine.description,
+  return fmt::format("{}, on {}; device {}, host {}", describe_model(p), p.machine.description,
                      format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
 }
 
@@ -63,8 +63,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
   return {
       {"machine", p.machine.description},
       {"model", fmt::format("{}, {} parameters: layers x width {}{}", m.family, count(double(m.params())),
-                            text(m), m.tied_embeddings ? ", tied" : "")},
-      {"trained", trained_in_words(m)},
+                            to_text(m), m.tied_embeddings ? ", tied" : "")},
+      {"trained", describe_trained(m)},
       {"numbers",
        fmt::format(
            "{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute), name_of(p.numerics.grad),
@@ -76,7 +76,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"why bf16", why_numbers(p.numerics)},
       {"shape",
        fmt::format("tokens of a chunk x chunks {}: {} = {} per step; sequences of {}; logits of {} at once",
-                   s.first_chunks == 0 && s.short_rounds == 0 ? "x rounds" : "of each round", text(s),
+                   s.first_chunks == 0 && s.short_rounds == 0 ? "x rounds" : "of each round", to_text(s),
                    counted(s.tokens_of_all(), "token"), fmt::group_digits(s.seq_len),
                    counted(s.head_tokens, "row"))},
       {"", p.why_shape},
@@ -95,7 +95,7 @@ std::string describe_run(const Prepared& p) {
 }
 
 std::string describe(const Prepared& p) {
-  return describe_run(p) + explain(p.stages.main.model.program, p.stages.main.plan);
+  return describe_run(p) + describe(p.stages.main.model.program, p.stages.main.plan);
 }
 
 PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
@@ -106,7 +106,7 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
     if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
   }
   c.facts.emplace_back("sluice", fmt::format("{}, commit {}", version(), commit()));
-  c.model = model_in_words(p);
+  c.model = describe_model(p);
   c.caps = p.config.caps;
   // Shapes are chosen before costs are measured, and a part of one bound is none of another.
   if (!p.machine.traits().runs_models) c.least_bound = p.least_bound;
@@ -159,7 +159,7 @@ std::string compare_to_plan(const Program& program, const Plan& plan, std::span<
                        row.measured_ns / 1e6);
   }
   const auto stalls = [&](std::span<const Interval> times, double end_ns) {
-    return stalls_in_words(sum_by_cause(stalls_of(plan, times)), end_ns);
+    return describe_stalls(sum_by_cause(stalls_of(plan, times)), end_ns);
   };
   out += fmt::format("stalls predicted: {}\n", stalls(predicted_timeline(plan), predicted_end));
   out += fmt::format("stalls measured:  {}\n", stalls(timeline, compute_end));

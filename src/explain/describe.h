@@ -11,7 +11,7 @@
 namespace sluice::core {
 
 // "llama, 8.03 B parameters".
-std::string model_in_words(const Prepared& prepared);
+std::string describe_model(const Prepared& prepared);
 // What is planned, in a line.
 std::string title_of(const Prepared& prepared);
 // Model, shape (and why), machine and caps: names and words.

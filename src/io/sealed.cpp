@@ -50,13 +50,13 @@ SealedRequest& SealedRequest::add(std::string_view name, double value) {
 }
 
 std::string SealedRequest::key() const {
-  return Checksummer().add(kind_).add(std::string_view("\n")).add(text_).value().text();
+  return Checksummer().add(kind_).add(std::string_view("\n")).add(text_).value().to_text();
 }
 
 std::string sealed_bytes(const SealedRequest& request, std::string_view content) {
   const std::string size = fmt::format("{}\n", request.text().size());
   const Checksum sum = Checksummer().add(std::string_view(size)).add(request.text()).add(content).value();
-  std::string out = fmt::format("sluice {}\n{}\n", request.kind(), sum.text());
+  std::string out = fmt::format("sluice {}\n{}\n", request.kind(), sum.to_text());
   out.reserve(out.size() + size.size() + request.text().size() + content.size());
   return out.append(size).append(request.text()).append(content);
 }

@@ -57,7 +57,7 @@ Status validate_format(const LayerSpec& layer, int64_t dim) {
   return {};
 }
 
-std::string text(const LayerSpec& layer) {
+std::string to_text(const LayerSpec& layer) {
   const Attention& a = layer.attention;
   std::string out = fmt::format("{} query and {} key-value heads of {}, ffn {}", a.heads, a.kv_heads,
                                 a.head_dim, layer.mlp.ffn);
@@ -182,11 +182,11 @@ Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key)
                spec.positions);
 }
 
-std::string text(const ModelSpec& spec) {
+std::string to_text(const ModelSpec& spec) {
   std::string out = fmt::format("{} x {}", spec.layers.size(), spec.dim);
   for (size_t begin = 0, end = 0; begin < spec.layers.size(); begin = end) {
-    const std::string layer = text(spec.layers[begin]);
-    for (end = begin + 1; end < spec.layers.size() && text(spec.layers[end]) == layer;) ++end;
+    const std::string layer = to_text(spec.layers[begin]);
+    for (end = begin + 1; end < spec.layers.size() && to_text(spec.layers[end]) == layer;) ++end;
     const bool all = end - begin == spec.layers.size();
     out += all ? ", " + layer : fmt::format(", layers {} to {}: {}", begin, end - 1, layer);
   }

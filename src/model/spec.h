@@ -176,7 +176,7 @@ Status validate(const ModelSpec& spec);
 
 // "32 x 4096, 32 of 8 heads of 128, ffn 14336, vocabulary 128256", and what differs from Llama: the shapes
 // that decide what a step costs. Layers that differ are listed.
-std::string text(const ModelSpec& spec);
+std::string to_text(const ModelSpec& spec);
 
 // inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens: of the rows of a head that are rotated,
 // 0 for all, and 0 for the others, which no angle turns.

@@ -65,7 +65,7 @@ Status has_kernels(const Op& op) {
     const Format& f = operand.format;
     if (f.block == 0 && f != DType::F8E4M3 && f != DType::F4E2M1) continue;
     if (f == compact_format(false) || f == compact_format(true)) continue;
-    return error("\"{}\": operand {} is in {}, which no kernel takes", text(op), operand.name,
+    return error("\"{}\": operand {} is in {}, which no kernel takes", to_text(op), operand.name,
                  to_text(operand.format));
   }
   return {};
@@ -125,7 +125,7 @@ double traffic(const Op& op) {
       op);
 }
 
-std::string text(const Op& op) {
+std::string to_text(const Op& op) {
   return print(op, true);
 }
 

@@ -35,8 +35,8 @@ double traffic(const Op& op);
 // 16 bits.
 Status has_kernels(const Op& op);
 // All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
-std::string text(const Op& op);
-// As text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.
+std::string to_text(const Op& op);
+// As to_text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.
 std::string cost_key(const Op& op);
 
 // An op that copies of it share; nobody changes it.

@@ -85,8 +85,8 @@ std::string to_text(const std::vector<Fact>& facts) {
   size_t names = 0, values = 0;
   for (const Fact& f : facts) {
     names = std::max(names, width_of(f.what));
-    values = std::max(values, width_of(text(f.value, f.form)));
-    if (f.rule) values = std::max(values, width_of(text(f.rule->value, f.form)));
+    values = std::max(values, width_of(to_text(f.value, f.form)));
+    if (f.rule) values = std::max(values, width_of(to_text(f.rule->value, f.form)));
   }
   const size_t indent = 2 + names + 2 + values + 3;
   const auto line = [&](const std::string& what, const std::string& value, const std::string& formula) {
@@ -95,14 +95,14 @@ std::string to_text(const std::vector<Fact>& facts) {
   };
   std::string out;
   for (const Fact& f : facts) {
-    out += line(f.what, text(f.value, f.form), f.formula);
-    if (f.rule) out += line("", text(f.rule->value, f.form), "rule: " + f.rule->formula + difference(f));
+    out += line(f.what, to_text(f.value, f.form), f.formula);
+    if (f.rule) out += line("", to_text(f.rule->value, f.form), "rule: " + f.rule->formula + difference(f));
   }
   return out;
 }
 
 std::string cell_text(const Row& row, size_t column, Form form) {
-  return column < row.values.size() && row.values[column] ? text(*row.values[column], form) : "-";
+  return column < row.values.size() && row.values[column] ? to_text(*row.values[column], form) : "-";
 }
 
 std::string to_text(const Table& table) {
@@ -170,9 +170,9 @@ std::string html_of(const std::vector<Fact>& facts) {
                        escape_markup(what), escape_markup(value), escape_markup(formula));
   };
   for (const Fact& f : facts) {
-    line(f.what, text(f.value, f.form), f.formula, "");
+    line(f.what, to_text(f.value, f.form), f.formula, "");
     if (f.rule) {
-      line("", text(f.rule->value, f.form), "rule: " + f.rule->formula + difference(f), " class=\"rule\"");
+      line("", to_text(f.rule->value, f.form), "rule: " + f.rule->formula + difference(f), " class=\"rule\"");
     }
   }
   return out + "</table>\n";
@@ -232,7 +232,7 @@ th { font-weight: 500; } .n { text-align: right; font-variant-numeric: tabular-n
 
 }  // namespace
 
-std::string text(double value, Form form) {
+std::string to_text(double value, Form form) {
   if (!std::isfinite(value)) return "no limit";
   switch (form) {
     case Form::Count:
@@ -286,9 +286,9 @@ std::string to_markdown(const Page& page) {
     out += "\n## " + s.title + "\n";
     if (!s.facts.empty()) out += "\n| what | value | formula |\n|---|---:|---|\n";
     for (const Fact& f : s.facts) {
-      out += "| " + cell(f.what) + " " + cell(text(f.value, f.form)) + " " + cell(f.formula) + "\n";
+      out += "| " + cell(f.what) + " " + cell(to_text(f.value, f.form)) + " " + cell(f.formula) + "\n";
       if (f.rule) {
-        out += "| | " + cell(text(f.rule->value, f.form)) + " " +
+        out += "| | " + cell(to_text(f.rule->value, f.form)) + " " +
                cell("rule: " + f.rule->formula + difference(f)) + "\n";
       }
     }

@@ -78,7 +78,7 @@ struct Page {
 };
 
 // "6,738,149,376", "512 KiB", "43.2 µs".
-std::string text(double value, Form form);
+std::string to_text(double value, Form form);
 
 std::string to_text(const Page& page);
 // Tables as GitHub shows them, facts as tables, without pictures.

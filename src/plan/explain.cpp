@@ -17,7 +17,7 @@ namespace {
 using ByKind = std::array<int64_t, kObjectKinds>;
 
 // What people call it.
-std::string_view kind_in_words(ObjectKind kind) {
+std::string_view describe_kind(ObjectKind kind) {
   switch (kind) {
     case ObjectKind::Param:
       return "weights";
@@ -45,7 +45,7 @@ std::string list(const ByKind& bytes) {
   std::string out;
   for (int k = 0; k < kObjectKinds; ++k) {
     if (bytes[size_t(k)] == 0) continue;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", kind_in_words(static_cast<ObjectKind>(k)),
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", describe_kind(static_cast<ObjectKind>(k)),
                        format_bytes(bytes[size_t(k)]));
   }
   return out.empty() ? "nothing" : out;
@@ -111,7 +111,7 @@ std::string layers_by_device(const Program& program, const Plan& plan) {
 
 }  // namespace
 
-std::string explain(const Program& program, const Plan& plan) {
+std::string describe(const Program& program, const Plan& plan) {
   const PlanTotals t = totals(program, plan);
   const auto stalls = sum_by_cause(stalls_of(plan, predicted_timeline(plan)));
   ByKind resident{}, loaded{}, stored{};

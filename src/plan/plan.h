@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Plan says how one Program runs inside an arena per tier: for every task run and copy its lane, its place
 // in the order, what it waits for, its addresses, and its predicted time. Plans are immutable data: searched
-// by the planner, proved by verify(), run by exec, shown by explain().
+// by the planner, proved by verify(), run by exec, shown by describe().
 #pragma once
 
 #include <cstdint>
@@ -137,9 +137,9 @@ std::string to_text(const Program& program, const Plan& plan);
 uint64_t hash_of(const Program& program, const Plan& plan);
 
 // About ten lines: what stays, what streams, what is recomputed, predicted step time, what binds.
-std::string explain(const Program& program, const Plan& plan);
+std::string describe(const Program& program, const Plan& plan);
 
 // The action in words for errors and traces: "gate_up.L3.r0c1 (again)", "load wq.L3".
-std::string label(const Program& program, const Action& action);
+std::string describe(const Program& program, const Action& action);
 
 }  // namespace sluice::core

@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-std::string label(const Program& program, const Action& a) {
+std::string describe(const Program& program, const Action& a) {
   switch (a.kind) {
     case ActionKind::Run: {
       if (a.task.value >= program.tasks().size()) return "an unknown task";
@@ -66,7 +66,7 @@ std::string to_text(const Program& program, const Plan& plan) {
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
-    fmt::format_to(put, "{} {} {}", id, lanes[a.lane], label(program, a));
+    fmt::format_to(put, "{} {} {}", id, lanes[a.lane], describe(program, a));
     if (a.kind == ActionKind::Copy) {
       const auto [near, far] = std::minmax(a.from, a.to, [](auto x, auto y) { return x.tier < y.tier; });
       fmt::format_to(put, " {} {} {} {} bytes {}", name_of(near.tier), near.offset, name_of(far.tier),

@@ -112,7 +112,7 @@ class Verifier {
   Status after(int64_t earlier, uint32_t id, std::string_view why, ObjectId object) const;
   Status after_all(const Block& block, uint32_t id, std::string_view why) const;
   std::string who(uint32_t id) const {
-    return fmt::format("action {} ({})", id, label(program_, plan_.actions[id]));
+    return fmt::format("action {} ({})", id, describe(program_, plan_.actions[id]));
   }
   std::string name(ObjectId id) const { return id.valid() ? program_.object(id).name : "a workspace"; }
 

@@ -82,7 +82,7 @@ Status verify_beside(const Program& program, const Plan& plan, const Program& st
       const size_t under = residents.under(place, bytes, own);
       if (under == kNobody) return {};
       return error("action {} ({}) overwrites {} in the {} arena, which the next step needs", id,
-                   label(program, a), residents.object(under).name, name_of(place.tier));
+                   describe(program, a), residents.object(under).name, name_of(place.tier));
     };
     if (a.kind == ActionKind::Copy) {
       SLUICE_TRY(keeps_off(a.to, a.bytes, same[a.object.value]));

@@ -31,7 +31,7 @@ uint32_t spread_over_layers(int32_t layer) {
   return reversed;
 }
 
-std::string policy_in_words(const Policy& p) {
+std::string describe_choices(const Policy& p) {
   if (p.tight) return "the plan keeps as little on the device as possible";
   if (p.lean) return "the plan keeps as little on the host as possible";
   if (p.keep) return "the plan computes nothing again";
@@ -43,14 +43,14 @@ std::string policy_in_words(const Policy& p) {
                      p.again_weight == 1 ? "as much" : fmt::format("{:g} times as much", p.again_weight));
 }
 
-std::string in_words(const Policy& p) {
-  const std::string words = policy_in_words(p);
+}  // namespace
+
+static std::string describe(const Policy& p) {
+  const std::string words = describe_choices(p);
   if (p.pinned_bytes == 0) return words;
   return fmt::format("{}; {} of weights, gradients and optimizer state stay on the device all the time",
                      words, format_bytes(p.pinned_bytes));
 }
-
-}  // namespace
 
 bool take_faster(Candidate&& one, std::optional<Candidate>& best) {
   if (best && one.step_ns >= best->step_ns) return false;
@@ -293,7 +293,8 @@ void PlanBuilder::predict_times(Plan& plan) const {
   passes_.run<bool>(Pass::Predict, false, work, [&](bool) -> Status {
     for (const Action& a : plan.actions) {
       for (const uint32_t wait : plan.waits_of(a)) {
-        if (plan.actions[wait].end_ns > a.start_ns) return error("{} starts too early", label(program_, a));
+        if (plan.actions[wait].end_ns > a.start_ns)
+          return error("{} starts too early", sluice::core::describe(program_, a));
       }
     }
     return {};
@@ -486,7 +487,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
         predict_times(*plan);
         const double ns = step_ns(*plan);
         take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
-                              in_words(policy), device_share, host_share, ns},
+                              sluice::core::describe(policy), device_share, host_share, ns},
                     best);
         if (!search_places) return best;
       }

@@ -101,10 +101,7 @@ struct Point {
 class ShapeSearch {
  public:
   ShapeSearch(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile)
-      : subject_(subject),
-        r_(request),
-        profile_(profile),
-        tasks_(subject, request.seq_len, request.packed) {}
+      : subject_(subject), r_(request), profile_(profile), tasks_(subject, request.seq_len, request.packed) {}
 
   Result<ShapeChoice> run();
 
@@ -469,7 +466,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   std::sort(order.begin(), order.end());
   std::string others;
   for (size_t i = 0; i < std::min<size_t>(order.size(), 4); ++i) {
-    others += fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", text(shape(order[i].second)),
+    others += fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", to_text(shape(order[i].second)),
                           double(r_.tokens_per_step) / order[i].first * 1e9);
   }
   choice.why =
@@ -492,7 +489,8 @@ TaskCount::TaskCount(const ShapeSubject& subject, int64_t seq_len, bool packed)
 // Each block of attention over an earlier chunk is a task in either pass.
 int64_t TaskCount::of(int64_t tokens_per_step, int64_t chunk_tokens) const {
   const int64_t in_sequence = std::max<int64_t>(1, seq_len_ / chunk_tokens);
-  const double earlier = earlier_blocks_ ? earlier_blocks_(seq_len_, chunk_tokens) : double(in_sequence - 1) / 2;
+  const double earlier =
+      earlier_blocks_ ? earlier_blocks_(seq_len_, chunk_tokens) : double(in_sequence - 1) / 2;
   const int64_t chunks = ceil_div(tokens_per_step, chunk_tokens);
   const int64_t later = chunks - chunks / in_sequence;
   return chunks * of_chunk_ + later * of_later_ + std::llround(double(2 * layers_ * chunks) * earlier) +

@@ -241,7 +241,7 @@ Result<Formula> by_formula(const AskedPlan& asked) {
   return *counting.formula;
 }
 
-std::string text_of(const Prepared& p) {
+std::string printed_of(const Prepared& p) {
   return fmt::format("{}\n{}\n", describe_run(p), to_page_of_text(report_of(p).summary));
 }
 

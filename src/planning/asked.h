@@ -57,6 +57,6 @@ Result<Formula> by_formula(const AskedPlan& asked);
 // What `sluice plan --json` writes of it.
 std::string json_of(const Prepared& prepared);
 // What `sluice plan` prints of it.
-std::string text_of(const Prepared& prepared);
+std::string printed_of(const Prepared& prepared);
 
 }  // namespace sluice::core

@@ -148,7 +148,7 @@ namespace {
 
 void add_ops(const Program& program, std::unordered_set<std::string>& seen, std::vector<SharedOp>& out) {
   for (const Task& task : program.tasks()) {
-    if (seen.insert(text(task.op)).second) out.push_back(task.op);
+    if (seen.insert(to_text(task.op)).second) out.push_back(task.op);
   }
 }
 

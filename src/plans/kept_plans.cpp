@@ -198,7 +198,7 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
                                                {r.first_round_chunks, s.chunks_in(0)},
                                                {std::min(r.head_tokens, s.chunk_tokens), s.head_tokens}};
   for (const auto& [asked, is] : given) {
-    if (asked != 0 && asked != is) return error("it is not what was asked for: {}", core::text(s));
+    if (asked != 0 && asked != is) return error("it is not what was asked for: {}", core::to_text(s));
   }
   if (!plain(choice.why)) return error("its words are none");
   // The search for its plan begins with what was tried for it, or the plan would depend on what was kept.

@@ -20,7 +20,7 @@ std::string dump_text(const Program& program) {
   std::string out = fmt::format("program {:016x}: {} tasks, {} objects\n", program.hash(),
                                 program.tasks().size(), program.objects().size());
   for (const Task& task : program.tasks()) {
-    fmt::format_to(std::back_inserter(out), "{} [{}]", task.name, text(task.op));
+    fmt::format_to(std::back_inserter(out), "{} [{}]", task.name, to_text(task.op));
     for (const Use& use : task.uses) {
       fmt::format_to(std::back_inserter(out), " {}{}", symbol(use.access), program.object(use.object).name);
     }

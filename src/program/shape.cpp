@@ -58,12 +58,12 @@ void spread(StepShape& s, int64_t sequences, int64_t rounds, int64_t first_chunk
   s.last_tokens = sequences % in_chunk * s.seq_len;
 }
 
-std::string text(const StepShape& s) {
+std::string to_text(const StepShape& s) {
   if (s.processes > 1 || s.replicas > 1) {
     StepShape one = s;
     (s.processes > 1 ? one.processes : one.replicas) = 1;
-    return s.processes > 1 ? fmt::format("{} processes of {}", s.processes, text(one))
-                           : fmt::format("{} replicas of {}", s.replicas, text(one));
+    return s.processes > 1 ? fmt::format("{} processes of {}", s.processes, to_text(one))
+                           : fmt::format("{} replicas of {}", s.replicas, to_text(one));
   }
   const std::string lacking = s.lacking() > 0 ? fmt::format(" - {}", s.lacking()) : "";
   if (s.first_chunks == 0 && s.short_rounds == 0) {

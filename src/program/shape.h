@@ -62,7 +62,7 @@ struct StepShape {
 void spread(StepShape& shape, int64_t sequences, int64_t rounds, int64_t first_chunks = 0);
 // "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round; "- 1024": that the last chunk lacks;
 // "2 processes of 4 replicas of 8192 x 4 x 1": where there are several of either.
-std::string text(const StepShape& shape);
+std::string to_text(const StepShape& shape);
 // Errors name the key and what would divide.
 Status validate(const StepShape& shape);
 

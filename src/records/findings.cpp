@@ -129,7 +129,7 @@ std::vector<std::string> Findings::warnings() const {
   return lines;
 }
 
-std::string Findings::text() const {
+std::string Findings::to_text() const {
   nlohmann::ordered_json json = {{"first_malformed", first_malformed}};
   const auto put = [&](const char* name, int64_t value) { json[name] = value; };
   visit_first_numbers(*this, put);

@@ -50,7 +50,7 @@ struct Findings {
   std::vector<std::string> warnings() const;
 
   // A line of JSON, and back. Errors: it is none of ours.
-  std::string text() const;
+  std::string to_text() const;
   static Result<Findings> parse(std::string_view text);
 };
 

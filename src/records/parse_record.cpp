@@ -52,7 +52,7 @@ struct Names {
   bool given = false;  // by data.fields
 };
 
-std::string text_of(const ChatValue& object, auto& names) {
+std::string first_text(const ChatValue& object, auto& names) {
   for (const std::string_view name : names) {
     const ChatValue* value = present(object, name);
     if (value != nullptr && value->is_string() && !value->text.empty()) return value->text;
@@ -115,7 +115,7 @@ Result<Record> chat_of(ChatValue& object, std::string_view key, const RecordOpti
   record.kind = Record::Kind::Chat;
   record.form = key;
   SLUICE_TRY(add_messages(object, key, options, record));
-  const std::string system = text_of(object, kSystems);
+  const std::string system = first_text(object, kSystems);
   const bool has_one = record.chat.messages.front().find("role")->text == "system";
   const bool share_gpt = key == "conversations" && present(object, "system") != nullptr;
   if (!system.empty() && (share_gpt || !has_one)) {
@@ -160,7 +160,7 @@ Result<Record> pair_of(ChatValue& object, const Names& names, const RecordOption
       record.context += (record.context.empty() ? "" : "\n\n") + std::move(context);
       record.form += fmt::format(" and {}", name);
     }
-    record.system = text_of(object, kSystems);
+    record.system = first_text(object, kSystems);
   }
   record.form += fmt::format("{}{}", record.asks ? ", answered by " : " and ", names.completion);
   SLUICE_ASSIGN(record.text, take_string(object, names.prompt));

@@ -197,7 +197,7 @@ class Diff {
 
 }  // namespace
 
-std::string diff_in_words(const PlanSummary& before, const PlanSummary& after) {
+std::string describe_difference(const PlanSummary& before, const PlanSummary& after) {
   return Diff(before, after).str();
 }
 

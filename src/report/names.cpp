@@ -70,7 +70,7 @@ constexpr Role kRoles[] = {
 
 }  // namespace
 
-std::string_view role_in_words(std::string_view role) {
+std::string_view describe_role(std::string_view role) {
   const auto it =
       std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return r.name == role; });
   return it == std::end(kRoles) ? std::string_view() : it->words;

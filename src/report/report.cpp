@@ -146,15 +146,15 @@ void fill_stalls(PlanSummary& s, const Program& program, const Plan& plan, std::
   longest.resize(std::min(longest.size(), kLongestStalls));
   s.stall_count = static_cast<int64_t>(stalls.size());
   for (const Stall& stall : longest) {
-    s.longest_stalls.push_back({label(program, plan.actions[stall.action]),
-                                stall.last == stall.action ? "" : label(program, plan.actions[stall.last]),
+    s.longest_stalls.push_back({describe(program, plan.actions[stall.action]),
+                                stall.last == stall.action ? "" : describe(program, plan.actions[stall.last]),
                                 stall.begin_ns, stall.ns});
   }
 }
 
 // The memory that helps most comes first. Under a per cent, what packing does by chance is as large as what a
 // GiB is worth.
-std::string more_memory_in_words(const PlanSummary& s) {
+std::string describe_more_memory(const PlanSummary& s) {
   std::vector<Tier> tiers;
   for (const Tier tier : s.table.tiers()) {
     if (s.tiers[tier].speedup_with_more > 0) tiers.push_back(tier);
@@ -230,7 +230,7 @@ std::vector<std::pair<std::string, std::string>> names_of(const Program& program
     for (const Object& object : program.objects()) {
       if ((object.kind == ObjectKind::Activation) != activations || !seen.insert(object.role).second)
         continue;
-      const std::string_view words = role_in_words(object.role);
+      const std::string_view words = describe_role(object.role);
       if (!words.empty()) out.emplace_back(object.role, words);
       if (words.empty()) seen.erase(object.role);
     }
@@ -283,7 +283,7 @@ PlanReport make_report(const Program& program, const Plan& plan, std::span<const
   fill_time(s, plan, sums, timeline, r.stalls);
   s.binds = what_binds(plan, sums, s.time.stalls_ns);
   fill_memory(s, program, plan, r.memory, context);
-  s.more_memory = more_memory_in_words(s);
+  s.more_memory = describe_more_memory(s);
   const Fates fates = fates_of(program, plan);
   const std::vector<bool> wanted = read_by_backward(program);
   fill_saved(s, program, fates, wanted);

@@ -130,7 +130,7 @@ constexpr std::array<ObjectKind, 3> kWeightKinds{ObjectKind::Param, ObjectKind::
 
 // What the name of an object means, by its role: "queries of attention, rotated". Empty where only the rule
 // that made the name is known, as of gradients and optimizer state.
-std::string_view role_in_words(std::string_view role);
+std::string_view describe_role(std::string_view role);
 
 struct PlanReport {
   PlanSummary summary;
@@ -151,7 +151,7 @@ PlanReport make_report(const Program& program, const Plan& plan, std::span<const
 std::string to_page_of_text(const PlanSummary& summary);
 
 // One line of numbers about the stalls of a timeline: "12.3 ms (4.1 %) waiting for loads, ...".
-std::string stalls_in_words(const std::array<double, kStallCauses>& stalls_ns, double step_ns);
+std::string describe_stalls(const std::array<double, kStallCauses>& stalls_ns, double step_ns);
 
 // The report as JSON, with every action and the memory series as arrays (report/json.cpp says how they are
 // coded).
@@ -164,6 +164,6 @@ Result<PlanSummary> parse_summary(std::string_view json);
 std::string to_html(std::string_view json);
 
 // What changed from one plan to the other, in words: one line per thing that did.
-std::string diff_in_words(const PlanSummary& before, const PlanSummary& after);
+std::string describe_difference(const PlanSummary& before, const PlanSummary& after);
 
 }  // namespace sluice::core

@@ -9,7 +9,7 @@
 namespace sluice::core {
 namespace {
 
-std::string kinds_in_words(const BytesByKind& bytes) {
+std::string describe_kinds(const BytesByKind& bytes) {
   std::string out;
   for (size_t k = 0; k < bytes.size(); ++k) {
     if (bytes[k] == 0) continue;
@@ -77,7 +77,7 @@ class Page {
       const int64_t bytes = sum(l.bytes);
       const double rate = l.busy_ns > 0 ? double(bytes) / l.busy_ns : 0;
       line("  {:<12}{:>6.1f} %{:>11}{:>13}{:>6.1f} GB/s   {}", name_of(s_.table[lane]), share(l.busy_ns),
-           l.actions, format_bytes(bytes), rate, kinds_in_words(l.bytes));
+           l.actions, format_bytes(bytes), rate, describe_kinds(l.bytes));
     }
   }
 
@@ -87,7 +87,7 @@ class Page {
       const TierReport& t = s_.tiers[tier];
       line("  {:<10}{:>12}{:>13}{:>13}{:>13}   {}", name_of(tier), format_bytes(t.cap_bytes),
            format_bytes(t.overhead_bytes), format_bytes(t.arena_bytes), format_bytes(t.peak_bytes),
-           kinds_in_words(t.homes));
+           describe_kinds(t.homes));
     }
   }
 
@@ -143,7 +143,7 @@ std::string to_page_of_text(const PlanSummary& summary) {
   return Page(summary).str();
 }
 
-std::string stalls_in_words(const std::array<double, kStallCauses>& stalls_ns, double step_ns) {
+std::string describe_stalls(const std::array<double, kStallCauses>& stalls_ns, double step_ns) {
   std::string out;
   for (size_t c = 0; c < kStallCauses; ++c) {
     fmt::format_to(std::back_inserter(out), "{}{:.1f} ms ({:.1f} %) {}", c == 0 ? "" : ", ",

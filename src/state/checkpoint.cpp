@@ -41,11 +41,11 @@ Json json_of(const HeldoutRecord& r) {
           {"best_rows", rows}};
 }
 
-std::string text_of(const CheckpointInfo& info) {
+std::string to_text(const CheckpointInfo& info) {
   Json manifest = Json::object(), files = Json::object();
   for (const auto& [name, value] : info.manifest) manifest[name] = value;
   for (const auto& [name, sum] : info.files)
-    files[name] = {{"bytes", sum.bytes}, {"xxh128", sum.checksum.text()}};
+    files[name] = {{"bytes", sum.bytes}, {"xxh128", sum.checksum.to_text()}};
   Json root = {{"format", kFormat},       {"step", info.step},
                {"updates", info.updates}, {"weights", info.f32_weights ? "f32" : "own"},
                {"manifest", manifest},    {"files", files}};
@@ -53,10 +53,10 @@ std::string text_of(const CheckpointInfo& info) {
   std::string text = root.dump(2);
   text.resize(text.size() - 2);  // the end of the last line, and the brace
   text += ",\n";
-  return fmt::format("{}{}{}\"\n}}\n", text, kSeal, checksum_of(text).text());
+  return fmt::format("{}{}{}\"\n}}\n", text, kSeal, checksum_of(text).to_text());
 }
 
-// Whether the text is what text_of() wrote.
+// Whether the text is what to_text() wrote.
 bool is_whole(std::string_view text) {
   const size_t seal = text.rfind(kSeal);
   if (seal == std::string_view::npos) return false;
@@ -326,7 +326,7 @@ Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, c
   info.files.merge(others);
   SLUICE_TRY(write_file(dir / config, content.config));
   info.files[config] = {int64_t(content.config.size()), checksum_of(content.config)};
-  return write_file(dir / "checkpoint.json", text_of(info));
+  return write_file(dir / "checkpoint.json", to_text(info));
 }
 
 CheckpointContent weights_only(CheckpointContent content) {
@@ -343,7 +343,7 @@ Status link_weights(const fs::path& checkpoint, const fs::path& dir) {
     fs::create_hard_link(checkpoint / name, dir / name, code);
     if (code) return file_error("link", dir / name, code.value());
   }
-  return write_file(dir / "checkpoint.json", text_of(info));
+  return write_file(dir / "checkpoint.json", to_text(info));
 }
 
 Status check_has_state(const CheckpointInfo& info, const fs::path& dir) {

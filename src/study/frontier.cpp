@@ -167,7 +167,7 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
   return f;
 }
 
-std::string text(const Frontier& f) {
+std::string describe(const Frontier& f) {
   std::string out = fmt::format("{:<16} {:>14} {:>12} {:>8}  {}\n", "with this card", "device cap", "tok/s",
                                 "MFU", "what binds");
   for (const ComparedCard& c : f.cards) {

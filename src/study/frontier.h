@@ -34,6 +34,6 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
 void prune(std::vector<FrontierPoint>& points);
 
 // As two tables.
-std::string text(const Frontier& frontier);
+std::string describe(const Frontier& frontier);
 
 }  // namespace sluice::core

@@ -196,9 +196,10 @@ Table activations(const Machine& machine, std::span<const PlannedCase> cases) {
 
 // By the planned speeds; nothing where no tokens are asked for.
 Table costs(const PlanQuestion& question, const Machine& machine, std::span<const PlannedCase> cases) {
-  Table t{.key = "cost",
-          .title = fmt::format("Training on {} tokens at these speeds", text(question.tokens, Form::Count)),
-          .row_title = "memory beside the device"};
+  Table t{
+      .key = "cost",
+      .title = fmt::format("Training on {} tokens at these speeds", to_text(question.tokens, Form::Count)),
+      .row_title = "memory beside the device"};
   t.columns = {{"gpu_hours", "device hours", Form::Hours},
                {"hours", "hours", Form::Hours},
                {"usd", "cost", Form::Usd}};
@@ -227,7 +228,7 @@ Table limits(const PlanQuestion& question, const Machine& machine, std::span<con
   t.formulas = {fmt::format(
       "Largest model: its depth to its width as here, sequences of {} tokens; a layer more does not fit. "
       "Longest sequence: of this model, in 15 chunks at most, to an eighth of itself. Steps of one sequence.",
-      text(double(question.config.train.seq_len), Form::Count))};
+      to_text(double(question.config.train.seq_len), Form::Count))};
   return t;
 }
 
@@ -255,7 +256,7 @@ Section planned_section(const PlanQuestion& question, const Machine& machine,
   const auto& train = question.config.train;
   s.notes.push_back(fmt::format(
       "Steps of {} tokens, sequences of {}, on {}{} with {} of memory each; {}.",
-      text(double(train.tokens_per_step), Form::Count), text(double(train.seq_len), Form::Count),
+      to_text(double(train.tokens_per_step), Form::Count), to_text(double(train.seq_len), Form::Count),
       machine.devices() > 1 ? fmt::format("{} x ", machine.devices()) : "",
       machine.card ? machine.card->name : machine.profile.name, cap_text(question.config.caps[kDevice]),
       "weights, gradients, state and activations may stream from host memory, or be computed again"));

@@ -144,7 +144,7 @@ Page scaling_page(std::span<const ScalingPoint> points, std::string title) {
                     t.again,
                     t.imbalance,
                     double(fullest_device(p.found.bytes))};
-      row.note = fmt::format("{}; {}", p.found.binds, text(p.found.shape));
+      row.note = fmt::format("{}; {}", p.found.binds, to_text(p.found.shape));
     } else {
       row.values.resize(table.columns.size());
       row.note = p.missing;

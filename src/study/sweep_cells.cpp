@@ -70,7 +70,7 @@ void fill(SweepRow& r, const Outlook& found) {
   r.hfu = found.speed.hfu;
   r.step_ms = found.step_ns / 1e6;
   r.lower_bound_ms = found.lower_bound_ns / 1e6;
-  r.shape = text(found.shape);
+  r.shape = to_text(found.shape);
 }
 
 void plan_cell(SweepCell& cell, const Machine& machine) {

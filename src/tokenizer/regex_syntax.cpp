@@ -101,7 +101,7 @@ void add_folded(CodeSet& set, uint32_t letter) {
   if (small == 's') set.add({0x17f, 0x17f});    // the long s
 }
 
-std::string text_of(const CodeSet& set) {
+std::string to_text(const CodeSet& set) {
   const CodeSet rest = set.complement();
   if (set.empty()) return "(?!)";
   if (rest.empty()) return ".";
@@ -201,7 +201,7 @@ class Translator {
       case '[': {
         ++at_;
         SLUICE_ASSIGN(const CodeSet set, bracket(depth, caseless));
-        return Atom{text_of(set), true};
+        return Atom{to_text(set), true};
       }
       case '.':
         ++at_;
@@ -230,7 +230,7 @@ class Translator {
     if (set.empty()) return refuse("a surrogate");
     return Atom{set.ranges().size() == 1 && code == set.ranges().front().last
                     ? fmt::format("\\x{{{:x}}}", code)
-                    : text_of(set),
+                    : to_text(set),
                 true, is_letter(code) ? code : 0};
   }
 
@@ -240,7 +240,7 @@ class Translator {
     if (auto set = class_escape()) {
       if (!set->ok()) return set->error();
       if (caseless) return refuse("a class of characters in any case");
-      return Atom{text_of(**set), true};
+      return Atom{to_text(**set), true};
     }
     const char c = peek();
     if (c == 'A' || c == 'z') {

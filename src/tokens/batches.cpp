@@ -290,7 +290,7 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
   if (options.rows < 1) return error("{} rows per step: at least 1 is needed", options.rows);
   SLUICE_TRY(tokens.check_vocab(options.vocab));
   const std::string what = options.name.empty()
-                               ? tokens.text()
+                               ? tokens.to_text()
                                : fmt::format("{}: {} in {}", options.name, counted(tokens.tokens(), "token"),
                                              counted(tokens.documents(), "document"));
   if (tokens.tokens() > Piece::kMostInAll)

@@ -107,7 +107,7 @@ Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& so
       return {};
     };
     SLUICE_TRY(read_pieces(source.path, 0, source.bytes, add_piece));
-    request.add(name, sum.value().text());
+    request.add(name, sum.value().to_text());
     return {};
   };
   for (const Source& source : sources.train) {
@@ -164,7 +164,7 @@ std::string kept_text(const BuiltTokens& built) {
                               {"train", paths(built.train_paths)},
                               {"heldout", paths(built.heldout_paths)},
                               {"notices", built.notices}};
-  return fmt::format("{}\n{}", own.dump(), built.findings.text());
+  return fmt::format("{}\n{}", own.dump(), built.findings.to_text());
 }
 bool parse_own(std::string_view line, BuiltTokens& built) {
   const auto own = nlohmann::json::parse(line, nullptr, false);
@@ -284,7 +284,7 @@ class Kept {
   bool holds_out() const { return options_.heldout > 0 || !sources_.held.empty(); }
   static Result<TokenSet> open_one(const fs::path& path, std::string& sums) {
     SLUICE_ASSIGN(TokenFile file, TokenFile::open(path));
-    sums += file.checksum().text() + "\n";
+    sums += file.checksum().to_text() + "\n";
     std::vector<TokenFile> files;
     files.push_back(std::move(file));
     return TokenSet(std::move(files));

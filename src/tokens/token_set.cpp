@@ -73,7 +73,7 @@ TokenSet::Path TokenSet::path_at(int64_t index) const {
                            [](int64_t token, const Path& path) { return token < path.end; });
 }
 
-std::string TokenSet::text() const {
+std::string TokenSet::to_text() const {
   std::string names = files_.empty() ? "no token file" : files_.front().path().string();
   if (files_.size() > 1) names += fmt::format(" and {} more", files_.size() - 1);
   return fmt::format("{}: {} in {}", names, counted(tokens(), "token"), counted(documents(), "document"));

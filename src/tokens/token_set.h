@@ -54,7 +54,7 @@ class TokenSet {
   }
 
   // Files and counts, for errors and reports: "runs/a.tokens: 1200 tokens in 3 documents".
-  std::string text() const;
+  std::string to_text() const;
 
  private:
   size_t file_at(int64_t index) const;

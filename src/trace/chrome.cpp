@@ -85,7 +85,7 @@ void put_activities(std::string& out, const Program& program, const Plan& plan,
                    escaped(a.name));
     put_times(out, a.time);
     fmt::format_to(put, ",\"args\":{{\"action\":\"{}\"",
-                   a.command ? label(program, plan.actions[*a.command]) : "");
+                   a.command ? describe(program, plan.actions[*a.command]) : "");
     if (a.bytes > 0) fmt::format_to(put, ",\"bytes\":{}", a.bytes);
     out += "}}";
   }
@@ -108,11 +108,11 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",", a.lane.index() + 1,
-                   label(program, a));
+                   describe(program, a));
     put_times(out, timeline[id]);
     out += ",\"args\":{";
     if (a.kind == ActionKind::Run) {
-      fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", text(program.task(a.task).op), a.recompute);
+      fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", to_text(program.task(a.task).op), a.recompute);
     } else {
       fmt::format_to(put, "\"bytes\":{}", a.bytes);
     }

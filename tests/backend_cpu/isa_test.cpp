@@ -84,7 +84,7 @@ TEST_P(EveryIsa, AgreesWithTheBest) {
                      here = run_op(op, contents, {.threads = 2, .isa = GetParam()});
       for (size_t i = 0; i < best.size(); ++i) {
         EXPECT_LT(relative_error(here[i], best[i]), tolerance(type))
-            << text(op) << ": " << operands(op)[i].name;
+            << to_text(op) << ": " << operands(op)[i].name;
       }
     }
   }

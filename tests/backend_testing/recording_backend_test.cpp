@@ -46,7 +46,7 @@ TEST(RecordingBackend, RecordsACommandThatFails) {
 }
 
 TEST(RecordingBackend, WritesARecordInOneLine) {
-  EXPECT_EQ(text(RecordedCommand{2, 3, "compute", {1, 2}, "linear", 4096}),
+  EXPECT_EQ(to_text(RecordedCommand{2, 3, "compute", {1, 2}, "linear", 4096}),
             "step 2 #3 compute linear 4096 bytes waits 1 2");
 }
 

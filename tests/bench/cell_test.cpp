@@ -66,7 +66,7 @@ TEST_F(Cells, RunsAreThoseOfTheProgram) {
   const CellResult r = run(c);
   const StepShape shape{.seq_len = 32, .chunk_tokens = 64, .head_tokens = 64};
   const Model model = build_training(c.spec, shape, {}, {});
-  ASSERT_EQ(r.shape, text(shape)) << "another shape was chosen";
+  ASSERT_EQ(r.shape, to_text(shape)) << "another shape was chosen";
   std::array<int64_t, kOpClasses> counts{};
   for (const Task& t : model.program.tasks()) ++counts[size_t(class_of(t))];
   for (size_t k = 0; k < kOpClasses; ++k) {

@@ -623,7 +623,7 @@ LionState state_of(const Lion& op) {
 }
 
 std::string Case::name() const {
-  std::string name = text(op) + (note.empty() ? "" : " " + note);
+  std::string name = to_text(op) + (note.empty() ? "" : " " + note);
   for (char& c : name) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   }

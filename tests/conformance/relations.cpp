@@ -35,7 +35,7 @@ void put_part(Tensor& whole, int64_t first, const Tensor& values) {
 Tensors run(Harness& harness, const Op& op, Tensors operands, Findings& findings) {
   Result<Tensors> result = harness.run(op, std::move(operands));
   if (result.ok()) return std::move(*result);
-  findings.push_back(fmt::format("{}: {}", text(op), result.message()));
+  findings.push_back(fmt::format("{}: {}", to_text(op), result.message()));
   return {};
 }
 

@@ -47,7 +47,7 @@ TEST_P(Failures, EndTheStepWithAnErrorThatNamesTheTask) {
     ASSERT_FALSE(status.ok()) << "call " << call;
     const bool submit = call > 1 && call < actions + 2;
     const std::string name =
-        submit ? label(run.model().program, run.plan().actions[size_t(call - 2)]) + ": " : "";
+        submit ? describe(run.model().program, run.plan().actions[size_t(call - 2)]) + ": " : "";
     EXPECT_EQ(status.message(), name + "injected failure at call " + std::to_string(call));
     EXPECT_EQ(status.error().kind, ErrorKind::Device);
   }

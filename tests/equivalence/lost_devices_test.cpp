@@ -41,7 +41,7 @@ class LostDevices : public testing::TestWithParam<NamedDevices> {
       const auto number = [](Tier tier) { return std::to_string(tier.index()); };
       std::string devices = "device " + number(ends.from == kHost ? ends.to : ends.from);
       if (a.hands_over()) devices += " to device " + number(ends.to);
-      out.insert(devices + ", " + label(run_.model().program, a) + ": injected loss");
+      out.insert(devices + ", " + describe(run_.model().program, a) + ": injected loss");
     }
     return out;
   }
@@ -106,7 +106,7 @@ TEST_P(LostDevices, AFailedCommandHasItsDeviceInTheMessage) {
     ASSERT_FALSE(status.ok());
     const std::string& message = status.message();
     devices.insert(message.substr(0, message.find(',')));
-    EXPECT_NE(message.find(label(run_.model().program, run_.plan().actions[id])), std::string::npos)
+    EXPECT_NE(message.find(describe(run_.model().program, run_.plan().actions[id])), std::string::npos)
         << message;
   }
   for (int d = 0; d < GetParam().count; ++d)

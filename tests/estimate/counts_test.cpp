@@ -37,8 +37,8 @@ TEST(Counts, ParametersAreThoseOfTransformers) {
   const auto all = models();
   EXPECT_EQ(all.size(), 27u);
   for (const auto& [params, spec] : all) {
-    EXPECT_EQ(parts_of(spec).all(), params) << text(spec);
-    EXPECT_EQ(spec.params(), params) << text(spec);
+    EXPECT_EQ(parts_of(spec).all(), params) << to_text(spec);
+    EXPECT_EQ(spec.params(), params) << to_text(spec);
   }
 }
 
@@ -79,7 +79,7 @@ TEST(Counts, AreBytesOfTheProgramsObjects) {
     const int64_t layer_numbers =
         wide * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + layer.mlp.up_dim() + 2 * a.heads + raw;
     EXPECT_EQ(counts.everything.bytes, (layers * layer_numbers + spec.dim) * 2 * shape.tokens())
-        << text(spec);
+        << to_text(spec);
     EXPECT_EQ(counts.everything.again_flops, 0);
   }
 }

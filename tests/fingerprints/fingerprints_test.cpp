@@ -96,7 +96,7 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   }
   r.shape = choice->shape;
   r.optimizer.late_moments = choice->late_moments;
-  out["run " + name + " shape"] = text(r.shape) + (choice->late_moments ? " late" : "");
+  out["run " + name + " shape"] = to_text(r.shape) + (choice->late_moments ? " late" : "");
   add_programs(name, r, out);
   const auto stages = make_stages(r, profile);
   if (!stages.ok()) {

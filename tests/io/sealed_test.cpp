@@ -68,7 +68,7 @@ TEST(Sealed, EveryChangedByteAndEveryCutIsSeen) {
 TEST(Sealed, SizesThatCannotBe) {
   for (const std::string size : {"", "-1", "999", "99999999999999999999", "1x"}) {
     const std::string rest = size + "\nabc";
-    const std::string bytes = "sluice example 1\n" + checksum_of(rest).text() + "\n" + rest;
+    const std::string bytes = "sluice example 1\n" + checksum_of(rest).to_text() + "\n" + rest;
     EXPECT_NE(unsealed(bytes, request(), "x").message().find("x is damaged"), std::string::npos) << size;
   }
 }

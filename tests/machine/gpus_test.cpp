@@ -23,7 +23,7 @@ CudaDevice gpu(const std::string& pci, std::vector<int> reaches) {
 std::string said_of(std::vector<CudaDevice> devices, const TempDir& root) {
   CudaReport report;
   report.devices = std::move(devices);
-  return text(report, root.path());
+  return describe(report, root.path());
 }
 
 TEST(Gpus, AreSaidWithLinkNodeAndWhatTheyReach) {

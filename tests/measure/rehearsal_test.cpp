@@ -198,7 +198,7 @@ class Placed {
       exact.push_back(launch.workspace);
       for (size_t k = 0; k < of_op.size(); ++k) {
         const Buffer& at = launch.operands[k];
-        for (const Buffer& other : all) EXPECT_FALSE(overlap(at, other)) << text(kPlaced[i].op);
+        for (const Buffer& other : all) EXPECT_FALSE(overlap(at, other)) << to_text(kPlaced[i].op);
         all.push_back(at);
         const bool floats = of_op[k].format == DType::F32 || of_op[k].format == DType::BF16;
         (!floats ? exact : of_op[k].access == Access::Read ? read : written).push_back(at);

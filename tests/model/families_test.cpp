@@ -55,7 +55,7 @@ TEST_F(ModelConfig, GatesAreActivatedAsItSays) {
   for (const char* act : {"gelu_pytorch_tanh", "gelu_new"}) {
     const ModelSpec spec = of(act);
     EXPECT_EQ(spec.layers.front().mlp.activation, GateActivation::GeluTanh);
-    EXPECT_NE(text(spec).find("GELU gates"), std::string::npos) << "which kept plans and costs go by";
+    EXPECT_NE(to_text(spec).find("GELU gates"), std::string::npos) << "which kept plans and costs go by";
     EXPECT_EQ(parse_model_config(to_json(spec))->layers, spec.layers);
   }
   EXPECT_EQ(of("swish").layers, of("silu").layers);
@@ -316,7 +316,7 @@ TEST_F(ModelConfig, OfRealModels) {
       "vocab_size": 128256})");
   ASSERT_TRUE(smollm3.ok()) << smollm3.message();
   EXPECT_TRUE(smollm3->tied_embeddings);
-  EXPECT_EQ(text(*smollm3).find("window"), std::string::npos);
+  EXPECT_EQ(to_text(*smollm3).find("window"), std::string::npos);
   EXPECT_EQ(smollm3->rope.theta, 5e6);
 
   const auto mistral = parse_model_config(R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1,
@@ -326,7 +326,7 @@ TEST_F(ModelConfig, OfRealModels) {
       "rope_theta": 10000.0, "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
       "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})");
   ASSERT_TRUE(mistral.ok()) << mistral.message();
-  EXPECT_EQ(text(*mistral),
+  EXPECT_EQ(to_text(*mistral),
             "32 x 4096, 32 query and 8 key-value heads of 128, ffn 14336, window 4096, vocabulary 32000");
 
   const auto qwen = parse_model_config(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
@@ -366,8 +366,8 @@ TEST_F(ModelConfig, MultipliersComeBackFromJson) {
   ASSERT_TRUE(model.ok()) << model.message();
   EXPECT_EQ(model->logit_scale, 0.125);
   for (const char* part : {"scores times 0.015625", "embedding times 12", "residuals times 0.22"})
-    EXPECT_NE(text(*model).find(part), std::string::npos) << text(*model) << ": kept plans go by it";
-  EXPECT_EQ(text(*parse_model_config(to_json(*model))), text(*model));
+    EXPECT_NE(to_text(*model).find(part), std::string::npos) << to_text(*model) << ": kept plans go by it";
+  EXPECT_EQ(to_text(*parse_model_config(to_json(*model))), to_text(*model));
   expect_model_error(R"({"model_type": "granite", "residual_multiplier": 0})", {"residual_multiplier is 0"});
   expect_model_error(R"({"model_type": "gemma", "hidden_activation": "silu"})",
                      {"hidden_activation is 'silu'"});

@@ -21,7 +21,7 @@ const AdamW kUpdate{.elements = 100,
 TEST(CostKey, IsEqualWhereOpsCostTheSame) {
   AdamW other = kUpdate;
   other.first = 100, other.object = 7;
-  EXPECT_NE(text(kUpdate), text(other));
+  EXPECT_NE(to_text(kUpdate), to_text(other));
   EXPECT_EQ(cost_key(kUpdate), cost_key(other));
   other.elements = 50;
   EXPECT_NE(cost_key(kUpdate), cost_key(other));
@@ -63,10 +63,10 @@ TEST(AttnShape, CountsThePairsWithinAWindow) {
 // Programs without windows keep their hashes.
 TEST(AttnShape, NamesAWindowOnlyWhereThereIsOne) {
   AttnShape s{2, 7, 7, 2, 1, 32, 0, false, DType::BF16};
-  EXPECT_EQ(text(AttnFwd{s, DType::BF16, false}).find("window"), std::string::npos);
+  EXPECT_EQ(to_text(AttnFwd{s, DType::BF16, false}).find("window"), std::string::npos);
   const std::string without = cost_key(AttnFwd{s, DType::BF16, false});
   s.window = 4;
-  EXPECT_NE(text(AttnFwd{s, DType::BF16, false}).find(" window=4"), std::string::npos);
+  EXPECT_NE(to_text(AttnFwd{s, DType::BF16, false}).find(" window=4"), std::string::npos);
   EXPECT_NE(cost_key(AttnFwd{s, DType::BF16, false}), without);
 }
 
@@ -76,10 +76,10 @@ TEST(Operands, SayHowFarIdsGo) {
     int ids = 0;
     for (const Operand& operand : operands(op)) {
       if (operand.values != Values::Ids) continue;
-      EXPECT_EQ(operand.limit, 10) << text(op);
+      EXPECT_EQ(operand.limit, 10) << to_text(op);
       ++ids;
     }
-    EXPECT_EQ(ids, 1) << text(op);
+    EXPECT_EQ(ids, 1) << to_text(op);
   }
 }
 

@@ -28,20 +28,20 @@ Page small() {
 }
 
 TEST(Page, WritesNumbersInUnitsThatFit) {
-  EXPECT_EQ(text(6'738'149'376, Form::Count), "6,738,149,376");
-  EXPECT_EQ(text(524288, Form::Bytes), "512 KiB");
-  EXPECT_EQ(text(80e9, Form::Bytes), "80 GB = 74.5 GiB");
-  EXPECT_EQ(text(-80e9, Form::Bytes), "-80 GB = -74.5 GiB");
-  EXPECT_EQ(text(7.0 * 1024 * 1024 * 1024, Form::Memory), "7.00 GiB");
-  EXPECT_EQ(text(2.039e12, Form::BytesPerSecond), "2.039 TB/s");
-  EXPECT_EQ(text(13.48e9, Form::Flops), "13.48 GFLOP");
-  EXPECT_EQ(text(43.19e-6, Form::Seconds), "43.19 µs");
-  EXPECT_EQ(text(5400, Form::Seconds), "1.5 h");
-  EXPECT_EQ(text(50392.1, Form::Hours), "50,392 h");
-  EXPECT_EQ(text(2.4, Form::Usd), "2.40 USD");
-  EXPECT_EQ(text(0.01923, Form::Usd), "0.019 USD");
-  EXPECT_EQ(text(0.413, Form::Share), "41.30 %");
-  EXPECT_EQ(text(INFINITY, Form::Count), "no limit");
+  EXPECT_EQ(to_text(6'738'149'376, Form::Count), "6,738,149,376");
+  EXPECT_EQ(to_text(524288, Form::Bytes), "512 KiB");
+  EXPECT_EQ(to_text(80e9, Form::Bytes), "80 GB = 74.5 GiB");
+  EXPECT_EQ(to_text(-80e9, Form::Bytes), "-80 GB = -74.5 GiB");
+  EXPECT_EQ(to_text(7.0 * 1024 * 1024 * 1024, Form::Memory), "7.00 GiB");
+  EXPECT_EQ(to_text(2.039e12, Form::BytesPerSecond), "2.039 TB/s");
+  EXPECT_EQ(to_text(13.48e9, Form::Flops), "13.48 GFLOP");
+  EXPECT_EQ(to_text(43.19e-6, Form::Seconds), "43.19 µs");
+  EXPECT_EQ(to_text(5400, Form::Seconds), "1.5 h");
+  EXPECT_EQ(to_text(50392.1, Form::Hours), "50,392 h");
+  EXPECT_EQ(to_text(2.4, Form::Usd), "2.40 USD");
+  EXPECT_EQ(to_text(0.01923, Form::Usd), "0.019 USD");
+  EXPECT_EQ(to_text(0.413, Form::Share), "41.30 %");
+  EXPECT_EQ(to_text(INFINITY, Form::Count), "no limit");
 }
 
 TEST(Page, AsTextHasEveryFormula) {

@@ -88,7 +88,7 @@ TEST(Submission, IsInTheOrderOfPredictedStarts) {
   EXPECT_EQ(six.words(*plan), "fa; fb; fc; bc; bb; load x (bb); ba");
   double now = 0;
   for (Action& action : plan->actions) {
-    action.start_ns = label(six.program, action) == "load x" ? 55 : now;
+    action.start_ns = describe(six.program, action) == "load x" ? 55 : now;
     now = action.start_ns == now ? now + 10 : now;
     action.end_ns = action.start_ns;
   }

@@ -403,7 +403,7 @@ TEST(Rings, SayWhichLayersAreWhose) {
   request.placement = placement;
   const auto plan = make_plan(program, profile, request);
   ASSERT_TRUE(plan.ok()) << plan.message();
-  const std::string said = explain(program, *plan);
+  const std::string said = describe(program, *plan);
   EXPECT_NE(said.find("\nlayers   device 0-2, part of 3; device1 part of 3, 4-7\n"), std::string::npos)
       << said;
 }
@@ -481,7 +481,8 @@ TEST_P(BrokenHandOvers, EachMissingWaitIsFound) {
       std::swap(broken.waits[action.first_wait + w], broken.waits[action.first_wait + action.wait_count - 1]);
       --action.wait_count;
       const Status status = check(broken);
-      EXPECT_FALSE(status.ok()) << label(program_, a) << " without its wait for " << label(program_, awaited);
+      EXPECT_FALSE(status.ok()) << describe(program_, a) << " without its wait for "
+                                << describe(program_, awaited);
       EXPECT_NE(status.message().find("does not wait for"), std::string::npos) << status.message();
       ++tried;
     }

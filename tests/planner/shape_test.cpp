@@ -101,7 +101,7 @@ TEST(Shape, ThereIsOneForEveryBatch) {
       request.tokens_per_step = rows * request.seq_len;
       const auto choice = choose_shape(any, request, profile);
       ASSERT_TRUE(choice.ok()) << request.seq_len << " x " << rows << ": " << choice.error().message;
-      ASSERT_EQ(choice->shape.tokens(), request.tokens_per_step) << rows << ": " << text(choice->shape);
+      ASSERT_EQ(choice->shape.tokens(), request.tokens_per_step) << rows << ": " << to_text(choice->shape);
     }
   }
 }
@@ -113,7 +113,7 @@ TEST(Shape, MayEndInAShortChunk) {
   request.rounds = 2;
   const auto choice = choose_shape(subject(), request, machine());
   ASSERT_TRUE(choice.ok()) << choice.error().message;
-  EXPECT_EQ(text(choice->shape), "2048 x 2 x 2 - 1024");
+  EXPECT_EQ(to_text(choice->shape), "2048 x 2 x 2 - 1024");
 }
 
 // Where a cap forbids a batch, the refusal names the least cap under which a shape of it is found, and a
@@ -182,7 +182,7 @@ TEST(Shape, DoesNotDependOnThreads) {
   const auto many = choose_shape(subject(), request, machine());
   ASSERT_TRUE(one.ok()) << one.error().message;
   ASSERT_TRUE(many.ok()) << many.error().message;
-  EXPECT_EQ(text(one->shape), text(many->shape));
+  EXPECT_EQ(to_text(one->shape), to_text(many->shape));
   EXPECT_EQ(one->why, many->why);
   EXPECT_NE(one->why.find("planned in full"), std::string::npos) << one->why;
 }

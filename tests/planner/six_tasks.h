@@ -85,10 +85,10 @@ struct SixTasks {
   std::string words(const Plan& plan) const {
     std::string out;
     for (const Action& action : plan.actions) {
-      out += (out.empty() ? "" : "; ") + label(program, action);
+      out += (out.empty() ? "" : "; ") + describe(program, action);
       std::string waits;
       for (const uint32_t w : plan.waits_of(action)) {
-        waits += (waits.empty() ? "" : ", ") + label(program, plan.actions[w]);
+        waits += (waits.empty() ? "" : ", ") + describe(program, plan.actions[w]);
       }
       if (!waits.empty()) out += " (" + waits + ")";
     }

@@ -291,9 +291,9 @@ TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
                 "in 1 of 2 documents nothing is learnt",
                 "in 1 of 2 documents no special token ends an answer: a model does not learn to stop there",
                 "1 answer is empty and not learnt: a model would learn from it to say nothing"}));
-  const auto kept = Findings::parse(findings_.text());
+  const auto kept = Findings::parse(findings_.to_text());
   ASSERT_TRUE(kept.ok()) << kept.message();
-  EXPECT_EQ(kept->text(), findings_.text());
+  EXPECT_EQ(kept->to_text(), findings_.to_text());
   EXPECT_EQ(kept->warnings(), findings_.warnings());
   EXPECT_FALSE(Findings::parse("{}").ok());
 }

@@ -27,7 +27,7 @@ TEST(Names, EveryRoleHasWords) {
     for (const Object& object : program.objects()) {
       const bool derived = object.kind == ObjectKind::Grad || object.kind == ObjectKind::OptState ||
                            (object.kind == ObjectKind::ActGrad && object.role.starts_with("d"));
-      EXPECT_TRUE(derived || !role_in_words(object.role).empty()) << object.role;
+      EXPECT_TRUE(derived || !describe_role(object.role).empty()) << object.role;
     }
   }
 }

@@ -116,7 +116,7 @@ TEST(Json, HoldsEveryActionAndTheMemory) {
       if (a.lane != l) continue;
       const std::string name = j["actions"]["what"][lane["what"][i].get<size_t>()].get<std::string>() +
                                j["actions"]["where"][lane["where"][i].get<size_t>()].get<std::string>();
-      EXPECT_TRUE(has(label(p.program, a), name)) << name;
+      EXPECT_TRUE(has(describe(p.program, a), name)) << name;
       EXPECT_EQ(end + lane["gap"][i].get<int64_t>(), std::llround(a.start_ns));
       end += lane["gap"][i].get<int64_t>() + lane["ns"][i].get<int64_t>();
       EXPECT_EQ(end, std::llround(a.end_ns));
@@ -163,7 +163,7 @@ TEST(Json, ReadsBackWhatItWrote) {
   PlanReport again = p.report();
   again.summary = *read;
   EXPECT_EQ(to_json(again, p.program, p.plan), text);
-  EXPECT_EQ(diff_in_words(*read, p.report().summary),
+  EXPECT_EQ(describe_difference(*read, p.report().summary),
             "the plans are the same in everything that a report shows\n");
 }
 
@@ -193,7 +193,7 @@ TEST(Html, EmbedsTheJsonAsItIs) {
 TEST(Diff, SaysWhatChangedBetweenTwoCaps) {
   const SmallPlan tight = small_plan(0.05), roomy = small_plan(2);
   const PlanSummary before = tight.report().summary, after = roomy.report().summary;
-  const std::string words = diff_in_words(before, after);
+  const std::string words = describe_difference(before, after);
   EXPECT_TRUE(has(words, "% faster")) << words;
   EXPECT_TRUE(has(words, "cap " + format_bytes(before.tiers[kDevice].cap_bytes) + ", then none")) << words;
   EXPECT_TRUE(has(words, "no longer computed again")) << words;
@@ -201,14 +201,15 @@ TEST(Diff, SaysWhatChangedBetweenTwoCaps) {
   EXPECT_TRUE(has(words, "of param per step, then 0 B")) << words;
   EXPECT_TRUE(has(words, "waiting for loads")) << words;
   EXPECT_FALSE(has(words, "a test")) << "facts that are equal are not mentioned:\n" << words;
-  EXPECT_TRUE(has(diff_in_words(after, before), "% slower"));
+  EXPECT_TRUE(has(describe_difference(after, before), "% slower"));
 }
 
 TEST(Diff, ComparesStepsOfDifferentSizePerToken) {
   PlanSummary before = small_plan(2).report().summary, after = before;
   after.tokens = 2 * before.tokens;
   after.step_ns = 1.6 * before.step_ns;  // a quarter more tokens in the same time
-  EXPECT_TRUE(has(diff_in_words(before, after), "25.0 % faster per token")) << diff_in_words(before, after);
+  EXPECT_TRUE(has(describe_difference(before, after), "25.0 % faster per token"))
+      << describe_difference(before, after);
 }
 
 }  // namespace

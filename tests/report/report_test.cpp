@@ -238,7 +238,7 @@ TEST(Report, AMeasuredTimelineIsReportedLikeAPredictedOne) {
   expect_near(sum(measured.time.stalls_ns), sum(predicted.time.stalls_ns) + 1000);
   EXPECT_NEAR(measured.time.stalls_ns[size_t(StallCause::Load)],
               predicted.time.stalls_ns[size_t(StallCause::Load)], 1);
-  EXPECT_NE(stalls_in_words(measured.time.stalls_ns, measured.step_ns).find("nothing under way"),
+  EXPECT_NE(describe_stalls(measured.time.stalls_ns, measured.step_ns).find("nothing under way"),
             std::string::npos);
 }
 

@@ -343,7 +343,7 @@ TEST(Checkpoint, KeepsItsShape) {
     const Prepared after =
         must(prepare_small(dir, {settings.front(), "shape.chunk_tokens=0", "shape.rounds=0",
                                  "run.resume=" + (dir / "saved").string()}));
-    EXPECT_EQ(text(after.shape), text(before.shape));
+    EXPECT_EQ(to_text(after.shape), to_text(before.shape));
     EXPECT_EQ(after.shape.head_tokens, before.shape.head_tokens);
     const auto session = Session::open(after);
     EXPECT_TRUE(session.ok()) << session.message();
@@ -508,12 +508,13 @@ TEST(Checkpoint, OfFormat3GoesOn) {
   const CheckpointInfo saved = must(read_checkpoint_info(dir / "old"));
   const FileSum& before = saved.files.at("config.json");
   replace("\"format\": 4", "\"format\": 3");
-  replace(fmt::format("\"bytes\": {},\n      \"xxh128\": \"{}\"", before.bytes, before.checksum.text()),
-          fmt::format("\"bytes\": {},\n      \"xxh128\": \"{}\"", config.size(), checksum_of(config).text()));
+  replace(
+      fmt::format("\"bytes\": {},\n      \"xxh128\": \"{}\"", before.bytes, before.checksum.to_text()),
+      fmt::format("\"bytes\": {},\n      \"xxh128\": \"{}\"", config.size(), checksum_of(config).to_text()));
   const size_t seal = text.rfind("  \"checksum\"");
   const std::string sealed = text.substr(0, seal);
   dir.add("old/checkpoint.json",
-          fmt::format("{}  \"checksum\": \"{}\"\n}}\n", sealed, checksum_of(sealed).text()));
+          fmt::format("{}  \"checksum\": \"{}\"\n}}\n", sealed, checksum_of(sealed).to_text()));
 
   const auto resumed = must(prepare_small(dir, {"run.resume=" + (dir / "old").string()}));
   (void)run_session(resumed, 3, dir / "again");

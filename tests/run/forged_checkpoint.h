@@ -21,13 +21,13 @@ inline void seal_again(const std::filesystem::path& dir) {
   root.erase("checksum");
   for (auto& [name, sum] : root["files"].items()) {
     sum["bytes"] = std::filesystem::file_size(dir / name);
-    sum["xxh128"] = must(checksum_of_file(dir / name)).text();
+    sum["xxh128"] = must(checksum_of_file(dir / name)).to_text();
   }
   std::string text = root.dump(2);
   text.resize(text.size() - 2);
   text += ",\n";
   std::ofstream(dir / "checkpoint.json")
-      << text << "  \"checksum\": \"" << checksum_of(text).text() << "\"\n}\n";
+      << text << "  \"checksum\": \"" << checksum_of(text).to_text() << "\"\n}\n";
 }
 
 struct ForgedTensor {
@@ -86,7 +86,7 @@ inline std::string resealed(std::string text, std::string_view part, std::string
   if (at == text.npos) return "";
   text.replace(at, part.size(), instead);
   text.resize(text.rfind("  \"checksum\""));
-  return text + fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).text());
+  return text + fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).to_text());
 }
 
 }  // namespace sluice::core

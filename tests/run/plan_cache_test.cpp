@@ -184,7 +184,7 @@ TEST_F(PlanCacheTest, FindsShapes) {
   cache_.keep(subject, request, profile_, choice);
   const auto found = cache_.find(subject, request, profile_);
   ASSERT_TRUE(found);
-  EXPECT_EQ(text(found->shape), text(choice.shape));
+  EXPECT_EQ(to_text(found->shape), to_text(choice.shape));
   EXPECT_EQ(found->shape.head_tokens, choice.shape.head_tokens);
   EXPECT_EQ(found->why, choice.why);
   request.tokens_per_step = 256;

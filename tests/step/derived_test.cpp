@@ -53,7 +53,7 @@ std::vector<std::string> lines_of(const Program& program) {
                               o.persistent ? " persistent" : ""));
   }
   for (const Task& t : program.tasks()) {
-    std::string line = fmt::format("task {} [{}] {} at {} {} {}:", t.name, text(t.op), name_of(t.phase),
+    std::string line = fmt::format("task {} [{}] {} at {} {} {}:", t.name, to_text(t.op), name_of(t.phase),
                                    t.layer, t.round, t.chunk);
     for (const Use& use : t.uses) line += fmt::format(" {}+{}", program.object(use.object).name, use.offset);
     out.push_back(std::move(line));

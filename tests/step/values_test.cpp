@@ -23,12 +23,12 @@ std::vector<double> others(const Optimizer& optimizer) {
 
 std::vector<std::string> texts(const std::vector<SharedOp>& ops) {
   std::vector<std::string> out;
-  for (const Op& op : ops) out.push_back(text(op));
+  for (const Op& op : ops) out.push_back(to_text(op));
   return out;
 }
 std::vector<std::string> texts(const Program& program) {
   std::vector<std::string> out;
-  for (const Task& task : program.tasks()) out.push_back(text(task.op));
+  for (const Task& task : program.tasks()) out.push_back(to_text(task.op));
   return out;
 }
 

@@ -128,7 +128,7 @@ TEST(Agreement, OfThePlanThatIsPrintedAndTheOneThatTrains) {
   const PlanCache cache(dir / "plans");
   const auto text_of = [](const Result<Prepared>& p) {
     const Stage& s = must(Result(p)).stages.main;
-    return fmt::format("{}\n{}", text(p->shape), to_text(s.model.program, s.plan));
+    return fmt::format("{}\n{}", to_text(p->shape), to_text(s.model.program, s.plan));
   };
   const std::string printed = text_of(prepare_on(config, machine(), true, {nullptr, &cache}));
   const auto trains = [&] {

@@ -128,7 +128,7 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   }
   EXPECT_EQ(f.cards.size(), 7u);
   for (const ComparedCard& c : f.cards) EXPECT_TRUE(c.trains()) << c.card.key << ": " << c.missing;
-  EXPECT_NE(text(f).find("RTX 4090 24 GB"), std::string::npos);
+  EXPECT_NE(describe(f).find("RTX 4090 24 GB"), std::string::npos);
 }
 
 TEST(Frontier, OfSeveralDevicesCapsAreThoseOfEach) {
@@ -137,7 +137,7 @@ TEST(Frontier, OfSeveralDevicesCapsAreThoseOfEach) {
   f.tokens_per_s = 1000;
   f.device_bytes = 3 * kGiB;
   f.cards.push_back({.card = must(find_card("h100")), .missing = "memory", .devices = 2});
-  const std::string said = text(f);
+  const std::string said = describe(f);
   EXPECT_NE(said.find("1000 tok/s with 3.00 GiB on the fullest of the devices, whose cap is that of each"),
             std::string::npos)
       << said;

@@ -58,7 +58,7 @@ TEST(FormsCorpus, EveryFormBecomesDocumentsWithItsAnswerLearnt) {
   const auto again = open_corpus(options, dir / "cache");
   ASSERT_TRUE(again.ok()) << again.message();
   EXPECT_FALSE(again->built);
-  EXPECT_EQ(again->findings.text(), corpus->findings.text());
+  EXPECT_EQ(again->findings.to_text(), corpus->findings.to_text());
 }
 
 TEST(FormsCorpus, WithoutAChatTemplateAQuestionIsAskedInAlpacasWords) {
@@ -170,12 +170,12 @@ TEST(FormsCorpus, TokensOfAnotherReaderAreMadeAnewWithAWord) {
   old.reader = 1;
   const fs::path sums = dir / "cache" / corpus->key / "corpus";
   std::string text = *read_file(sums);
-  const size_t at = text.find(corpus->findings.text());
+  const size_t at = text.find(corpus->findings.to_text());
   ASSERT_NE(at, text.npos);
-  text.replace(at, text.size() - at, old.text());
+  text.replace(at, text.size() - at, old.to_text());
   // Its checksum is of all that follows.
   const size_t sum = text.find('\n') + 1, rest = text.find('\n', sum) + 1;
-  text.replace(sum, rest - 1 - sum, Checksummer().add(std::string_view(text).substr(rest)).value().text());
+  text.replace(sum, rest - 1 - sum, Checksummer().add(std::string_view(text).substr(rest)).value().to_text());
   ASSERT_TRUE(write_file(sums, text).ok());
   const auto again = open_corpus(all_in(dir), dir / "cache");
   ASSERT_TRUE(again.ok()) << again.message();

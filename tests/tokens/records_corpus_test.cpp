@@ -60,7 +60,7 @@ TEST(RecordsCorpus, ADocumentIsARecordAndContextIsMarked) {
   EXPECT_EQ(corpus->findings.kinds, (std::array<int64_t, 4>{1, 2, 0, 0}));
   const auto again = open_corpus(all_of(dir), dir / "cache");
   EXPECT_FALSE(again->built);
-  EXPECT_EQ(again->findings.text(), corpus->findings.text());
+  EXPECT_EQ(again->findings.to_text(), corpus->findings.to_text());
   CorpusOptions everything = all_of(dir);
   everything.making.learn = Learn::Everything;
   const auto other = open_corpus(everything, dir / "cache");

@@ -81,7 +81,7 @@ TEST(ChromeTrace, HasARowPerStream) {
   const auto& copy = found["copy to device"];
   EXPECT_EQ(rows[copy["tid"]], "stream 21 (load)");
   EXPECT_EQ(copy["args"]["bytes"], 640);
-  EXPECT_EQ(copy["args"]["action"], label(small.program, small.plan.actions[load]));
+  EXPECT_EQ(copy["args"]["action"], describe(small.program, small.plan.actions[load]));
   EXPECT_NEAR(copy["ts"].get<double>(), timeline[load].start_ns / 1e3, 1e-3);
   EXPECT_EQ(rows[found["odd \"name\"\\"]["tid"]], "stream 13");
   EXPECT_EQ(found["odd \"name\"\\"]["args"]["action"], "");

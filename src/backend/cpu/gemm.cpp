@@ -7,7 +7,7 @@
 
 namespace sluice::core::cpu {
 
-std::string text(const GemmShape& s) {
+std::string to_text(const GemmShape& s) {
   constexpr std::string_view kLayouts[] = {"A B^T", "A B", "A^T B"};
   return fmt::format("{} {}x{}x{} {} -> {}", kLayouts[static_cast<size_t>(s.layout)], s.m, s.n, s.k,
                      name_of(s.in), name_of(s.out));

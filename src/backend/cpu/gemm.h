@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products. Few rows (gemm_few.h) and bf16 go to our own kernels, the latter on AMX where the CPU has it;
-// f32 goes to one provider, compiled in by SLUICE_GEMM: gemm_onednn.cpp, gemm_openblas.cpp or gemm_builtin.cpp.
+// Matrix products. Few rows (gemm_few.h) and bf16 go to our own kernels, the latter on AMX where the CPU has
+// it; f32 goes to one provider, compiled in by SLUICE_GEMM: gemm_onednn.cpp, gemm_openblas.cpp or
+// gemm_builtin.cpp.
 //
 // Each element of a product is summed up in an order that depends on the shape alone, so results depend
 // neither on scheduling nor on the number of threads.
@@ -39,7 +40,7 @@ struct GemmShape {
 };
 
 // "A B^T 512x320x864 bf16 -> f32"
-std::string text(const GemmShape& shape);
+std::string to_text(const GemmShape& shape);
 
 // The provider of f32 products; its functions are as those of Gemm, below. REQUIRES, all: shape.in is F32.
 class GemmProvider {

@@ -125,7 +125,7 @@ Status GemmProvider::prepare(const GemmShape& shape) {
   try {
     impl_->products.try_emplace(shape, shape, impl_->engine);
   } catch (const dnnl::error& e) {
-    return error(ErrorKind::Device, "oneDNN has no product {} on this CPU: {}", text(shape), e.what());
+    return error(ErrorKind::Device, "oneDNN has no product {} on this CPU: {}", to_text(shape), e.what());
   }
   return {};
 }
@@ -134,7 +134,7 @@ Status GemmProvider::run(const GemmShape& s, ThreadPool& pool, std::span<std::by
                          const void* a, const void* b, void* c, std::byte*) const {
   const auto found = impl_->products.find(s);
   if (found == impl_->products.end())
-    return error(ErrorKind::Internal, "product {} was not prepared", text(s));
+    return error(ErrorKind::Internal, "product {} was not prepared", to_text(s));
   const Product& p = found->second;
   const int64_t a_step = p.rows * (s.layout == Layout::TN ? 1 : s.k) * size_of(s.in);
   const int64_t c_step = p.rows * s.n * size_of(s.out);
@@ -148,7 +148,7 @@ Status GemmProvider::run(const GemmShape& s, ThreadPool& pool, std::span<std::by
       failed.store(true, std::memory_order_relaxed);
     }
   });
-  if (failed.load()) return error(ErrorKind::Device, "oneDNN failed in product {}", text(s));
+  if (failed.load()) return error(ErrorKind::Device, "oneDNN failed in product {}", to_text(s));
   return {};
 }
 

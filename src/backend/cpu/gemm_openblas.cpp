@@ -40,7 +40,7 @@ int64_t GemmProvider::scratch_bytes(const GemmShape&) const {
 }
 
 Status GemmProvider::prepare(const GemmShape& s) {
-  if (std::max({s.m, s.n, s.k}) > INT32_MAX) return error("product {} is too large for OpenBLAS", text(s));
+  if (std::max({s.m, s.n, s.k}) > INT32_MAX) return error("product {} is too large for OpenBLAS", to_text(s));
   return {};
 }
 

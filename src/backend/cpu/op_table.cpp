@@ -20,19 +20,19 @@ void OpTable::add(const Op& op, int64_t workspace_bytes) {
 
 Status OpTable::check(const Launch& launch) const {
   const auto found = table_.find(key_of(*launch.op));
-  if (found == table_.end()) return error(ErrorKind::Internal, "{} was not prepared", text(*launch.op));
+  if (found == table_.end()) return error(ErrorKind::Internal, "{} was not prepared", to_text(*launch.op));
   const Sizes& sizes = found->second;
   if (launch.operands.size() != sizes.operands) {
-    return error(ErrorKind::Internal, "{} takes {} operands, not {}", text(*launch.op), sizes.operands,
+    return error(ErrorKind::Internal, "{} takes {} operands, not {}", to_text(*launch.op), sizes.operands,
                  launch.operands.size());
   }
   for (size_t i = 0; i < sizes.operands; ++i) {
     if (launch.operands[i].bytes == sizes.bytes[i]) continue;
-    return error(ErrorKind::Internal, "{}: operand {} has {} bytes, not {}", text(*launch.op),
+    return error(ErrorKind::Internal, "{}: operand {} has {} bytes, not {}", to_text(*launch.op),
                  operands(*launch.op)[i].name, launch.operands[i].bytes, sizes.bytes[i]);
   }
   if (launch.workspace.bytes < sizes.workspace) {
-    return error(ErrorKind::Internal, "{}: its workspace has {} bytes, not {}", text(*launch.op),
+    return error(ErrorKind::Internal, "{}: its workspace has {} bytes, not {}", to_text(*launch.op),
                  launch.workspace.bytes, sizes.workspace);
   }
   return {};

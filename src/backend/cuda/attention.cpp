@@ -104,10 +104,10 @@ const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
 }
 
 std::string Attention::prepare(const AttnFwd& op) {
-  return fmt::format("{}: {}", text(Op(op)), plan(op.shape, false).about);
+  return fmt::format("{}: {}", to_text(Op(op)), plan(op.shape, false).about);
 }
 std::string Attention::prepare(const AttnBwd& op) {
-  return fmt::format("{}: {}", text(Op(op)), plan(op.shape, true).about);
+  return fmt::format("{}: {}", to_text(Op(op)), plan(op.shape, true).about);
 }
 
 Status Attention::block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,

@@ -192,7 +192,7 @@ Status CudaBackend::rehearse(Gpu& gpu, Tier tier, const Op& op) {
   SLUICE_CUDA_TRY(cudaMemsetAsync(gpu.arena.data(), 0, size_t(end), stream));
   Status status = gpu.runner.run({&op, buffers, workspace}, stream);
   if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  if (!status.ok()) return error_at(fmt::format("\"{}\" failed its rehearsal", text(op)), status.error());
+  if (!status.ok()) return error_at(fmt::format("\"{}\" failed its rehearsal", to_text(op)), status.error());
   return {};
 }
 

@@ -86,7 +86,7 @@ struct CudaReport {
 CudaReport cuda_report();
 // Lines for people: each GPU, where it is plugged in and which others it reaches; versions. `root` stands for
 // / in tests.
-std::string text(const CudaReport& report, const std::filesystem::path& root = "/");
+std::string describe(const CudaReport& report, const std::filesystem::path& root = "/");
 
 // Whether this program has the backend; without it the functions above fail.
 bool cuda_is_built();

@@ -50,7 +50,7 @@ Result<int> device_count() {
   return check(code, "cudaGetDeviceCount").error();
 }
 
-Result<CudaDevice> describe(int index) {
+Result<CudaDevice> device_at(int index) {
   cudaDeviceProp properties{};
   SLUICE_CUDA_TRY(cudaGetDeviceProperties(&properties, index));
   CudaDevice device{properties.name,
@@ -88,7 +88,7 @@ Result<CudaDevice> open_device(int index) {
   SLUICE_ASSIGN(const int count, device_count());
   if (index < 0 || index >= count)
     return error(ErrorKind::NotFound, "there is no GPU {}: {} found, counted from 0", index, count);
-  SLUICE_ASSIGN(CudaDevice device, describe(index));
+  SLUICE_ASSIGN(CudaDevice device, device_at(index));
   if (device.cc_major < kLeastMajor) {
     return error(ErrorKind::Device, "GPU {} ({}) has compute capability {}.{}; {}.0 is needed", index,
                  device.name, device.cc_major, device.cc_minor, kLeastMajor);
@@ -209,7 +209,7 @@ Result<std::vector<CudaDevice>> cuda_devices() {
   SLUICE_ASSIGN(const int count, cuda::device_count());
   std::vector<CudaDevice> devices;
   for (int i = 0; i < count; ++i) {
-    SLUICE_ASSIGN(CudaDevice device, cuda::describe(i));
+    SLUICE_ASSIGN(CudaDevice device, cuda::device_at(i));
     for (int other = 0; other < count; ++other) {
       int can = 0;
       if (other != i && cudaDeviceCanAccessPeer(&can, i, other) == cudaSuccess && can != 0)

@@ -92,7 +92,7 @@ std::string reach_text(const CudaDevice& d, size_t number, size_t devices) {
 
 }  // namespace
 
-std::string text(const CudaReport& cuda, const std::filesystem::path& root) {
+std::string describe(const CudaReport& cuda, const std::filesystem::path& root) {
   std::string out;
   if (!cuda.problem.empty()) out += fmt::format("GPU      none usable: {}\n", cuda.problem);
   const size_t devices = cuda.devices.size();
@@ -121,8 +121,8 @@ std::string text(const CudaReport& cuda, const std::filesystem::path& root) {
 const BackendKind& cuda_kind() {
   // A GPU takes some tenths of a second to find the clock that its limit on power allows.
   static constexpr BackendTraits kTraits{.takes_f32 = false, .settle_ns = 4e9};
-  static constexpr BackendKind kKind{"cuda",       kTraits, find, make, [] { return text(cuda_report()); },
-                                     cuda_is_built};
+  static constexpr BackendKind kKind{
+      "cuda", kTraits, find, make, [] { return describe(cuda_report()); }, cuda_is_built};
   return kKind;
 }
 

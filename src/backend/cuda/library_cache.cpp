@@ -94,7 +94,7 @@ Status LibraryCache::save() {
   std::string entries;
   for (const auto& [key, value] : values_) entries += fmt::format("{}\n{}\n{}\n", key, value.size(), value);
   if (!write_new(fresh,
-                 fmt::format("{}{}\n{}\n{}", kFormat, identity_, checksum_of(entries).text(), entries))) {
+                 fmt::format("{}{}\n{}\n{}", kFormat, identity_, checksum_of(entries).to_text(), entries))) {
     const int code = errno;
     std::filesystem::remove(fresh, failure);
     return error(ErrorKind::Io, "{} cannot be written: {}", fresh.string(), std::strerror(code));

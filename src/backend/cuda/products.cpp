@@ -88,7 +88,7 @@ struct Timer {
 
 }  // namespace
 
-std::string Product::text() const {
+std::string Product::to_text() const {
   return fmt::format("product {}x{}x{} {}{} {}{}{}", m, n, k, a_transposed ? 't' : 'n',
                      b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", add ? " add" : "",
                      bias ? " bias" : "");
@@ -153,7 +153,7 @@ Status add_bias(cublasLtMatmulDesc_t desc) {
 
 // cuBLASLt is column-major: a row-major matrix is its transpose there, so D^T = op(B)^T op(A)^T and the
 // operands change places.
-Result<Products::Plan> Products::describe(const Product& p) const {
+Result<Products::Plan> Products::layouts_of(const Product& p) const {
   Plan plan;
   SLUICE_CUDA_TRY(cublasLtMatmulDescCreate(plan.desc.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t first = p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -282,12 +282,12 @@ Status Products::tune(const Product& product, Plan& plan,
   const double tera = 2e-9 * double(product.m) * double(product.n) * double(product.k);
   plan.about = fmt::format(
       "{}: choice {} of {} ({} give equal bits), {:.3f} ms, {:.0f} TFLOP/s; first guess {:.3f} ms",
-      product.text(), best.index + 1, found.size(), equal, best.ms, tera / best.ms, first_ms);
+      product.to_text(), best.index + 1, found.size(), equal, best.ms, tera / best.ms, first_ms);
   return {};
 }
 
 std::string Products::cache_key(const Product& p) const {
-  return fmt::format("{} strides {} {} {}{}", p.text(), p.a_stride, p.b_stride, p.d_stride,
+  return fmt::format("{} strides {} {} {}{}", p.to_text(), p.a_stride, p.b_stride, p.d_stride,
                      reproducible_ ? " reproducible" : "");
 }
 
@@ -306,16 +306,16 @@ std::optional<cublasLtMatmulAlgo_t> Products::cached(const Product& product, con
 
 Result<std::string> Products::prepare(const Product& product, const Scratch& scratch, cudaStream_t stream) {
   if (const auto known = plans_.find(product); known != plans_.end()) return known->second.about;
-  SLUICE_ASSIGN(Plan plan, describe(product));
+  SLUICE_ASSIGN(Plan plan, layouts_of(product));
   if (const auto algo = cached(product, plan)) {
     plan.algo = *algo;
-    plan.about = fmt::format("{}: chosen before", product.text());
+    plan.about = fmt::format("{}: chosen before", product.to_text());
     return plans_.emplace(product, std::move(plan)).first->second.about;
   }
   auto found = candidates(plan);
-  if (!found.ok()) return error_at(product.text(), found.error());
+  if (!found.ok()) return error_at(product.to_text(), found.error());
   plan.algo = found->front().algo;
-  plan.about = fmt::format("{}: first guess of {}", product.text(), found->size());
+  plan.about = fmt::format("{}: first guess of {}", product.to_text(), found->size());
   if (place(product).bytes <= scratch.bytes) {
     SLUICE_TRY(tune(product, plan, *found, scratch, stream));
     cache_->put(cache_key(product), {reinterpret_cast<const char*>(&plan.algo), sizeof plan.algo});

@@ -30,7 +30,7 @@ struct Product {
   bool bias = false;  // bf16
 
   auto operator<=>(const Product&) const = default;
-  std::string text() const;
+  std::string to_text() const;
 };
 
 Product product_of(const Linear& op);
@@ -83,7 +83,7 @@ class Products {
     const void* bias = nullptr;
   };
 
-  Result<Plan> describe(const Product& product) const;
+  Result<Plan> layouts_of(const Product& product) const;
   Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(const Plan& plan) const;
   // The algorithm that the cache names, if this cuBLASLt runs it.
   std::optional<cublasLtMatmulAlgo_t> cached(const Product& product, const Plan& plan) const;

@@ -410,7 +410,7 @@ Status Runner::run(const AddGradients& op, const Call& call) {
 }
 
 Status Runner::run(const SumOverProcesses& op, const Call&) {
-  return error(ErrorKind::Internal, "{}: cuda_supports() was not asked", text(op));
+  return error(ErrorKind::Internal, "{}: cuda_supports() was not asked", to_text(op));
 }
 
 Status Runner::run(const ClipScale& op, const Call& call) {

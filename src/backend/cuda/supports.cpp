@@ -174,7 +174,7 @@ Status cuda_supports(const Op& op) {
   Objection objection;
   std::visit([&](const auto& o) { examine(o, objection); }, op);
   if (objection.text().empty()) return {};
-  return error("the CUDA backend cannot run \"{}\": {}", text(op), objection.text());
+  return error("the CUDA backend cannot run \"{}\": {}", to_text(op), objection.text());
 }
 
 }  // namespace sluice::core

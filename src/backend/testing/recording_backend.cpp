@@ -5,7 +5,7 @@
 
 namespace sluice::core {
 
-std::string text(const RecordedCommand& record) {
+std::string to_text(const RecordedCommand& record) {
   std::string out = fmt::format("step {} #{} {} {} {} bytes", record.step, record.id, record.lane,
                                 record.kind, record.bytes);
   if (!record.waits.empty()) out += " waits";

@@ -21,7 +21,7 @@ struct RecordedCommand {
 };
 
 // "step 0 #3 compute linear 4096 bytes waits 1 2"
-std::string text(const RecordedCommand& record);
+std::string to_text(const RecordedCommand& record);
 
 // Every submit() is recorded, also when it fails.
 class RecordingBackend final : public ForwardingBackend {

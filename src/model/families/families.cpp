@@ -45,7 +45,7 @@ Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>
     for (const json& token : root[key].is_array() ? root[key] : json::array({root[key]})) {
       if (!token.is_number_integer() || token < -1 || token > INT32_MAX)
         return error("model config: {} is {}; allowed are the number of a token, or a list of some", key,
-                     in_words(root[key]));
+                     describe(root[key]));
       if (token >= vocab && std::string_view(key) == "eos_token_id")
         notices.push_back(
             fmt::format("config.json: its eos_token_id {} is no token of the model's {}: no text ends there",

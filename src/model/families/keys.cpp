@@ -3,7 +3,7 @@
 
 namespace sluice::core {
 
-std::string in_words(const nlohmann::json& value) {
+std::string describe(const nlohmann::json& value) {
   constexpr size_t kMost = 60;
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
   const std::string text = value.dump();

@@ -12,7 +12,7 @@
 namespace sluice::core {
 
 // A value in words: as it stands where that is short, else what kind of value it is.
-std::string in_words(const nlohmann::json& value);
+std::string describe(const nlohmann::json& value);
 
 // Whether the key is there and says something: transformers writes null for what does not apply.
 bool says(const nlohmann::json& object, const char* key);
@@ -28,7 +28,7 @@ Status read(const nlohmann::json& object, const char* key, T& out) {
           ? value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX)
       : std::is_same_v<T, double> ? value.is_number()
                                   : value.is_string();
-  if (!fits) return error("model config: {} is {}, which is not of the expected type", key, in_words(value));
+  if (!fits) return error("model config: {} is {}, which is not of the expected type", key, describe(value));
   out = value.get<T>();
   return {};
 }

@@ -178,19 +178,19 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
       const bool same = value.is_boolean() ? value.get<bool>() == (neutral != 0)
                                            : value.is_number() && value.get<double>() == neutral;
       if (!same)
-        return error("model config: {} is {}; Sluice supports {} only", key, in_words(value), neutral);
+        return error("model config: {} is {}; Sluice supports {} only", key, describe(value), neutral);
     }
   }
   for (const std::string_view key : absent_keys(family)) {
     if (says(root, key.data()))
       return error("model config: {} is {}; Sluice supports models without it only", key,
-                   in_words(root[key]));
+                   describe(root[key]));
   }
   // Arithmetic that comes as Python beside the weights.
   if (!family.own_code_too && says(root, "auto_map") && root["auto_map"].is_object() &&
       says(root["auto_map"], "AutoModelForCausalLM")) {
     return error("model config: auto_map.AutoModelForCausalLM is {}; Sluice does not run a model's own code",
-                 in_words(root["auto_map"]["AutoModelForCausalLM"]));
+                 describe(root["auto_map"]["AutoModelForCausalLM"]));
   }
   return {};
 }
@@ -216,7 +216,7 @@ Status check_unknown(const json& root, const Family& family, std::vector<std::st
     if (is_in(known, key) || is_in(kPassed, key)) continue;
     for (const std::string_view meant : known) {
       if (root.contains(meant) || edit_distance(key, meant) != 1) continue;
-      return error("model config: {} is {}; there is no such key. Did you mean {}?", key, in_words(value),
+      return error("model config: {} is {}; there is no such key. Did you mean {}?", key, describe(value),
                    meant);
     }
     unknown.push_back(key);

@@ -18,7 +18,7 @@ constexpr int64_t kMostWindow = int64_t{1} << 31;
 // A key of other families, which this one's class of transformers passes over: it must say nothing.
 Status refuse_foreign(const json& root, const Family& family, const char* key, const json& neutral) {
   if (!says(root, key) || root[key] == neutral) return {};
-  return error("model config: {} is {}; {} models have no such key", key, in_words(root[key]),
+  return error("model config: {} is {}; {} models have no such key", key, describe(root[key]),
                family.model_type);
 }
 
@@ -32,12 +32,12 @@ Status read_rotated(const json& root, ModelSpec& spec) {
   const json& list = root["no_rope_layers"];
   if (!list.is_array() || int64_t(list.size()) < layers) {
     return error("model config: no_rope_layers is {}; a list of {} entries, one per layer, is needed",
-                 list.is_array() ? fmt::format("a list of {}", list.size()) : in_words(list), layers);
+                 list.is_array() ? fmt::format("a list of {}", list.size()) : describe(list), layers);
   }
   for (int64_t l = 0; l < layers; ++l) {
     const json& entry = list[size_t(l)];
     const bool fits = entry.is_boolean() || entry == 0 || entry == 1;
-    if (!fits) return error("model config: no_rope_layers has {}; 1 is rotated, 0 is not", in_words(entry));
+    if (!fits) return error("model config: no_rope_layers has {}; 1 is rotated, 0 is not", describe(entry));
     spec.layers[size_t(l)].attention.rotated = entry.is_boolean() ? entry.get<bool>() : entry == 1;
   }
   return {};
@@ -59,13 +59,13 @@ Result<int64_t> read_window(const json& root, const Family& family) {
 Status read_layer_types(const json& types, int64_t window, const Family& family, ModelSpec& spec) {
   if (!types.is_array() || types.size() != spec.layers.size()) {
     return error("model config: layer_types is {}; a list of {} entries, one per layer, is needed",
-                 types.is_array() ? fmt::format("a list of {}", types.size()) : in_words(types),
+                 types.is_array() ? fmt::format("a list of {}", types.size()) : describe(types),
                  spec.layers.size());
   }
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const bool slides = types[l] == kSliding;
     if (!slides && types[l] != kFull && types[l] != "attention") {
-      return error("model config: layer_types has {}; allowed are {} and {}", in_words(types[l]), kFull,
+      return error("model config: layer_types has {}; allowed are {} and {}", describe(types[l]), kFull,
                    kSliding);
     }
     if (slides && window == 0) {
@@ -79,7 +79,7 @@ Status read_layer_types(const json& types, int64_t window, const Family& family,
     if (!slides && window > 0 && family.windows == Windows::All) {
       return error(
           "model config: layer_types has {}, but {} models with a sliding_window have it in every layer",
-          in_words(types[l]), family.model_type);
+          describe(types[l]), family.model_type);
     }
     spec.layers[l].attention.window = slides ? window : 0;
   }

@@ -85,10 +85,10 @@ Status check_keys(const json& object, const char* name, const Kind& kind) {
     if (is_in(kCommon, key) || is_in(kind.needs, key) || is_in(kind.takes, key) || value.is_null()) continue;
     if (kind.kind == RopeScaling::Default && key == "factor") {
       return error("model config: {}.factor is {} without a rope_type that says how; allowed are {}", name,
-                   in_words(value), kind_names());
+                   describe(value), kind_names());
     }
     return error("model config: {}.{} is {}; Sluice does not know it in rope_type {}", name, key,
-                 in_words(value), kind.name);
+                 describe(value), kind.name);
   }
   return {};
 }
@@ -141,11 +141,11 @@ Status read_yarn(const json& object, const char* name, int64_t context, RopeScal
 Status read_factors(const json& object, const char* name, const char* key, std::vector<double>& out) {
   const json& list = object[key];
   if (!list.is_array())
-    return error("model config: {}.{} is {}; a list is needed", name, key, in_words(list));
+    return error("model config: {}.{} is {}; a list is needed", name, key, describe(list));
   out.clear();  // another object may have filled it
   for (const json& entry : list) {
     if (!entry.is_number() || !(entry.get<double>() > 0 && entry.get<double>() <= kMostFactor))
-      return error("model config: {}.{} has {}; allowed are numbers above 0", name, key, in_words(entry));
+      return error("model config: {}.{} has {}; allowed are numbers above 0", name, key, describe(entry));
     out.push_back(entry.get<double>());
   }
   return {};
@@ -197,7 +197,7 @@ Status read_one(const json& root, int64_t context, RopeScaling& rope) {
     if (!says(root, name)) continue;
     const json& object = root[name];
     if (!object.is_object())
-      return error("model config: {} is {}; allowed are null and an object", name, in_words(object));
+      return error("model config: {} is {}; allowed are null and an object", name, describe(object));
     if (object.empty()) continue;
     if (chosen == nullptr) {
       chosen = &object;
@@ -227,7 +227,7 @@ Status check_beside_layers(const json& root, const WindowRope& family, int64_t c
   const auto refuse = [&](const char* key, const char* layers) {
     return error(
         "model config: {} is {} beside rope_parameters.{}, which does not say the same; leave it out", key,
-        in_words(root[key]), layers);
+        describe(root[key]), layers);
   };
   const auto check_theta = [&](const char* key, const char* layers) -> Status {
     if (!says(root, key)) return {};
@@ -258,7 +258,7 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
     // Transformers would read nothing of it.
     if (says(root, "rope_parameters") && !root["rope_parameters"].empty())
       return error("model config: rope_parameters is {} without {} and {}, which {} models need in it",
-                   in_words(root["rope_parameters"]), kFullAttention, kSlidingAttention, of.model_type);
+                   describe(root["rope_parameters"]), kFullAttention, kSlidingAttention, of.model_type);
     SLUICE_TRY(read_one(root, context, spec.rope));
     return family.key == nullptr ? Status() : read(root, family.key, window.theta, 1.0, kMostTheta);
   }
@@ -266,11 +266,11 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
   for (const auto& [key, object] : nested.items()) {
     const bool full = key == kFullAttention;
     if (!full && key != kSlidingAttention)
-      return error("model config: rope_parameters.{} is {}; allowed are {} and {}", key, in_words(object),
+      return error("model config: rope_parameters.{} is {}; allowed are {} and {}", key, describe(object),
                    kFullAttention, kSlidingAttention);
     if (object.is_null()) continue;
     if (!object.is_object())
-      return error("model config: rope_parameters.{} is {}; an object is needed", key, in_words(object));
+      return error("model config: rope_parameters.{} is {}; an object is needed", key, describe(object));
     SLUICE_TRY(read_object(root, object, "rope_parameters", context, full ? spec.rope : window));
   }
   return check_beside_layers(root, family, context, spec);
@@ -304,7 +304,7 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
   }
   SLUICE_TRY(read(root, family.theta_key, spec.rope.theta, 1.0, kMostTheta));
   if (says(root, "rope_theta") && root["rope_theta"] != spec.rope.theta)
-    return error("model config: rope_theta is {}; {} models have {} for it", in_words(root["rope_theta"]),
+    return error("model config: rope_theta is {}; {} models have {} for it", describe(root["rope_theta"]),
                  family.model_type, family.theta_key);
   if (context < 1 || context > kMostContext) {
     return error("model config: max_position_embeddings is {}; allowed are 1 to {}", context, kMostContext);
@@ -345,7 +345,7 @@ Status read_rotated_rows(const json& root, const Family& family, ModelSpec& spec
     factor = own, taken = true;
   }
   if (family.partial.key != std::string_view(kPartial) && says(root, kPartial) && root[kPartial] != factor)
-    return error("model config: {} is {}; {} models have {} for it", kPartial, in_words(root[kPartial]),
+    return error("model config: {} is {}; {} models have {} for it", kPartial, describe(root[kPartial]),
                  family.model_type, family.partial.key);
   const int64_t head_dim = spec.head_dim();
   if (head_dim < 1 || head_dim > kMostWidth) return {};  // validate() says so

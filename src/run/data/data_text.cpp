@@ -92,7 +92,7 @@ struct Marks {
 constexpr Marks kPlain{"{+", "+}", "@", "@"};
 constexpr Marks kColours{"\x1b[32m", "\x1b[0m", "\x1b[1;35m", "\x1b[0m"};
 
-std::string text_of(const ShownDocument& document, const Marks& marks) {
+std::string describe(const ShownDocument& document, const Marks& marks) {
   std::string out;
   bool learnt = false;
   const auto turn = [&](bool now) {
@@ -154,7 +154,7 @@ std::string rows_as_text(const DataView& v, bool colours) {
   for (size_t i = 0; i < v.rows.size(); ++i) {
     for (const ShownDocument& document : v.rows[i].documents) {
       out += fmt::format("--- row {}: {}, {} learnt\n{}\n", i + 1, counted(document.tokens, "token"),
-                         document.learnt, text_of(document, marks));
+                         document.learnt, describe(document, marks));
     }
     if (v.rows[i].padding > 0)
       out += fmt::format("--- row {}: {} of padding\n", i + 1, counted(v.rows[i].padding, "token"));

@@ -26,7 +26,7 @@ const std::string& this_program() {
     const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
     // A program is named as it was called, which may be from another directory.
     const auto checksum = checksum_of_file(file.ends_with(".so") ? std::string(file) : "/proc/self/exe");
-    return checksum.ok() ? checksum->text() : "";
+    return checksum.ok() ? checksum->to_text() : "";
   }();
   return sum;
 }
@@ -49,7 +49,7 @@ void add_caps(SealedRequest& request, const BytesByTier& caps, const Profile& pr
 
 void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& numerics,
                const OptimizerConfig& optimizer) {
-  request.add("model", text(model));
+  request.add("model", to_text(model));
   visit_fields(numerics, [&](std::string_view name, const auto& value) { request.add(name, value); });
   request.add("optimizer", optimizer.optimizer->name);
   for (const double value : optimizer.values) request.add("hyperparameter", value);
@@ -67,8 +67,8 @@ SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stage
     if (s.optional) return;  // whether it is there, the others decide
     const TaskCosts costs = cost_of(s.model.program, profile);
     request.add("program", fmt::format("{:016x}", s.model.program.hash()));
-    request.add("costs", checksum_of(std::as_bytes(std::span(costs.ns))).text());
-    request.add("workspaces", checksum_of(std::as_bytes(std::span(costs.workspace_bytes))).text());
+    request.add("costs", checksum_of(std::as_bytes(std::span(costs.ns))).to_text());
+    request.add("workspaces", checksum_of(std::as_bytes(std::span(costs.workspace_bytes))).to_text());
   });
   return request;
 }
@@ -94,7 +94,7 @@ SealedRequest in_full(const ShapeSubject& subject, const ShapeRequest& r, const 
   const StepShape whole{r.seq_len, r.seq_len, 1, 1, r.seq_len, r.packed};
   const Program program = subject.program(whole, false);
   request.add("program", fmt::format("{:016x}", program.hash()));
-  for (const Op& op : distinct_ops(program)) request.add(text(op), profile.cost(op).workspace_bytes);
+  for (const Op& op : distinct_ops(program)) request.add(to_text(op), profile.cost(op).workspace_bytes);
   return request;
 }
 

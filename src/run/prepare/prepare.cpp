@@ -51,7 +51,7 @@ std::string step_kind(const Prepared& p) {
   const Numerics& n = p.numerics;
   const std::string frozen =
       p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
-  return fmt::format("{}{}, {} {} {}{}, sequences of {}{}", text(p.model), frozen, name_of(n.compute),
+  return fmt::format("{}{}, {} {} {}{}, sequences of {}{}", to_text(p.model), frozen, name_of(n.compute),
                      name_of(n.grad), name_of(n.state),
                      n.master == MasterWeights::Off   ? ""
                      : n.master == MasterWeights::F32 ? " master"
