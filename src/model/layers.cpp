@@ -60,9 +60,13 @@ ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, co
   const ObjectId out = activation(y, spec_.dim, at);
   const float scale = at.layer < 0 ? float(spec_.logit_scale) : 1;
   if (spec_.norm.centred) {
-    const LayerNorm op{tokens(at), spec_.dim,         float(spec_.stream_norm_eps()),
-                       compute_,   spec_.norm.weight, spec_.norm.bias,
-                       scale};
+    const LayerNorm op{.tokens = tokens(at),
+                       .dim = spec_.dim,
+                       .eps = float(spec_.stream_norm_eps()),
+                       .dtype = compute_,
+                       .has_weight = spec_.norm.weight,
+                       .has_bias = spec_.norm.bias,
+                       .scale = scale};
     std::vector<Bound> uses{x, out};
     if (op.has_weight) uses.emplace_back(weight(what, at.layer));
     if (op.has_bias) uses.emplace_back(weight(std::string(what) + "_bias", at.layer));
@@ -70,8 +74,12 @@ ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, co
     record();
     return out;
   }
-  RmsNorm op{tokens(at), spec_.dim, float(spec_.stream_norm_eps()), compute_, float(spec_.norm_offset)};
-  op.scale = scale;
+  const RmsNorm op{.tokens = tokens(at),
+                   .dim = spec_.dim,
+                   .eps = float(spec_.stream_norm_eps()),
+                   .dtype = compute_,
+                   .offset = float(spec_.norm_offset),
+                   .scale = scale};
   task(what, op, {x, weight(what, at.layer), out}, at);
   record();
   return out;
@@ -79,8 +87,12 @@ ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, co
 
 void Forward::norm_after(std::string_view what, ObjectId half, ObjectId stream, ObjectId sum,
                          const Place& at) {
-  RmsNorm op{tokens(at), spec_.dim, float(spec_.norm_eps), compute_, float(spec_.norm_offset)};
-  op.has_residual = true;
+  const RmsNorm op{.tokens = tokens(at),
+                   .dim = spec_.dim,
+                   .eps = float(spec_.norm_eps),
+                   .dtype = compute_,
+                   .offset = float(spec_.norm_offset),
+                   .has_residual = true};
   task(what, op, {half, weight(what, at.layer), sum, stream}, at);
   record();
 }
@@ -124,7 +136,12 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
 ObjectId Forward::embed(int round, int chunk) {
   const Place at{-1, round, chunk};
   const ObjectId x = activation(spec_.positions > 0 ? "x_token" : "x", spec_.dim, {0, round, chunk});
-  task("embed", Embed{tokens(at), spec_.vocab, spec_.dim, compute_, float(spec_.stream_embedding_scale())},
+  task("embed",
+       Embed{.tokens = tokens(at),
+             .vocab = spec_.vocab,
+             .dim = spec_.dim,
+             .dtype = compute_,
+             .scale = float(spec_.stream_embedding_scale())},
        {batch(at, BatchColumn::Tokens), weight("embedding", -1), x}, at);
   record();
   return add_positions(x, round, chunk);
@@ -163,7 +180,13 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, spec.mlp.up_dim()}, h2, gu, {}, at);
   record();
   const ObjectId act = activation("act", ffn, at);
-  task("swiglu", Swiglu{tokens(at), ffn, compute_, spec.mlp.activation, !spec.mlp.gated}, {gu, act}, at);
+  task("swiglu",
+       Swiglu{.tokens = tokens(at),
+              .dim = ffn,
+              .dtype = compute_,
+              .activation = spec.mlp.activation,
+              .plain = !spec.mlp.gated},
+       {gu, act}, at);
   record();
   const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
   add_half({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, "mlp_out", "norm2_after", act, x_mid, x_out,
@@ -259,7 +282,9 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
     const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
     task(
-        name, AttnFwd{attention_shape(at, at.chunk - earlier), out_dtype, earlier > 0},
+        name,
+        AttnFwd{
+            .shape = attention_shape(at, at.chunk - earlier), .out_dtype = out_dtype, .merge = earlier > 0},
         {p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)], batch(at, BatchColumn::Positions), out, lse},
         at);
   };
@@ -272,7 +297,8 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   }
   const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
   for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
-  task("o_cast", Cast{tokens(at) * a.q_dim(), DType::F32, compute_}, {sum, o}, at);
+  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in_dtype = DType::F32, .dtype = compute_},
+       {sum, o}, at);
   record(uint32_t(blocks) + 1);
   return o;
 }
@@ -361,8 +387,8 @@ void Forward::gather_weights(ObjectId h, ObjectId log_probs, ObjectId all, int64
   program_.add(made("log_probs", op, uses, at));
   const std::vector<int64_t>& chunks = chunking_.tokens[size_t(round)];
   const int64_t all_tokens = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
-  task("gather_weights", GatherWeights{tokens(at), tokens_before(at), all_tokens}, {weights, log_probs, all},
-       at);
+  task("gather_weights", GatherWeights{.tokens = tokens(at), .first = tokens_before(at), .round = all_tokens},
+       {weights, log_probs, all}, at);
 }
 
 void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round,
@@ -376,8 +402,12 @@ void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DTyp
 void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
   const Place at{-1, round, chunk};
   task("logits",
-       LastLogits{rows(at), chunking_.row_tokens, spec_.dim, spec_.vocab, compute_,
-                  float(spec_.logit_softcap)},
+       LastLogits{.rows = rows(at),
+                  .q_len = chunking_.row_tokens,
+                  .dim = spec_.dim,
+                  .vocab = spec_.vocab,
+                  .dtype = compute_,
+                  .softcap = float(spec_.logit_softcap)},
        {h, weight("head", -1), inputs_.cache.spans, logits}, at);
 }
 

@@ -37,7 +37,13 @@ void backward(const Embed& op, Node node, Gradients& g) {
   if (g.wanted(table)) {
     const auto into = g.into(table);
     g.task(task, named(task, "_bwd"),
-           EmbedBwd{op.tokens, op.vocab, op.dim, op.dtype, g.param_dtype(), into.accumulate, op.scale},
+           EmbedBwd{.tokens = op.tokens,
+                    .vocab = op.vocab,
+                    .dim = op.dim,
+                    .dtype = op.dtype,
+                    .grad_dtype = g.param_dtype(),
+                    .accumulate = into.accumulate,
+                    .scale = op.scale},
            {task.uses[Embed::kIds], dy, into.object});
   }
   if (!op.has_residual) return;
@@ -54,8 +60,15 @@ void backward(const RmsNorm& op, Node node, Gradients& g) {
   std::vector<Bound> uses{x, w, dy, dx.object, dw.object};
   if (dx.addend) uses.emplace_back(*dx.addend);
   g.task(task, named(task, "_bwd"),
-         RmsNormBwd{op.tokens, op.dim, op.eps, op.dtype, g.param_dtype(), dw.accumulate,
-                    dx.addend.has_value(), op.offset, op.scale},
+         RmsNormBwd{.tokens = op.tokens,
+                    .dim = op.dim,
+                    .eps = op.eps,
+                    .dtype = op.dtype,
+                    .grad_dtype = g.param_dtype(),
+                    .accumulate = dw.accumulate,
+                    .has_residual = dx.addend.has_value(),
+                    .offset = op.offset,
+                    .scale = op.scale},
          uses);
   if (!op.has_residual) return;
   const ObjectId residual = task.uses[RmsNorm::kResidual].object;
@@ -66,7 +79,13 @@ void backward(const LayerNorm& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId x = task.uses[LayerNorm::kX].object, dy = g.of(task.uses[LayerNorm::kY].object);
   const auto dx = g.into_sum(x);
-  LayerNormBwd bwd{op.tokens, op.dim, op.eps, op.dtype, g.param_dtype(), op.has_weight, op.has_bias};
+  LayerNormBwd bwd{.tokens = op.tokens,
+                   .dim = op.dim,
+                   .eps = op.eps,
+                   .dtype = op.dtype,
+                   .grad_dtype = g.param_dtype(),
+                   .has_weight = op.has_weight,
+                   .has_bias = op.has_bias};
   bwd.scale = op.scale;
   std::vector<Bound> uses{x, dy, dx.object};
   if (op.has_weight) {
@@ -119,11 +138,17 @@ void backward(const Rope& q, Node node, Gradients& g) {
     out.push_back(g.like(x, gradient_role(g.program().object(x).role), ObjectKind::ActGrad, q.dtype));
   }
   const std::vector<Use>& uses = node[0].uses;
-  g.task(
-      node[0], "rope_bwd",
-      RopeBwd{q.tokens, q.heads, op_of<Rope>(node[1]).heads, q.head_dim,
-              g.program().object(given[0]).format.type, q.dtype, q.rope_scale, q.still_scale, q.temperature},
-      {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
+  g.task(node[0], "rope_bwd",
+         RopeBwd{.tokens = q.tokens,
+                 .q_heads = q.heads,
+                 .kv_heads = op_of<Rope>(node[1]).heads,
+                 .head_dim = q.head_dim,
+                 .in_dtype = g.program().object(given[0]).format.type,
+                 .dtype = q.dtype,
+                 .rope_scale = q.rope_scale,
+                 .still_scale = q.still_scale,
+                 .temperature = q.temperature},
+         {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
   for (size_t i = 0; i < node.size(); ++i) g.replace(node[i].uses[Rope::kX].object, out[i]);
 }
 
@@ -142,7 +167,8 @@ std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
     const int64_t elements = object.elements();
     const DType from = object.format.type;
     out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, op.dtype));
-    g.task(task, named(task, "_dcast"), Cast{elements, from, op.dtype}, {dy, out.back()});
+    g.task(task, named(task, "_dcast"), Cast{.elements = elements, .in_dtype = from, .dtype = op.dtype},
+           {dy, out.back()});
   }
   return out;
 }
@@ -155,7 +181,12 @@ void backward(const Linear&, Node node, Gradients& g) {
     for (size_t i = 0; i < node.size(); ++i) {
       const Linear& op = op_of<Linear>(node[i]);
       const ObjectId w = node[i].uses[Linear::kW].object;
-      LinearDgrad dgrad{op.tokens, op.in, op.out, op.dtype, false, op.weight_format};
+      LinearDgrad dgrad{.tokens = op.tokens,
+                        .in = op.in,
+                        .out = op.out,
+                        .dtype = op.dtype,
+                        .accumulate = false,
+                        .weight_format = op.weight_format};
       // What came along a residual is added by the first.
       if (g.has_addend(x)) {
         const auto dx = g.into_sum(x);
@@ -176,16 +207,25 @@ void backward(const Linear&, Node node, Gradients& g) {
       g.with_result(x, [task, w, dy, &g](ObjectId result) {
         const Linear& linear = op_of<Linear>(task);
         const auto dw = g.into(w);
-        g.task(
-            task, named(task, "_wgrad"),
-            LinearWgrad{linear.tokens, linear.in, linear.out, linear.dtype, g.param_dtype(), dw.accumulate},
-            {dy, result, dw.object});
+        g.task(task, named(task, "_wgrad"),
+               LinearWgrad{.tokens = linear.tokens,
+                           .in = linear.in,
+                           .out = linear.out,
+                           .dtype = linear.dtype,
+                           .grad_dtype = g.param_dtype(),
+                           .accumulate = dw.accumulate},
+               {dy, result, dw.object});
       });
     }
     if (op.has_bias && g.wanted(task.uses[op.bias_operand()].object)) {
       const auto db = g.into(task.uses[op.bias_operand()].object);
       g.task(task, named(task, "_bgrad"),
-             BiasGrad{op.tokens, op.out, op.dtype, g.param_dtype(), db.accumulate}, {dy, db.object});
+             BiasGrad{.tokens = op.tokens,
+                      .out = op.out,
+                      .dtype = op.dtype,
+                      .grad_dtype = g.param_dtype(),
+                      .accumulate = db.accumulate},
+             {dy, db.object});
     }
     if (!op.has_residual) continue;
     const ObjectId residual = task.uses[op.residual_operand()].object;
@@ -217,7 +257,11 @@ void backward(const AttnFwd&, Node node, Gradients& g) {
     const auto dkv = into(kv);
     std::string name = named(diagonal, "_bwd");
     if (earlier > 0) name += fmt::format("-{}", earlier);
-    g.task(diagonal, name, AttnBwd{op_of<AttnFwd>(block).shape, dtype, dq.accumulate, dkv.accumulate},
+    g.task(diagonal, name,
+           AttnBwd{.shape = op_of<AttnFwd>(block).shape,
+                   .grad_dtype = dtype,
+                   .accumulate_dq = dq.accumulate,
+                   .accumulate_dkv = dkv.accumulate},
            {q, kv, block.uses[AttnFwd::kPos], o, diagonal.uses[AttnFwd::kLse].object, d_o, dq.object,
             dkv.object});
   }
@@ -230,7 +274,12 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   const auto dgu = g.into(gu);
   SLUICE_CHECK(!dgu.accumulate, "{}: its input is used elsewhere, too", task.name);
   const ObjectId again = g.like(y, g.program().object(y).role + "2", ObjectKind::ActGrad, op.dtype);
-  g.task(task, named(task, "_bwd"), SwigluBwd{op.tokens, op.dim, op.dtype, op.activation, op.plain},
+  g.task(task, named(task, "_bwd"),
+         SwigluBwd{.tokens = op.tokens,
+                   .dim = op.dim,
+                   .dtype = op.dtype,
+                   .activation = op.activation,
+                   .plain = op.plain},
          {gu, dy, dgu.object, again});
   g.remade(y, again);
 }
