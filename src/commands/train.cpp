@@ -415,7 +415,7 @@ Status check_alike(Job& job, Session& session) {
   }));
   auto sum = session.engine().checksum_of_weights();
   SLUICE_TRY(job.agree(sum.ok() ? Status() : Status(sum.error())));
-  return job.expect_same(sum->text(), [](const std::string& first, const std::string& own) {
+  return job.expect_same(sum->to_text(), [](const std::string& first, const std::string& own) {
     return fmt::format("its weights have the checksum {}, those of process 0 {}", own, first);
   });
 }

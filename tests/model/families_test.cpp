@@ -389,7 +389,7 @@ TEST_F(ModelConfig, DefaultsOfEveryFamilyComeBackFromJson) {
     ASSERT_TRUE(again.ok()) << type << ": " << again.message();
     EXPECT_EQ(again->layers, model->layers) << type;
     EXPECT_EQ(again->rope, model->rope) << type;
-    EXPECT_EQ(text(*again), text(*model));
+    EXPECT_EQ(to_text(*again), to_text(*model));
   }
 }
 TEST_F(ModelConfig, SoftCapsAreWhatItSays) {
@@ -407,7 +407,7 @@ TEST_F(ModelConfig, SoftCapsAreWhatItSays) {
   const ModelSpec again = *parse_model_config(to_json(other));
   EXPECT_EQ(again.logit_softcap, 7.5);
   EXPECT_EQ(again.layers, other.layers);
-  EXPECT_NE(text(plain).find("scores capped at 50"), std::string::npos);
+  EXPECT_NE(to_text(plain).find("scores capped at 50"), std::string::npos);
   expect_model_error(R"({"model_type": "gemma2", "final_logit_softcapping": -1})",
                      {"final_logit_softcapping"});
 }

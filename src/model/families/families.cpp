@@ -106,12 +106,12 @@ void rename_to_own(json& root, const Family& family) {
 Status read_renamed(json& root, const Family& family) {
   for (const auto& [own, general, either] : family.renamed) {
     if (!either && says(root, general))
-      return error("model config: {} is {}; {} models have {} for it", general, in_words(root[general]),
+      return error("model config: {} is {}; {} models have {} for it", general, describe(root[general]),
                    family.model_type, own);
     if (!root.contains(own)) continue;
     if (says(root, general) && root[general] != root[own])
-      return error("model config: {} is {} and {}, which is the same, {}", own, in_words(root[own]), general,
-                   in_words(root[general]));
+      return error("model config: {} is {} and {}, which is the same, {}", own, describe(root[own]), general,
+                   describe(root[general]));
     root[general] = root[own];
     root.erase(own);
   }

@@ -299,7 +299,7 @@ Status read_tempered(const json& root, const Family& family, int64_t context, Mo
 Status read_rope(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
   for (const char* key : {family.theta_key, "rope_theta", "rope_scaling", "rope_parameters"}) {
     if (family.learns_positions && says(root, key))
-      return error("model config: {} is {}; {} models are not rotated", key, in_words(root[key]),
+      return error("model config: {} is {}; {} models are not rotated", key, describe(root[key]),
                    family.model_type);
   }
   SLUICE_TRY(read(root, family.theta_key, spec.rope.theta, 1.0, kMostTheta));
