@@ -9,7 +9,7 @@
 #include "base/checksum.h"
 #include "base/stopwatch.h"
 #include "comm/sum_in_order.h"
-#include "run/prepare/processes.h"
+#include "run/processes/processes.h"
 #include "run/session/breakdown.h"
 #include "run/session/session.h"
 #include "state/layout.h"

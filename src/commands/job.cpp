@@ -5,7 +5,7 @@
 
 #include "commands/say.h"
 #include "host/cores.h"
-#include "run/prepare/processes.h"
+#include "run/processes/processes.h"
 
 namespace sluice::core {
 namespace {

@@ -45,7 +45,7 @@ class Job {
 
   // Whether a machine can be put on the job.
   Status check(const Machine& machine) const;
-  // Has a machine share steps with the others (run/prepare/processes.h). REQUIRES: check(machine).
+  // Has a machine share steps with the others (run/processes/processes.h). REQUIRES: check(machine).
   Status put_on(Machine& machine);
   // Of threads that compute here: those that the processes of this host have each, if that is left open.
   void share_cores(RunConfig& config) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/prepare/processes.h"
+#include "run/processes/processes.h"
 
 #include <algorithm>
 #include <cmath>
