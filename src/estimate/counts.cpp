@@ -156,6 +156,7 @@ Parts parts_of(const ModelSpec& spec) {
 int64_t& Parts::of(ModelPart part) {
   switch (part) {
     case ModelPart::Embedding:
+    case ModelPart::Positions:
       return embedding;
     case ModelPart::Projection:
     case ModelPart::AttentionOut:

@@ -27,7 +27,8 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
     if (projects && std::exchange(projecting, w.layer) != w.layer) before_projections = before;
     const bool goes_on = projects ? before_projections : before;
     // That of a tied embedding is the head's, behind all others.
-    const bool embeds = w.part == ModelPart::Embedding, has_product = w.matrix && !embeds;
+    const bool embeds = w.part == ModelPart::Embedding;
+    const bool has_product = w.matrix && !embeds && w.part != ModelPart::Positions;
     if (has_product) flops += 2 * double(w.elements()) * double(int(!w.trainable) + int(!goes_on));
     if (w.part == ModelPart::AttentionOut && !before) {
       const LayerSpec& layer = spec.layers[size_t(w.layer)];

@@ -28,11 +28,13 @@ class Table {
     const TensorNames& names = spec_.names;
     matrix("embedding", ModelPart::Embedding, {{std::string(names.embedding) + ".weight", v, d}});
     if (spec_.positions > 0)
-      matrix("positions", ModelPart::Embedding, {{std::string(names.positions) + ".weight", spec_.positions, d}});
+      matrix("positions", ModelPart::Positions,
+             {{std::string(names.positions) + ".weight", spec_.positions, d}});
     for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
     layer_ = -1;
     norm("norm", names.norm, d);
-    if (!spec_.tied_embeddings) matrix("head", ModelPart::Head, {{std::string(names.head) + ".weight", v, d}});
+    if (!spec_.tied_embeddings)
+      matrix("head", ModelPart::Head, {{std::string(names.head) + ".weight", v, d}});
     return std::move(out_);
   }
 

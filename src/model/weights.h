@@ -59,8 +59,9 @@ struct Init {
   float deviation = 0;  // Normal
 };
 
-// What of a model a weight is. Projections are those that make q, k and v, and read the same.
-enum class ModelPart : uint8_t { Embedding, Projection, AttentionOut, Mlp, Norm, Bias, Head };
+// What of a model a weight is. Positions are learnt ones, which are added to the embedding; projections are
+// those that make q, k and v, and read the same.
+enum class ModelPart : uint8_t { Embedding, Positions, Projection, AttentionOut, Mlp, Norm, Bias, Head };
 
 // One weight object of a program: tensors stacked by rows.
 struct Weight {
@@ -78,8 +79,8 @@ struct Weight {
   int64_t elements() const;
 };
 
-// Every weight, in the order of the forward pass. What
-// spec.freeze names is not trained; a weight of several tensors is not if that holds of each.
+// Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
+// tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
 
 // Whether patterns freeze a tensor. A pattern is as a shell has them (*, ?, [0-7]; * takes dots, too) and
