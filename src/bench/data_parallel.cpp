@@ -225,12 +225,9 @@ Page data_parallel_page(const DataParallelBench& bench) {
                   bench.processes, bench.threads, bench.model, bench.batch, bench.seq_len, bench.compute));
   page.legend.push_back(
       "Planned: gradients are summed on a lane of the plan, beside the backward pass; summing is what the "
-      "passes "
-      "wait for it. Otherwise they are summed once the backward pass is done, in f32, so that all of summing "
-      "is "
-      "exposed; it has what copying gradients out and in takes. The passes have the update of the step "
-      "before; "
-      "what is left of a step is the norm of the sums. ± is over processes.");
+      "passes wait for it. Otherwise they are summed once the backward pass is done, in f32, so that all of "
+      "summing is exposed; it has what copying gradients out and in takes. The passes have the update of the "
+      "step before; what is left of a step is the norm of the sums. ± is over processes.");
   if (bench.here * bench.threads > bench.cores)
     page.legend.push_back(
         fmt::format("They share {} cores: times are not those of as many cores.", bench.cores));

@@ -8,13 +8,6 @@
 #include "run/processes/processes.h"
 
 namespace sluice::core {
-namespace {
-
-std::span<std::byte> bytes_of(auto& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
-}  // namespace
 
 Result<Job> Job::join(std::string_view command) {
   Job job;
@@ -35,10 +28,7 @@ Status Job::agree(const Status& own) {
   if (first == failed.end()) return {};
   const int rank = int(first - failed.begin());
   std::string text = own.ok() || rank != this->rank() ? "" : own.message();
-  uint64_t length = text.size();
-  SLUICE_TRY(group_->broadcast(bytes_of(length), rank));
-  text.resize(length);
-  SLUICE_TRY(group_->broadcast(std::as_writable_bytes(std::span(text)), rank));
+  SLUICE_TRY(broadcast(text, rank));
   if (!speaks()) return Error{"", ErrorKind::Invalid, {{std::string(kSaid), std::string(kElsewhere)}}};
   // What all of them find wrong is no one's.
   const bool all = std::ranges::all_of(failed, [](uint8_t f) { return f == 1; });
@@ -48,12 +38,15 @@ Status Job::agree(const Status& own) {
   return out;
 }
 
-Status Job::share(std::string& text) {
-  if (alone()) return {};
+Status Job::broadcast(std::string& text, int root) {
   uint64_t length = text.size();
-  SLUICE_TRY(group_->broadcast(bytes_of(length), 0));
+  SLUICE_TRY(group_->broadcast(std::as_writable_bytes(std::span(&length, 1)), root));
   text.resize(length);
-  return group_->broadcast(std::as_writable_bytes(std::span(text)), 0);
+  return group_->broadcast(std::as_writable_bytes(std::span(text)), root);
+}
+
+Status Job::share(std::string& text) {
+  return alone() ? Status() : broadcast(text, 0);
 }
 
 Status Job::expect_same(
@@ -64,11 +57,11 @@ Status Job::expect_same(
   return agree(first == own ? Status() : Status(error("{}", difference(first, own))));
 }
 
-bool Job::any(bool own) {
-  if (alone()) return own;
-  const auto found = core::any(*group_, own);
-  if (!found.ok()) abandon(found.error());
-  return *found;
+std::vector<uint8_t> Job::gather(uint8_t own) {
+  if (alone()) return {own};
+  auto all = gathered(*group_, own);
+  if (!all.ok()) abandon(all.error());
+  return std::move(*all);
 }
 
 Status Job::first_here(const std::function<Status()>& run) {

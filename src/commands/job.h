@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/process_network.h"
 #include "machine/machine.h"
@@ -38,8 +39,8 @@ class Job {
   Status expect_same(
       const std::string& own,
       const std::function<std::string(const std::string& first, const std::string& own)>& difference);
-  // Whether `own` holds on any. A process that cannot learn that ends the job.
-  bool any(bool own);
+  // What each process has, in the order of ranks. A process that cannot learn that ends the job.
+  std::vector<uint8_t> gather(uint8_t own);
   // Runs it here first, then on the others, which may find what it left on a disk that they share.
   Status first_here(const std::function<Status()>& run);
 
@@ -54,6 +55,9 @@ class Job {
   [[noreturn]] void abandon(const Error& why);
 
  private:
+  // Gives everybody what process `root` has.
+  Status broadcast(std::string& text, int root);
+
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;
 };

@@ -4,7 +4,6 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
-#include "comm/sum_in_order.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -20,6 +19,7 @@
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
 #include "run/inputs/paths.h"
+#include "run/processes/processes.h"
 #include "study/frontier.h"
 #include "study/scaling.h"
 #include "study/sweep_table.h"
@@ -155,9 +155,7 @@ Result<Machine> machine_of_hosts(const RunConfig& config, const RunRequest& requ
   if (request.hosts == 1) return machine;
   const auto rate = parse_rate(request.network);
   if (!rate.ok()) return error_at("--network", rate.error());
-  machine.profile.network.bytes_per_s = *rate;
-  machine.profile.overhead_bytes[kHost] += OrderedSum::kBufferBytes;
-  machine.processes = int(request.hosts);
+  plan_to_share(machine, int(request.hosts), {.bytes_per_s = *rate});
   machine.description =
       fmt::format("{} x {}, {} between them", request.hosts, machine.description, request.network);
   return machine;

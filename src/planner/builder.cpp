@@ -43,14 +43,14 @@ std::string describe_choices(const Policy& p) {
                      p.again_weight == 1 ? "as much" : fmt::format("{:g} times as much", p.again_weight));
 }
 
-}  // namespace
-
-static std::string describe(const Policy& p) {
+std::string describe_policy(const Policy& p) {
   const std::string words = describe_choices(p);
   if (p.pinned_bytes == 0) return words;
   return fmt::format("{}; {} of weights, gradients and optimizer state stay on the device all the time",
                      words, format_bytes(p.pinned_bytes));
 }
+
+}  // namespace
 
 bool take_faster(Candidate&& one, std::optional<Candidate>& best) {
   if (best && one.step_ns >= best->step_ns) return false;
@@ -487,7 +487,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
         predict_times(*plan);
         const double ns = step_ns(*plan);
         take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
-                              sluice::core::describe(policy), device_share, host_share, ns},
+                              describe_policy(policy), device_share, host_share, ns},
                     best);
         if (!search_places) return best;
       }

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <utility>
 
 namespace sluice::core {
@@ -251,6 +250,15 @@ std::vector<Stretch> cut(const std::map<int32_t, Ends>& rounds, uint32_t size, b
   return out;
 }
 
+// Of all tasks of lanes of a kind: what is exchanged takes its time whatever is computed beside it.
+double ns_on(LaneKind kind, const Program& program, const TaskCosts& costs) {
+  double ns = 0;
+  for (uint32_t t = 0; t < program.tasks().size(); ++t) {
+    if (lane_of(program.tasks()[t].op) == kind) ns += costs.ns[t];
+  }
+  return ns;
+}
+
 }  // namespace
 
 double lower_bound_ns(const Program& program, const Schedule& plain, const TaskCosts& costs,
@@ -272,11 +280,6 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
   }
   const ThereAt values_there(plain, std::move(positions));
   const double device = double(limits.bytes[kDevice]), both = device + double(limits.bytes[kHost]);
-  // What is exchanged takes its time on the network, whatever is beside it.
-  double network_ns = 0;
-  for (uint32_t t = 0; t < program.tasks().size(); ++t) {
-    if (lane_of(program.tasks()[t].op) == LaneKind::Network) network_ns += costs.ns[t];
-  }
   double compute_ns = plain.whole_ns(), again_bytes = 0;
   std::vector<bool> can_be_again(plain.values.size(), false);
   std::vector<Again> spare;
@@ -319,17 +322,15 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
     return std::max({compute, loading(), storing()});
   };
   const Crossing crossing(plain, writer, can_be_again, device);
-  double most = network_ns;
+  double most = ns_on(LaneKind::Network, program, costs);
   for (const auto& [at_turns, at_ends] : {std::pair(true, false), {false, true}, {true, true}})
     most = std::max(most, bound(crossing.over(cut(rounds, plain.size(), at_turns, at_ends, left_out))));
   return most;
 }
 
 double ring_bound_ns(const Program& program, const TaskCosts& costs, size_t devices) {
-  double compute_ns = 0, network_ns = 0;
-  for (uint32_t t = 0; t < program.tasks().size(); ++t)
-    (lane_of(program.tasks()[t].op) == LaneKind::Network ? network_ns : compute_ns) += costs.ns[t];
-  return std::max(compute_ns / double(devices), network_ns);
+  return std::max(ns_on(LaneKind::Compute, program, costs) / double(devices),
+                  ns_on(LaneKind::Network, program, costs));
 }
 
 }  // namespace sluice::core

@@ -36,12 +36,17 @@ Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& networ
   SLUICE_ASSIGN(const double few_s, seconds_of(size_t(group.size()) * sizeof(float)));
   SLUICE_ASSIGN(const double many_s, seconds_of(values.size()));
   const double sent = 2.0 * double(group.size() - 1) / double(group.size()) * double(values.size());
-  machine.profile.network = {rounded(sent / std::max(1e-9, many_s - few_s)), rounded(1e9 * few_s)};
-  machine.profile.overhead_bytes[kHost] += OrderedSum::kBufferBytes;
+  plan_to_share(machine, group.size(),
+                {rounded(sent / std::max(1e-9, many_s - few_s)), rounded(1e9 * few_s)});
   machine.held_bytes[kHost] += OrderedSum::kBufferBytes;
   machine.options.network = &network;
-  machine.processes = group.size();
   return {};
+}
+
+void plan_to_share(Machine& machine, int processes, const NetworkCost& network) {
+  machine.profile.network = network;
+  machine.profile.overhead_bytes[kHost] += OrderedSum::kBufferBytes;
+  machine.processes = processes;
 }
 
 }  // namespace sluice::core
