@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <ranges>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace std {
@@ -149,4 +151,62 @@ constexpr auto move(Range&& range, Out out) {
 }
 
 }  // namespace ranges
+
+// Numbers from `first` to before `last`, of which transform() makes what it is given; walked from begin to
+// end.
+namespace views {
+
+template <class Number>
+struct numbers {
+  Number first, last;
+};
+template <class Number>
+numbers<Number> iota(Number first, Number last) {
+  return {first, last};
+}
+template <class Change>
+struct change {
+  Change of;
+};
+template <class Change>
+change<Change> transform(Change of) {
+  return {std::move(of)};
+}
+template <class Number, class Change>
+class changed_numbers {
+ public:
+  class iterator {
+   public:
+    using iterator_category = input_iterator_tag;
+    using value_type = invoke_result_t<const Change&, Number>;
+    using difference_type = ptrdiff_t;
+    using pointer = void;
+    using reference = value_type;
+    iterator(Number at, const Change* change) : at_(at), change_(change) {}
+    value_type operator*() const { return invoke(*change_, at_); }
+    iterator& operator++() { return ++at_, *this; }
+    iterator operator++(int) { return {at_++, change_}; }
+    bool operator==(const iterator& other) const { return at_ == other.at_; }
+    bool operator!=(const iterator& other) const { return at_ != other.at_; }
+
+   private:
+    Number at_;
+    const Change* change_;
+  };
+  changed_numbers(numbers<Number> of, change<Change> made) : of_(of), change_(std::move(made.of)) {}
+  iterator begin() const { return {of_.first, &change_}; }
+  iterator end() const { return {of_.last, &change_}; }
+  size_t size() const { return of_.last - of_.first; }
+
+ private:
+  numbers<Number> of_;
+  Change change_;
+};
+template <class Number, class Change>
+changed_numbers<Number, Change> operator|(numbers<Number> of, change<Change> made) {
+  return {of, std::move(made)};
+}
+
+}  // namespace views
+
 }  // namespace std
