@@ -160,6 +160,8 @@ int64_t& Parts::of(ModelPart part) {
       return embedding;
     case ModelPart::Projection:
     case ModelPart::AttentionOut:
+    case ModelPart::ConvProjection:
+    case ModelPart::Convolution:
       return attention;
     case ModelPart::Mlp:
       return ffn;
@@ -184,7 +186,8 @@ ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DTyp
     counts.traffic_bytes += traffic(task.op) + work(task.op).pass_bytes;
   }
   for (const LayerSpec& layer : spec.layers)
-    counts.kv_bytes += shape.tokens() * 2 * layer.attention.kv_dim() * size_of(compute);
+    if (layer.conv_width == 0)
+      counts.kv_bytes += shape.tokens() * 2 * layer.attention.kv_dim() * size_of(compute);
   return counts;
 }
 

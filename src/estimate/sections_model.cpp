@@ -87,7 +87,8 @@ std::optional<Section> inference_section(const Basis& b) {
   if (has_windows(*b.spec, length)) {
     sequence = 0;
     for (const LayerSpec& layer : b.spec->layers)
-      sequence += 2.0 * double(layer.attention.kv_dim()) * 2 * double(tokens_in_sight(layer, length));
+      if (layer.conv_width == 0)
+        sequence += 2.0 * double(layer.attention.kv_dim()) * 2 * double(tokens_in_sight(layer, length));
   }
   s.facts.push_back({"kv_per_sequence", "of a sequence", sequence, Form::Bytes,
                      has_windows(*b.spec, length) ? "2 K x 2 bytes x min(S, W) of every layer, W its window"

@@ -28,7 +28,8 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
     const bool goes_on = projects ? before_projections : before;
     // That of a tied embedding is the head's, behind all others.
     const bool embeds = w.part == ModelPart::Embedding;
-    const bool has_product = w.matrix && !embeds && w.part != ModelPart::Positions;
+    const bool has_product =
+        w.matrix && !embeds && w.part != ModelPart::Positions && w.part != ModelPart::Convolution;
     if (has_product) flops += 2 * double(w.elements()) * double(int(!w.trainable) + int(!goes_on));
     if (w.part == ModelPart::AttentionOut && !before) {
       const LayerSpec& layer = spec.layers[size_t(w.layer)];
@@ -46,6 +47,10 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   const double d = double(spec.dim);
   double flops = 6 * d * double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.conv_width > 0) {
+      flops += 6 * d * (4 * d + double(layer.mlp.up_dim() + layer.mlp.ffn));
+      continue;
+    }
     const double q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
     flops += 6 * d * (2 * q + 2 * k + double(layer.mlp.up_dim() + layer.mlp.ffn)) +
              6 * seen_twice(layer, seq_len) * q;

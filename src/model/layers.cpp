@@ -170,10 +170,13 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
     return !before ? read : spec.norm2 ? norm("norm2", read, "h2", at) : h1;
   };
   const ObjectId beside = spec.parallel ? second_norm(x) : ObjectId();
-  const ObjectId o = attend(project_rotated(h1, at), at);
+  const bool convolves = spec.conv_width > 0;
+  const ObjectId o = convolves ? convolve(h1, at) : attend(project_rotated(h1, at), at);
   const ObjectId x_mid = activation("x_mid", dim, at);
-  add_half({"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim}, "attn_out", "norm1_after", o, x,
-           x_mid, at);
+  const Projection out = convolves
+                             ? Projection{"conv_out", "wconv_out", "", dim, dim}
+                             : Projection{"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim};
+  add_half(out, "attn_out", "norm1_after", o, x, x_mid, at);
 
   const ObjectId h2 = spec.parallel ? beside : second_norm(x_mid);
   const ObjectId gu = activation("gu", spec.mlp.up_dim(), at);
@@ -303,6 +306,34 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   return o;
 }
 
+ObjectId Forward::convolve(ObjectId x, const Place& at) {
+  const int64_t width = spec_.layers[size_t(at.layer)].conv_width, dim = spec_.dim;
+  const ObjectId bcx = activation("bcx", 3 * dim, at);
+  project({"conv_in", "wconv_in", "", dim, 3 * dim}, x, bcx, {}, at);
+  record();
+  const ObjectId y = activation("conv", dim, at);
+  if (decodes()) {
+    task("conv", CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_},
+         {bcx, weight("wconv", at.layer), inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], y},
+         at);
+    return y;
+  }
+  const int64_t piece = at.chunk % chunking_.per_sequence;
+  const ShortConv op{tokens(at), dim, width, compute_, piece > 0, piece + 1 < chunking_.per_sequence};
+  std::vector<Bound> uses{bcx, weight("wconv", at.layer), batch(at, BatchColumn::Positions), y};
+  std::vector<ObjectId>& tails = tails_[size_t(at.layer)];
+  if (op.has_before) uses.emplace_back(tails[size_t(at.chunk) - 1]);
+  if (op.has_tail) {
+    tails[size_t(at.chunk)] = program_.add(
+        Object{name_at("conv_tail", at.layer, at.round, at.chunk), "conv_tail", ObjectKind::Activation,
+               compute_, Format(compute_).bytes((width - 1) * dim), at.layer, at.round, at.chunk, false});
+    uses.emplace_back(tails[size_t(at.chunk)]);
+  }
+  program_.add(made("conv", op, uses, at));
+  record();
+  return y;
+}
+
 ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   const ObjectId o = activation("o", a.q_dim(), at);
@@ -324,6 +355,7 @@ ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
 std::vector<ObjectId> Forward::layers(int round) {
   const size_t chunks = inputs_.batch[size_t(round)].size(), layers = spec_.layers.size();
   kv_.assign(layers, std::vector<ObjectId>(chunks));
+  tails_.assign(layers, std::vector<ObjectId>(chunks));
   std::vector<ObjectId> x;
   const bool embedded = decodes();
   for (size_t c = 0; c < chunks; ++c)

@@ -11,6 +11,7 @@
 #include "base/batch.h"
 #include "model/weights.h"
 #include "ops/attention.h"
+#include "ops/conv.h"
 #include "ops/loss.h"
 #include "program/gradient/gradients.h"
 #include "program/program.h"
@@ -115,6 +116,8 @@ class Forward {
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
+  // What a layer may have in place of projections and attention.
+  ObjectId convolve(ObjectId x, const Place& at);
   ObjectId attend_to_cache(const Projected& p, const Place& at);
   struct Projection {
     std::string_view task, weight, bias;  // names; no bias: empty
@@ -162,6 +165,7 @@ class Forward {
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;  // by layer + 1, by role
   std::vector<std::vector<ObjectId>> kv_;                                // [layer][chunk] of the round
+  std::vector<std::vector<ObjectId>> tails_;                             // likewise, of convolutions
   ObjectId loss_written_;                                                // the newest
 };
 

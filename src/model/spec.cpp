@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "model/weights.h"
+#include "ops/conv.h"
 
 namespace sluice::core {
 namespace {
@@ -40,6 +41,8 @@ Status validate_layer(const LayerSpec& layer) {
         a.scale);
   if (!layer.norm2 && (!layer.parallel || layer.norms != Norms::Before))
     return error("model: a layer with one norm has it before both of its halves");
+  if (layer.conv_width != 0 && (layer.conv_width < 2 || layer.conv_width > kMostConvWidth))
+    return error("model: a convolution of {} tokens; allowed are 2 to {}", layer.conv_width, kMostConvWidth);
   if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
   return {};
 }
@@ -59,6 +62,7 @@ Status validate_format(const LayerSpec& layer, int64_t dim) {
 
 std::string to_text(const LayerSpec& layer) {
   const Attention& a = layer.attention;
+  if (layer.conv_width > 0) return fmt::format("convolution of {}, ffn {}", layer.conv_width, layer.mlp.ffn);
   std::string out = fmt::format("{} query and {} key-value heads of {}, ffn {}", a.heads, a.kv_heads,
                                 a.head_dim, layer.mlp.ffn);
   if (a.qk_norm != QkNorm::None) out += a.qk_norm == QkNorm::Heads ? ", head norms" : ", norms of q and k";

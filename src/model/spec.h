@@ -93,6 +93,8 @@ struct TensorNames {
   const char *embedding = "model.embed_tokens", *layers = "model.layers", *norm = "model.norm",
              *head = "lm_head";
   const char* o = "self_attn.o_proj";
+  const char *q_norm = "self_attn.q_norm", *k_norm = "self_attn.k_norm";
+  const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
   const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
@@ -120,6 +122,7 @@ struct LayerSpec {
   bool parallel = false, norm2 = true;
   // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
   std::optional<Format> matrices = {};
+  int64_t conv_width = 0;  // of a short convolution in place of attention (ops/conv.h); 0: attention
   bool operator==(const LayerSpec&) const = default;
 };
 

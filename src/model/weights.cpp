@@ -41,29 +41,16 @@ class Table {
  private:
   void layer(int index) {
     const LayerSpec& layer = spec_.layers[size_t(index)];
-    const Attention& a = layer.attention;
-    const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim(), f = layer.mlp.ffn;
+    const int64_t d = spec_.dim, f = layer.mlp.ffn;
     const TensorNames& names = spec_.names;
-    const std::string base = fmt::format("{}.{}.", names.layers, index);
-    const auto at = [&](const char* name) { return base + name; };
     layer_ = index;
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
     if (before) norm("norm1", at(names.norm1), d);
-    matrix("wq", ModelPart::Projection, {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});
-    if (a.qkv_bias) bias("bq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".bias", 1)});
-    const auto keys_and_values = [&](const char* kind, int64_t cols) {
-      return std::vector<WeightSource>{projection(a, at("self_attn.k_proj"), Qkv::K, kind, cols),
-                                       projection(a, at("self_attn.v_proj"), Qkv::V, kind, cols)};
-    };
-    matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
-    if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
-    if (a.qk_norm != QkNorm::None) {
-      const bool whole = a.qk_norm == QkNorm::Whole;
-      plain_norm("q_norm", at("self_attn.q_norm.weight"), whole ? q : a.head_dim);
-      plain_norm("k_norm", at("self_attn.k_norm.weight"), whole ? kv : a.head_dim);
+    if (layer.conv_width > 0) {
+      convolution(layer.conv_width);
+    } else {
+      attend(layer);
     }
-    matrix("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}}, into_residual_);
-    if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
     if (after) norm("norm1_after", at(names.norm1_after), d);
     if (before && layer.norm2) norm("norm2", at(norm2_of(names, after)), d);
     const auto gate_and_up = [&](const char* kind, int64_t cols) {
@@ -77,6 +64,39 @@ class Table {
     matrix("wd", ModelPart::Mlp, {{at(names.down) + ".weight", d, f}}, into_residual_);
     if (layer.mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
     if (after) norm("norm2_after", at(names.norm2_after), d);
+  }
+
+  std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
+
+  void convolution(int64_t width) {
+    const int64_t d = spec_.dim;
+    const TensorNames& names = spec_.names;
+    matrix("wconv_in", ModelPart::ConvProjection, {{at(names.conv_in) + ".weight", 3 * d, d}});
+    matrix("wconv", ModelPart::Convolution, {{at(names.conv) + ".weight", d, width}});
+    out_.back().sources.front().of_conv = true;
+    out_.back().format = {};
+    matrix("wconv_out", ModelPart::ConvProjection, {{at(names.conv_out) + ".weight", d, d}}, into_residual_);
+  }
+
+  void attend(const LayerSpec& layer) {
+    const Attention& a = layer.attention;
+    const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
+    const TensorNames& names = spec_.names;
+    matrix("wq", ModelPart::Projection, {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});
+    if (a.qkv_bias) bias("bq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".bias", 1)});
+    const auto keys_and_values = [&](const char* kind, int64_t cols) {
+      return std::vector<WeightSource>{projection(a, at("self_attn.k_proj"), Qkv::K, kind, cols),
+                                       projection(a, at("self_attn.v_proj"), Qkv::V, kind, cols)};
+    };
+    matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
+    if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
+    if (a.qk_norm != QkNorm::None) {
+      const bool whole = a.qk_norm == QkNorm::Whole;
+      plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
+      plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
+    }
+    matrix("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}}, into_residual_);
+    if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
   }
 
   static const char* norm2_of(const TensorNames& names, bool after) {
@@ -236,6 +256,7 @@ int64_t HeadRows::in_tensor(int64_t i) const {
 
 std::vector<int64_t> WeightSource::shape(bool matrix) const {
   std::vector<int64_t> out{all_rows()};
+  if (of_conv) out.push_back(1);
   if (matrix) out.insert(transposed ? out.begin() : out.end(), cols);
   return out;
 }

@@ -36,6 +36,7 @@ struct WeightSource {
   // The tensor has a row for each column of these. stretch() is of the tensor as it would be otherwise; what
   // reads and writes files turns it.
   bool transposed = false;
+  bool of_conv = false;  // the tensor has a size of 1 between rows and columns
 
   // The tensor's, of which a matrix has two sizes.
   std::vector<int64_t> shape(bool matrix) const;
@@ -60,8 +61,20 @@ struct Init {
 };
 
 // What of a model a weight is. Positions are learnt ones, which are added to the embedding; projections are
-// those that make q, k and v, and read the same.
-enum class ModelPart : uint8_t { Embedding, Positions, Projection, AttentionOut, Mlp, Norm, Bias, Head };
+// those that make q, k and v, and read the same. Those around a convolution are products; its own weights are
+// not.
+enum class ModelPart : uint8_t {
+  Embedding,
+  Positions,
+  Projection,
+  AttentionOut,
+  ConvProjection,
+  Convolution,
+  Mlp,
+  Norm,
+  Bias,
+  Head
+};
 
 // One weight object of a program: tensors stacked by rows.
 struct Weight {

@@ -21,6 +21,10 @@ constexpr int64_t bias_partials(int64_t tokens) {
   const int64_t blocks = (tokens + 63) / 64;
   return blocks < 64 ? blocks : 64;
 }
+// Of ShortConvBwd's dw: 64 tokens or more each.
+constexpr int64_t conv_partials(int64_t tokens) {
+  return bias_partials(tokens);
+}
 // Of CachedAttention with few new tokens: one for so many keys, counted from the text's beginning, so that no
 // result depends on the capacity. With more tokens there is work enough without.
 constexpr int64_t kCacheSplit = 64, kSplitTokens = 8;

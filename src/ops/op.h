@@ -18,6 +18,7 @@
 
 #include "ops/attention.h"
 #include "ops/cast.h"
+#include "ops/conv.h"
 #include "ops/embed.h"
 #include "ops/exchange.h"
 #include "ops/generation.h"
@@ -35,11 +36,12 @@
 
 namespace sluice::core {
 
-using AnyOp = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
-                           AttnBwd, Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW,
-                           AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad,
-                           HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights,
-                           LayerNorm, LayerNormBwd, AddGradients, SumOverProcesses>;
+using AnyOp =
+    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
+                 Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
+                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
+                 CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
+                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -65,8 +65,10 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(tensor);
   const int64_t size = size_of(own), elements = part.elements();
-  std::vector<int64_t> rows{part.rows};
-  if (weight.matrix) rows.push_back(part.cols);
+  // Upright, and with its own rows alone.
+  WeightSource upright = part;
+  upright.transposed = false, upright.tensor_rows = 0;
+  const std::vector<int64_t> rows = upright.shape(weight.matrix);
   StoredTensor out{{part.tensor, type.value_or(own), rows}, {}, own};
   if (part.transposed) {
     out.transposed = out.as_written = true;

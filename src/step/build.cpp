@@ -111,7 +111,8 @@ void Builder::add_batch() {
   // What nothing reads has no place in a step.
   for (const bool of_windows : {false, true}) {
     const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
-      return layer.attention.rotated && spec_.rotates_as_window(layer.attention) == of_windows;
+      return layer.conv_width == 0 && layer.attention.rotated &&
+             spec_.rotates_as_window(layer.attention) == of_windows;
     });
     if (!rotates) continue;
     const char* name = of_windows ? "window_inv_freq" : "inv_freq";
@@ -250,7 +251,10 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   inputs.cache.embedded = model_.embedded;
   inputs.cache.capacity = shape.capacity;
   for (size_t l = 0; l < spec_.layers.size(); ++l) {
-    const int64_t elements = shape.rows * 2 * spec_.layers[l].attention.kv_dim() * shape.capacity;
+    const LayerSpec& layer = spec_.layers[l];
+    const int64_t elements = layer.conv_width > 0
+                                 ? shape.rows * (layer.conv_width - 1) * spec_.dim
+                                 : shape.rows * 2 * layer.attention.kv_dim() * shape.capacity;
     inputs.cache.layers.push_back(
         add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache, num_.compute, elements, int(l)));
   }

@@ -343,6 +343,29 @@ void add_later_parts(List& list) {
   }
 }
 
+void add_convolutions(List& list) {
+  struct Shape {
+    int64_t tokens, dim, width;
+  };
+  for (const auto [tokens, dim, width] :
+       {Shape{1, 8, 2}, {7, 24, 3}, {129, 72, 3}, {33, 200, 4}, {70, 16, 8}, {300, 8, 3}, {9, 66, 3}}) {
+    for (const bool before : {false, true}) {
+      for (const bool tail : {false, true}) {
+        if (tail && tokens < width) continue;
+        for (const DType dtype : kDTypes) list.add(ShortConv{tokens, dim, width, dtype, before, tail});
+        for (const auto [dtype, grad] : kGradDTypes)
+          list.add(ShortConvBwd{tokens, dim, width, dtype, grad, before, before, tail});
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(CachedConv{1, 1, 3, 8, 3, dtype});
+    list.add(CachedConv{5, 1, 90, 72, 3, dtype});
+    list.add(CachedConv{4, 7, 40, 24, 4, dtype});
+    list.add(CachedConv{3, 33, 300, 200, 2, dtype});
+  }
+}
+
 // Caps of scores and of logits, small ones that bend all they cap, and large ones that bend nothing.
 void add_softcaps(List& list) {
   const Attention shapes[] = {
@@ -498,6 +521,7 @@ std::vector<Case> all_cases() {
   add_families(list);
   add_later_parts(list);
   add_softcaps(list);
+  add_convolutions(list);
   return std::move(list.cases);
 }
 

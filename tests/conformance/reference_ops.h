@@ -36,6 +36,9 @@ Outputs expect(const AttnBwd& op, Inputs in);
 // reference_generation.cpp
 Outputs expect(const CachedAttention& op, Inputs in);
 Outputs expect(const LastLogits& op, Inputs in);
+Outputs expect(const ShortConv& op, Inputs in);
+Outputs expect(const ShortConvBwd& op, Inputs in);
+Outputs expect(const CachedConv& op, Inputs in);
 
 // reference_update.cpp
 Outputs expect(const SumSq& op, Inputs in);

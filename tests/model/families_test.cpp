@@ -229,7 +229,8 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"gpt_neox", 6144, 44, 64, 64, 96, 24576, 50432, 1e4, false, 1e-5},
                             {"gpt2", 768, 12, 12, 12, 64, 3072, 50257, 1e4, true, 1e-5},
                             {"gemma2", 2304, 26, 8, 4, 256, 9216, 256000, 1e4, true},
-                            {"ministral3", 4096, 34, 32, 8, 128, 14336, 131072, 1e6, false, 1e-5}}) {
+                            {"ministral3", 4096, 34, 32, 8, 128, 14336, 131072, 1e6, false, 1e-5},
+                            {"lfm2", 2560, 32, 32, 8, 80, 8192, 65536, 1e6, true, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();
@@ -424,6 +425,29 @@ TEST_F(ModelConfig, QueriesAreTemperedInOneFamily) {
   expect_model_error(with_rope("ministral3", ""), {"llama_4_scaling_beta is missing"});
   expect_model_error(with_rope("mistral", R"(, "llama_4_scaling_beta": 0.25)"),
                      {"llama_4_scaling_beta is 0.25", "mistral"});
+}
+TEST_F(ModelConfig, ConvolutionsAreWhereItSays) {
+  const auto widths = [](const char* more) {
+    const auto model =
+        parse_model_config(fmt::format(R"({{"model_type": "lfm2", "num_hidden_layers": 3{}}})", more));
+    if (!model.ok()) return std::vector<int64_t>{-1};
+    std::vector<int64_t> out;
+    for (const LayerSpec& layer : model->layers) out.push_back(layer.conv_width);
+    EXPECT_EQ(parse_model_config(to_json(*model))->layers, model->layers);
+    return out;
+  };
+  EXPECT_EQ(widths(""), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(widths(R"(, "full_attn_idxs": [1])"), (std::vector<int64_t>{3, 0, 3}));
+  EXPECT_EQ(widths(R"(, "conv_L_cache": 4, "layer_types": ["conv", "conv", "full_attention"])"),
+            (std::vector<int64_t>{4, 4, 0}));
+  expect_model_error(
+      R"({"model_type": "lfm2", "num_hidden_layers": 2, "layer_types": ["conv", "full_attention"], "conv_L_cache": 9})",
+      {"a convolution of 9 tokens", "2 to 8"});
+  expect_model_error(
+      R"({"model_type": "lfm2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]})",
+      {"layer_types has \"sliding_attention\"", "conv"});
+  expect_model_error(R"({"model_type": "lfm2", "num_hidden_layers": 1, "layer_types": ["conv"]})",
+                     {"layer_types has no full_attention"});
 }
 TEST_F(ModelConfig, Gpt2CallsSizesByOtherNames) {
   const auto model = parse_model_config(

@@ -63,6 +63,9 @@ class Runner {
   Status run(const HeadNormRope& op, const Call& call);
   Status run(const HeadNormRopeBwd& op, const Call& call);
   Status run(const CachedAttention& op, const Call& call);
+  Status run(const ShortConv& op, const Call& call);
+  Status run(const ShortConvBwd& op, const Call& call);
+  Status run(const CachedConv& op, const Call& call);
   Status run(const LastLogits& op, const Call& call);
   Status run(const AddGradients& op, const Call& call);
   Status run(const SumOverProcesses& op, const Call& call);

@@ -13,6 +13,7 @@ using nlohmann::json;
 
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
+constexpr const char* kConv = "conv";
 constexpr int64_t kMostWindow = int64_t{1} << 31;
 
 // A key of other families, which this one's class of transformers passes over: it must say nothing.
@@ -121,9 +122,43 @@ Status read_windows(const json& root, const Family& family, ModelSpec& spec) {
   return {};
 }
 
+// Which layers have a convolution: by their types, or all but those that are listed.
+Status read_convolutions(const json& root, const Family& family, ModelSpec& spec) {
+  for (const char* key : {"sliding_window", "no_rope_layers", "no_rope_layer_interval"})
+    SLUICE_TRY(refuse_foreign(root, family, key, nullptr));
+  SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", false));
+  int64_t width = 3;
+  SLUICE_TRY(read(root, "conv_L_cache", width, int64_t{1}, kMostWindow));
+  const auto layers = int64_t(spec.layers.size());
+  if (says(root, "layer_types")) {
+    const json& types = root["layer_types"];
+    if (!types.is_array() || int64_t(types.size()) != layers)
+      return error("model config: layer_types is {}; a list of {} entries, one per layer, is needed",
+                   types.is_array() ? fmt::format("a list of {}", types.size()) : describe(types), layers);
+    for (int64_t l = 0; l < layers; ++l) {
+      const json& type = types[size_t(l)];
+      if (type != kFull && type != kConv)
+        return error("model config: layer_types has {}; allowed are {} and {}", describe(type), kFull, kConv);
+      spec.layers[size_t(l)].conv_width = type == kConv ? width : 0;
+    }
+  } else if (says(root, "full_attn_idxs")) {
+    const json& attend = root["full_attn_idxs"];
+    if (!attend.is_array())
+      return error("model config: full_attn_idxs is {}; a list of layers is needed", describe(attend));
+    for (int64_t l = 0; l < layers; ++l)
+      spec.layers[size_t(l)].conv_width =
+          std::find(attend.begin(), attend.end(), json(l)) == attend.end() ? width : 0;
+  }
+  // Nothing would read positions where text is generated, and the batch would have no place.
+  if (std::ranges::none_of(spec.layers, [](const LayerSpec& layer) { return layer.conv_width == 0; }))
+    return error("model config: layer_types has no {}; at least one layer must attend", kFull);
+  return validate(spec);
+}
+
 }  // namespace
 
 Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
+  if (family.convolves) return read_convolutions(root, family, spec);
   SLUICE_TRY(read_windows(root, family, spec));
   if (!family.windows_alone_rotate) return {};
   if (root.contains("sliding_window") && root["sliding_window"].is_null())
@@ -133,6 +168,13 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
 }
 
 void write_layers(const ModelSpec& spec, const Family& family, json& root) {
+  if (family.convolves) {
+    for (const LayerSpec& layer : spec.layers) {
+      root["layer_types"].push_back(layer.conv_width > 0 ? kConv : kFull);
+      if (layer.conv_width > 0) root["conv_L_cache"] = layer.conv_width;
+    }
+    return;
+  }
   if (family.unrotated_layers) {
     for (const LayerSpec& layer : spec.layers)
       root["no_rope_layers"].push_back(layer.attention.rotated ? 1 : 0);

@@ -179,6 +179,50 @@ void write_gpt2(const ModelSpec& spec, json& root) {
 }
 constexpr OwnKeys kGpt2{kGpt2Reads, kGpt2Neutral, read_gpt2, write_gpt2};
 
+constexpr Renamed kLfm2Renamed[] = {{"block_ff_dim", "intermediate_size"},
+                                    {"tie_embedding", "tie_word_embeddings"}};
+// The last are of the first files, which say with them what is said elsewhere, or how weights began.
+constexpr const char* kLfm2Reads[] = {"block_auto_adjust_ff_dim",
+                                      "block_ffn_dim_multiplier",
+                                      "block_multiple_of",
+                                      "conv_L_cache",
+                                      "full_attn_idxs",
+                                      "block_dim",
+                                      "block_mlp_init_scale",
+                                      "block_norm_eps",
+                                      "block_out_init_scale",
+                                      "block_use_swiglu",
+                                      "block_use_xavier_init",
+                                      "conv_dim",
+                                      "conv_dim_out",
+                                      "conv_use_xavier_init",
+                                      "num_heads",
+                                      "use_pos_enc"};
+constexpr Neutral kLfm2Neutral[] = {{"conv_bias", 0}};
+Status read_lfm2(const json& root, ModelSpec& spec) {
+  bool adjusts = true;
+  double factor = 1;
+  int64_t multiple = 256;
+  SLUICE_TRY(read(root, "block_auto_adjust_ff_dim", adjusts));
+  SLUICE_TRY(read(root, "block_ffn_dim_multiplier", factor, 1 / kMostScale, kMostScale));
+  SLUICE_TRY(read(root, "block_multiple_of", multiple, int64_t{1}, kMostWidth));
+  const bool multiplies =
+      !root.contains("block_ffn_dim_multiplier") || says(root, "block_ffn_dim_multiplier");
+  for (LayerSpec& layer : spec.layers) {
+    Mlp& mlp = layer.mlp;
+    if (mlp.activation != GateActivation::Silu)
+      return error("model config: hidden_act; lfm2 models have silu only");
+    if (!adjusts) continue;
+    mlp.ffn = int64_t(2 * double(mlp.ffn) / 3);
+    if (multiplies) mlp.ffn = (int64_t(factor * double(mlp.ffn)) + multiple - 1) / multiple * multiple;
+  }
+  return {};
+}
+void write_lfm2(const ModelSpec&, json& root) {
+  root["block_auto_adjust_ff_dim"] = false;
+}
+constexpr OwnKeys kLfm2{kLfm2Reads, kLfm2Neutral, read_lfm2, write_lfm2};
+
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
     {.model_type = "llama",
@@ -515,6 +559,33 @@ constexpr Family kFamilies[] = {
                   .norm_eps = 1e-5,
                   .theta = 1000000,
                   .pad_token = 11}},
+    {.model_type = "lfm2",
+     .architecture = "Lfm2ForCausalLM",
+     .qk_norm = QkNorm::Heads,
+     .norm_eps_key = "norm_eps",
+     .names = {.norm = "model.embedding_norm",
+               .o = "self_attn.out_proj",
+               .q_norm = "self_attn.q_layernorm",
+               .k_norm = "self_attn.k_layernorm",
+               .gate = "feed_forward.w1",
+               .up = "feed_forward.w3",
+               .down = "feed_forward.w2",
+               .norm1 = "operator_norm",
+               .norm2 = "ffn_norm"},
+     .convolves = true,
+     .renamed = kLfm2Renamed,
+     .own = &kLfm2,
+     .defaults = {.dim = 2560,
+                  .ffn = 12288,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .vocab = 65536,
+                  .context = 128000,
+                  .tied = true,
+                  .norm_eps = 1e-5,
+                  .theta = 1000000,
+                  .pad_token = 0}},
     {.model_type = "gpt2",
      .architecture = "GPT2LMHeadModel",
      .qkv_bias = {nullptr, true},

@@ -267,6 +267,29 @@ void backward(const AttnFwd&, Node node, Gradients& g) {
   }
 }
 
+// The piece behind has been here before: what its tokens gave to this one's last inputs lies in the gradient
+// of the tail.
+void backward(const ShortConv& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId bcx = task.uses[ShortConv::kBcx].object, w = task.uses[ShortConv::kW].object;
+  const ObjectId dy = g.of(task.uses[ShortConv::kY].object);
+  const auto dbcx = g.into(bcx);
+  SLUICE_CHECK(!dbcx.accumulate, "{}: its input is used elsewhere, too", task.name);
+  const auto dw = g.into(w);
+  ShortConvBwd bwd{op.tokens, op.dim, op.width, op.dtype, g.param_dtype(), dw.accumulate, op.has_before};
+  std::vector<Bound> uses{bcx, w, task.uses[ShortConv::kPos], dy, dbcx.object, dw.object};
+  if (op.has_before) {
+    const ObjectId before = task.uses[size_t(op.before_operand())].object;
+    uses.insert(uses.end(), {before, g.into(before).object});
+  }
+  if (op.has_tail) {
+    const ObjectId tail = task.uses[size_t(op.tail_operand())].object;
+    bwd.has_tail = true;
+    uses.emplace_back(g.of(tail));
+  }
+  g.task(task, named(task, "_bwd"), bwd, uses);
+}
+
 void backward(const Swiglu& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId gu = task.uses[Swiglu::kGu].object, y = task.uses[Swiglu::kY].object;

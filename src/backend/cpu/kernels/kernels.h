@@ -93,6 +93,9 @@ Status launch(const CachedAttention& op, const Args& args, const Machine& machin
 Status launch(const LastLogits& op, const Args& args, const Machine& machine);
 Status launch(const AddGradients& op, const Args& args, const Machine& machine);
 Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine);
+Status launch(const ShortConv& op, const Args& args, const Machine& machine);
+Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine);
+Status launch(const CachedConv& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);

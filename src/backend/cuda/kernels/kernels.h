@@ -230,6 +230,29 @@ cudaError_t few_rows(const FewRows& product, bf16* y, Queue queue);
 // Any number of rows. REQUIRES: spans
 cudaError_t last_logits(FewRows product, float* logits, Queue queue);
 
+// --- conv.cu ---
+// As in ShortConv; `before` may be null, and so may be what is made or read of pieces beside this one.
+struct ConvBlock {
+  const bf16* bcx;
+  const bf16* w;
+  const bf16* before;
+  const int32_t* pos;
+  int64_t tokens, dim, width;
+};
+cudaError_t short_conv(const ConvBlock& block, bf16* y, bf16* tail, cudaStream_t stream);
+template <class G>
+cudaError_t short_conv_bwd(const ConvBlock& block, const bf16* dy, bf16* dbcx, G* dw, bf16* d_before,
+                           const bf16* d_tail, void* workspace, bool accumulate, cudaStream_t stream);
+struct CachedConvBlock {
+  const bf16* bcx;
+  const bf16* w;
+  const int32_t* spans;
+  bf16* cache;
+  bf16* y;
+  int64_t rows, q_len, dim, width;
+};
+cudaError_t cached_conv(const CachedConvBlock& block, cudaStream_t stream);
+
 // --- cached_attention.cu ---
 // Tokens and heads as in CachedAttention; `partial` is its workspace, null and without splits where the keys
 // are not split.

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Double-gated short convolution (ops/conv.h). Forward tasks own tokens; in the backward pass they own
+// channels, over all tokens, so that every element of dw has one owner.
+#include <algorithm>
+
+#include "backend/cpu/kernels/kernels.h"
+
+namespace sluice::core::cpu {
+namespace {
+
+constexpr int64_t kTokensPerConvTask = 64, kChannelsPerConvTask = 64;
+
+template <class T>
+struct ConvInput {
+  const T *bcx, *w;
+  const T* before;  // null: nothing comes before the first token
+  const int32_t* pos;
+  int64_t tokens, dim, width;
+
+  // How many tokens before t count for it.
+  int64_t seen(int64_t t) const {
+    const int64_t most = std::min<int64_t>(width - 1, pos[t]);
+    return before == nullptr ? std::min(most, t) : most;
+  }
+};
+
+template <class T, class G>
+struct ConvGradient {
+  const T* dy;
+  T* dbcx;
+  G* dw;
+  T* d_before;      // null: none
+  const T* d_tail;  // null: none
+  bool accumulate;
+};
+
+// New tokens of one text.
+template <class T>
+struct CachedConvRow {
+  const T *bcx, *w;
+  T *cache, *y;
+  int64_t held, count, q_len, dim, width;
+};
+
+}  // namespace
+}  // namespace sluice::core::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/conv_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::core::cpu {
+
+Status launch(const ShortConv& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&]<class T>(T) {
+    const ConvInput<T> in{.bcx = args.in<T>(ShortConv::kBcx),
+                          .w = args.in<T>(ShortConv::kW),
+                          .before = op.has_before ? args.in<T>(op.before_operand()) : nullptr,
+                          .pos = args.in<int32_t>(ShortConv::kPos),
+                          .tokens = op.tokens,
+                          .dim = op.dim,
+                          .width = op.width};
+    T* y = args.out<T>(ShortConv::kY);
+    T* tail = op.has_tail ? args.out<T>(op.tail_operand()) : nullptr;
+    machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerConvTask), [&](int64_t task, int) {
+      const int64_t first = task * kTokensPerConvTask;
+      SLUICE_LOOP(machine.isa, convolve, in, first, std::min(op.tokens, first + kTokensPerConvTask), y, tail);
+    });
+  });
+  return {};
+}
+
+Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&]<class T>(T) {
+    with_type(op.grad_dtype, [&]<class G>(G) {
+      const ConvInput<T> in{.bcx = args.in<T>(ShortConvBwd::kBcx),
+                            .w = args.in<T>(ShortConvBwd::kW),
+                            .before = op.has_before ? args.in<T>(op.before_operand()) : nullptr,
+                            .pos = args.in<int32_t>(ShortConvBwd::kPos),
+                            .tokens = op.tokens,
+                            .dim = op.dim,
+                            .width = op.width};
+      const ConvGradient<T, G> out{.dy = args.in<T>(ShortConvBwd::kDy),
+                                   .dbcx = args.out<T>(ShortConvBwd::kDbcx),
+                                   .dw = args.out<G>(ShortConvBwd::kDw),
+                                   .d_before = op.has_before ? args.out<T>(op.d_before_operand()) : nullptr,
+                                   .d_tail = op.has_tail ? args.in<T>(op.d_tail_operand()) : nullptr,
+                                   .accumulate = op.accumulate};
+      machine.pool.parallel_for(ceil_div(op.dim, kChannelsPerConvTask), [&](int64_t task, int) {
+        const int64_t first = task * kChannelsPerConvTask;
+        SLUICE_LOOP(machine.isa, convolve_back, in, out, first,
+                    std::min(kChannelsPerConvTask, op.dim - first));
+      });
+    });
+  });
+  return {};
+}
+
+Status launch(const CachedConv& op, const Args& args, const Machine& machine) {
+  const auto* spans = args.in<int32_t>(CachedConv::kSpans);
+  with_type(op.dtype, [&]<class T>(T) {
+    machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
+      const CachedConvRow<T> text{.bcx = args.in<T>(CachedConv::kBcx) + row * op.q_len * 3 * op.dim,
+                                  .w = args.in<T>(CachedConv::kW),
+                                  .cache = args.out<T>(CachedConv::kCache) + row * (op.width - 1) * op.dim,
+                                  .y = args.out<T>(CachedConv::kY) + row * op.q_len * op.dim,
+                                  .held = spans[2 * row],
+                                  .count = std::clamp<int64_t>(spans[2 * row + 1], 0, op.q_len),
+                                  .q_len = op.q_len,
+                                  .dim = op.dim,
+                                  .width = op.width};
+      SLUICE_LOOP(machine.isa, convolve_cached, text);
+    });
+  });
+  return {};
+}
+
+}  // namespace sluice::core::cpu
