@@ -131,6 +131,9 @@ const Case kCases[] = {
     {"packed_ministral3_four_chunks", "ministral3_tiny", "packed_", {128, 32, 4, 1, 32, true}},
     {"glm4_yarn_four_chunks_two_rounds", "glm4_tiny_yarn", "", {64, 16, 4, 2, 16}},
     {"phi3_partial_long_four_chunks_two_rounds", "phi3_tiny_partial_long", "", {64, 16, 4, 2, 16}},
+    {"lfm2", "lfm2_tiny", "", {64, 128, 1, 1, 128}},
+    {"lfm2_four_chunks_two_rounds", "lfm2_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_lfm2_four_chunks", "lfm2_tiny", "packed_", {128, 32, 4, 1, 32, true}},
     {"gpt_neox_serial_four_chunks_two_rounds", "gpt_neox_tiny_serial", "", {64, 16, 4, 2, 16}},
 };
 

@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "mistral_tiny", "mistral_tiny_yarn", "qwen2_tiny_window", "smollm3_tiny", "olmo2_tiny",
                     "olmo3_tiny", "granite_tiny", "gemma_tiny", "gemma3_tiny", "olmo_tiny", "starcoder2_tiny",
                     "phi3_tiny", "phi3_tiny_long", "phi3_tiny_partial", "glm4_tiny", "cohere2_tiny",
-                    "gpt_neox_tiny", "gpt_neox_tiny_serial", "gpt2_tiny", "cohere2_tiny_biases",
+                    "gpt_neox_tiny", "gpt_neox_tiny_serial", "gpt2_tiny", "cohere2_tiny_biases", "lfm2_tiny",
                     "gemma2_tiny", "ministral3_tiny", "glm4_tiny_yarn"),
     [](const auto& test) { return std::string(test.param); });
 
@@ -126,6 +126,7 @@ const Steps kSteps[] = {
     {"gemma", "gemma_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"gemma3", "gemma3_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"cohere2_biases", "cohere2_tiny_biases", kExpected, "adamw", "final.", Updates::AtTheEnd},
+    {"lfm2", "lfm2_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"gemma2", "gemma2_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"ministral3", "ministral3_tiny", kExpected, "adamw", "final.", Updates::Deferred},
     // Biases of keys that are not rotated, of which AdamW makes steps: their gradient is rounding alone.

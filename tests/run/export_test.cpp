@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                                          "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
                                          "mistral_tiny_yarn", "qwen2_tiny", "qwen2_tiny_window", "qwen3_tiny",
                                          "qwen3_tiny_tied", "smollm3_tiny", "phi3_tiny", "gpt_neox_tiny",
-                                         "gpt2_tiny"),
+                                         "gpt2_tiny", "lfm2_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Export, RoundsToNearestTiesToEven) {

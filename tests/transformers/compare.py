@@ -93,6 +93,9 @@ FAMILIES = {
                                           "n_inner": {"gradients": 3072, "curve": 864, "generation": 3072},
                                           "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
     "gemma2": ("Gemma2", NO_TOKENS | {"sliding_window": WINDOW, "query_pre_attn_scalar": 128}),
+    "lfm2": ("Lfm2", HEADS | NO_TOKENS | {"block_auto_adjust_ff_dim": False,
+                                          "layer_types": {what: ["conv" if layer % 3 else "full_attention" for layer in range(layers)]
+                                                          for what, layers in (("gradients", 16), ("curve", 8), ("generation", 8))}}),
     "ministral3": ("Ministral3", NO_TOKENS | {"rope_parameters": YARN | {"original_max_position_embeddings": 512,
                                                                          "llama_4_scaling_beta": 0.1}}),
 }

@@ -190,12 +190,19 @@ def gpt2(r, n):
                 "attn_pdrop": 0.0}
 
 
+def lfm2(r, n):
+    c = follows(sizes(r, n))
+    return c | {"rope_parameters": rope(r, 0, n, LONGER), "layer_types": [r.choice(("conv", "full_attention")) for _ in range(c["num_hidden_layers"] - 1)] + ["full_attention"],
+                "conv_L_cache": r.choice((2, 3, 4)), "block_auto_adjust_ff_dim": r.random() < 0.5, "block_multiple_of": r.choice((1, 8)),
+                "block_ffn_dim_multiplier": r.choice((1.0, 1.3))}
+
+
 FAMILIES = {
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "ministral3": ("Ministral3", ministral3), "qwen2": ("Qwen2", qwen2),
     "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "olmo": ("Olmo", olmo), "olmo2": ("Olmo2", olmo), "olmo3": ("Olmo3", olmo3),
     "granite": ("Granite", granite), "gemma": ("Gemma", gemma), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3Text", gemma3),
     "starcoder2": ("Starcoder2", starcoder2), "phi3": ("Phi3", phi3), "glm4": ("Glm4", glm4), "cohere2": ("Cohere2", cohere2),
-    "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2),
+    "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2), "lfm2": ("Lfm2", lfm2),
 }
 
 

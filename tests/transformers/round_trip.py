@@ -61,6 +61,7 @@ MODELS = {
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": 4}, torch.float32),
     "gpt2_bf16": ("GPT2", {"num_key_value_heads": 4, "intermediate_size": LEFT_OUT, "n_inner": 96, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
                            "attn_pdrop": 0.0}, torch.bfloat16),
+    "lfm2": ("Lfm2", {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False, "pad_token_id": 0}, torch.float32),
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 16}, torch.float32),
     "ministral3": ("Ministral3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
                                                       "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}}, torch.float32),
