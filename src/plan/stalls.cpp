@@ -114,6 +114,21 @@ std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls) {
   return sum;
 }
 
+namespace {
+
+// By the memories that a little more of would help. Where that is not known the device's is named, which is
+// what recomputation frees.
+std::string_view through_recomputation(const Plan& plan) {
+  // Less than so much of what the other one's is worth is not worth naming, and may be chance.
+  constexpr double kWorth = 0.25;
+  const double device = plan.speedup_with_more[kDevice] - 1, host = plan.speedup_with_more[kHost] - 1;
+  if (host > 0 && device < kWorth * host) return "host memory, through recomputation";
+  if (device > 0 && host > kWorth * device) return "device and host memory, through recomputation";
+  return "device memory, through recomputation";
+}
+
+}  // namespace
+
 std::string_view what_binds(const Plan& plan, const PlanTotals& t,
                             const std::array<double, kStallCauses>& stalls) {
   // Of all devices together, as the sums are.
@@ -128,7 +143,7 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
     return "the network between processes, which is waited for";
   if (plan.devices() > 1 && idle - load - store > t.recompute_ns + load + store)
     return "the ring of devices, where one waits for another";
-  if (t.recompute_ns > load + store) return "device memory, through recomputation";
+  if (t.recompute_ns > load + store) return through_recomputation(plan);
   return load >= store ? "device memory, through loads that cannot start earlier"
                        : "device memory, through stores that must end first";
 }
