@@ -115,6 +115,8 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"attention", AttnFwd{full, kBf16, false}},
       {"attention, capped", AttnFwd{capped, kBf16, false}},
       {"attention bwd, capped", AttnBwd{capped, kBf16, false, false}},
+      {"attention, sinks", AttnFwd{full, kBf16, false, true}},
+      {"sink grad", SinkGrad{rows, sequence, kQHeads, kHeadDim, kBf16, kBf16, false}},
       {"attention of heads of 256, capped", AttnFwd{wide, kBf16, false}},
       {"attention bwd of heads of 256, capped", AttnBwd{wide, kBf16, false, false}},
       {"attention bwd", AttnBwd{full, kBf16, false, false}},

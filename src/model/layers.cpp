@@ -188,7 +188,8 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
               .dim = ffn,
               .dtype = compute_,
               .activation = spec.mlp.activation,
-              .plain = !spec.mlp.gated},
+              .plain = !spec.mlp.gated,
+              .limit = float(spec.mlp.limit)},
        {gu, act}, at);
   record();
   const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
@@ -284,12 +285,14 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   const auto block = int(at.chunk % chunking_.per_sequence);
   const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
     const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
-    task(
-        name,
-        AttnFwd{
-            .shape = attention_shape(at, at.chunk - earlier), .out_dtype = out_dtype, .merge = earlier > 0},
-        {p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)], batch(at, BatchColumn::Positions), out, lse},
-        at);
+    const AttnFwd op{.shape = attention_shape(at, at.chunk - earlier),
+                     .out_dtype = out_dtype,
+                     .merge = earlier > 0,
+                     .has_sinks = a.sinks && earlier == 0};
+    std::vector<Bound> uses{p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)],
+                            batch(at, BatchColumn::Positions), out, lse};
+    if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
+    program_.add(made(name, op, uses, at));
   };
   int blocks = 1;
   while (blocks <= block && attention_shape(at, at.chunk - blocks).is_in_window()) ++blocks;
@@ -337,18 +340,20 @@ ObjectId Forward::convolve(ObjectId x, const Place& at) {
 ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   const ObjectId o = activation("o", a.q_dim(), at);
-  task("attn",
-       CachedAttention{.rows = rows(at),
-                       .q_len = chunking_.row_tokens,
-                       .capacity = inputs_.cache.capacity,
-                       .q_heads = a.heads,
-                       .kv_heads = a.kv_heads,
-                       .head_dim = a.head_dim,
-                       .dtype = compute_,
-                       // One that reaches the first key hides nothing.
-                       .window = a.window < inputs_.cache.capacity ? a.window : 0,
-                       .softcap = float(a.softcap)},
-       {p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o}, at);
+  const CachedAttention op{.rows = rows(at),
+                           .q_len = chunking_.row_tokens,
+                           .capacity = inputs_.cache.capacity,
+                           .q_heads = a.heads,
+                           .kv_heads = a.kv_heads,
+                           .head_dim = a.head_dim,
+                           .dtype = compute_,
+                           // One that reaches the first key hides nothing.
+                           .window = a.window < inputs_.cache.capacity ? a.window : 0,
+                           .softcap = float(a.softcap),
+                           .has_sinks = a.sinks};
+  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o};
+  if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
+  program_.add(made("attn", op, uses, at));
   return o;
 }
 

@@ -43,6 +43,8 @@ Status validate_layer(const LayerSpec& layer) {
     return error("model: a layer with one norm has it before both of its halves");
   if (layer.conv_width != 0 && (layer.conv_width < 2 || layer.conv_width > kMostConvWidth))
     return error("model: a convolution of {} tokens; allowed are 2 to {}", layer.conv_width, kMostConvWidth);
+  if (layer.mlp.limit < 0 || (layer.mlp.limit > 0 && !layer.mlp.gated))
+    return error("model: an MLP limited at {}; a positive limit, and gates, are needed", layer.mlp.limit);
   if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
   return {};
 }
@@ -70,7 +72,9 @@ std::string to_text(const LayerSpec& layer) {
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
   if (layer.mlp.bias) out += ", ffn biases";
   if (layer.mlp.activation != GateActivation::Silu) {
-    out += layer.mlp.activation == GateActivation::Gelu ? ", exact GELU" : ", GELU";
+    out += layer.mlp.activation == GateActivation::Gelu        ? ", exact GELU"
+           : layer.mlp.activation == GateActivation::QuickGelu ? ", quick GELU"
+                                                               : ", GELU";
     if (layer.mlp.gated) out += " gates";
   }
   if (!layer.mlp.gated) out += ", no gates";
@@ -78,6 +82,8 @@ std::string to_text(const LayerSpec& layer) {
   if (a.window > 0) out += fmt::format(", window {}", a.window);
   if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
   if (a.softcap != 0) out += fmt::format(", scores capped at {}", a.softcap);
+  if (a.sinks) out += ", sinks";
+  if (layer.mlp.limit != 0) out += fmt::format(", gates limited at {}", layer.mlp.limit);
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
   if (layer.parallel)
     out += layer.norm2 ? ", halves beside each other" : ", halves beside each other with one norm";

@@ -58,6 +58,7 @@ struct Attention {
   int64_t window = 0;   // the newest tokens, its own among them, that one attends to; 0: all
   double scale = 0;     // of the scores; 0: 1 / sqrt(head_dim)
   double softcap = 0;   // of the scores, as AttnShape's; 0: none
+  bool sinks = false;   // a learnt logit of every head in the softmax's sum, as AttnFwd's
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -72,6 +73,7 @@ struct Mlp {
   GateActivation activation = GateActivation::Silu;
   bool bias = false;
   bool gated = true;
+  double limit = 0;  // of gates and of what they are multiplied with, as Swiglu's; 0: none
 
   int64_t up_dim() const { return gated ? 2 * ffn : ffn; }  // of all that reads x
   bool operator==(const Mlp&) const = default;

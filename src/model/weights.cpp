@@ -95,6 +95,7 @@ class Table {
       plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
       plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
     }
+    if (a.sinks) bias("sinks", {{at("self_attn.sinks"), a.heads, 1}});
     matrix("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}}, into_residual_);
     if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/gpu_partials.h"
 #include "ops/gpu_workspace.h"
 
 namespace sluice::core {
@@ -28,11 +29,13 @@ double AttnShape::pairs() const {
 
 Operands AttnFwd::operands() const {
   const AttnShape& s = shape;
-  return {{"q", Read, s.dtype, s.q_elements(), Activations},
-          {"kv", Read, s.dtype, s.kv_elements(), Activations},
-          {"pos", Read, I32, s.tokens(), Positions, s.q_len},
-          {"o", write_or(merge), out_dtype, s.q_elements(), Activations},
-          {"lse", write_or(merge), F32, s.lse_elements(), LogSumExp}};
+  Operands o{{"q", Read, s.dtype, s.q_elements(), Activations},
+             {"kv", Read, s.dtype, s.kv_elements(), Activations},
+             {"pos", Read, I32, s.tokens(), Positions, s.q_len},
+             {"o", write_or(merge), out_dtype, s.q_elements(), Activations},
+             {"lse", write_or(merge), F32, s.lse_elements(), LogSumExp}};
+  if (has_sinks) o.push_back({"sinks", Read, s.dtype, s.q_heads, Weights});
+  return o;
 }
 int64_t AttnFwd::workspace_bytes(const GpuLibraries& libraries) const {
   return parts_of(*this, libraries).bytes;
@@ -52,6 +55,18 @@ Operands AttnBwd::operands() const {
 }
 int64_t AttnBwd::workspace_bytes(const GpuLibraries& libraries) const {
   return parts_of(*this, libraries).bytes;
+}
+
+Operands SinkGrad::operands() const {
+  const int64_t elements = tokens() * heads * head_dim;
+  return {{"sinks", Read, dtype, heads, Weights},
+          {"lse", Read, F32, tokens() * heads, LogSumExp},
+          {"o", Read, dtype, elements, Activations},
+          {"do", Read, dtype, elements, Activations},
+          {"d_sinks", write_or(accumulate), grad_dtype, heads, Activations}};
+}
+int64_t SinkGrad::workspace_bytes(const GpuLibraries&) const {
+  return bias_partials(tokens()) * heads * size_of(F32);
 }
 
 Operands Rope::operands() const {

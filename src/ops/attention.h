@@ -49,12 +49,16 @@ struct AttnShape {
 // * head_dim] with K in the first half of the columns and V in the second; lse is f32 [rows, q_heads, q_len].
 // With merge, o (f32) and lse hold the result over other blocks and become the result over their union
 // (log-sum-exp merge). A query with no visible key in the block contributes nothing: o = 0, lse = -inf.
+//
+// Sinks are a learnt logit of every head, [q_heads], which is in the softmax's sum beside the scores and has
+// no value. The first block takes them, so that lse, and with it what is merged later, has them.
 struct AttnFwd {
   static constexpr std::string_view kName = "attn_fwd";
-  enum { kQ, kKv, kPos, kO, kLse };
+  enum { kQ, kKv, kPos, kO, kLse, kSinks };
   AttnShape shape;
   DType out_dtype;  // F32 when blocks are merged, otherwise shape.dtype
   bool merge;
+  bool has_sinks = false;  // REQUIRES: then !merge
 
   Operands operands() const;
   Work work() const {
@@ -63,7 +67,10 @@ struct AttnFwd {
             .head_dim = shape.head_dim};
   }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  constexpr void fields(auto&& f) const { shape.fields(f), f("out", out_dtype), f("merge", merge); }
+  constexpr void fields(auto&& f) const {
+    shape.fields(f), f("out", out_dtype), f("merge", merge);
+    if (has_sinks) f("sinks", has_sinks);
+  }
 };
 
 // Gradients of AttnFwd over one block, given the *global* output and lse. dq is [tokens, q_heads * head_dim],
@@ -88,6 +95,25 @@ struct AttnBwd {
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     shape.fields(f), f("grad", grad_dtype), f("acc_dq", accumulate_dq), f("acc_dkv", accumulate_dkv);
+  }
+};
+
+// Gradient of the sinks, given the global output and lse: of head h the sum over tokens of
+// -exp(sinks[h] - lse) (o . do). Those of q, k and v are AttnBwd's, which the sinks reach by lse alone.
+struct SinkGrad {
+  static constexpr std::string_view kName = "sink_grad";
+  enum { kSinks, kLse, kO, kDo, kDSinks };
+  int64_t rows, q_len, heads, head_dim;
+  DType dtype, grad_dtype;
+  bool accumulate;
+
+  int64_t tokens() const { return rows * q_len; }
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
+  constexpr void fields(auto&& f) const {
+    f("rows", rows), f("q", q_len), f("heads", heads), f("hd", head_dim), f("dtype", dtype),
+        f("grad", grad_dtype), f("acc", accumulate);
   }
 };
 

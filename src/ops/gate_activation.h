@@ -9,10 +9,20 @@ namespace sluice::core {
 
 // What a gate becomes: x sigmoid(h(x)). Silu: h(x) = x. GeluTanh: h(x) = 2 sqrt(2/pi) (x + 0.044715 x^3),
 // which is x (1 + tanh(h(x) / 2)) / 2, the approximation of GELU of Hendrycks and Gimpel. Gelu: x Phi(x)
-// itself, with the standard normal distribution.
-enum class GateActivation : uint8_t { Silu, GeluTanh, Gelu };
+// itself, with the standard normal distribution. QuickGelu: h(x) = 1.702 x.
+enum class GateActivation : uint8_t { Silu, GeluTanh, Gelu, QuickGelu };
 constexpr std::string_view name_of(GateActivation a) {
-  return a == GateActivation::Silu ? "silu" : a == GateActivation::Gelu ? "gelu" : "gelu_tanh";
+  switch (a) {
+    case GateActivation::Silu:
+      return "silu";
+    case GateActivation::GeluTanh:
+      return "gelu_tanh";
+    case GateActivation::Gelu:
+      return "gelu";
+    case GateActivation::QuickGelu:
+      return "quick_gelu";
+  }
+  return "";
 }
 
 }  // namespace sluice::core

@@ -10,11 +10,13 @@ using enum Values;
 
 Operands CachedAttention::operands() const {
   const int64_t q = tokens() * q_heads * head_dim, kv = tokens() * 2 * kv_heads * head_dim;
-  return {{"q", Read, dtype, q, Activations},
-          {"kv", Read, dtype, kv, Activations},
-          {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
-          {"cache", Accumulate, dtype, cache_elements(), Activations},
-          {"o", Write, dtype, q, Activations}};
+  Operands o{{"q", Read, dtype, q, Activations},
+             {"kv", Read, dtype, kv, Activations},
+             {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
+             {"cache", Accumulate, dtype, cache_elements(), Activations},
+             {"o", Write, dtype, q, Activations}};
+  if (has_sinks) o.push_back({"sinks", Read, dtype, q_heads, Weights});
+  return o;
 }
 // Of every token, head and split: a sum of values, the largest score, and the sum of probabilities.
 int64_t CachedAttention::workspace_bytes(const GpuLibraries&) const {

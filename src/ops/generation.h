@@ -18,17 +18,19 @@ namespace sluice::core {
 
 // Appends new keys and values to a cache, and o = softmax(q k^T / sqrt(head_dim)) v: new token i of a row
 // that has `held` tokens looks at the keys 0 <= j <= held + i of its row, of these the newest `window` if
-// that is not 0; scores may be capped, as AttnShape's. q and o are [rows * q_len, q_heads * head_dim]; kv is
-// [rows * q_len, 2 * kv_heads * head_dim] with K in the first half of the columns and V in the second; the
-// cache is [rows, 2, kv_heads, capacity, head_dim] with K before V. The o of a token that does not count is
-// 0, and its key is not appended. Scores and sums are f32. REQUIRES: held + new tokens <= capacity.
+// that is not 0; scores may be capped, as AttnShape's, and sinks be in the sum, as AttnFwd's. q and o are
+// [rows * q_len, q_heads * head_dim]; kv is [rows * q_len, 2 * kv_heads * head_dim] with K in the first half
+// of the columns and V in the second; the cache is [rows, 2, kv_heads, capacity, head_dim] with K before V.
+// The o of a token that does not count is 0, and its key is not appended. Scores and sums are f32. REQUIRES:
+// held + new tokens <= capacity.
 struct CachedAttention {
   static constexpr std::string_view kName = "cached_attn";
-  enum { kQ, kKv, kSpans, kCache, kO };
+  enum { kQ, kKv, kSpans, kCache, kO, kSinks };
   int64_t rows, q_len, capacity, q_heads, kv_heads, head_dim;
   DType dtype;
   int64_t window = 0;
   float softcap = 0;
+  bool has_sinks = false;
 
   int64_t tokens() const { return rows * q_len; }
   int64_t cache_elements() const { return rows * 2 * kv_heads * capacity * head_dim; }
@@ -55,6 +57,7 @@ struct CachedAttention {
         f("hd", head_dim), f("dtype", dtype);
     if (window > 0) f("window", window);
     if (softcap > 0) f("softcap", softcap);
+    if (has_sinks) f("sinks", has_sinks);
   }
 };
 

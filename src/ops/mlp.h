@@ -13,7 +13,8 @@
 namespace sluice::core {
 
 // y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU. If `plain`, gu
-// is [tokens, dim] and all gate: y = activation(gu).
+// is [tokens, dim] and all gate: y = activation(gu). With a `limit` gates are at most that, and in place of
+// up stands 1 + up, held between -limit and limit; what is cut off has no gradient. REQUIRES: then !plain.
 struct Swiglu {
   static constexpr std::string_view kName = "swiglu";
   enum { kGu, kY };
@@ -21,6 +22,7 @@ struct Swiglu {
   DType dtype;
   GateActivation activation = GateActivation::Silu;
   bool plain = false;
+  float limit = 0;  // 0: none
 
   int64_t columns() const { return plain ? dim : 2 * dim; }  // of gu
 
@@ -31,6 +33,7 @@ struct Swiglu {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype);
     if (activation != GateActivation::Silu) f("activation", activation);
     if (plain) f("plain", plain);
+    if (limit > 0) f("limit", limit, kNoCost);
   }
 };
 
@@ -43,6 +46,7 @@ struct SwigluBwd {
   DType dtype;
   GateActivation activation = GateActivation::Silu;
   bool plain = false;
+  float limit = 0;  // 0: none
 
   int64_t columns() const { return plain ? dim : 2 * dim; }  // of gu
 
@@ -53,6 +57,7 @@ struct SwigluBwd {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype);
     if (activation != GateActivation::Silu) f("activation", activation);
     if (plain) f("plain", plain);
+    if (limit > 0) f("limit", limit, kNoCost);
   }
 };
 

@@ -44,6 +44,7 @@ constexpr Role kRoles[] = {
     {"wconv_in", "weights of a convolution's input projection"},
     {"wconv", "weights of a convolution, by channel"},
     {"wconv_out", "weights of a convolution's output projection"},
+    {"sinks", "learnt logits of heads, in the sum of attention's softmax"},
     {"wo", "weights of attention's output projection"},
     {"norm1_after", "weights of the norm behind attention"},
     {"norm2_after", "weights of the norm behind the MLP"},

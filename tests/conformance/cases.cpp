@@ -366,6 +366,60 @@ void add_convolutions(List& list) {
   }
 }
 
+// Sinks far below the scores, among them, and far above, where little is left of the values.
+void add_sinks(List& list) {
+  const Attention shapes[] = {
+      {{2, 33, 33, 4, 2, 32, 0, false, kF32}, {}, "sinks"},
+      {{1, 129, 129, 8, 1, 64, 0, false, kF32, 40}, {}, "sinks_window"},
+      {{1, 97, 97, 2, 1, 16, 0, true, kF32}, {0, 5, 30, 41}, "sinks_documents"},
+      {{1, 256, 256, 4, 2, 64, 0, false, kF32}, {}, "sinks_whole_tiles"},
+      {{1, 70, 70, 2, 1, 256, 0, false, kF32}, {}, "sinks_heads_of_256"},
+  };
+  for (Attention attention : shapes) {
+    for (const DType dtype : kDTypes) {
+      attention.shape.dtype = dtype;
+      const Data data{.documents = attention.documents};
+      Data wide = data;
+      wide.spread = 8;
+      list.add(AttnFwd{attention.shape, dtype, false, true}, attention.note, data);
+      list.add(AttnFwd{attention.shape, dtype, false, true}, std::string(attention.note) + "_wide", wide);
+      if (dtype != kF32) list.add(AttnFwd{attention.shape, kF32, false, true}, attention.note, data);
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(CachedAttention{1, 1, 700, 4, 1, 64, dtype, 0, 0, true}, "sinks");
+    list.add(CachedAttention{5, 1, 90, 8, 2, 64, dtype, 20, 0, true}, "sinks");
+    list.add(CachedAttention{3, 33, 300, 3, 1, 80, dtype, 20, 0.5f, true}, "sinks");
+    list.add(CachedAttention{2, 9, 90, 2, 1, 256, dtype, 0, 0, true}, "sinks", {.spread = 8});
+  }
+  for (const auto [dtype, grad] : kGradDTypes) {
+    for (const bool accumulate : {false, true}) {
+      list.add(SinkGrad{1, 1, 1, 8, dtype, grad, accumulate});
+      list.add(SinkGrad{2, 33, 4, 32, dtype, grad, accumulate});
+      list.add(SinkGrad{1, 1000, 64, 64, dtype, grad, accumulate});
+      list.add(SinkGrad{3, 70, 3, 256, dtype, grad, accumulate});
+    }
+  }
+}
+
+// Gates that are limited, most of them and few.
+void add_limits(List& list) {
+  for (const DType dtype : kDTypes) {
+    for (const float limit : {0.5f, 7.0f}) {
+      for (const GateActivation activation : {GateActivation::QuickGelu, GateActivation::Silu}) {
+        list.add(Swiglu{33, 200, dtype, activation, false, limit}, "limited");
+        list.add(SwigluBwd{33, 200, dtype, activation, false, limit}, "limited");
+        list.add(Swiglu{9, 24, dtype, activation, false, limit}, "limited", {.spread = 40});
+        list.add(SwigluBwd{9, 24, dtype, activation, false, limit}, "limited", {.spread = 40});
+      }
+    }
+    for (const bool plain : {false, true}) {
+      list.add(Swiglu{33, 200, dtype, GateActivation::QuickGelu, plain});
+      list.add(SwigluBwd{33, 200, dtype, GateActivation::QuickGelu, plain});
+    }
+  }
+}
+
 // Caps of scores and of logits, small ones that bend all they cap, and large ones that bend nothing.
 void add_softcaps(List& list) {
   const Attention shapes[] = {
@@ -522,6 +576,8 @@ std::vector<Case> all_cases() {
   add_later_parts(list);
   add_softcaps(list);
   add_convolutions(list);
+  add_sinks(list);
+  add_limits(list);
   return std::move(list.cases);
 }
 

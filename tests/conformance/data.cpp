@@ -140,6 +140,13 @@ void adapt(const AttnBwd& op, const Data& data, Random& random, Tensors& t) {
   }
 }
 
+// The global log-sum-exp is above the sink.
+void adapt(const SinkGrad& op, const Data&, Random& random, Tensors& t) {
+  const std::vector<double> sinks = t[SinkGrad::kSinks].values();
+  for (int64_t i = 0; i < t[SinkGrad::kLse].elements(); ++i)
+    t[SinkGrad::kLse].set(i, sinks[size_t(i / op.q_len % op.heads)] + std::abs(random.normal()));
+}
+
 void adapt(const HeadLoss& op, const Data& data, Random& random, Tensors& t) {
   scale(t[HeadLoss::kW], 2 / std::sqrt(double(op.dim)));  // logits of about 2
   int64_t counted = 0;

@@ -7,6 +7,10 @@
 //   dq = scale sum_j ds_j k_j      dk_j = scale sum_i ds_j q_i   dv_j = sum_i p_j do_i
 //
 // With a soft cap z_j = cap tanh(scale (q_i . k_j) / cap), and ds_j is taken times that one's slope,
+// With sinks, exp of the head's one is in the sum of lse, too, and
+//
+//   d_sinks = - sum_i exp(sink - lse) D
+//
 // over the visible keys j, the last two also over the query heads that share a key head. P and dS enter a
 // product, so they may be rounded to the block's dtype, and so may the result of one head over one block
 // before it is summed over heads, merged, accumulated or converted: attention libraries emit it so.
@@ -201,16 +205,23 @@ Outputs expect(const AttnFwd& op, Inputs in) {
   const AttnShape& s = op.shape;
   const Block b(s, in[AttnFwd::kQ], in[AttnFwd::kKv], in[AttnFwd::kPos]);
   const Old old_o(op.merge, in[AttnFwd::kO]), old_lse(op.merge, in[AttnFwd::kLse]);
+  const auto sinks = op.has_sinks ? in[AttnFwd::kSinks].values() : std::vector<double>();
   Expected o{AttnFwd::kO, std::vector<Approx>(b.q.size())};
   Expected lse{AttnFwd::kLse, std::vector<Approx>(index(s.tokens() * s.q_heads))};
   b.for_each_query([&](int64_t row, int64_t i, int64_t h) {
     const size_t lse_at = b.lse_at(row, i, h);
     const Attended block = attend(b, row, i, h);
-    const Merged merged = merge(op.merge ? old_lse[lse_at] : -INFINITY, block.lse);
+    const Merged merged = merge(op.merge       ? old_lse[lse_at]
+                                : op.has_sinks ? sinks[index(h)]
+                                               : -INFINITY,
+                                block.lse);
     lse.values[lse_at] = merged.lse;
     for (size_t d = 0; d < block.o.size(); ++d) {
       const size_t at = b.q_at(row, i, h) + d;
-      const Approx emitted = op.out_dtype == s.dtype ? block.o[d] : stored(block.o[d], s.dtype);
+      const bool as_is = op.out_dtype == s.dtype && !op.has_sinks;
+      Approx emitted = as_is ? block.o[d] : stored(block.o[d], s.dtype);
+      // What was rounded before its share was taken may be rounded again before it is converted.
+      if (op.has_sinks) emitted = stored(scaled(merged.new_share, emitted), s.dtype);
       o.values[at] =
           op.merge ? plus(scaled(merged.old_share, old_o[at]), scaled(merged.new_share, emitted)) : emitted;
     }
@@ -236,6 +247,26 @@ Outputs expect(const AttnBwd& op, Inputs in) {
   const Old old_dq(op.accumulate_dq, in[AttnBwd::kDq]), old_dkv(op.accumulate_dkv, in[AttnBwd::kDkv]);
   return {{AttnBwd::kDq, accumulated(std::move(dq), s.dtype, op.grad_dtype, old_dq)},
           {AttnBwd::kDkv, accumulated(std::move(dkv), s.dtype, op.grad_dtype, old_dkv)}};
+}
+
+Outputs expect(const SinkGrad& op, Inputs in) {
+  const auto sinks = in[SinkGrad::kSinks].values(), lse = in[SinkGrad::kLse].values(),
+             o = in[SinkGrad::kO].values(), dout = in[SinkGrad::kDo].values();
+  const Old old(op.accumulate, in[SinkGrad::kDSinks]);
+  Expected d_sinks{SinkGrad::kDSinks};
+  for (int64_t h = 0; h < op.heads; ++h) {
+    Sum sum;
+    sum.add(old[index(h)]);
+    for (int64_t t = 0; t < op.tokens(); ++t) {
+      const size_t at = index((t * op.heads + h) * op.head_dim);
+      Sum dot;
+      for (size_t d = 0; d < index(op.head_dim); ++d) dot.add(Approx(o[at + d]), dout[at + d]);
+      const double global = lse[index((t / op.q_len * op.heads + h) * op.q_len + t % op.q_len)];
+      sum.add(Approx(0) - probability(Approx(sinks[index(h)]), Approx(global)) * dot.total());
+    }
+    d_sinks.values.push_back(sum.total());
+  }
+  return {d_sinks};
 }
 
 }  // namespace sluice::core::conformance

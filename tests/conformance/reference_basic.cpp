@@ -35,15 +35,17 @@ std::span<const double> row(const std::vector<double>& matrix, int64_t t, int64_
 }
 
 // The argument of the sigmoid that a gate is multiplied by: h of ops/mlp.h, and its derivative.
-const double kTwice = 2 * std::sqrt(2 / std::numbers::pi), kCubic = 0.044715;
+const double kTwice = 2 * std::sqrt(2 / std::numbers::pi), kCubic = 0.044715, kQuick = 1.702;
 Approx argument(GateActivation activation, double gate) {
   const Approx x(gate);
   if (activation == GateActivation::Silu) return x;
+  if (activation == GateActivation::QuickGelu) return Approx(kQuick) * x;
   return Approx(kTwice) * (x + Approx(kCubic) * x * x * x);
 }
 Approx slope(GateActivation activation, double gate) {
   const Approx x(gate);
   if (activation == GateActivation::Silu) return Approx(1);
+  if (activation == GateActivation::QuickGelu) return Approx(kQuick);
   return Approx(kTwice) * (Approx(1) + Approx(3 * kCubic) * x * x);
 }
 Approx share(GateActivation activation, double gate) {
@@ -62,8 +64,22 @@ Approx growth(GateActivation activation, double gate) {
 }
 
 // activation(gate) * up.
-Approx gated(GateActivation activation, double gate, double up) {
-  return Approx(gate) * share(activation, gate) * Approx(up);
+Approx gated(GateActivation activation, double gate, const Approx& up) {
+  return Approx(gate) * share(activation, gate) * up;
+}
+
+// A gate and what it is multiplied with, as a limit leaves them, and whether each was within it.
+struct Gated {
+  double gate;
+  Approx up;
+  bool gate_within, up_within;
+};
+Gated limited(const auto& op, double gate, double up) {
+  if (op.plain) return {gate, Approx(1), true, true};
+  if (op.limit == 0) return {gate, Approx(up), true, true};
+  const double limit{op.limit};
+  return {std::min(gate, limit), Approx(std::clamp(up, -limit, limit)) + Approx(1), gate <= limit,
+          std::abs(up) <= limit};
 }
 
 }  // namespace
@@ -286,8 +302,10 @@ Outputs expect(const Swiglu& op, Inputs in) {
   Expected y{Swiglu::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
     const auto gut = row(gu, t, op.columns());
-    for (int64_t d = 0; d < op.dim; ++d)
-      y.values.push_back(gated(op.activation, gut[index(d)], op.plain ? 1 : gut[index(op.dim + d)]));
+    for (int64_t d = 0; d < op.dim; ++d) {
+      const Gated x = limited(op, gut[index(d)], op.plain ? 1 : gut[index(op.dim + d)]);
+      y.values.push_back(gated(op.activation, x.gate, x.up));
+    }
   }
   return {y};
 }
@@ -301,11 +319,11 @@ Outputs expect(const SwigluBwd& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     for (int64_t d = 0; d < op.dim; ++d) {
       const size_t gate_at = index(t * op.columns() + d), up_at = gate_at + index(op.dim);
-      const Approx gate(gu[gate_at]), up(op.plain ? 1 : gu[up_at]), g(dy[index(t * op.dim + d)]);
-      const Approx s = share(op.activation, gate.value);
-      dgu.values[gate_at] = g * up * (s + growth(op.activation, gate.value));
-      if (!op.plain) dgu.values[up_at] = g * (gate * s);
-      y.values.push_back(gated(op.activation, gate.value, up.value));
+      const Gated x = limited(op, gu[gate_at], op.plain ? 1 : gu[up_at]);
+      const Approx gate(x.gate), g(dy[index(t * op.dim + d)]), s = share(op.activation, x.gate);
+      if (x.gate_within) dgu.values[gate_at] = g * x.up * (s + growth(op.activation, x.gate));
+      if (!op.plain && x.up_within) dgu.values[up_at] = g * (gate * s);
+      y.values.push_back(gated(op.activation, x.gate, x.up));
     }
   }
   return {dgu, y};

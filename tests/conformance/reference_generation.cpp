@@ -3,6 +3,8 @@
 // that holds `held` tokens and its key head's keys held + i - window < j <= held + i, new ones among them,
 //
 //   z_j = scale (q_i . k_j)      p_j = exp(z_j - log sum_j exp z_j)      o = sum_j p_j v_j
+//
+// where with sinks the head's one is another z in the sum.
 #include <algorithm>
 #include <cmath>
 
@@ -29,10 +31,10 @@ Approx probability(const Approx& z, const Approx& top) {
 
 // The o of one token of one head, which sees `keys` keys from k on, with values from v on.
 void attend(const CachedAttention& op, const double* q, const double* k, const double* v, int64_t keys,
-            Approx* o) {
+            double sink, Approx* o) {
   const Approx scale = rounded(1 / std::sqrt(double(op.head_dim)), kUnit);
   std::vector<Approx> p;
-  double top = -INFINITY;
+  double top = sink;
   for (int64_t j = 0; j < keys; ++j) {
     Sum score;
     for (int64_t d = 0; d < op.head_dim; ++d) score.add(Approx(q[d]), k[j * op.head_dim + d]);
@@ -40,6 +42,7 @@ void attend(const CachedAttention& op, const double* q, const double* k, const d
     top = std::max(top, p.back().value);
   }
   Sum total;
+  if (sink != -INFINITY) total.add(probability(Approx(sink), Approx(top)));
   for (Approx& z : p) total.add(z = probability(z, Approx(top)));
   for (int64_t d = 0; d < op.head_dim; ++d) {
     Sum sum;
@@ -55,6 +58,7 @@ void attend(const CachedAttention& op, const double* q, const double* k, const d
 Outputs expect(const CachedAttention& op, Inputs in) {
   const std::vector<double> q = in[CachedAttention::kQ].values(), kv = in[CachedAttention::kKv].values();
   std::vector<double> cache = in[CachedAttention::kCache].values();
+  const auto sinks = op.has_sinks ? in[CachedAttention::kSinks].values() : std::vector<double>();
   Expected o{CachedAttention::kO, std::vector<Approx>(q.size())};
   for (int64_t row = 0; row < op.rows; ++row) {
     const Row at = row_of(in[CachedAttention::kSpans], row, op.q_len);
@@ -73,7 +77,7 @@ Outputs expect(const CachedAttention& op, Inputs in) {
                       first = op.window > 0 ? std::max<int64_t>(end - op.window, 0) : 0;
         attend(op, &q[index(q_at)], &cache[index(op.cache_at(row, 0, kv_head) + first * op.head_dim)],
                &cache[index(op.cache_at(row, 1, kv_head) + first * op.head_dim)], end - first,
-               &o.values[index(q_at)]);
+               op.has_sinks ? sinks[index(head)] : -INFINITY, &o.values[index(q_at)]);
       }
     }
   }

@@ -32,6 +32,7 @@ Outputs expect(const GatherWeights& op, Inputs in);
 // reference_attention.cpp
 Outputs expect(const AttnFwd& op, Inputs in);
 Outputs expect(const AttnBwd& op, Inputs in);
+Outputs expect(const SinkGrad& op, Inputs in);
 
 // reference_generation.cpp
 Outputs expect(const CachedAttention& op, Inputs in);

@@ -17,8 +17,8 @@ struct Case {
   bool windows = false;  // in one layer, the other is not rotated; rotations scale
   bool weighted = false;
   // Norms with 1 + w around both halves, of q and k as a whole, and every multiplier; or LayerNorms and no
-  // gates.
-  enum { Llama, Around, Centred } parts = Llama;
+  // gates; or sinks, and gates that are limited.
+  enum { Llama, Around, Centred, Sinks } parts = Llama;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -46,6 +46,13 @@ ModelSpec model_of(const Case& c) {
       layer.mlp.activation = GateActivation::Gelu;
     }
     spec.norm = {.centred = true, .bias = true};
+  }
+  if (c.parts == Case::Sinks) {
+    for (LayerSpec& layer : spec.layers) {
+      layer.attention.sinks = true;
+      layer.mlp.activation = GateActivation::QuickGelu;
+      layer.mlp.limit = 100;  // at which nothing is: there would be no slope
+    }
   }
   if (c.windows) {
     spec.layers[0].attention.window = 10;
@@ -110,6 +117,8 @@ const Case kCases[] = {
     {"windows_four_chunks", false, {32, 8, 4, 1, 8}, true},
     {"around_four_chunks", false, {32, 8, 4, 1, 8}, false, false, Case::Around},
     {"centred_four_chunks", true, {32, 8, 4, 1, 8}, false, false, Case::Centred},
+    {"sinks_four_chunks", false, {16, 4, 4, 1, 4}, false, false, Case::Sinks},
+    {"sinks_packed_four_chunks", false, {16, 8, 4, 1, 8, true}, false, false, Case::Sinks},
     {"weighted_four_chunks", false, {32, 8, 4, 1, 8}, false, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),

@@ -42,6 +42,36 @@ AttentionTasks attention_of(const Program& program) {
   return out;
 }
 
+// The first block of a chunk takes the sinks, which are so in the sum once; of weights that are frozen there
+// is no gradient; and a cache's attention reads them, too.
+TEST(Sinks, AreInTheSumOnce) {
+  ModelSpec spec = model_with(0);
+  spec.layers[1].attention.sinks = true;
+  const auto count = [&](const Program& program) {
+    int64_t gradients = 0;
+    for (const Task& task : program.tasks()) {
+      if (const auto* op = std::get_if<AttnFwd>(&*task.op))
+        EXPECT_EQ(op->has_sinks, task.layer == 1 && op->shape.distance == 0) << task.name;
+      gradients += std::holds_alternative<SinkGrad>(*task.op) ? 1 : 0;
+    }
+    return gradients;
+  };
+  EXPECT_EQ(count(training_of(spec, 16)), 4);
+  spec.freeze = {"*.sinks"};
+  EXPECT_EQ(count(training_of(spec, 16)), 0);
+  const Program cached = build_generation(spec, {.rows = 2, .new_tokens = 1, .capacity = 32}, {}).program;
+  int64_t reads = 0;
+  for (const Task& task : cached.tasks()) {
+    const auto* op = std::get_if<CachedAttention>(&*task.op);
+    if (op == nullptr) continue;
+    EXPECT_EQ(op->has_sinks, task.layer == 1);
+    if (!op->has_sinks) continue;
+    ++reads;
+    EXPECT_EQ(cached.object(task.uses[CachedAttention::kSinks].object).role, "sinks");
+  }
+  EXPECT_EQ(reads, 1);
+}
+
 // Every pair within the window is in one block, and no block is made without one.
 TEST(Windows, BlocksOutsideAreNotThere) {
   for (int64_t window = 1; window <= kLength; ++window) {

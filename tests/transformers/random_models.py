@@ -32,7 +32,7 @@ except ImportError as missing:
     print(f"skipped: {missing.name} is not installed")
     sys.exit(77)
 
-GELUS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new")
+GELUS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu")
 NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 # What sums of f32 in another order may be off by: of the largest logit, and of the norm of a gradient. A gradient that is rounding
 # alone, as of biases that change no score, is compared with the largest one instead.

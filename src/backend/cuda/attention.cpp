@@ -132,11 +132,21 @@ Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffe
   auto* lse = operands[AttnFwd::kLse].as<float>();
   const AttnFwdParts at = parts_of(op, libraries_);
   std::byte* graph_workspace = workspace.data + at.graph;
-  if (op.out_dtype == DType::BF16) return block_forward(s, block, o, lse, graph_workspace, stream);
+  const auto with_sinks = [&](bf16* to) -> Status {
+    if (!op.has_sinks) return {};
+    SLUICE_CUDA_TRY(add_sinks(operands[AttnFwd::kSinks].as<bf16>(), to, lse, s.rows, s.q_len, s.q_heads,
+                              s.head_dim, stream));
+    return {};
+  };
+  if (op.out_dtype == DType::BF16) {
+    SLUICE_TRY(block_forward(s, block, o, lse, graph_workspace, stream));
+    return with_sinks(o);
+  }
 
   auto* block_o = reinterpret_cast<bf16*>(workspace.data + at.o);
   auto* block_lse = op.merge ? reinterpret_cast<float*>(workspace.data + at.lse) : lse;
   SLUICE_TRY(block_forward(s, block, block_o, block_lse, graph_workspace, stream));
+  SLUICE_TRY(with_sinks(block_o));
   auto* sum = operands[AttnFwd::kO].as<float>();
   if (op.merge) {
     SLUICE_CUDA_TRY(

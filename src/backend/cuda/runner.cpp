@@ -51,10 +51,16 @@ Activation activation_of(GateActivation activation) {
       return Activation::Silu;
     case GateActivation::Gelu:
       return Activation::Gelu;
+    case GateActivation::QuickGelu:
+      return Activation::QuickGelu;
     case GateActivation::GeluTanh:
       break;
   }
   return Activation::GeluTanh;
+}
+
+GateForm form_of(const auto& op) {
+  return {activation_of(op.activation), op.plain, op.limit};
 }
 
 }  // namespace
@@ -201,6 +207,15 @@ Status Runner::run(const Linear& op, const Call& call) {
   return {};
 }
 
+Status Runner::run(const SinkGrad& op, const Call& call) {
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return sink_grad(call.as<bf16>(SinkGrad::kSinks), call.as<float>(SinkGrad::kLse),
+                     call.as<bf16>(SinkGrad::kO), call.as<bf16>(SinkGrad::kDo),
+                     call.as<decltype(grad)>(SinkGrad::kDSinks), call.workspace.data, op.tokens(), op.q_len,
+                     op.heads, op.head_dim, op.accumulate, call.stream);
+  });
+}
+
 Status Runner::run(const BiasGrad& op, const Call& call) {
   return with_float(op.grad_dtype, [&](auto grad) {
     return bias_grad(call.as<bf16>(BiasGrad::kDy), call.as<decltype(grad)>(BiasGrad::kDbias),
@@ -292,14 +307,14 @@ Status Runner::run(const Cast& op, const Call& call) {
 
 Status Runner::run(const Swiglu& op, const Call& call) {
   SLUICE_CUDA_TRY(swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim,
-                         activation_of(op.activation), op.plain, call.queue()));
+                         form_of(op), call.queue()));
   return {};
 }
 
 Status Runner::run(const SwigluBwd& op, const Call& call) {
   SLUICE_CUDA_TRY(swiglu_bwd(call.as<bf16>(SwigluBwd::kGu), call.as<bf16>(SwigluBwd::kDy),
                              call.as<bf16>(SwigluBwd::kDgu), call.as<bf16>(SwigluBwd::kY), op.tokens, op.dim,
-                             activation_of(op.activation), op.plain, call.stream));
+                             form_of(op), call.stream));
   return {};
 }
 
@@ -431,6 +446,7 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .window = op.window,
       .scale = 1.0f / std::sqrt(float(op.head_dim)),
       .softcap = op.softcap,
+      .sinks = op.has_sinks ? call.as<bf16>(CachedAttention::kSinks) : nullptr,
   };
   SLUICE_CUDA_TRY(cached_attention(block, call.queue()));
   return {};

@@ -66,6 +66,7 @@ class Runner {
   Status run(const ShortConv& op, const Call& call);
   Status run(const ShortConvBwd& op, const Call& call);
   Status run(const CachedConv& op, const Call& call);
+  Status run(const SinkGrad& op, const Call& call);
   Status run(const LastLogits& op, const Call& call);
   Status run(const AddGradients& op, const Call& call);
   Status run(const SumOverProcesses& op, const Call& call);

@@ -99,6 +99,9 @@ void examine(const AttnFwd& op, Objection& o) {
   o.floating("output", op.out_dtype);
   o.require(!op.merge || op.out_dtype == DType::F32, "merging into bf16; an f32 output is needed");
 }
+void examine(const SinkGrad& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"head_dim", op.head_dim}});
+}
 void examine(const AttnBwd& op, Objection& o) {
   examine(op.shape, o);
   o.floating("gradients", op.grad_dtype);

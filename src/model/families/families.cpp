@@ -20,12 +20,13 @@ using nlohmann::json;
 
 // By their names in config.json; to_json() writes the first name of each.
 using NamedActivation = std::pair<std::string_view, GateActivation>;
-constexpr std::array<NamedActivation, 6> kActivations{{{"silu", GateActivation::Silu},
+constexpr std::array<NamedActivation, 7> kActivations{{{"silu", GateActivation::Silu},
                                                        {"swish", GateActivation::Silu},
                                                        {"gelu_pytorch_tanh", GateActivation::GeluTanh},
                                                        {"gelu_new", GateActivation::GeluTanh},
                                                        {"gelu_fast", GateActivation::GeluTanh},
-                                                       {"gelu", GateActivation::Gelu}}};
+                                                       {"gelu", GateActivation::Gelu},
+                                                       {"quick_gelu", GateActivation::QuickGelu}}};
 
 std::string_view name_in_config(GateActivation activation) {
   return std::ranges::find(kActivations, activation, &NamedActivation::second)->first;

@@ -265,6 +265,20 @@ void backward(const AttnFwd&, Node node, Gradients& g) {
            {q, kv, block.uses[AttnFwd::kPos], o, diagonal.uses[AttnFwd::kLse].object, d_o, dq.object,
             dkv.object});
   }
+  if (!op_of<AttnFwd>(diagonal).has_sinks) return;
+  const ObjectId sinks = diagonal.uses[AttnFwd::kSinks].object;
+  if (!g.wanted(sinks)) return;
+  const AttnShape& s = op_of<AttnFwd>(diagonal).shape;
+  const auto d_sinks = g.into(sinks);
+  g.task(diagonal, named(diagonal, "_sinks"),
+         SinkGrad{.rows = s.rows,
+                  .q_len = s.q_len,
+                  .heads = s.q_heads,
+                  .head_dim = s.head_dim,
+                  .dtype = s.dtype,
+                  .grad_dtype = g.param_dtype(),
+                  .accumulate = d_sinks.accumulate},
+         {sinks, diagonal.uses[AttnFwd::kLse].object, o, d_o, d_sinks.object});
 }
 
 // The piece behind has been here before: what its tokens gave to this one's last inputs lies in the gradient
@@ -302,7 +316,8 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
                    .dim = op.dim,
                    .dtype = op.dtype,
                    .activation = op.activation,
-                   .plain = op.plain},
+                   .plain = op.plain,
+                   .limit = op.limit},
          {gu, dy, dgu.object, again});
   g.remade(y, again);
 }

@@ -177,7 +177,8 @@ TEST(Gradients, WholeNormRope) {
 }
 
 TEST(Gradients, Swiglu) {
-  for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh, GateActivation::Gelu}) {
+  for (const auto activation :
+       {GateActivation::Silu, GateActivation::GeluTanh, GateActivation::Gelu, GateActivation::QuickGelu}) {
     for (const bool plain : {false, true}) {
       const SwigluBwd backward{3, 5, kF32, activation, plain};
       const auto in = make_operands(backward, {});
@@ -186,6 +187,39 @@ TEST(Gradients, Swiglu) {
                       Swiglu::kGu, Swiglu::kY, in[SwigluBwd::kDy].values());
     }
   }
+}
+
+TEST(Gradients, LimitedSwiglu) {
+  const SwigluBwd backward{3, 5, kF32, GateActivation::QuickGelu, false, 0.8f};
+  const auto in = make_operands(backward, {});
+  expect_gradient(values_of(reference(backward, in), SwigluBwd::kDgu),
+                  Swiglu{3, 5, kF32, GateActivation::QuickGelu, false, 0.8f},
+                  {in[SwigluBwd::kGu], make_tensor(kF32, 15)}, Swiglu::kGu, Swiglu::kY,
+                  in[SwigluBwd::kDy].values());
+}
+
+// Of everything that attention with sinks reads.
+TEST(Gradients, Sinks) {
+  const AttnShape shape{2, 6, 6, 4, 2, 4, 0, true, kF32};
+  const AttnFwd forward{shape, kF32, false, true};
+  const AttnBwd backward{shape, kF32, false, false};
+  const SinkGrad of_sinks{2, 6, 4, 4, kF32, kF32, false};
+  auto in = make_operands(backward, {.documents = {-1, 3}});
+  const Tensor sinks = make_operands(of_sinks, {})[SinkGrad::kSinks];
+  const std::vector<Tensor> forward_in{in[AttnBwd::kQ], in[AttnBwd::kKv],  in[AttnBwd::kPos],
+                                       in[AttnBwd::kO], in[AttnBwd::kLse], sinks};
+  const auto results = reference(forward, forward_in);
+  in[AttnBwd::kO] = make_tensor(kF32, values_of(results, AttnFwd::kO));
+  in[AttnBwd::kLse] = make_tensor(kF32, values_of(results, AttnFwd::kLse));
+  const auto out = reference(backward, in);
+  const std::vector<Tensor> given{sinks, in[AttnBwd::kLse], in[AttnBwd::kO], in[AttnBwd::kDo],
+                                  make_tensor(kF32, 4)};
+  const auto d_sinks = reference(of_sinks, given);
+  const auto dout = in[AttnBwd::kDo].values();
+  expect_gradient(values_of(out, AttnBwd::kDq), forward, forward_in, AttnFwd::kQ, AttnFwd::kO, dout);
+  expect_gradient(values_of(out, AttnBwd::kDkv), forward, forward_in, AttnFwd::kKv, AttnFwd::kO, dout);
+  expect_gradient(values_of(d_sinks, SinkGrad::kDSinks), forward, forward_in, AttnFwd::kSinks, AttnFwd::kO,
+                  dout);
 }
 
 void expect_attention_gradients(int64_t window) {

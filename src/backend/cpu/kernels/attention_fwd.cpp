@@ -84,6 +84,7 @@ struct Task {
   O* o;
   float* lse;
   bool merge;
+  float sink;            // -inf: none
   int64_t first, count;  // queries
 };
 
@@ -118,6 +119,7 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
                              .o = args.out<O>(AttnFwd::kO) + q_offset,
                              .lse = args.out<float>(AttnFwd::kLse) + (row * s.q_heads + head) * s.q_len,
                              .merge = op.merge,
+                             .sink = op.has_sinks ? float(args.in<T>(AttnFwd::kSinks)[head]) : -INFINITY,
                              .first = first,
                              .count = std::min(kQueries, s.q_len - first)};
     Carver carver(machine.scratch[static_cast<size_t>(worker)]);

@@ -58,7 +58,8 @@ SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, Q
   multiply(kQueryBlock, dim, keys, {scratch.scores, 1, kQueryBlock}, scratch.v, dim, q.o, dim, true);
 }
 
-// Normalises o ([count, head_dim padded]), merges with what the operands hold if asked, and writes o and lse.
+// Normalises o ([count, head_dim padded]), merges with what the operands hold or with the sink if asked, and
+// writes o and lse.
 // `maximum` is in base 2.
 template <class T, class O>
 SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count, const float* rows,
@@ -69,8 +70,8 @@ SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count
     const float total = total_of[i];
     float lse = total > 0 ? maximum[i] * kLn2 + std::log(total) : total == 0 ? -INFINITY : NAN;
     float weight = total == 0 ? 0.0f : 1.0f / total, old_weight = 0;
-    if (t.merge) {
-      const float old = t.lse[first + i], top = std::max(old, lse);
+    if (t.merge || t.sink != -INFINITY) {
+      const float old = t.merge ? t.lse[first + i] : t.sink, top = std::max(old, lse);
       if (top > -INFINITY) {
         const float a = std::exp(old - top), b = std::exp(lse - top);
         old_weight = a / (a + b);

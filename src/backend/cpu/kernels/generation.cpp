@@ -2,6 +2,7 @@
 // Attention over a cache by the online softmax (Dao et al., 2022), in blocks of keys counted from the text's
 // beginning: what a token gets depends neither on how many come with it nor on the capacity.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "backend/cpu/gemm_few.h"
@@ -22,6 +23,7 @@ struct CachedQueries {
   int64_t position, count;          // of the first token, and tokens
   int64_t window;                   // 0: none
   float scale, softcap;             // of scores
+  float sink;                       // -inf: none
 };
 
 // Of up to kTokensPerTask tokens.
@@ -90,18 +92,20 @@ void attend(const CachedAttention& op, const Args& args, const Machine& machine)
     const Span span = span_of(spans, row, op.q_len);
     const int64_t offset = (row * op.q_len + first) * width + head * op.head_dim;
     const int64_t there = std::min(kTokensPerTask, op.q_len - first);
-    CachedQueries<T> queries{.q = args.in<T>(CachedAttention::kQ) + offset,
-                             .o = args.out<T>(CachedAttention::kO) + offset,
-                             .k = cache + op.cache_at(row, 0, kv_head),
-                             .v = cache + op.cache_at(row, 1, kv_head),
-                             .head_dim = op.head_dim,
-                             .padded = padded(op),
-                             .width = width,
-                             .position = span.held + first,
-                             .count = std::clamp<int64_t>(span.count - first, 0, there),
-                             .window = op.window,
-                             .scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim)),
-                             .softcap = op.softcap};
+    CachedQueries<T> queries{
+        .q = args.in<T>(CachedAttention::kQ) + offset,
+        .o = args.out<T>(CachedAttention::kO) + offset,
+        .k = cache + op.cache_at(row, 0, kv_head),
+        .v = cache + op.cache_at(row, 1, kv_head),
+        .head_dim = op.head_dim,
+        .padded = padded(op),
+        .width = width,
+        .position = span.held + first,
+        .count = std::clamp<int64_t>(span.count - first, 0, there),
+        .window = op.window,
+        .scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim)),
+        .softcap = op.softcap,
+        .sink = op.has_sinks ? float(args.in<T>(CachedAttention::kSinks)[head]) : -INFINITY};
     for (int64_t i = queries.count; i < there; ++i) std::fill_n(queries.o + i * width, op.head_dim, T(0.0f));
     if (queries.count == 0) return;
     Carver carver(machine.scratch[static_cast<size_t>(worker)]);

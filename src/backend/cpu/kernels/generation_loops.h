@@ -77,7 +77,10 @@ void attend_cached(const CachedQueries<T>& t, const CachedScratch& s) {
     }
   }
   for (int64_t i = 0; i < t.count; ++i) {
-    const float factor = 1.0f / s.total[i];
+    const float sink = t.sink * kLog2E, top = std::max(s.maximum[i], sink);
+    const float own = t.sink == -INFINITY ? 1.0f : std::exp2(s.maximum[i] - top);
+    const float total = t.sink == -INFINITY ? s.total[i] : s.total[i] * own + std::exp2(sink - top);
+    const float factor = own / total;
     for_each_vector(t.head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
       store(t.o + i * t.width + d, load(s.o + i * t.padded + d, part) * factor, part);
     });

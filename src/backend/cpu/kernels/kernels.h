@@ -96,6 +96,7 @@ Status launch(const SumOverProcesses& op, const Args& args, const Machine& machi
 Status launch(const ShortConv& op, const Args& args, const Machine& machine);
 Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine);
 Status launch(const CachedConv& op, const Args& args, const Machine& machine);
+Status launch(const SinkGrad& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);

@@ -20,7 +20,7 @@ Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
       const int64_t first = task * kRowsPerTask;
       SLUICE_LOOP(machine.isa, forward, args.in<T>(Swiglu::kGu) + first * op.columns(),
                   args.out<T>(Swiglu::kY) + first * op.dim, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation, op.plain);
+                  op.activation, op.plain, op.limit);
     });
   });
   return {};
@@ -34,7 +34,7 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
       SLUICE_LOOP(machine.isa, backward, args.in<T>(SwigluBwd::kGu) + wide,
                   args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + wide,
                   args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation, op.plain);
+                  op.activation, op.plain, op.limit);
     });
   });
   return {};

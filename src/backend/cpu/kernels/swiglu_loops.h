@@ -34,57 +34,84 @@ struct Gelu {
   }
 };
 
+struct QuickGelu {
+  static constexpr float kSteep = 1.702f;
+  SLUICE_INLINE static F16 share(F16 gate) { return sigmoid(kSteep * gate); }
+  SLUICE_INLINE static F16 growth(F16, F16 share, F16 act) { return act * (1.0f - share) * (F16{} + kSteep); }
+};
+
+// What a limit makes of gates, of the columns beside them, and of gradients: 1 where it is not, else 0.
+struct Limit {
+  float most;  // 0: none
+  SLUICE_INLINE F16 gate(F16 x) const { return most > 0 ? min(x, F16{} + most) : x; }
+  SLUICE_INLINE F16 up(F16 x) const { return most > 0 ? min(max(x, F16{} - most), F16{} + most) + 1.0f : x; }
+  SLUICE_INLINE F16 below(F16 x, F16 d) const {
+    if (most == 0) return d;
+    for (int64_t i = 0; i < kVec; ++i) d[i] = x[i] > most ? 0.0f : d[i];
+    return d;
+  }
+  SLUICE_INLINE F16 within(F16 x, F16 d) const { return most > 0 ? below(F16{} - x, below(x, d)) : d; }
+};
+
 // The one place where the activation is computed, so that forward and backward give the same bits.
 SLUICE_INLINE F16 activate(F16 gate, F16 share, F16 up) {
   return gate * share * up;
 }
 
 template <class Gate, class T>
-void forward_of(const T* gu, T* y, int64_t rows, int64_t dim, bool plain) {
+void forward_of(const T* gu, T* y, int64_t rows, int64_t dim, bool plain, Limit limit) {
   for (int64_t r = 0; r < rows; ++r, gu += plain ? dim : 2 * dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 gate = load(gu + i, part), up = plain ? F16{} + 1.0f : load(gu + dim + i, part);
+      const F16 gate = limit.gate(load(gu + i, part));
+      const F16 up = plain ? F16{} + 1.0f : limit.up(load(gu + dim + i, part));
       store(y + i, activate(gate, Gate::share(gate), up), part);
     });
   }
 }
 
 template <class T>
-void forward(const T* gu, T* y, int64_t rows, int64_t dim, GateActivation activation, bool plain) {
+void forward(const T* gu, T* y, int64_t rows, int64_t dim, GateActivation activation, bool plain,
+             float most) {
+  const Limit limit{most};
   switch (activation) {
     case GateActivation::Silu:
-      return forward_of<Silu>(gu, y, rows, dim, plain);
+      return forward_of<Silu>(gu, y, rows, dim, plain, limit);
     case GateActivation::GeluTanh:
-      return forward_of<GeluTanh>(gu, y, rows, dim, plain);
+      return forward_of<GeluTanh>(gu, y, rows, dim, plain, limit);
     case GateActivation::Gelu:
-      return forward_of<Gelu>(gu, y, rows, dim, plain);
+      return forward_of<Gelu>(gu, y, rows, dim, plain, limit);
+    case GateActivation::QuickGelu:
+      return forward_of<QuickGelu>(gu, y, rows, dim, plain, limit);
   }
 }
 
 template <class Gate, class T>
-void backward_of(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, bool plain) {
+void backward_of(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, bool plain, Limit limit) {
   const int64_t step = plain ? dim : 2 * dim;
   for (int64_t r = 0; r < rows; ++r, gu += step, dgu += step, dy += dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 gate = load(gu + i, part), g = load(dy + i, part);
-      const F16 up = plain ? F16{} + 1.0f : load(gu + dim + i, part);
+      const F16 x = load(gu + i, part), beside = plain ? F16{} : load(gu + dim + i, part);
+      const F16 gate = limit.gate(x), up = plain ? F16{} + 1.0f : limit.up(beside), g = load(dy + i, part);
       const F16 share = Gate::share(gate), act = gate * share;
       store(y + i, activate(gate, share, up), part);
-      store(dgu + i, g * up * (share + Gate::growth(gate, share, act)), part);
-      if (!plain) store(dgu + dim + i, g * act, part);
+      store(dgu + i, limit.below(x, g * up * (share + Gate::growth(gate, share, act))), part);
+      if (!plain) store(dgu + dim + i, limit.within(beside, g * act), part);
     });
   }
 }
 
 template <class T>
 void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, GateActivation activation,
-              bool plain) {
+              bool plain, float most) {
+  const Limit limit{most};
   switch (activation) {
     case GateActivation::Silu:
-      return backward_of<Silu>(gu, dy, dgu, y, rows, dim, plain);
+      return backward_of<Silu>(gu, dy, dgu, y, rows, dim, plain, limit);
     case GateActivation::GeluTanh:
-      return backward_of<GeluTanh>(gu, dy, dgu, y, rows, dim, plain);
+      return backward_of<GeluTanh>(gu, dy, dgu, y, rows, dim, plain, limit);
     case GateActivation::Gelu:
-      return backward_of<Gelu>(gu, dy, dgu, y, rows, dim, plain);
+      return backward_of<Gelu>(gu, dy, dgu, y, rows, dim, plain, limit);
+    case GateActivation::QuickGelu:
+      return backward_of<QuickGelu>(gu, dy, dgu, y, rows, dim, plain, limit);
   }
 }

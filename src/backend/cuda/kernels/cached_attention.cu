@@ -186,7 +186,12 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     const int64_t i = first + own / group;
     if (b.partial == nullptr) {
       if (own >= there * group) continue;
-      const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+      float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+      if (b.sinks != nullptr && sum > 0) {
+        const float sink = to_float(b.sinks[at.kv_head * group + own % group]) * kLog2E;
+        const float top = fmaxf(row_max[r] * scale, sink), share = exp2f(row_max[r] * scale - top);
+        inverse = share / (sum * share + exp2f(sink - top));
+      }
       bf16* to = b.o + at.query(i, own % group) + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {
@@ -226,6 +231,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedBlock b) {
   if (lane == 0) tops[warp] = top;
   __syncthreads();
   for (const float other : tops) top = fmaxf(top, other);
+  const float sink = b.sinks != nullptr ? to_float(b.sinks[head]) * kLog2E : -INFINITY;
+  top = fmaxf(top, sink);
 
   constexpr int kPairs = int(kMaxHeadDim) / (2 * kWarp);
   float2 value[kPairs] = {};
@@ -250,7 +257,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedBlock b) {
   if (lane == 0) sums[warp] = sum;
   __syncthreads();
   for (int d = threadIdx.x; d < head_dim; d += kMergeThreads) {
-    float all = 0, whole = 0;
+    float all = 0, whole = b.sinks != nullptr ? exp2f(sink - top) : 0.0f;
     for (int w = 0; w < kMergeWarps; ++w) {
       all += values[w][d];
       whole += sums[w];

@@ -120,12 +120,15 @@ cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens,
                       cudaStream_t stream);
 
 // --- swiglu.cu ---
-enum class Activation : uint8_t { Silu, GeluTanh, Gelu };
-// `plain`: gu is all gate.
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Activation activation, bool plain,
-                   Queue queue);
+enum class Activation : uint8_t { Silu, GeluTanh, Gelu, QuickGelu };
+struct GateForm {
+  Activation activation;
+  bool plain;   // gu is all gate
+  float limit;  // 0: none
+};
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue);
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
-                       Activation activation, bool plain, cudaStream_t stream);
+                       const GateForm& form, cudaStream_t stream);
 
 // --- cast.cu ---
 template <class In, class Out>
@@ -264,8 +267,9 @@ struct CachedBlock {
   bf16* o;
   float* partial;
   int64_t splits, rows, q_len, capacity, q_heads, kv_heads, head_dim, window;
-  float scale;    // of the scores: 1 / sqrt(head_dim)
-  float softcap;  // of the scores; 0: none
+  float scale;        // of the scores: 1 / sqrt(head_dim)
+  float softcap;      // of the scores; 0: none
+  const bf16* sinks;  // of query heads; null: none
 };
 // Most query heads that may share a key head.
 constexpr int64_t kMostSharing = 64;
@@ -295,6 +299,15 @@ cudaError_t attention_bwd(const AttentionBlock& block, const bf16* d_o, const fl
 // Merges a block's result into o and lse by log-sum-exp; lse is [rows, heads, q_len].
 cudaError_t attention_merge(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
                             int64_t q_len, int64_t heads, int64_t head_dim, cudaStream_t stream);
+
+// --- attention_sinks.cu ---
+// Adds the heads' sinks to lse, and leaves of o its share.
+cudaError_t add_sinks(const bf16* sinks, bf16* o, float* lse, int64_t rows, int64_t q_len, int64_t heads,
+                      int64_t head_dim, cudaStream_t stream);
+template <class G>
+cudaError_t sink_grad(const bf16* sinks, const float* lse, const bf16* o, const bf16* d_o, G* d_sinks,
+                      void* workspace, int64_t tokens, int64_t q_len, int64_t heads, int64_t head_dim,
+                      bool accumulate, cudaStream_t stream);
 
 // --- tuning.cu ---
 // Fills with bell-shaped random numbers of the given standard deviation.

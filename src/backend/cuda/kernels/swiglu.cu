@@ -43,6 +43,20 @@ struct Gelu {
   }
 };
 
+struct QuickGelu {
+  static constexpr float kSteep = 1.702f;
+  static __device__ float share(float gate) { return sigmoid(kSteep * gate); }
+  static __device__ float growth(float gate, float share) { return share * (gate * (1.0f - share) * kSteep); }
+};
+
+// What a limit, unless it is 0, leaves of a gate, and makes of what that is multiplied with.
+__device__ float limited_gate(float gate, float limit) {
+  return limit > 0 ? fminf(gate, limit) : gate;
+}
+__device__ float limited_up(float up, float limit) {
+  return limit > 0 ? fminf(fmaxf(up, -limit), limit) + 1.0f : up;
+}
+
 // One definition for both directions: recomputation must write the same bits.
 template <class Gate>
 __device__ float gated(float gate, float up) {
@@ -50,7 +64,7 @@ __device__ float gated(float gate, float up) {
 }
 
 template <class Gate, bool kPlain>
-__global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim) {
+__global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim, float limit) {
   let_next_begin();
   await_previous();
   const int64_t token = blockIdx.x;
@@ -61,12 +75,14 @@ __global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim) {
   float gate[kVec], up[kVec], out[kVec];
   gates.unpack(gate);
   ups.unpack(up);
-  for (int j = 0; j < kVec; ++j) out[j] = gated<Gate>(gate[j], kPlain ? 1.0f : up[j]);
+  for (int j = 0; j < kVec; ++j)
+    out[j] = gated<Gate>(limited_gate(gate[j], limit), kPlain ? 1.0f : limited_up(up[j], limit));
   store8(y + token * dim + column, out);
 }
 
 template <class Gate, bool kPlain>
-__global__ void swiglu_bwd_kernel(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t dim) {
+__global__ void swiglu_bwd_kernel(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t dim,
+                                  float limit) {
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
@@ -78,10 +94,11 @@ __global__ void swiglu_bwd_kernel(const bf16* gu, const bf16* dy, bf16* dgu, bf1
   ups.unpack(up);
   grads.unpack(grad);
   for (int j = 0; j < kVec; ++j) {
-    const float s = Gate::share(gate[j]), u = kPlain ? 1.0f : up[j];
-    out[j] = gated<Gate>(gate[j], u);
-    d_up[j] = grad[j] * gate[j] * s;
-    d_gate[j] = grad[j] * u * (s + Gate::growth(gate[j], s));
+    const float x = limited_gate(gate[j], limit), u = kPlain ? 1.0f : limited_up(up[j], limit);
+    const float s = Gate::share(x);
+    out[j] = gated<Gate>(x, u);
+    d_up[j] = limit > 0 && fabsf(up[j]) > limit ? 0.0f : grad[j] * x * s;
+    d_gate[j] = limit > 0 && gate[j] > limit ? 0.0f : grad[j] * u * (s + Gate::growth(x, s));
   }
   store8(y + token * dim + column, out);
   store8(dgu + at, d_gate);
@@ -97,24 +114,24 @@ template <class F>
 cudaError_t with_gate(Activation activation, bool plain, F f) {
   const auto with = [&](auto gate) { return plain ? f(gate, std::true_type{}) : f(gate, std::false_type{}); };
   if (activation == Activation::Silu) return with(Silu{});
+  if (activation == Activation::QuickGelu) return with(QuickGelu{});
   return activation == Activation::Gelu ? with(Gelu{}) : with(GeluTanh{});
 }
 
 }  // namespace
 
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Activation activation, bool plain,
-                   Queue queue) {
-  return with_gate(activation, plain, [&](auto gate, auto is_plain) {
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue) {
+  return with_gate(form.activation, form.plain, [&](auto gate, auto is_plain) {
     return launch(swiglu_kernel<decltype(gate), decltype(is_plain)::value>, grid_for(tokens, dim), kThreads,
-                  0, queue, gu, y, dim);
+                  0, queue, gu, y, dim, form.limit);
   });
 }
 
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
-                       Activation activation, bool plain, cudaStream_t stream) {
-  return with_gate(activation, plain, [&](auto gate, auto is_plain) {
+                       const GateForm& form, cudaStream_t stream) {
+  return with_gate(form.activation, form.plain, [&](auto gate, auto is_plain) {
     return launch(swiglu_bwd_kernel<decltype(gate), decltype(is_plain)::value>, grid_for(tokens, dim),
-                  kThreads, 0, stream, gu, dy, dgu, y, dim);
+                  kThreads, 0, stream, gu, dy, dgu, y, dim, form.limit);
   });
 }
 
