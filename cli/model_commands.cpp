@@ -73,6 +73,22 @@ void add_estimate(CLI::App& app, int& status) {
   estimate.callback([=, &status] { status = report(sluice::core::estimate(*request)); });
 }
 
+void add_models(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::ModelsRequest>();
+  CLI::App& command = add_command(app, "models", "list the families of models, and how each is proved",
+                                  "sluice models\n"
+                                  "sluice models lfm2\n"
+                                  "    of one model_type of a config.json");
+  command.add_option("FAMILY", request->family, "only this model_type")
+      ->type_name("TYPE")
+      ->group("Arguments");
+  CLI::Option* json = command.add_flag("--json", request->json, "print JSON")->group("Output");
+  command.add_flag("--markdown", request->markdown, "print the table of docs/models.md")
+      ->group("Output")
+      ->excludes(json);
+  command.callback([=, &status] { status = report(sluice::core::models(*request)); });
+}
+
 void add_data(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::DataRequest>();
   CLI::App& command =
@@ -305,6 +321,7 @@ void add_export(CLI::App& app, int& status) {
 }  // namespace
 
 void add_model_commands(CLI::App& app, int& status) {
+  add_models(app, status);
   add_estimate(app, status);
   add_data(app, status);
   add_tokens(app, status);

@@ -194,6 +194,14 @@ Outcome doctor(const DoctorRequest& request);
 // as a machine file. `json`: as JSON, rates in FLOP/s and bytes per second.
 Outcome machines(const std::string& name, bool json);
 
+struct ModelsRequest {
+  std::string family;     // only this model_type; empty: all
+  bool json = false;      // for programs
+  bool markdown = false;  // as docs/models.md has it
+};
+// Prints the families of models that load, what is there of each, and how that is proved.
+Outcome models(const ModelsRequest& request);
+
 struct DataRequest {
   // A configuration, which ends in .toml; or files to learn, and in front of them, if text is not bytes, the
   // folder of a model.

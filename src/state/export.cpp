@@ -253,8 +253,8 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
 std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
   std::vector<std::string> out = spec.notices;
   const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };
-  constexpr std::string_view kTried[] = {"llama", "mistral", "qwen2", "qwen3", "smollm3"};
-  const bool tried = std::find(std::begin(kTried), std::end(kTried), spec.family) != std::end(kTried);
+  const std::vector<FamilyFacts> families = family_facts();
+  const bool tried = std::ranges::find(families, spec.family, &FamilyFacts::model_type)->about.llama_cpp;
   if (tried && any([](const LayerSpec& layer) { return layer.attention.window > 0; }))
     out.emplace_back(
         "llama.cpp passes the window over (sliding_window): longer texts get other logits there");

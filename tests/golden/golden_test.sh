@@ -63,7 +63,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep compare estimate machines doctor bench data tokens generate evaluate export keys help; do say help "$command"; done
+for command in train plan simulate demo sweep compare models estimate machines doctor bench data tokens generate evaluate export keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -135,6 +135,11 @@ say estimate params=7B --machine v100 --tokens 1B
 printf '[memory]\nsize = "8GiB"\n[reached_flops.bf16]\nproducts = 1e14\n' >half.toml
 say plan small.toml --machine half.toml
 say doctor --machine-file here.toml
+
+section models
+say models lfm2
+say models lfm3
+say models mistral --json
 
 section frontier
 say plan small.toml --machine rtx4090 --frontier
@@ -268,5 +273,14 @@ for said in "$folder"/*.said; do
     failed=1
   fi
 done
+# The table of docs/models.md is what the program says.
+made=$("$sluice" models --markdown) document="$here/../../docs/models.md"
+MADE=$made awk '/^<!-- by sluice models --markdown/ {print; print ENVIRON["MADE"]; skip = 1} /^<!-- end -->/ {skip = 0} !skip' \
+  "$document" | awk '!/^<!-- by sluice models/ || !seen++' >"$folder/models.md"
+if [[ $update == --update ]]; then
+  cp "$folder/models.md" "$document"
+elif ! diff -u --label docs/models.md --label "what it is by sluice models --markdown" "$document" "$folder/models.md"; then
+  failed=1
+fi
 ((!failed)) || echo "If that is meant: tests/golden/golden_test.sh PROGRAM --update"
 exit $failed

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model/families/known.h"
 #include "model/model_config.h"
@@ -171,6 +175,37 @@ TEST_F(ModelConfig, EveryFamilyRefusesByNameAndNamesWhatNobodyKnows) {
                             [](const std::string& n) { return n.find("a_key_of_tomorrow") != n.npos; }),
               1)
         << type;
+  }
+}
+// What `sluice models` says of proof is there: fixtures of the family, all of them, and its rows where
+// transformers is asked.
+TEST_F(ModelConfig, WhatIsSaidOfFamiliesIsThere) {
+  namespace fs = std::filesystem;
+  const fs::path tests = fs::path(SLUICE_FIXTURES).parent_path();
+  const auto text_of = [](const fs::path& path) {
+    std::ifstream in(path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  std::map<std::string, std::string> fixtures;
+  std::set<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(SLUICE_FIXTURES)) folders.insert(entry.path());
+  for (const fs::path& folder : folders) {
+    if (!fs::exists(folder / "expected.safetensors")) continue;
+    const auto config = nlohmann::json::parse(text_of(folder / "config.json"));
+    std::string& list = fixtures[config.at("model_type")];
+    list += (list.empty() ? "" : " ") + folder.filename().string();
+  }
+  const auto greedy = nlohmann::json::parse(text_of(tests / "generate/greedy.json"));
+  const std::string random = text_of(tests / "transformers/random_models.py"),
+                    back = text_of(tests / "transformers/round_trip.py");
+  ASSERT_EQ(family_facts().size(), fixtures.size());
+  for (const auto& [type, about] : family_facts()) {
+    const std::string name(type), first = fixtures[name].substr(0, fixtures[name].find(' '));
+    EXPECT_EQ(about.fixtures, fixtures[name]) << name;
+    EXPECT_FALSE(about.models.empty() || about.keys.empty()) << name;
+    EXPECT_TRUE(greedy.contains(first)) << name;
+    EXPECT_NE(random.find(fmt::format("\"{}\": (", name)), random.npos) << name;
+    EXPECT_NE(back.find(fmt::format("\n    \"{}", name.substr(0, name.find("_text")))), back.npos) << name;
   }
 }
 TEST_F(ModelConfig, NumbersThatMakeNoSense) {

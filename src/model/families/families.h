@@ -35,6 +35,19 @@ std::string config_beside_weights(const ModelSpec& spec, std::string_view type, 
 // The model_type of each family.
 std::vector<std::string> model_families();
 
+// What `sluice models` and docs/models.md say of a family: its models, and the keys of config.json that it
+// has for itself, in Markdown; folders of tests/fixtures, with spaces between, that hold what transformers
+// computes of it; and whether llama.cpp was tried with its exports.
+struct AboutFamily {
+  std::string_view models, keys, fixtures;
+  bool llama_cpp = false;
+};
+struct FamilyFacts {
+  std::string_view model_type;
+  AboutFamily about;
+};
+std::vector<FamilyFacts> family_facts();
+
 // Shapes by name: "tiny" (10 M parameters, byte vocabulary) and Llama-3's, "llama3-1b", "llama3-8b",
 // "llama3-15b", "llama3-32b". Case, spaces and hyphens do not matter, and "8" or "8B" will do.
 Result<ModelSpec> model_preset(std::string_view name);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/families/families.h"
 #include "model/spec.h"
 
 namespace sluice::core {
@@ -84,6 +85,7 @@ struct FamilyDefaults {
 
 struct Family {
   std::string_view model_type, architecture;
+  AboutFamily about;
   OptionalPart qkv_bias, o_bias, mlp_bias;
   QkNorm qk_norm = QkNorm::None;
   Windows windows = Windows::None;

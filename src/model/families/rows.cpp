@@ -227,6 +227,10 @@ constexpr OwnKeys kLfm2{kLfm2Reads, kLfm2Neutral, read_lfm2, write_lfm2};
 constexpr Family kFamilies[] = {
     {.model_type = "llama",
      .architecture = "LlamaForCausalLM",
+     .about = {.models = "Llama 1 to 3.2, TinyLlama, SmolLM2 and what else is of that type",
+               .keys = "`attention_bias`, `mlp_bias`",
+               .fixtures = "llama_tiny llama_tiny_biases llama_tiny_dynamic llama_tiny_gelu llama_tiny_tied",
+               .llama_cpp = true},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .mlp_bias = {"mlp_bias"},
@@ -241,6 +245,10 @@ constexpr Family kFamilies[] = {
                   .theta = 10000}},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
+     .about = {.models = "Mistral 7B, and others of the type",
+               .keys = "`sliding_window` in every layer; `null`: none",
+               .fixtures = "mistral_tiny mistral_tiny_yarn",
+               .llama_cpp = true},
      .windows = Windows::All,
      .defaults = {.dim = 4096,
                   .ffn = 14336,
@@ -254,6 +262,11 @@ constexpr Family kFamilies[] = {
                   .theta = 10000}},
     {.model_type = "qwen2",
      .architecture = "Qwen2ForCausalLM",
+     .about = {.models = "Qwen2, Qwen2.5 (biases of q, k, v)",
+               .keys = "`use_sliding_window` with `sliding_window` in layers from `max_window_layers` on, or "
+                       "where `layer_types` says so",
+               .fixtures = "qwen2_tiny qwen2_tiny_window",
+               .llama_cpp = true},
      .qkv_bias = {nullptr, true},
      .windows = Windows::Upper,
      .defaults = {.dim = 4096,
@@ -268,6 +281,10 @@ constexpr Family kFamilies[] = {
                   .theta = 10000}},
     {.model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
+     .about = {.models = "Qwen3, dense (norms of heads)",
+               .keys = "as in `qwen2`, and `attention_bias`",
+               .fixtures = "qwen3_tiny qwen3_tiny_tied qwen3_tiny_window",
+               .llama_cpp = true},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Heads,
@@ -285,6 +302,11 @@ constexpr Family kFamilies[] = {
                   .theta = 10000}},
     {.model_type = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
+     .about = {.models = "SmolLM3",
+               .keys = "`no_rope_layers` or `no_rope_layer_interval`: layers without rotation; "
+                       "`use_sliding_window` in these, or by `layer_types`; `attention_bias`, `mlp_bias`",
+               .fixtures = "smollm3_tiny",
+               .llama_cpp = true},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .mlp_bias = {"mlp_bias"},
@@ -303,6 +325,9 @@ constexpr Family kFamilies[] = {
                   .pad_token = 128004}},
     {.model_type = "olmo2",
      .architecture = "Olmo2ForCausalLM",
+     .about = {.models = "OLMo 2 (norms behind attention and MLP; of q and k, all heads together)",
+               .keys = "`attention_bias`",
+               .fixtures = "olmo2_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Whole,
@@ -318,6 +343,10 @@ constexpr Family kFamilies[] = {
                   .pad_token = 1}},
     {.model_type = "olmo3",
      .architecture = "Olmo3ForCausalLM",
+     .about = {.models = "OLMo 3 (norms as in OLMo 2)",
+               .keys = "`sliding_window` in all layers but each fourth, or where `layer_types` says so; "
+                       "their rotation; `attention_bias`",
+               .fixtures = "olmo3_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Whole,
@@ -337,6 +366,10 @@ constexpr Family kFamilies[] = {
                   .window_pattern = 4}},
     {.model_type = "granite",
      .architecture = "GraniteForCausalLM",
+     .about = {.models = "Granite 3 and 4.1, dense",
+               .keys = "`embedding_multiplier`, `residual_multiplier`, `attention_multiplier`, "
+                       "`logits_scaling`; `attention_bias`, `mlp_bias`",
+               .fixtures = "granite_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .mlp_bias = {"mlp_bias"},
@@ -351,6 +384,9 @@ constexpr Family kFamilies[] = {
                   .theta = 10000}},
     {.model_type = "gemma",
      .architecture = "GemmaForCausalLM",
+     .about = {.models = "Gemma 1 (norms with 1 + w, embeddings times the root of the width)",
+               .keys = "`attention_bias`; `hidden_act` `gelu` means its approximation by tanh",
+               .fixtures = "gemma_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .norm_offset = 1,
@@ -370,6 +406,11 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::GeluTanh}},
     {.model_type = "gemma2",
      .architecture = "Gemma2ForCausalLM",
+     .about = {.models = "Gemma 2 (norms before and behind attention and MLP)",
+               .keys = "`attn_logit_softcapping` and `final_logit_softcapping`, `null`: none; "
+                       "`sliding_window` in every other layer, or where `layer_types` says so; "
+                       "`query_pre_attn_scalar`, `hidden_activation`, `attention_bias`",
+               .fixtures = "gemma2_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .windows = Windows::Pattern,
@@ -393,6 +434,11 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::GeluTanh}},
     {.model_type = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
+     .about = {.models = "Gemma 3, text (norms before and behind attention and MLP, of heads)",
+               .keys = "`sliding_window` in all layers but each `sliding_window_pattern`-th, or where "
+                       "`layer_types` says so; their rotation, `rope_local_base_freq` or by "
+                       "`rope_parameters`; `query_pre_attn_scalar`, `hidden_activation`, `attention_bias`",
+               .fixtures = "gemma3_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Heads,
@@ -418,6 +464,9 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::GeluTanh}},
     {.model_type = "olmo",
      .architecture = "OlmoForCausalLM",
+     .about = {.models = "OLMo 1 (LayerNorm without weights); `clip_qkv` must be `null`",
+               .keys = "`attention_bias`",
+               .fixtures = "olmo_tiny"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .norm_eps_key = nullptr,
@@ -433,6 +482,9 @@ constexpr Family kFamilies[] = {
                   .pad_token = 1}},
     {.model_type = "starcoder2",
      .architecture = "Starcoder2ForCausalLM",
+     .about = {.models = "StarCoder2 (LayerNorm, an MLP without gates)",
+               .keys = "`use_bias`, `norm_epsilon`; `sliding_window` in every layer; `null`: none",
+               .fixtures = "starcoder2_tiny"},
      .qkv_bias = {"use_bias", true},
      .o_bias = {"use_bias", true},
      .mlp_bias = {"use_bias", true},
@@ -455,6 +507,9 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::GeluTanh}},
     {.model_type = "phi3",
      .architecture = "Phi3ForCausalLM",
+     .about = {.models = "Phi-3, Phi-3.5 and Phi-4, text; q, k and v are one tensor, gate and up another",
+               .keys = "`sliding_window` in every layer; `null`: none; `partial_rotary_factor`",
+               .fixtures = "phi3_tiny phi3_tiny_long phi3_tiny_partial phi3_tiny_partial_long"},
      .windows = Windows::All,
      .partial = {"partial_rotary_factor"},
      .names = {.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"},
@@ -472,6 +527,11 @@ constexpr Family kFamilies[] = {
                   .original_context = 4096}},
     {.model_type = "glm4",
      .architecture = "Glm4ForCausalLM",
+     .about =
+         {.models =
+              "GLM-4 0414, text (norms before and behind attention and MLP; gate and up are one tensor)",
+          .keys = "`partial_rotary_factor`, of neighbours in a head; `attention_bias`",
+          .fixtures = "glm4_tiny glm4_tiny_plain glm4_tiny_yarn"},
      .qkv_bias = {"attention_bias", true},
      .norms = Norms::Around,
      .partial = {"partial_rotary_factor", 0.5},
@@ -493,6 +553,12 @@ constexpr Family kFamilies[] = {
                   .pad_token = 151329}},
     {.model_type = "cohere2",
      .architecture = "Cohere2ForCausalLM",
+     .about = {.models = "Command R7B and A (LayerNorm without biases; attention and MLP beside each other, "
+                         "with one norm)",
+               .keys = "`sliding_window` in all layers but each `sliding_window_pattern`-th, or where "
+                       "`layer_types` says so; these layers alone are rotated, neighbours in a head; "
+                       "`logit_scale`, `attention_bias`",
+               .fixtures = "cohere2_tiny cohere2_tiny_biases"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .windows = Windows::Pattern,
@@ -516,6 +582,11 @@ constexpr Family kFamilies[] = {
                   .window_pattern = 4}},
     {.model_type = "gpt_neox",
      .architecture = "GPTNeoXForCausalLM",
+     .about =
+         {.models = "Pythia, GPT-NeoX (LayerNorm, an MLP without gates; q, k and v are one tensor, by heads)",
+          .keys = "`rotary_pct` or `partial_rotary_factor` in `rope_parameters`, `rotary_emb_base`, "
+                  "`use_parallel_residual`, `attention_bias`",
+          .fixtures = "gpt_neox_tiny gpt_neox_tiny_serial"},
      .qkv_bias = {"attention_bias", true},
      .o_bias = {"attention_bias", true},
      .mlp_bias = {nullptr, true},
@@ -546,6 +617,11 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::Gelu}},
     {.model_type = "ministral3",
      .architecture = "Ministral3ForCausalLM",
+     .about = {.models = "Ministral 3, text",
+               .keys = "`llama_4_scaling_beta` beside `yarn`: queries are multiplied by 1 + it times ln(1 + "
+                       "floor(position / `original_max_position_embeddings`)); `sliding_window` in every "
+                       "layer; `null`: none",
+               .fixtures = "ministral3_tiny"},
      .windows = Windows::All,
      .tempered = true,
      .defaults = {.dim = 4096,
@@ -561,6 +637,12 @@ constexpr Family kFamilies[] = {
                   .pad_token = 11}},
     {.model_type = "lfm2",
      .architecture = "Lfm2ForCausalLM",
+     .about = {.models = "LFM2 and LFM2.5, dense (gated short convolutions in place of attention in most "
+                         "layers, norms of heads)",
+               .keys = "`layer_types` or `full_attn_idxs`, at least one of which attends; `conv_L_cache`: 2 "
+                       "to 8; `block_auto_adjust_ff_dim`, `block_multiple_of`, `block_ffn_dim_multiplier`, "
+                       "`norm_eps`; `conv_bias` must be false",
+               .fixtures = "lfm2_tiny"},
      .qk_norm = QkNorm::Heads,
      .norm_eps_key = "norm_eps",
      .names = {.norm = "model.embedding_norm",
@@ -588,6 +670,11 @@ constexpr Family kFamilies[] = {
                   .pad_token = 0}},
     {.model_type = "gpt2",
      .architecture = "GPT2LMHeadModel",
+     .about = {.models = "GPT-2 (LayerNorm, an MLP without gates; positions are a table that is learnt)",
+               .keys = "`n_embd`, `n_layer`, `n_head`, `n_inner` (`null`: four times the width), "
+                       "`n_positions`: no sequence is longer; `layer_norm_epsilon`, `activation_function`. "
+                       "Matrices of layers are kept as the folder has them, with a row for each input",
+               .fixtures = "gpt2_tiny"},
      .qkv_bias = {nullptr, true},
      .o_bias = {nullptr, true},
      .mlp_bias = {nullptr, true},
@@ -633,6 +720,12 @@ const Family* find_family(std::string_view model_type) {
 std::vector<std::string> model_families() {
   std::vector<std::string> out;
   for (const Family& f : kFamilies) out.emplace_back(f.model_type);
+  return out;
+}
+
+std::vector<FamilyFacts> family_facts() {
+  std::vector<FamilyFacts> out;
+  for (const Family& f : kFamilies) out.push_back({f.model_type, f.about});
   return out;
 }
 
