@@ -177,6 +177,49 @@ TEST_F(ModelConfig, EveryFamilyRefusesByNameAndNamesWhatNobodyKnows) {
         << type;
   }
 }
+// Whatever a known key says, it decides something, is refused by its name, or is named in a notice; but for
+// those of which transformers' class of the family makes nothing either.
+TEST_F(ModelConfig, NoKnownKeyIsPassedOverInSilence) {
+  using nlohmann::json;
+  const std::set<std::string_view> say_nothing = {
+      // By themselves: where windows are on, where the rotation follows a length.
+      "sliding_window", "use_sliding_window", "max_window_layers", "max_position_embeddings",
+      "original_max_position_embeddings",
+      // Of gemma2 and gemma3: beside hidden_activation. Of gpt2: heads for classes, and how products are
+      // made.
+      "hidden_act", "n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+      "summary_proj_to_labels", "summary_type", "summary_use_proj",
+      // Of lfm2: what is said elsewhere, and how weights began.
+      "block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
+      "block_use_xavier_init", "conv_L_cache", "conv_dim", "conv_dim_out", "conv_use_xavier_init",
+      "num_heads", "use_pos_enc"};
+  const json values[] = {true, false, 2, 3, 0.37, "relu", json::array({1, 0})};
+  for (const std::string& type : model_families()) {
+    const Family& family = *find_family(type);
+    const auto base = json::parse(with_own_keys(json{{"model_type", type}, {"num_hidden_layers", 2}}.dump()));
+    const auto plain = parse_model_config(base.dump());
+    ASSERT_TRUE(plain.ok()) << plain.message();
+    for (const std::string_view key : known_keys(family)) {
+      if (base.contains(key) || say_nothing.contains(key)) continue;
+      bool heeded = false;
+      for (const json& value : values) {
+        json config = base;
+        config[std::string(key)] = value;
+        const auto model = parse_model_config(config.dump());
+        // That a value is of a wrong type says nothing of the right ones.
+        const bool refused = !model.ok() && model.message().find("expected type") == std::string::npos;
+        heeded = heeded || refused ||
+                 (model.ok() && (to_json(*model) != to_json(*plain) || model->notices != plain->notices));
+      }
+      EXPECT_TRUE(heeded) << type << " passes " << key << " over";
+    }
+  }
+  // Windows that a family always has are not turned off by another one's key.
+  expect_model_error(R"({"model_type": "gemma2", "use_sliding_window": false})",
+                     {"use_sliding_window is false", "gemma2 models have no such key"});
+  EXPECT_EQ(parse_model_config(R"({"model_type": "gpt2", "rms_norm_eps": 1e-5})")->notices.back(),
+            "config.json has keys that Sluice does not know, and passes over: rms_norm_eps");
+}
 // What `sluice models` says of proof is there: fixtures of the family, all of them, and its rows where
 // transformers is asked.
 TEST_F(ModelConfig, WhatIsSaidOfFamiliesIsThere) {

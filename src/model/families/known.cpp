@@ -45,7 +45,6 @@ constexpr const char* kAbsent[] = {
 // Keys of the root that are read of every family, sizes and those above apart.
 constexpr const char* kOthers[] = {"model_type",
                                    "head_dim",
-                                   "rms_norm_eps",
                                    "tie_word_embeddings",
                                    "max_position_embeddings",
                                    "original_max_position_embeddings",
@@ -54,7 +53,6 @@ constexpr const char* kOthers[] = {"model_type",
                                    "rope_parameters",
                                    "attention_bias",
                                    "mlp_bias",
-                                   "hidden_act",
                                    "sliding_window",
                                    "use_sliding_window",
                                    "max_window_layers",
@@ -195,7 +193,7 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
   return {};
 }
 
-Status check_unknown(const json& root, const Family& family, std::vector<std::string>& notices) {
+std::vector<std::string_view> known_keys(const Family& family) {
   std::vector<std::string_view> known(std::begin(kSizes), std::end(kSizes));
   known.insert(known.end(), std::begin(kOthers), std::end(kOthers));
   for (const Neutral& neutral : kNeutral) known.emplace_back(neutral.key);
@@ -211,6 +209,11 @@ Status check_unknown(const json& root, const Family& family, std::vector<std::st
   }
   for (const Renamed& renamed : family.renamed) known.emplace_back(renamed.own);
   if (family.windows == Windows::Pattern) known.emplace_back("sliding_window_pattern");
+  return known;
+}
+
+Status check_unknown(const json& root, const Family& family, std::vector<std::string>& notices) {
+  const std::vector<std::string_view> known = known_keys(family);
   std::vector<std::string> unknown;
   for (const auto& [key, value] : root.items()) {
     if (is_in(known, key) || is_in(kPassed, key)) continue;

@@ -21,6 +21,8 @@ constexpr const char* kSizes[] = {"hidden_size",         "num_hidden_layers", "n
 // Keys that a family's models must have with this value or not at all, and those that they must not have.
 std::vector<Neutral> neutral_keys(const Family& family);
 std::vector<std::string_view> absent_keys(const Family& family);
+// Every key that decides something of a family's models, those above among them.
+std::vector<std::string_view> known_keys(const Family& family);
 
 // An error if a key is set that would change the arithmetic.
 Status refuse_other_arithmetic(const nlohmann::json& root, const Family& family);

@@ -107,7 +107,7 @@ Status read_windows(const json& root, const Family& family, ModelSpec& spec) {
   int64_t pattern = family.defaults.window_pattern;
   if (family.windows == Windows::Pattern)
     SLUICE_TRY(read(root, "sliding_window_pattern", pattern, int64_t{1}, kMostWindow));
-  if (family.windows == Windows::All && window > 0)
+  if ((family.windows == Windows::All || family.windows == Windows::Pattern) && window > 0)
     SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", true));
   if (says(root, "layer_types")) return read_layer_types(root["layer_types"], window, family, spec);
   SLUICE_TRY(read(root, "max_window_layers", first));

@@ -86,7 +86,8 @@ void write_gemma3(const ModelSpec& spec, json& root) {
   const double scale = spec.layers.front().attention.scale;
   root["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
 }
-constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar"};
+// hidden_act stands beside hidden_activation, and transformers passes it over.
+constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar", "hidden_act"};
 constexpr OwnKeys kGemma3{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
 
 // A soft cap that is null is none.
@@ -111,7 +112,7 @@ void write_gemma2(const ModelSpec& spec, json& root) {
       {"final_logit_softcapping", spec.logit_softcap}};
   for (const auto& [key, cap] : caps) root[key] = cap == 0 ? json(nullptr) : json(cap);
 }
-constexpr const char* kGemma2Reads[] = {"query_pre_attn_scalar", "attn_logit_softcapping",
+constexpr const char* kGemma2Reads[] = {"query_pre_attn_scalar", "hidden_act", "attn_logit_softcapping",
                                         "final_logit_softcapping"};
 constexpr OwnKeys kGemma2{kGemma2Reads, kGemmaNeutral, read_gemma2, write_gemma2};
 
