@@ -36,11 +36,13 @@ struct Buffer {
   }
 };
 
-// Runs an op. `operands` follow the op's schema; `workspace` has workspace_bytes(op) bytes.
+// Runs an op. `operands` follow the op's schema; `workspace` has workspace_bytes(op) bytes; `task` is for
+// people, and may be empty.
 struct Launch {
   const Op* op;
   std::span<const Buffer> operands;
   Buffer workspace;
+  std::string_view task = {};
 };
 
 // Copies from one tier's arena to another's, which the command's lane joins.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -16,6 +17,8 @@ class Network {
 
   virtual int processes() const = 0;
   virtual int rank() const = 0;  // of this process, from 0
+  // The task that this process is at, for the others to know while they wait for it. Any thread.
+  virtual void at(std::string_view /*task*/) {}
   // Makes `values`, f32 or bf16 by `dtype`, their sums over all processes, in an order that the number of
   // processes alone gives, with equal bits on all: as SumOverProcesses says. Every process makes the same
   // calls in the same order; one at a time, on any thread. Errors are of kind Device.

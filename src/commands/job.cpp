@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands/job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
+#include <cstdlib>
 
 #include "commands/say.h"
 #include "host/cores.h"
@@ -16,8 +20,10 @@ Result<Job> Job::join(std::string_view command) {
   auto group = join_by_mpi(*launch);
   if (!group.ok())
     return error_at(fmt::format("{} {} of {} processes", launch->by, command, launch->size), group.error());
-  job.group_ = std::move(*group);
-  job.network_ = std::make_unique<ProcessNetwork>(*job.group_);
+  job.activity_ = std::make_unique<Activity>();
+  job.activity_->stage("its start");
+  job.group_ = counted_by(*job.activity_, std::move(*group));
+  job.network_ = std::make_unique<ProcessNetwork>(*job.group_, job.activity_.get());
   return job;
 }
 
@@ -77,6 +83,32 @@ Status Job::check(const Machine& machine) const {
   return {};
 }
 
+Status Job::watch(const Machine& machine, int64_t lost_after) {
+  if (alone()) return {};
+  // Who wants none has none sent to it.
+  if (std::ranges::count(gather(uint8_t(lost_after > 0 ? 1 : 0)), uint8_t{0}) > 0) return {};
+  char host[HOST_NAME_MAX + 1] = "a host without a name";
+  (void)::gethostname(host, sizeof host - 1);
+  const std::chrono::milliseconds limit = std::chrono::seconds(lost_after);
+  Watch::Callbacks callbacks;
+  callbacks.late = [](const std::string& text) { say(stderr, "{}\n", text); };
+  callbacks.lost = [](const std::string& text) {
+    if (!text.empty()) say(stderr, "sluice: {}; all processes end, and what was saved is whole\n", text);
+    std::fflush(stderr);
+    std::_Exit(1);  // the main thread may wait for the lost process for ever
+  };
+  SLUICE_ASSIGN(watch_, Watch::start(*group_, *activity_,
+                                     {.lost_after = limit,
+                                      .beat = std::min(limit / 10, std::chrono::milliseconds(1000)),
+                                      .name = fmt::format("{}, {}", host, machine.description)},
+                                     std::move(callbacks)));
+  return {};
+}
+
+void Job::at(std::string_view stage) {
+  if (activity_ != nullptr) activity_->stage(stage);
+}
+
 Status Job::put_on(Machine& machine) {
   return alone() ? Status() : share_steps(machine, *group_, *network_);
 }
@@ -89,6 +121,7 @@ void Job::share_cores(RunConfig& config) const {
 void Job::abandon(const Error& why) {
   say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), why.message);
   std::fflush(stderr);
+  watch_.reset();
   if (group_ != nullptr) group_->abandon();
   std::abort();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/process_network.h"
+#include "comm/watch.h"
 #include "machine/machine.h"
 
 namespace sluice::core {
@@ -44,6 +45,13 @@ class Job {
   // Runs it here first, then on the others, which may find what it left on a disk that they share.
   Status first_here(const std::function<Status()>& run);
 
+  // From now on processes send heartbeats. One that sends none for `lost_after` seconds is lost: all end, and
+  // process 0 says which it is, where, and what it was at. One that is late is named as often. 0: none are
+  // sent.
+  Status watch(const Machine& machine, int64_t lost_after);
+  // What this process is at, for the others.
+  void at(std::string_view stage);
+
   // Whether a machine can be put on the job.
   Status check(const Machine& machine) const;
   // Has a machine share steps with the others (run/processes/processes.h). REQUIRES: check(machine).
@@ -58,8 +66,10 @@ class Job {
   // Gives everybody what process `root` has.
   Status broadcast(std::string& text, int root);
 
+  std::unique_ptr<Activity> activity_;
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;
+  std::unique_ptr<Watch> watch_;  // takes leave before the group ends
 };
 
 }  // namespace sluice::core

@@ -89,9 +89,10 @@ Status check_alike(Job& job, Session& session) {
 
 // Who has to stop stops all; whether the loss gets no better is for process 0 to say, whose evaluations
 // count.
-std::optional<TrainingEnd> end_of_all(Job& job, std::optional<TrainingEnd> own) {
+std::optional<TrainingEnd> end_of_all(Job& job, const Session& session, std::optional<TrainingEnd> own) {
   // Nobody wants it done before the steps are.
   const std::vector<uint8_t> all = job.gather(uint8_t(own.value_or(TrainingEnd::Done)));
+  job.at(fmt::format("step {}", session.steps_done() + 1));
   const auto wants = [](uint8_t of, TrainingEnd end) { return of == uint8_t(end); };
   if (wants(all.front(), TrainingEnd::NoBetter)) return TrainingEnd::NoBetter;
   const bool asked = std::ranges::any_of(all, [&](uint8_t of) { return wants(of, TrainingEnd::Asked); });
@@ -108,7 +109,7 @@ Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked
   SLUICE_TRY(job.agree({}));  // process 0 has opened its files
   TrainingOptions options;
   options.stop = [&] { return asked.stop.load(); };
-  options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, own); };
+  options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, session, own); };
   asked.heeded = true;
   const auto end = train(session, silent_observer(), options);
   if (!end.ok() && end.error().detail("of all").empty()) job.abandon(end.error());
@@ -151,7 +152,8 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
-  if (!job.alone()) options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, own); };
+  if (!job.alone())
+    options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, *session, own); };
   if (p.stages.find(kSampling))
     options.sample = [&](int64_t) { return observer.sample(*session, asked.stop, /*at_end=*/false); };
   options.sample_every = p.config.sample.every;
@@ -285,7 +287,10 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   Observer& observer = job.speaks() ? console : silent_observer();
   Beginning b;
   SLUICE_TRY(job.agree(read_request(request, job, b)));
+  SLUICE_TRY(job.watch(b.machine, b.config.run.lost_after));
+  job.at("measuring the network");
   SLUICE_TRY(job.put_on(b.machine));
+  job.at("reading its data");
   SLUICE_TRY(take_directory(request, job, observer, b));
   // What one process measures and keeps, the others of its host find.
   SLUICE_TRY(job.first_here([&] { return open_run_data(observer, b); }));
@@ -304,6 +309,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     if (steps_done > 0) say("going on from {}\n", b.config.checkpoint());
     for (const std::string& change : b.going_on.changed) say("allowed: {}\n", change);
   }
+  job.at("measuring and planning");
   std::optional<Prepared> prepared;
   SLUICE_TRY(job.first_here([&]() -> Status {
     const PlanCache cache = plan_cache_of(b.config);
@@ -314,6 +320,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     return {};
   }));
   console.stop();
+  job.at("the beginning of training");
   if (!job.speaks()) return follow(*prepared, std::move(*b.data), job, asked);
   TrainingObserver training(*prepared, *b.directory, b.data->heldout_bytes_per_token);
   auto ending = run(*prepared, *b.directory, std::move(*b.data), training, job, asked);

@@ -138,6 +138,9 @@ void visit_keys(Config& c, F&& key) {
       "copies of the model that each learn a part of a step's rows; sums of their gradients follow a tree, "
       "so "
       "that results do not depend on how many processes share them; 0: one a process");
+  key("run.lost_after", c.run.lost_after, Range{0, 86400},
+      "seconds without a heartbeat after which a process of several is lost, and all of them end; one that "
+      "is alive and late is named as often; 0: no heartbeats");
   key("run.dir", c.run.dir, OutputPath(), "run directory");
   key("run.checkpoint_every", c.run.checkpoint_every, kSteps,
       "steps between checkpoints; 0: none for this reason");

@@ -79,7 +79,7 @@ struct RunConfig {
   } sample;
   struct {
     std::string backend = "auto";
-    int64_t device = 0, threads = 0, replicas = 0;
+    int64_t device = 0, threads = 0, replicas = 0, lost_after = 30;
     DeviceChoice devices = first_devices(1);
     std::string peer = "auto";
     std::string dir = "runs/latest";

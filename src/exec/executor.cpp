@@ -48,7 +48,7 @@ void Executor::resolve() {
       }
       if (a.bytes > 0) hand_out({device, a.workspace_offset}, a.bytes);
       command.work = Launch{&*task.op, std::span(operands_).subspan(first, task.uses.size()),
-                            a.bytes > 0 ? place(arena, a.workspace_offset, a.bytes) : Buffer{}};
+                            a.bytes > 0 ? place(arena, a.workspace_offset, a.bytes) : Buffer{}, task.name};
     } else {
       hand_out(a.from, a.bytes);
       hand_out(a.to, a.bytes);

@@ -80,11 +80,21 @@ expect "another seed" "process 1 of 2: train.seed is 5, it was 1 in process 0" "
 # A process that dies ends the others, and what was saved is whole.
 start -np 2 "$program" train run.toml --set run.dir=killed --set train.steps=100000 --set run.checkpoint_every=5 --set sample.tokens=0 > killed.txt &
 job=$!
-for i in $(seq 200); do [ -e killed/checkpoints/step-5 ] && break; sleep 0.1; done
+for i in $(seq 200); do [ -e killed/checkpoints/latest ] && break; sleep 0.1; done
 kill -KILL "$(pgrep -f "^$program train run.toml --set run.dir=killed" | head -1)"
 wait $job && fail "a process was killed, and the others went on"
 said=$(start -np 2 "$program" train run.toml --set run.dir=killed --set train.steps=12 --set run.checkpoint_every=5 --set sample.tokens=0 --allow steps)
 expect "after a kill" "going on from killed/checkpoints/step-|nothing left to do" "$said"
+# A process that is stopped, as one of a host that hangs, gives no heartbeat: all end, and it is named.
+start -np 2 "$program" train run.toml --set run.dir=hangs --set run.lost_after=2 --set train.steps=100000 --set run.checkpoint_every=5 --set sample.tokens=0 > hangs.txt &
+job=$!
+for i in $(seq 200); do [ -e hangs/checkpoints/latest ] && break; sleep 0.1; done
+kill -STOP "$(pgrep -f "^$program train run.toml --set run.dir=hangs" | tail -1)"
+wait $job && fail "a process was stopped, and the others went on"
+expect "a process that hangs" "process [01] of 2 \(.*\) gave no heartbeat for 2 s; it was at: .*what was saved is whole" "$(cat hangs.txt)"
+! pgrep -f "^$program train run.toml --set run.dir=hangs" || fail "a process goes on"
+said=$(start -np 2 "$program" train run.toml --set run.dir=hangs --set train.steps=12 --set run.checkpoint_every=5 --set sample.tokens=0 --allow steps)
+expect "after one hung" "going on from hangs/checkpoints/step-|nothing left to do" "$said"
 # Who is asked to stop stops after the step, with a checkpoint, and the others with it.
 timeout 100 mpirun --oversubscribe -np 2 "$program" train run.toml --set run.dir=stopped \
   --set train.steps=100000 --set sample.tokens=0 > stopped.txt 2>&1 &

@@ -162,6 +162,7 @@ class CpuBackend final : public Backend {
   // On the lane's thread. What a network lane does beside exchanging is done on that thread.
   Status run(const LaneEnds& lane, const Launch& launch) {
     SLUICE_TRY(table_.check(launch));
+    if (network_ != nullptr) network_->at(launch.task);
     Worker& worker = lane.computes() ? *workers_[lane.to.index()] : exchanger_;
     return cpu::launch(*launch.op, {launch.operands, launch.workspace.data},
                        {worker.pool, worker.gemm, worker.scratch_data, isa_, network_});

@@ -65,6 +65,7 @@ Status Lanes::submit(const Command& command, const Arenas& arenas) {
     const auto& launch = std::get<Launch>(command.work);
     SLUICE_CHECK(launch.operands.size() <= kMaxOperands, "{} operands", launch.operands.size());
     slot.op = launch.op;
+    slot.task = launch.task;
     slot.operand_count = static_cast<uint32_t>(launch.operands.size());
     std::ranges::copy(launch.operands, slot.operands.begin());
     slot.workspace = launch.workspace;
@@ -141,7 +142,7 @@ void Lanes::run_command(Lane lane, uint32_t id) {
 
 Status Lanes::run_work(Lane lane, const Slot& slot) {
   if (slot.op)
-    return launch_(table_[lane], {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
+    return launch_(table_[lane], {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace, slot.task});
   std::memcpy(slot.to, slot.from, static_cast<size_t>(slot.bytes));
   return {};
 }

@@ -49,6 +49,7 @@ class Lanes {
   struct Slot {
     uint32_t operand_count;
     const Op* op;  // null for a copy
+    std::string_view task;
     std::array<Buffer, kMaxOperands> operands;
     Buffer workspace;
     std::byte* to;  // of a copy

@@ -190,8 +190,8 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   pending_ = false;
   SLUICE_TRY(refused);
   std::vector<LossSums> parts;
-  for (const ObjectId loss : model.loss) {
-    SLUICE_ASSIGN(parts.emplace_back(), read_value<LossSums>(*training_, loss));
+  for (const ObjectId part : model.loss) {
+    SLUICE_ASSIGN(parts.emplace_back(), read_value<LossSums>(*training_, part));
   }
   SLUICE_ASSIGN(parts, of_all(std::span<const LossSums>(parts)));
   LossSums sums = parts.front();

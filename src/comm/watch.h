@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the other processes of a job are there, beside what they compute and send.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "comm/group.h"
+
+namespace sluice::core {
+
+// What a rank is at: what the others are told of it while they wait.
+class Activity {
+ public:
+  // `stage` is of the command ("planning"), `task` of a step; a stage ends the task before it. Any thread.
+  void stage(std::string_view text);
+  void task(std::string_view name);
+  // Around a call of the group in which ranks wait for one another.
+  void enter();
+  void leave();
+
+  struct Now {
+    uint64_t calls = 0;  // begun so far: every rank makes the same calls in the same order
+    bool waiting = false;
+    std::string doing;  // stage and task
+  };
+  Now now() const;
+
+ private:
+  mutable std::mutex mutex_;
+  uint64_t calls_ = 0;
+  bool waiting_ = false;
+  std::string stage_, task_;
+};
+
+struct WatchOptions {
+  // No heartbeat for so long: the rank is lost. Ranks that wait for one that is late say so as often. Seconds
+  // that this process itself was stopped do not count.
+  std::chrono::milliseconds lost_after{30'000}, beat{1'000};
+  std::string name;  // of this rank's machine, for people: "host b, 8 cores"
+};
+
+// A thread that sends a heartbeat to rank 0 over TCP, and one of rank 0 to all, with what they are at. It
+// ends with a farewell; a rank whose connection ends without one is lost at once.
+class Watch {
+ public:
+  // What is called on the watch's thread. `lost` ends this process. Its text names the rank that is lost, its
+  // machine and what it was at; it is empty where another rank says that, or where this one was stopped for
+  // so long that the others have lost it. `late` is called on rank 0 alone.
+  struct Callbacks {
+    std::function<void(const std::string&text)> lost, late;
+  };
+
+  // Every rank has to call it. An error, on all, where a rank cannot reach rank 0. Borrows `activity`.
+  static Result<std::unique_ptr<Watch>> start(ProcessGroup& group, const Activity& activity,
+                                              const WatchOptions& options, Callbacks callbacks);
+  // Takes leave.
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  struct Beat;
+  class Line;
+  struct Rank;
+  Watch(ProcessGroup& group, const Activity& activity, const WatchOptions& options, Callbacks callbacks);
+  Status connect(ProcessGroup& group);
+  void run();
+  // Whether all goes on. `absent`: this process itself was stopped for so long that the others lost it.
+  bool check(std::chrono::nanoseconds passed, bool absent);
+  std::string name_of(const Rank& rank) const;
+  void say_who_is_late(std::chrono::nanoseconds passed);
+
+  const int rank_, size_;
+  const Activity& activity_;
+  const WatchOptions options_;
+  const Callbacks callbacks_;
+  std::vector<Rank> ranks_;  // those that this one hears: of rank 0 all others, of another rank 0
+  uint64_t awaited_ = 0;     // the call that ranks wait in, and for how long it has been that one
+  std::chrono::nanoseconds waited_{0};
+  int wake_[2] = {-1, -1};  // a pipe: the end of the thread
+  std::thread thread_;
+};
+
+// A group whose calls an Activity counts.
+std::unique_ptr<ProcessGroup> counted_by(Activity& activity, std::unique_ptr<ProcessGroup> group);
+
+}  // namespace sluice::core

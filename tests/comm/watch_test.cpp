@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heartbeats of processes, here threads: who is lost, who is late, and who just leaves.
+#include "comm/watch.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <functional>
+
+namespace sluice::core {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What the callbacks of a rank were told.
+struct Told {
+  std::mutex mutex;
+  std::condition_variable more;
+  std::vector<std::string> lost, late;
+
+  Watch::Callbacks callbacks() {
+    const auto into = [this](std::vector<std::string>& list) {
+      return [this, &list](const std::string& text) {
+        const std::lock_guard lock(mutex);
+        list.push_back(text);
+        more.notify_all();
+      };
+    };
+    return {into(lost), into(late)};
+  }
+  bool within(milliseconds limit, const std::function<bool()>& holds) {
+    std::unique_lock lock(mutex);
+    return more.wait_for(lock, limit, holds);
+  }
+};
+
+// Ranks whose watches have begun.
+struct Watched {
+  explicit Watched(int ranks, milliseconds lost_after = milliseconds(300)) {
+    groups = groups_of_threads(ranks);
+    activities = std::vector<Activity>(size_t(ranks));
+    told = std::vector<Told>(size_t(ranks));
+    watches.resize(size_t(ranks));
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < size_t(ranks); ++r) {
+      activities[r].stage(fmt::format("step {}", r));
+      threads.emplace_back([this, r, lost_after] {
+        auto watch = Watch::start(
+            *groups[r], activities[r],
+            {.lost_after = lost_after, .beat = milliseconds(20), .name = fmt::format("host {}", r)},
+            told[r].callbacks());
+        EXPECT_TRUE(watch.ok()) << watch.error().message;
+        if (watch.ok()) watches[r] = std::move(*watch);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  std::vector<Activity> activities;
+  std::vector<Told> told;
+  std::vector<std::unique_ptr<Watch>> watches;
+};
+
+TEST(Heartbeats, NobodyIsLostWhoLeaves) {
+  Watched w(3, milliseconds(200));
+  std::this_thread::sleep_for(milliseconds(500));
+  w.watches[1].reset();
+  std::this_thread::sleep_for(milliseconds(300));
+  w.watches[0].reset();
+  w.watches[2].reset();
+  for (const Told& t : w.told) {
+    EXPECT_TRUE(t.lost.empty()) << t.lost.front();
+    EXPECT_TRUE(t.late.empty()) << t.late.front();
+  }
+}
+
+TEST(Heartbeats, WhoIsWaitedForIsNamedWithWhatItIsAt) {
+  Watched w(3);
+  w.activities[0].enter();
+  w.activities[1].enter();
+  w.activities[2].task("attention.L3");
+  ASSERT_TRUE(w.told[0].within(milliseconds(5000), [&] { return w.told[0].late.size() >= 2; }));
+  EXPECT_NE(w.told[0].late.front().find("process 2 of 3 (host 2) is late"), std::string::npos)
+      << w.told[0].late.front();
+  EXPECT_NE(w.told[0].late.front().find("step 2, attention.L3"), std::string::npos) << w.told[0].late.front();
+  for (const std::string& text : w.told[0].late) EXPECT_EQ(text.find("process 1"), std::string::npos) << text;
+  EXPECT_TRUE(w.told[0].lost.empty());  // it is late, and alive
+  EXPECT_TRUE(w.told[1].late.empty());
+  w.watches.clear();
+}
+
+TEST(Heartbeats, WhoGoesOnIsNotLate) {
+  Watched w(2, milliseconds(200));
+  for (int i = 0; i < 25; ++i) {
+    for (Activity& a : w.activities) a.enter();
+    std::this_thread::sleep_for(milliseconds(20));
+    for (Activity& a : w.activities) a.leave();
+  }
+  w.watches.clear();
+  EXPECT_TRUE(w.told[0].late.empty()) << w.told[0].late.front();
+}
+
+TEST(Heartbeats, CallsAreCounted) {
+  auto groups = groups_of_threads(1);
+  Activity activity;
+  const auto counted = counted_by(activity, std::move(groups[0]));
+  ASSERT_TRUE(counted->barrier().ok());
+  ASSERT_TRUE(gathered(*counted, 1).ok());
+  EXPECT_EQ(activity.now().calls, 2u);
+  EXPECT_FALSE(activity.now().waiting);
+}
+
+}  // namespace
+}  // namespace sluice::core
