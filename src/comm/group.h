@@ -23,6 +23,7 @@ class ProcessGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;  // ranks, at least 1
   virtual int here() const = 0;  // those on this host
+  virtual int host() const = 0;  // the lowest of them
 
   // Sends `out` to rank `to` and fills `in` from rank `from`, both at once. Either may be empty, and is then
   // not sent or not awaited. Lengths match on both sides.

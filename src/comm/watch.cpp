@@ -423,6 +423,7 @@ class CountedGroup final : public ProcessGroup {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   int here() const override { return group_->here(); }
+  int host() const override { return group_->host(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     const Inside inside(activity_);
     return group_->exchange(out, to, in, from);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 
 #include "commands/say.h"
 #include "host/cores.h"
@@ -70,10 +71,68 @@ std::vector<uint8_t> Job::gather(uint8_t own) {
   return std::move(*all);
 }
 
-Status Job::first_here(const std::function<Status()>& run) {
-  const Status here = speaks() ? run() : Status();
-  SLUICE_TRY(agree(here));
-  return agree(speaks() ? Status() : run());
+Status Job::first_here(const std::function<Status()>& run, const std::function<Status()>& share) {
+  SLUICE_TRY(agree(speaks() ? run() : Status()));
+  if (alone()) return {};
+  if (share) SLUICE_TRY(share());
+  const bool first = group_->host() == rank();
+  SLUICE_TRY(agree(first && !speaks() ? run() : Status()));
+  return agree(first ? Status() : run());
+}
+
+Status Job::bring(std::string& from, const std::filesystem::path& to) {
+  if (alone() || from.empty()) return {};
+  std::error_code failure;
+  const bool lacks = !std::filesystem::is_directory(from, failure);
+  struct Lack {
+    int lacks, host;
+  };
+  SLUICE_ASSIGN(const auto all, gathered(*group_, Lack{lacks ? 1 : 0, group_->host()}));
+  const auto here = [&](const Lack& l) { return l.lacks != 0 && l.host == group_->host(); };
+  if (std::ranges::none_of(all, &Lack::lacks)) return {};
+  // One of each host writes for the others.
+  const bool writes = lacks && std::ranges::find_if(all, here) - all.begin() == rank();
+  Status own;
+  std::vector<std::string> names;
+  if (speaks()) {
+    for (const auto& entry : std::filesystem::directory_iterator(from, failure))
+      if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+    if (failure) own = error(ErrorKind::Io, "{}: {}", from, failure.message());
+  } else if (writes) {
+    copy_.reset(new std::filesystem::path(to));
+    std::filesystem::remove_all(to, failure);
+    if (!std::filesystem::create_directories(to, failure))
+      own = error(ErrorKind::Io, "{} cannot be made: {}", to.string(), failure.message());
+  }
+  SLUICE_TRY(agree(own));
+  std::string list = fmt::format("{}", fmt::join(names, "\n"));
+  SLUICE_TRY(share(list));
+  std::vector<std::byte> piece(64 << 20);
+  for (size_t at = 0; at < list.size();) {
+    const std::string name = list.substr(at, list.find('\n', at) - at);
+    at += name.size() + 1;
+    std::ifstream in;
+    std::ofstream out;
+    uint64_t left = 0;
+    if (speaks()) {
+      in.open(std::filesystem::path(from) / name, std::ios::binary);
+      left = std::filesystem::file_size(std::filesystem::path(from) / name, failure);
+      if (!in || failure) own = error(ErrorKind::Io, "{}/{} cannot be read", from, name);
+    }
+    if (writes) out.open(to / name, std::ios::binary);
+    SLUICE_TRY(agree(own));
+    SLUICE_TRY(group_->broadcast(std::as_writable_bytes(std::span(&left, 1)), 0));
+    for (; left > 0; left -= std::min<uint64_t>(left, piece.size())) {
+      const auto bytes = std::span(piece).first(std::min<uint64_t>(left, piece.size()));
+      if (speaks() && !in.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size())))
+        own = error(ErrorKind::Io, "{}/{} cannot be read", from, name);
+      SLUICE_TRY(group_->broadcast(bytes, 0));
+      if (writes) out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+    }
+    if (writes && !out.flush()) own = error(ErrorKind::Io, "{} cannot be written", (to / name).string());
+  }
+  if (lacks) from = to.string();
+  return agree(own);
 }
 
 Status Job::check(const Machine& machine) const {

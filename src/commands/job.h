@@ -2,10 +2,13 @@
 // The processes that a launcher started with one command, as that command sees them.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "comm/process_network.h"
@@ -35,6 +38,12 @@ class Job {
   Status agree(const Status& own);
   // Gives everybody what process 0 has.
   Status share(std::string& text);
+  // T is plain data.
+  template <class T>
+  Status share(T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return alone() ? Status() : group_->broadcast(std::as_writable_bytes(std::span(&value, 1)), 0);
+  }
   // An error where `own` differs from what process 0 has; `difference` says how, of process 0's and this
   // one's.
   Status expect_same(
@@ -42,8 +51,15 @@ class Job {
       const std::function<std::string(const std::string& first, const std::string& own)>& difference);
   // What each process has, in the order of ranks. A process that cannot learn that ends the job.
   std::vector<uint8_t> gather(uint8_t own);
-  // Runs it here first, then on the others, which may find what it left on a disk that they share.
-  Status first_here(const std::function<Status()>& run);
+  // Runs it in process 0, then in the first of each other host, then in the rest, which may find what those
+  // left on a disk of their host, and measure alone. Once process 0 has run it, all call `share`, if there is
+  // one.
+  Status first_here(const std::function<Status()>& run, const std::function<Status()>& share = {});
+  // Gives hosts that lack the folder `from` of process 0 a copy of its files, in `to`; `from` becomes that
+  // there.
+  Status bring(std::string& from, const std::filesystem::path& to);
+  // Removes what bring() made, which otherwise stays as long as the job.
+  void drop_copies() { copy_.reset(); }
 
   // From now on processes send heartbeats. One that sends none for `lost_after` seconds is lost: all end, and
   // process 0 says which it is, where, and what it was at. One that is late is named as often. 0: none are
@@ -66,6 +82,14 @@ class Job {
   // Gives everybody what process `root` has.
   Status broadcast(std::string& text, int root);
 
+  struct Remove {
+    void operator()(const std::filesystem::path* path) const {
+      std::error_code ignored;
+      std::filesystem::remove_all(*path, ignored);
+      delete path;
+    }
+  };
+  std::unique_ptr<const std::filesystem::path, Remove> copy_;
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;

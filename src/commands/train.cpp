@@ -106,6 +106,7 @@ Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked
   SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(opened.error())));
   Session& session = **opened;
   SLUICE_TRY(check_alike(job, session));
+  job.drop_copies();
   SLUICE_TRY(job.agree({}));  // process 0 has opened its files
   TrainingOptions options;
   options.stop = [&] { return asked.stop.load(); };
@@ -256,13 +257,10 @@ Status take_directory(const RunRequest& request, Job& job, Observer& observer, B
   SLUICE_TRY(job.agree(taken));
   for (std::string* text : {&b.config.run.dir, &b.config.latest, &b.config.run.resume})
     SLUICE_TRY(job.share(*text));
-  std::error_code ignored;
-  const bool found = b.config.latest.empty() || std::filesystem::exists(b.config.latest, ignored);
-  return job.agree(
-      found ? Status()
-            : Status(error("run.dir = {}: {} is not there; hosts that train together have to share "
-                           "the run's directory",
-                           b.config.run.dir, b.config.latest)));
+  // Process 0 alone writes there: other hosts need not share it.
+  std::string& from = b.config.latest.empty() ? b.config.run.resume : b.config.latest;
+  return job.bring(from, std::filesystem::path(b.config.data.cache) /
+                             fmt::format("brought-{:x}", std::hash<std::string>()(b.config.run.dir)));
 }
 
 Status open_run_data(Observer& observer, Beginning& b) {
@@ -311,12 +309,19 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   }
   job.at("measuring and planning");
   std::optional<Prepared> prepared;
-  SLUICE_TRY(job.first_here([&]() -> Status {
+  const auto plan = [&]() -> Status {
     const PlanCache cache = plan_cache_of(b.config);
     SLUICE_ASSIGN(RunNeeds needs, needs_of(b.config, true));
     needs.rows = sample_rows(*b.data);
     SLUICE_ASSIGN(prepared, prepare_on(std::move(b.config), std::move(b.machine), std::move(needs),
                                        {nullptr, &cache, &observer}));
+    return {};
+  };
+  // Where no shape is given, all take that which process 0 has chosen for its machine.
+  SLUICE_TRY(job.first_here(plan, [&]() -> Status {
+    StepShape shape = job.speaks() ? prepared->shape : StepShape();
+    SLUICE_TRY(job.share(shape));
+    if (!job.speaks()) keep_shape(b.config, shape);
     return {};
   }));
   console.stop();

@@ -102,6 +102,7 @@ class Muddled final : public ProcessGroup {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   int here() const override { return group_.here(); }
+  int host() const override { return group_.host(); }
   void abandon() override { group_.abandon(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     SLUICE_TRY(group_.exchange(out, to, in, from));

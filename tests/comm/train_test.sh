@@ -71,6 +71,15 @@ done
 said=$("$program" train run.toml --set run.dir=turns --set run.replicas=4 --set train.steps=5 --allow steps 2>&1)
 expect "other replicas" "run.replicas is 4, it was 2" "$said"
 
+# Hosts that do not share the run's directory: process 0's has it, and the others get the checkpoint that the run goes on from.
+mkdir elsewhere && cp -r run.toml config.json text.txt elsewhere
+said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart --set train.steps=2) && fail "processes of other steps train together"
+said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart --set train.steps=2 : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart --set train.steps=2) || fail "two directories: $said"
+said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart --allow steps : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart --allow steps) || fail "going on in two directories: $said"
+[ "$(bits_of apart)" = "$(bits_of turns1)" ] || fail "two directories: other bits than in one"
+[ ! -e elsewhere/apart ] || fail "process 1 wrote a run's directory"
+[ -z "$(ls -d elsewhere/cache/brought-* 2>/dev/null)" ] || fail "the copy of the checkpoint stays"
+
 # What cannot be is refused, once.
 said=$(start -np 2 "$program" train run.toml --set run.dir=odd --set run.replicas=3)
 expect "replicas that do not divide" "run.replicas = 3: 2 processes cannot share them evenly" "$said"

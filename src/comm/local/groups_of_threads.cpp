@@ -45,6 +45,7 @@ class ThreadGroup final : public ProcessGroup {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int here() const override { return size_; }
+  int host() const override { return 0; }
   void abandon() override { std::abort(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     if (!out.empty()) post_->put(rank_, to, out);

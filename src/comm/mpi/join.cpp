@@ -30,6 +30,8 @@ class MpiGroup final : public ProcessGroup {
     MPI_Comm here = MPI_COMM_NULL;
     if (MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here) == MPI_SUCCESS) {
       MPI_Comm_size(here, &here_);
+      host_ = rank_;
+      MPI_Bcast(&host_, 1, MPI_INT, 0, here);
       MPI_Comm_free(&here);
     }
   }
@@ -46,6 +48,7 @@ class MpiGroup final : public ProcessGroup {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int here() const override { return here_; }
+  int host() const override { return host_; }
   void abandon() override {
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();
@@ -104,7 +107,7 @@ class MpiGroup final : public ProcessGroup {
  private:
   MPI_Comm comm_;
   bool of_all_;
-  int rank_ = 0, size_ = 1, here_ = 1;
+  int rank_ = 0, size_ = 1, here_ = 1, host_ = 0;
 };
 
 }  // namespace

@@ -236,13 +236,17 @@ Status keep_shape(RunConfig& c) {
   const auto shape = shape_in(info.manifest);
   // Another step has no use for it; the session says what differs.
   if (!shape || shape->seq_len != c.train.seq_len || shape->tokens() != c.train.tokens_per_step) return {};
-  const auto keep = [](int64_t& key, int64_t value) { key = key == 0 ? value : key; };
-  keep(c.shape.chunk_tokens, shape->chunk_tokens);
-  keep(c.shape.rounds, shape->rounds);
-  keep(c.shape.first_round_chunks, shape->chunks_in(0));
-  keep(c.shape.head_tokens, shape->head_tokens);
-  keep(c.run.replicas, shape->replicas);
+  keep_shape(c, *shape);
+  if (c.run.replicas == 0) c.run.replicas = shape->replicas;
   return {};
+}
+
+void keep_shape(RunConfig& c, const StepShape& shape) {
+  const auto keep = [](int64_t& key, int64_t value) { key = key == 0 ? value : key; };
+  keep(c.shape.chunk_tokens, shape.chunk_tokens);
+  keep(c.shape.rounds, shape.rounds);
+  keep(c.shape.first_round_chunks, shape.chunks_in(0));
+  keep(c.shape.head_tokens, shape.head_tokens);
 }
 
 Status keep_formats(RunConfig& c) {

@@ -43,6 +43,8 @@ Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const 
 // Gives the keys shape.* that are left open the values of the checkpoint that the run goes on from, if any:
 // whatever caps it goes on under, the run keeps its shape.
 Status keep_shape(RunConfig& config);
+// The keys that are left open, as this shape has them.
+void keep_shape(RunConfig& config, const StepShape& shape);
 // Gives the keys of number formats that are left open its values, where train.compute is not another one.
 Status keep_formats(RunConfig& config);
 // Gives train.learning_rate, where it is left open, the value of that checkpoint, and then
