@@ -306,6 +306,12 @@ void add_export(CLI::App& app, int& status) {
       .add_flag("--best", request->best, "of a run: the model with the lowest held-out loss, not the newest")
       ->group("Arguments");
   command
+      .add_option("--around", request->around,
+                  "of a run: the folder of a model such as gemma3 or mistral3, whose text part this is; the "
+                  "export has its other tensors, too")
+      ->type_name("DIR")
+      ->group("Output");
+  command
       .add_option("--dtype", request->dtype,
                   "number format of the weights: f32, bf16, f16, or input: each as it is; the default")
       ->type_name("DTYPE")

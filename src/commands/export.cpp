@@ -33,6 +33,7 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   if (!bytes.ok()) return error_at("--shard-size", bytes.error());
   options.shard_bytes = *bytes;
   options.best = request.best;
+  options.around = request.around;
   return options;
 }
 

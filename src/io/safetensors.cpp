@@ -191,6 +191,7 @@ Status TensorFiles::add_shards(const fs::path& index) {
 const SafeTensor* TensorFiles::find(std::string_view name) const {
   auto found = by_name_.find(name);
   if (found == by_name_.end()) found = by_name_.find(name.substr(name.find('.') + 1));
+  if (found == by_name_.end()) found = by_name_.find(std::string(kTextPart).append(name));
   return found == by_name_.end() ? nullptr : found->second;
 }
 

@@ -51,6 +51,9 @@ class SafeTensorsFile {
 // does not reach outside its directory.
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text);
 
+// What stands in front of the names of a text model's tensors where it is a part of another model.
+constexpr std::string_view kTextPart = "language_model.";
+
 // The tensors of a checkpoint, wherever its files put them.
 class TensorFiles {
  public:
@@ -59,7 +62,7 @@ class TensorFiles {
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
   // Null when there is no such tensor; one whose file was written of the model without its head lacks the
-  // first part of the name, up to a dot.
+  // first part of the name, up to a dot, and one of a model that wraps it has kTextPart in front.
   const SafeTensor* find(std::string_view name) const;
   // The same with an error that names the checkpoint.
   Result<const SafeTensor*> get(std::string_view name) const;

@@ -227,6 +227,25 @@ PartReader reader_of(const Source& source) {
   };
 }
 
+// Makes of the tensors of a text model those of the one that wraps it, which lies in `files`.
+Status wrap(Source& source, const TensorFiles& files, std::vector<StoredTensor>& tensors) {
+  for (StoredTensor& tensor : tensors) {
+    tensor.info.name.insert(0, kTextPart);
+    SLUICE_ASSIGN(const SafeTensor* there, files.get(tensor.info.name));
+    if (there->info.shape != tensor.info.shape)
+      return error("{}: tensor {} has shape [{}], the model's has [{}]", files.path().string(),
+                   tensor.info.name, fmt::join(there->info.shape, ", "), fmt::join(tensor.info.shape, ", "));
+  }
+  for (const std::string_view name : files.names()) {
+    if (name.starts_with(kTextPart)) continue;
+    const SafeTensor* const other = files.find(name);
+    const ObjectId id(uint32_t(source.parts.size()));
+    source.parts.push_back(other);
+    tensors.push_back({other->info, {{id, 0, int64_t(other->bytes.size())}}, other->info.type});
+  }
+  return {};
+}
+
 Exported summary_of(const Source& source, std::span<const StoredTensor> tensors) {
   Exported out;
   out.from = source.dir;
@@ -292,7 +311,20 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
                               const ExportProgress& progress) {
   SLUICE_ASSIGN(const fs::path dir, folder_to_read(from, options.best));
   SLUICE_ASSIGN(Source source, open_source(dir));
-  SLUICE_ASSIGN(const std::vector<StoredTensor> tensors, tensors_of(source, options.type));
+  SLUICE_ASSIGN(std::vector<StoredTensor> tensors, tensors_of(source, options.type));
+  const fs::path around = !options.around.empty() ? options.around : dir;
+  SLUICE_ASSIGN(const std::string whole, read_file(around / "config.json", kMostConfigBytes));
+  std::optional<TensorFiles> wrapping;
+  if (wraps_text(whole)) {
+    SLUICE_ASSIGN(wrapping, TensorFiles::open(around));
+    SLUICE_TRY(wrap(source, *wrapping, tensors));
+    source.spec.config = whole;
+    // That its text part alone is read is not so of what is written.
+    if (options.around.empty()) source.spec.notices.pop_back();
+  } else if (!options.around.empty()) {
+    return error("{}: its model wraps no text model; allowed are the types gemma3 and mistral3",
+                 (around / "config.json").string());
+  }
   SLUICE_ASSIGN(const ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
   Exported out = summary_of(source, tensors);
   CheckpointLayout layout;

@@ -20,6 +20,9 @@ struct ExportOptions {
   std::optional<TensorType> type;  // F32, BF16 or F16; none: that of each tensor
   int64_t shard_bytes = kShardBytes;
   bool best = false;  // of a run: the model with the lowest held-out loss, not the newest
+  // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps
+  // one.
+  std::filesystem::path around = {};
 };
 
 struct Exported {
@@ -43,7 +46,9 @@ using ExportProgress = std::function<Status(std::string_view what, int64_t done,
 // to
 //   even; of a checkpoint with f32 master weights these are what is rounded. Tied embeddings are there once;
 // - config.json, in which at most the type of the weights changes;
-// - the model's other files (state/model_files.h), byte for byte.
+// - the model's other files (state/model_files.h), byte for byte;
+// - of a model that wraps the text model its config.json, and its other tensors bit for bit, whatever `type`
+//   says.
 //
 // `from` is the folder of a model or a checkpoint, of which everything that is read is checked against its
 // checksum first, or the directory of a run: then its newest checkpoint. Takes a few MiB of memory. Errors:

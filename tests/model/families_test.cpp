@@ -220,6 +220,26 @@ TEST_F(ModelConfig, NoKnownKeyIsPassedOverInSilence) {
   EXPECT_EQ(parse_model_config(R"({"model_type": "gpt2", "rms_norm_eps": 1e-5})")->notices.back(),
             "config.json has keys that Sluice does not know, and passes over: rms_norm_eps");
 }
+TEST_F(ModelConfig, OfAModelThatWrapsATextModelItIsThatOne) {
+  const auto whole = [](const std::string& more, const std::string& text) {
+    return fmt::format(
+        R"({{"model_type": "mistral3", "vision_config": {{"hidden_size": 7}}{}, "text_config": {}}})", more,
+        text);
+  };
+  const std::string text = with("4", "2", "8");
+  const auto model = parse_model_config(whole(R"(, "tie_word_embeddings": true)", text));
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ(model->dim, 32);
+  EXPECT_TRUE(model->tied_embeddings);
+  EXPECT_NE(model->notices.back().find("its text part alone"), std::string::npos);
+  EXPECT_EQ(parse_model_config(model->config)->layers, model->layers);
+  EXPECT_EQ(parse_model_config(whole("", R"({"num_hidden_layers": 1})"))->family, "mistral");
+  EXPECT_TRUE(wraps_text(whole("", text)));
+  EXPECT_FALSE(wraps_text(text));
+  expect_model_error(whole("", "null"), {"'mistral3'", "text_config"});
+  expect_model_error(whole("", R"({"model_type": "mistral3"})"), {"text_config.model_type is 'mistral3'"});
+  expect_model_error(whole(R"(, "quantization_config": {"bits": 4})", text), {"quantization_config"});
+}
 // What `sluice models` says of proof is there: fixtures of the family, all of them, and its rows where
 // transformers is asked.
 TEST_F(ModelConfig, WhatIsSaidOfFamiliesIsThere) {

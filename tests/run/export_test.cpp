@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "config/files/load_config.h"
 #include "io/elements.h"
+#include "model/families/families.h"
 #include "run/forged_checkpoint.h"
 #include "run/small_session.h"
 
@@ -255,6 +256,54 @@ TEST(Export, ThatIsStoppedLeavesNothing) {
 // A run of two steps in bf16 with masters.
 std::vector<std::string> with_masters(const std::string& model, const std::string& type = "f32") {
   return {"model.config=" + model, "model.weights=" + model, "train.compute=bf16", "train.master=" + type};
+}
+
+// A folder whose config.json wraps a fixture's model, which is in f32, with a tensor in bf16 beside it.
+fs::path wrapped_in(const TempDir& dir, const char* fixture, const char* type) {
+  const fs::path text = model_in(dir, fixture);
+  Tensors tensors(text);
+  std::map<std::string, std::vector<float>> values;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, of] : tensors.values) values[std::string(kTextPart) + name] = of;
+  for (const auto& [name, of] : tensors.shapes) shapes[std::string(kTextPart) + name] = of;
+  values["vision_tower.weight"] = {1, 2.5f, -3, 1e-3f, 5, 6};
+  shapes["vision_tower.weight"] = {2, 3};
+  dir.add("wrapped/config.json", Json{{"model_type", type},
+                                      {"text_config", Json::parse(file_bytes(text / "config.json"))},
+                                      {"vision_config", {{"depth", 1}}}}
+                                     .dump(1));
+  write_f32(dir / "wrapped/model.safetensors", values, shapes);
+  return dir / "wrapped";
+}
+
+TEST(Export, OfAModelThatWrapsATextModelHasItsOtherTensors) {
+  for (const auto& [fixture, type] : {std::pair{"gemma3_tiny", "gemma3"}, {"mistral_tiny", "mistral3"}}) {
+    const TempDir dir;
+    const fs::path wrapped = wrapped_in(dir, fixture, type);
+    exported(wrapped, dir / "out");
+    EXPECT_TRUE(tensors_in(dir / "out") == tensors_in(wrapped));
+    EXPECT_EQ(file_bytes(dir / "out/config.json"), file_bytes(wrapped / "config.json"));
+    // In another format than the text model's.
+    exported(wrapped, dir / "bf16", {TensorType::BF16});
+    EXPECT_EQ(tensors_in(dir / "bf16")["vision_tower.weight"], tensors_in(wrapped)["vision_tower.weight"]);
+    EXPECT_NE(tensors_in(dir / "bf16"), tensors_in(wrapped));
+
+    // Trained, it is a text model, until it is put into the whole again.
+    std::vector<std::string> settings{"model.config=" + wrapped.string(), "model.weights=" + wrapped.string(),
+                                      "train.compute=f32"};
+    (void)run_session(must(prepare_small(dir, settings)), 2, dir / "run");
+    const auto trained = tensors_in(dir / "run");
+    EXPECT_FALSE(trained.contains("vision_tower.weight"));
+    EXPECT_EQ(Json::parse(file_bytes(dir / "run/config.json"))["model_type"],
+              parse_model_config(file_bytes(wrapped / "config.json"))->family);
+    exported(dir / "run", dir / "again", {.around = wrapped});
+    auto expected = tensors_in(wrapped);
+    for (const auto& [name, tensor] : trained) expected.at(std::string(kTextPart) + name) = tensor;
+    EXPECT_TRUE(tensors_in(dir / "again") == expected);
+    EXPECT_EQ(file_bytes(dir / "again/config.json"), file_bytes(wrapped / "config.json"));
+    EXPECT_NE(refusal(dir / "run", dir / "no", {.around = dir / "model"}).find("wraps no text model"),
+              std::string::npos);
+  }
 }
 
 // A checkpoint in its own format and in f32, and what exports make of the first.

@@ -128,22 +128,23 @@ def small_files(folder):
             if not f.name.startswith(("model", "optimizer")) and f.name not in ("config.json", "checkpoint.json")}
 
 
-def load(folder):
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+def load(folder, kind=transformers.AutoModelForCausalLM):
+    model, info = kind.from_pretrained(folder, output_loading_info=True)
     expect(f"{folder} has every tensor and no other: {info}", not any(info.values()))
     return model.eval()
 
 
-def check_logits(args, work, folder):
+def check_logits(args, work, folder, kind=transformers.AutoModelForCausalLM):
     """Of transformers against those of Sluice, both in f32."""
-    run(args.dump, work / "dump", "-", f"model.config={folder}", f"model.weights={folder}", f"data.paths=[\"{work / 'text'}\"]",
-        "data.heldout=0", "train.seq_len=32", "train.tokens_per_step=64", "train.steps=1", "train.compute=f32",
+    text = [f"data.paths=[\"{work / 'text'}\"]"] if (work / "text").exists() else []  # else random tokens
+    run(args.dump, work / "dump", "-", f"model.config={folder}", f"model.weights={folder}", *text, "data.heldout=0",
+         "train.seq_len=32", "train.tokens_per_step=64", "train.steps=1", "train.compute=f32",
         "run.backend=cpu", f"data.cache={work / 'cache'}", f"run.dir={work / 'none'}")
     with safe_open(work / "dump/step.safetensors", "pt") as step, safe_open(work / "dump/batches.safetensors", "pt") as batches:
         rows, ours = step.get_tensor("logit_rows").long(), step.get_tensor("logits")
         tokens = batches.get_tensor("tokens")[0, :1].long()
     with torch.no_grad():
-        theirs = load(folder).float()(tokens).logits[0][rows]
+        theirs = load(folder, kind).float()(tokens).logits[0][rows]
     error = float((ours - theirs).abs().max() / theirs.abs().max())
     expect(f"logits of {folder}: off by {error:.2e} of the largest", error < 1e-5)
     return error
@@ -186,6 +187,40 @@ def check(args, name, work):
     print(f"{name}: {len(tensors)} tensors, {len(files)} files; logits of the trained checkpoint off by {error:.1e}", flush=True)
 
 
+# Models that wrap a text model, with their classes.
+WRAPPED = {
+    "gemma3": (lambda text, vision: transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4),
+               "Gemma3ForConditionalGeneration"),
+    "mistral3": (lambda text, vision: transformers.Mistral3Config(text_config=text | {"model_type": "mistral"}, spatial_merge_size=2,
+                                                                  vision_config=vision | {"model_type": "pixtral", "head_dim": 8}),
+                 "Mistral3ForConditionalGeneration"),
+}
+
+
+def check_wrapped(args, name, work):
+    """Its text part is what transformers computes; what was trained of it stands in the whole again."""
+    config, kind = WRAPPED[name]
+    model, run_dir, around = work / "model", work / "run", work / "around"
+    torch.manual_seed(1)
+    text = SIZES | {"head_dim": 16, "vocab_size": 97, "sliding_window": 16}
+    vision = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    getattr(transformers, kind)(config(text, vision)).save_pretrained(model)
+    tensors = tensors_in(model)
+    run(args.sluice, "export", model, work / "out")
+    expect(f"{name}: tensors", same_bits(tensors_in(work / "out"), tensors) and config_of(work / "out") == config_of(model))
+    (work / "run.toml").write_text(f'[model]\nconfig = "{model}"\nweights = "{model}"\n[train]\nseq_len = 32\ntokens_per_step = 64\n'
+                                   'steps = 2\ncompute = "f32"\nwarmup_steps = 0\n[sample]\ntokens = 0\n[run]\nbackend = "cpu"\ntrace = false\n')
+    run(args.sluice, "train", work / "run.toml", "--run-dir", run_dir, "--set", "data.cache=")
+    run(args.sluice, "export", run_dir, around, "--around", model)
+    trained = tensors_in(around)
+    expect(f"{name}: other tensors", trained.keys() == tensors.keys()
+           and all(torch.equal(trained[k], tensors[k]) for k in tensors if not k.startswith("language_model.")))
+    expect(f"{name}: text part", all(torch.equal(trained["language_model." + k], v) for k, v in tensors_in(run_dir / "checkpoints/latest").items()))
+    whole = transformers.AutoModelForImageTextToText
+    errors = [check_logits(args, work, model, whole), check_logits(args, work, run_dir / "checkpoints/latest"), check_logits(args, work, around, whole)]
+    print(f"{name}: logits of it, of its trained text part, and of that in the whole off by {max(errors):.1e}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sluice", type=pathlib.Path)
@@ -199,7 +234,10 @@ def main():
         for name in MODELS:
             (work / name).mkdir(parents=True)
             check(args, name, work / name)
-    print(f"{len(MODELS)} models came back as they were")
+        for name in WRAPPED:
+            (work / f"wrapped_{name}").mkdir(parents=True)
+            check_wrapped(args, name, work / f"wrapped_{name}")
+    print(f"{len(MODELS) + len(WRAPPED)} models came back as they were")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,36 @@ Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>
   return {};
 }
 
+// A model that has a text model among others, and the family of that where its part does not say it.
+struct Wrapper {
+  std::string_view model_type, text;
+};
+constexpr Wrapper kWrappers[] = {{"gemma3", "gemma3_text"}, {"mistral3", "mistral"}};
+
+const Wrapper* find_wrapper(std::string_view type) {
+  const Wrapper* it = std::ranges::find(kWrappers, type, &Wrapper::model_type);
+  return it == std::end(kWrappers) ? nullptr : it;
+}
+
+// The config.json that the text part would have alone: with what the whole says of it, too.
+Result<json> text_part(const json& root, const Wrapper& wrapper) {
+  if (!root.contains("text_config") || !root["text_config"].is_object())
+    return error("model config: model_type is '{}'; then text_config, an object, is needed",
+                 wrapper.model_type);
+  json part = root["text_config"];
+  if (!says(part, "model_type")) part["model_type"] = wrapper.text;
+  if (part["model_type"] == wrapper.model_type)
+    return error("model config: text_config.model_type is '{}'; a text model's is needed",
+                 wrapper.model_type);
+  for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
+                          "quantization_config", "compression_config", "auto_map"}) {
+    if (says(root, key) && !says(part, key)) part[key] = root[key];
+  }
+  // The head is the whole's, and so is whether it is the embedding.
+  if (says(root, "tie_word_embeddings")) part["tie_word_embeddings"] = root["tie_word_embeddings"];
+  return part;
+}
+
 // What a configuration that names its family leaves to the family.
 void note_sizes_left_out(const json& root, const ModelSpec& spec, std::vector<std::string>& notices) {
   const LayerSpec& layer = spec.layers.front();
@@ -167,11 +197,26 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
 
 }  // namespace
 
+bool wraps_text(std::string_view text) {
+  const json root = json::parse(text, nullptr, false);
+  return root.is_object() && root.contains("model_type") && root["model_type"].is_string() &&
+         find_wrapper(root["model_type"].get<std::string>()) != nullptr;
+}
+
 Result<ModelSpec> parse_model_config(std::string_view text) {
   json root = json::parse(text, nullptr, false);
   if (!root.is_object()) return error("model config: not a JSON object");
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
+  if (const Wrapper* wrapper = find_wrapper(type)) {
+    SLUICE_ASSIGN(const json part, text_part(root, *wrapper));
+    SLUICE_ASSIGN(ModelSpec spec, parse_model_config(part.dump(2) + "\n"));
+    spec.notices.push_back(
+        fmt::format("config.json: of this {} model its text part alone, which is {}; sluice export puts its "
+                    "other tensors back",
+                    type, spec.family));
+    return spec;
+  }
   const Family* family = find_family(type);
   if (family == nullptr) return unknown_family(type);
   ModelSpec spec;

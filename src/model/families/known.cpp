@@ -131,7 +131,6 @@ struct Relative {
   std::string_view model_type, lacks;
 };
 constexpr Relative kRelatives[] = {
-    {"gemma3", "images; its text part is of type gemma3_text"},
     {"phi", "bias of the head"},
     {"mixtral", "experts"},
     {"qwen2_moe", "experts"},
@@ -144,7 +143,6 @@ constexpr Relative kRelatives[] = {
     {"llama4", "experts, chunked attention and images"},
     {"llama4_text", "experts and chunked attention"},
     {"mllama", "images"},
-    {"mistral3", "images"},
     {"cohere", "norms with weights of every head"},
     {"stablelm", "LayerNorm of heads"},
 };

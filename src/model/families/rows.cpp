@@ -246,7 +246,7 @@ constexpr Family kFamilies[] = {
                   .theta = 10000}},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
-     .about = {.models = "Mistral 7B, and others of the type",
+     .about = {.models = "Mistral 7B, and others of the type, or the text part of `mistral3`",
                .keys = "`sliding_window` in every layer; `null`: none",
                .fixtures = "mistral_tiny mistral_tiny_yarn",
                .llama_cpp = true},
@@ -435,7 +435,8 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::GeluTanh}},
     {.model_type = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
-     .about = {.models = "Gemma 3, text (norms before and behind attention and MLP, of heads)",
+     .about = {.models = "Gemma 3, text, or the text part of `gemma3` (norms before and behind attention and "
+                         "MLP, of heads)",
                .keys = "`sliding_window` in all layers but each `sliding_window_pattern`-th, or where "
                        "`layer_types` says so; their rotation, `rope_local_base_freq` or by "
                        "`rope_parameters`; `query_pre_attn_scalar`, `hidden_activation`, `attention_bias`",
@@ -618,7 +619,7 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::Gelu}},
     {.model_type = "ministral3",
      .architecture = "Ministral3ForCausalLM",
-     .about = {.models = "Ministral 3, text",
+     .about = {.models = "Ministral 3, text, or the text part of `mistral3`",
                .keys = "`llama_4_scaling_beta` beside `yarn`: queries are multiplied by 1 + it times ln(1 + "
                        "floor(position / `original_max_position_embeddings`)); `sliding_window` in every "
                        "layer; `null`: none",
