@@ -237,7 +237,10 @@ TEST_F(ModelConfig, OfAModelThatWrapsATextModelItIsThatOne) {
   EXPECT_TRUE(wraps_text(whole("", text)));
   EXPECT_FALSE(wraps_text(text));
   expect_model_error(whole("", "null"), {"'mistral3'", "text_config"});
-  expect_model_error(whole("", R"({"model_type": "mistral3"})"), {"text_config.model_type is 'mistral3'"});
+  expect_model_error(whole("", R"({"model_type": "mistral3"})"), {"text_config.model_type is \"mistral3\""});
+  expect_model_error(whole("", R"({"model_type": "gemma3", "text_config": {}})"),
+                     {"text_config.model_type is \"gemma3\""});
+  expect_model_error(whole("", R"({"model_type": 3})"), {"text_config.model_type is 3"});
   expect_model_error(whole(R"(, "quantization_config": {"bits": 4})", text), {"quantization_config"});
 }
 // What `sluice models` says of proof is there: fixtures of the family, all of them, and its rows where

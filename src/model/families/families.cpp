@@ -74,9 +74,10 @@ Result<json> text_part(const json& root, const Wrapper& wrapper) {
                  wrapper.model_type);
   json part = root["text_config"];
   if (!says(part, "model_type")) part["model_type"] = wrapper.text;
-  if (part["model_type"] == wrapper.model_type)
-    return error("model config: text_config.model_type is '{}'; a text model's is needed",
-                 wrapper.model_type);
+  // Of wrappers in wrappers a file could have as many as it has bytes.
+  if (!part["model_type"].is_string() || find_wrapper(part["model_type"].get<std::string>()) != nullptr)
+    return error("model config: text_config.model_type is {}; a text model's is needed",
+                 describe(part["model_type"]));
   for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
                           "quantization_config", "compression_config", "auto_map"}) {
     if (says(root, key) && !says(part, key)) part[key] = root[key];
