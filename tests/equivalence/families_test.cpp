@@ -68,6 +68,26 @@ TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   EXPECT_GE(compared, 4);
 }
 
+// Parts that no family reads yet.
+TEST(Parts, SinksAndLimitsComputeTheSameOnTwoDevicesAndInLittleMemory) {
+  ModelSpec spec = tiny("llama");
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.sinks = true;
+    layer.mlp.activation = GateActivation::QuickGelu;
+    layer.mlp.limit = 0.02;  // some of what a random model has
+  }
+  const StageRequest request = request_of(spec);
+  rig::Rig roomy(request), two(request, rig::small_devices(2, true));
+  const rig::History expected = rig::run_steps(roomy, 2);
+  expect_same(rig::run_steps(two, 2), expected);
+  rig::Rig tight(tightest(request, roomy.backend()));
+  ASSERT_LT(tight.plan().arenas[kDevice].bytes, roomy.plan().arenas[kDevice].bytes);
+  expect_same(rig::run_steps(tight, 2), expected);
+  // They are trained: a model without them has other losses.
+  rig::Rig plain(request_of(tiny("llama")));
+  EXPECT_NE(rig::run_steps(plain, 2), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, EveryFamily, testing::ValuesIn(model_families()),
                          [](const auto& test) { return test.param; });
 
