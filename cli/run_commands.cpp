@@ -260,11 +260,16 @@ void add_compare(CLI::App& app, int& status) {
          "LIST", "Machines");
   option("--device-mem", request->device_mem, "device cap of all; each card's memory unless given", "SIZE",
          "Machines");
+  option("--hosts", request->hosts,
+         "how many hosts of each share a step by data: 1,2,4; 1 unless given (docs/hosts.md)", "LIST",
+         "Machines");
+  option("--network", request->network, "rate between hosts, such as 2.5Gb/s; 10Gb/s unless given", "RATE",
+         "Machines");
   option("--seq-len", request->seq_len, "tokens per sequence; 2048 unless given", "N", "Step")
       ->transform(tokens());
   option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Step")->transform(tokens());
-  option("--price", request->price, "USD an hour of every machine, or of each: rtx4090=0.4,h100=2.5", "USD",
-         "Cost");
+  option("--price", request->price,
+         "USD an hour of every host, or of those with each card: rtx4090=0.4,h100=2.5", "USD", "Cost");
   option("--tokens", request->tokens, "to train on, for days and cost in all: 100M, 3B, 1.4T", "AMOUNT",
          "Cost");
   compare.add_flag("--json", request->json, "print numbers for programs")->group("Output");

@@ -118,10 +118,12 @@ struct SweepRequest {
 Outcome sweep(const SweepRequest& request, Requests& asked);
 
 struct CompareRequest {
-  std::string model;              // a preset, or the path of a config.json
-  std::string machines = "all";   // names and machine files with commas between
-  std::string host_mem = "none";  // sizes, as in SweepRequest
-  std::string device_mem;         // one for all; empty: each card's own
+  std::string model;               // a preset, or the path of a config.json
+  std::string machines = "all";    // names and machine files with commas between
+  std::string host_mem = "none";   // sizes, as in SweepRequest
+  std::string device_mem;          // one for all; empty: each card's own
+  std::string hosts = "1";         // numbers of hosts that share a step, with commas between
+  std::string network = "10Gb/s";  // between them
   int64_t seq_len = 2048;
   int64_t tokens_per_step = 0;        // 0: chosen
   std::string price;                  // USD an hour: "2.5", or "rtx4090=0.4,h100=2.5"; empty: unknown

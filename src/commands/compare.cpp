@@ -20,6 +20,7 @@
 #include "model/families/families.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
+#include "run/processes/processes.h"
 #include "run/training/trial.h"
 #include "study/comparison.h"
 #include "study/grid.h"
@@ -80,10 +81,29 @@ Result<std::map<std::string, double>> prices_of(const std::string& text, std::sp
   return out;
 }
 
+// "1,2,4", of hosts with this network between them.
+Result<Clusters> clusters_of(const std::string& hosts, const std::string& network) {
+  constexpr int64_t kMost = 1024;
+  Clusters out{{}, {}};
+  SLUICE_ASSIGN(const std::vector<std::string> words, parse_words("--hosts", hosts));
+  for (const std::string& word : words) {
+    int64_t n = 0;
+    const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), n);
+    if (failed != std::errc() || end != word.data() + word.size() || n < 1 || n > kMost)
+      return error("--hosts {}: '{}': allowed are numbers from 1 to {}", hosts, word, kMost);
+    out.hosts.push_back(n);
+  }
+  const auto rate = parse_rate(network);
+  if (!rate.ok()) return error_at("--network", rate.error());
+  out.share = [rate = *rate](Machine& machine, int n) { plan_to_share(machine, n, {.bytes_per_s = rate}); };
+  return out;
+}
+
 struct Comparing {
   RunConfig config;
   std::vector<Card> cards;
   std::vector<int64_t> host_caps;
+  Clusters clusters;
   ComparisonText text;
 };
 
@@ -101,6 +121,7 @@ Result<Comparing> resolve(const CompareRequest& r) {
     SLUICE_ASSIGN(card, changed(std::move(card), c.config.machine));
   }
   SLUICE_ASSIGN(c.host_caps, parse_sizes("--host-mem", r.host_mem));
+  SLUICE_ASSIGN(c.clusters, clusters_of(r.hosts, r.network));
   SLUICE_ASSIGN(c.text.usd_per_hour, prices_of(r.price, c.cards));
   if (!r.tokens.empty()) {
     SLUICE_ASSIGN(c.text.tokens, parse_amount("--tokens", r.tokens));
@@ -116,6 +137,13 @@ Result<Comparing> resolve(const CompareRequest& r) {
   c.text.legend = {
       "Speeds are planned under each card's memory, and the host's, as the cap; sluice machines says which "
       "cards were compared with measured speeds."};
+  if (std::ranges::max(c.clusters.hosts) > 1) {
+    c.text.legend.push_back(
+        fmt::format("Several hosts: each trains on rows of its own, and their gradients are summed over a "
+                    "network of {}, as "
+                    "sluice simulate --hosts plans it; steps and speeds are of all, memory is of each.",
+                    r.network));
+  }
   if (c.text.tokens > 0) c.text.legend.push_back("days and cost in all: of " + r.tokens + " tokens");
   return c;
 }
@@ -124,11 +152,12 @@ Status run(const CompareRequest& r) {
   SLUICE_ASSIGN(const Comparing c, resolve(r));
   Working working("planning for cards");
   const std::atomic<bool> never = false;  // nothing is lost when the process is ended
-  SLUICE_ASSIGN(const std::vector<ComparedCard> compared,
-                compare_cards(c.config, c.cards, c.host_caps, never,
-                              [&](const std::string& doing, int64_t done, int64_t total) {
-                                working.say(doing, done, total);
-                              }));
+  SLUICE_ASSIGN(
+      const std::vector<ComparedCard> compared,
+      compare_cards(
+          c.config, c.cards, c.host_caps, never,
+          [&](const std::string& doing, int64_t done, int64_t total) { working.say(doing, done, total); },
+          c.clusters));
   working.stop();
   const Page page = page_of(compared, c.text);
   if (!r.html.empty()) SLUICE_TRY(write_file(r.html, to_html(page)));

@@ -132,6 +132,10 @@ std::optional<Section> mesh_section(const Basis& b) {
       "a device; transfers run beside compute. Pipelines and splitting sequences change neither bound: both "
       "divide products and transfers alike."};
   s.tables.push_back(std::move(tricks));
+  s.notes.push_back(
+      "Bounds by formula. sluice simulate --hosts N --network RATE plans hosts that share a step by data, "
+      "and "
+      "sluice compare --hosts compares numbers of them.");
   return s;
 }
 

@@ -14,14 +14,15 @@
 namespace sluice::core {
 namespace {
 
-void plan_for(ComparedCard& cell, RunConfig config) {
+void plan_for(ComparedCard& cell, RunConfig config, const Clusters& clusters) {
   if (!cell.card.can_be_planned()) {
     cell.missing = "rates that steps of Sluice reach there: nobody knows them";
     return;
   }
   const auto attempt = [&]() -> Status {
-    SLUICE_ASSIGN(const Machine machine, simulated_machine(config, cell.card));
+    SLUICE_ASSIGN(Machine machine, simulated_machine(config, cell.card));
     cell.devices = machine.devices();
+    if (cell.hosts > 1) clusters.share(machine, int(cell.hosts));
     config.caps = cell.caps;
     SLUICE_TRY(check_early(config, machine));
     cell.caps = config.caps;
@@ -34,7 +35,7 @@ void plan_for(ComparedCard& cell, RunConfig config) {
 
 void take_plans_for_less(std::vector<ComparedCard>& cells, size_t host_caps) {
   for (size_t i = 1; i < cells.size(); ++i) {
-    if (i % host_caps == 0) continue;  // the first of its card
+    if (i % host_caps == 0) continue;  // the first of its card and number of hosts
     const ComparedCard& less = cells[i - 1];
     ComparedCard& more = cells[i];
     if (!less.trains()) continue;
@@ -56,7 +57,7 @@ bool differ_in_host(std::span<const ComparedCard> compared) {
 
 std::optional<double> price_of(const ComparedCard& c, const ComparisonText& text) {
   const auto it = text.usd_per_hour.find(c.card.key);
-  return it == text.usd_per_hour.end() ? std::nullopt : std::optional(it->second);
+  return it == text.usd_per_hour.end() ? std::nullopt : std::optional(double(c.hosts) * it->second);
 }
 
 Table trained(std::span<const ComparedCard> compared, const ComparisonText& text) {
@@ -116,12 +117,16 @@ Table refused(std::span<const ComparedCard> compared) {
 
 Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::span<const Card> cards,
                                                 std::span<const int64_t> host_caps,
-                                                const std::atomic<bool>& interrupted, const SayWork& say) {
+                                                const std::atomic<bool>& interrupted, const SayWork& say,
+                                                const Clusters& clusters) {
   std::vector<ComparedCard> cells;
   for (const Card& card : cards) {
-    for (const int64_t host_cap : host_caps) {
-      cells.push_back({card, config.caps});
-      cells.back().caps[kHost] = host_cap;
+    for (const int64_t hosts : clusters.hosts) {
+      for (const int64_t host_cap : host_caps) {
+        cells.push_back({card, config.caps});
+        cells.back().caps[kHost] = host_cap;
+        cells.back().hosts = hosts;
+      }
     }
   }
   std::mutex mutex;
@@ -129,7 +134,7 @@ Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::sp
   const auto count = int64_t(cells.size());
   say("planning for cards", 0, count);
   for_each_parallel(count, search_threads(), interrupted, [&](int64_t i) {
-    plan_for(cells[size_t(i)], config);
+    plan_for(cells[size_t(i)], config, clusters);
     const std::lock_guard lock(mutex);
     say("planning for cards", ++done, count);
   });

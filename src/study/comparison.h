@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,23 +27,34 @@ struct ComparedCard {
   // What is known at this host cap follows from less: the plan is that of this one. kUnlimited: its own.
   int64_t planned_for_host = kUnlimited;
   size_t devices = 1;  // of the card, that share a step
+  int64_t hosts = 1;   // with so many each, that share it by data
 
   bool trains() const { return missing.empty(); }
-  std::string name() const { return devices == 1 ? card.name : fmt::format("{} x {}", devices, card.name); }
+  std::string name() const {
+    const std::string one = devices == 1 ? card.name : fmt::format("{} x {}", devices, card.name);
+    return hosts == 1 ? one : fmt::format("{} hosts with {}", hosts, one);
+  }
 };
 
-// Plans `config` for every card and host cap, cards outermost, in the order given. The configuration's device
-// cap counts for every card; kUnlimited: a card's own memory. Where a card has a slower plan with more host
-// memory, it takes that of less. What is wrong with one card is its `missing`; the error of an interruption
-// is Cancelled. REQUIRES: host_caps ascend.
+// Hosts that train together: how many of them, and what makes a machine one of so many.
+struct Clusters {
+  std::vector<int64_t> hosts{1};
+  std::function<void(Machine&, int hosts)> share;  // may be empty where each has one
+};
+
+// Plans `config` for every card, number of hosts and host cap, cards outermost, in the order given. The
+// configuration's device cap counts for every card; kUnlimited: a card's own memory. Where a card has a
+// slower plan with more host memory, it takes that of less. What is wrong with one card is its `missing`; the
+// error of an interruption is Cancelled. REQUIRES: host_caps ascend.
 Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::span<const Card> cards,
                                                 std::span<const int64_t> host_caps,
-                                                const std::atomic<bool>& interrupted, const SayWork& say);
+                                                const std::atomic<bool>& interrupted, const SayWork& say,
+                                                const Clusters& clusters = {});
 
 struct ComparisonText {
   std::string title;
   std::vector<std::string> legend;
-  std::map<std::string, double> usd_per_hour;  // by a card's key; cards without have no costs
+  std::map<std::string, double> usd_per_hour;  // of a host, by its card's key; cards without have no costs
   double tokens = 0;                           // to train on; 0: not asked
 };
 // A table of the cards that train it, one of those that do not, and a picture of the speeds.

@@ -87,6 +87,28 @@ TEST(Compare, MoreHostMemoryIsNeverSlower) {
   }
 }
 
+TEST(Compare, HostsThatShareAStepAreCountedNamedAndPaid) {
+  const std::atomic<bool> never = false;
+  const Clusters clusters{{1, 2}, [](Machine& machine, int hosts) {
+                            machine.processes = hosts;
+                            machine.profile.network.bytes_per_s = 1e9;
+                          }};
+  const std::vector<Card> cards{must(find_card("h100"))};
+  RunConfig config = small_config();
+  config.train.tokens_per_step = 128;
+  const auto found = must(compare_cards(config, cards, kAnyHost, never, kQuiet, clusters));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name(), "H100 80 GB");
+  EXPECT_EQ(found[1].name(), "2 hosts with H100 80 GB");
+  ASSERT_TRUE(found[1].trains()) << found[1].missing;
+  // The small step of this test waits for its sums.
+  EXPECT_NE(found[1].found.speed.tokens_per_s, found[0].found.speed.tokens_per_s);
+  const auto json =
+      nlohmann::json::parse(to_json(page_of(found, {.title = "t", .usd_per_hour = {{"h100", 2}}})));
+  EXPECT_EQ(json["comparison"]["cards"][0]["usd_per_hour"], 2);
+  EXPECT_EQ(json["comparison"]["cards"][1]["usd_per_hour"], 4);
+}
+
 TEST(Compare, StopsWhenItIsAskedTo) {
   const std::atomic<bool> at_once = true;
   const std::vector<Card> cards{must(find_card("h100"))};
