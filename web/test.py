@@ -8,6 +8,7 @@ test.py [--record MACHINE] [--program FILE] [--quick]: see scripts/web. --quick:
 import argparse
 import json
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -105,30 +106,37 @@ def beside_the_command_line(checks, program, settings):
 def random_settings(checks, firsts, searched):
     """Settings that nobody chose: an answer or a refusal, in time."""
     page, draw, slow, slow_rule, late = Program(), random.Random(1), 0, 0, 0
-    machines = [m["key"] for m in page.ask("choices")[0]["machines"]]
-    refused, unlike = 0, []
+    choices = page.ask("choices")[0]
+    machines = [m["key"] for m in choices["machines"]]
+    # Families of default sizes, but of three layers.
+    families = {family: json.dumps(json.loads(text) | {"num_hidden_layers": 3}) for family, text in choices["families"].items()}
+    refused, unlike, asked_of = 0, [], set()
     for k in range(firsts + searched):
         whole = k >= firsts
-        model = draw.choice(["tiny", "llama3-1b"] if whole else ["tiny", "llama3-1b", "llama3-8b"])
+        model = draw.choice(["tiny", "llama3-1b", *families] if whole else ["tiny", "llama3-1b", "llama3-8b", *families])
         length = draw.choice([128, 512, 2048, 8192])
-        words = [f"model.preset={model}", f"train.seq_len={length}", f"train.tokens_per_step={length * draw.choice([1, 2, 3, 8, 16])}",
+        given = {"model": families[model]} if model in families else {}
+        words = [*([] if given else [f"model.preset={model}"]), f"train.seq_len={length}", f"train.tokens_per_step={length * draw.choice([1, 2, 3, 8, 16])}",
                  f"memory.device={draw.choice([1, 4, 8, 16, 24, 48])}GiB", f"memory.host={draw.choice([4, 16, 32, 64, 128])}GiB",
-                 f"train.optimizer={draw.choice(['adamw', 'lion', 'sgd'])}", f"train.state={draw.choice(['auto', 'i8', 'bf16', 'f32'])}"]
+                 f"train.optimizer={draw.choice(['adamw', 'lion', 'sgd'])}", f"train.state={draw.choice(['auto', 'i8', 'bf16', 'f32'])}",
+                 f"train.grad={draw.choice(['auto', 'f32'])}", f"run.replicas={draw.choice([1, 1, 1, 2])}"]
         machine = draw.choice(machines)
-        counted, seconds = page.ask("formula", machine=machine, settings=words, threads=1)
-        answer, rule_s = page.ask("plan" if whole else "first", machine=machine, settings=words, threads=1)
+        counted, seconds = page.ask("formula", machine=machine, settings=words, threads=1, **given)
+        answer, rule_s = page.ask("plan" if whole else "first", machine=machine, settings=words, threads=1, **given)
+        if "plan" in answer:
+            asked_of.add(model)
         slow = max(slow, seconds)
         # The page shows whichever of the two comes first.
         if not whole:
             slow_rule, late = max(slow_rule, rule_s), late + (seconds + rule_s > 2)
         refused += "error" in answer
         if "plan" not in answer and "error" not in answer or "formula" not in counted and counted != answer:
-            checks.check(f"random {machine} {words}", False, str(counted if "formula" not in counted else answer)[:200])
+            checks.check(f"random {model} {machine} {words}", False, str(counted if "formula" not in counted else answer)[:200])
         # No plan is faster than its bound by counting.
         if "plan" in answer and json.loads(answer["plan"])["step_ns"] < 0.999 * counted["formula"]["least_ns"]:
-            unlike.append((machine, words))
+            unlike.append((model, machine, words))
     checks.check(f"{firsts} random settings answered first and {searched} searched: the first answer within 2 s", slow < 2,
-                 f"{refused} refused, the slowest formula {slow:.2f} s, the slowest rule {slow_rule:.1f} s")
+                 f"{refused} refused, the slowest formula {slow:.2f} s, the slowest rule {slow_rule:.1f} s; planned: {len(asked_of)} models")
     checks.check("no plan is faster than the formula says", not unlike, str(unlike[:2]))
     return {"first": firsts, "searched": searched, "refused": refused, "slowest_first_s": round(slow, 2),
             "slowest_rule_s": round(slow_rule, 1), "rule_over_2_s": late}
@@ -146,6 +154,26 @@ def memory_of_many(checks, plans):
     after = page.ask("memory")[0]["bytes"]
     checks.check(f"memory after {plans} plans", after <= before * 1.1, f"{before >> 20} MiB, then {after >> 20} MiB")
     return {"plans": plans, "mib_before": before >> 20, "mib_after": after >> 20}
+
+
+def speed_in_chromium(checks, program, settings, timed):
+    """The largest of the page's own settings, each beside the command line with one thread just before."""
+    page, ratios, longest = Browser(), [], 0
+    for machine, words in settings:
+        with tempfile.TemporaryDirectory() as work:
+            wanted, native_s = native(program, machine, words, work)
+        asked = dict(word.split("=") for word in words)
+        page.set(model=asked["model.preset"], seq=asked["train.seq_len"], step=asked["train.tokens_per_step"], machine=machine,
+                 device=asked["memory.device"].removesuffix("GiB"), host=asked["memory.host"].removesuffix("GiB"))
+        page.plan()
+        page_s = int(page.said("planMs")) / 1000
+        ratios.append(page_s / native_s)
+        longest = max(longest, page_s)
+        checks.check(f"in Chromium: {' '.join(words)}", page.value() == [wanted["tokens_per_s"]] and
+                     (not timed or page_s <= 1.5 * native_s and page_s <= 30),
+                     f"{page_s:.1f} s, {page_s / native_s:.2f} x the command line's {native_s:.1f} s")
+    page.driver.quit()
+    return {"times_of_native": [round(r, 2) for r in ratios], "longest_s": round(longest, 1)}
 
 
 class Browser:
@@ -223,6 +251,15 @@ def in_the_browser(checks, shots):
     checks.check("a task says what it reads, writes and waits for", all(word in task for word in ("reads", "writes", "waits for")),
                  repr(task[:120]))
     page.driver.switch_to.default_content()
+    # What is saved, by name, type and size; the plan's JSON as text.
+    page.driver.execute_script("window.kept = []; const make = URL.createObjectURL; URL.createObjectURL = b => { kept.push(b); return make.call(URL, b); };"
+                               "for (const b of document.querySelectorAll('.answer .buttons button')) b.click()")
+    time.sleep(0.5)
+    kept = page.driver.execute_script("return kept.map(b => [b.type, b.size])")
+    types = [kind for kind, size in kept if size > 5000]
+    saved = json.loads(page.driver.execute_async_script("kept[0].text().then(arguments[0])"))
+    checks.check("JSON, page, SVG and PNG are saved", types == ["application/json", "text/html", "image/svg+xml", "image/png"] and
+                 [saved["tokens_per_s"]] == page.value(), str(kept))
     kept = page.driver.execute_script("return location.hash")
     page.driver.execute_script("document.getElementById('beside').click()")
     page.set(device=1)
@@ -281,7 +318,11 @@ def in_the_browser(checks, shots):
         axe = Axe(page.driver)
         axe.inject()
         serious = [v for v in axe.run()["violations"] if v["impact"] in ("serious", "critical")]
-        checks.check(f"axe-core finds nothing serious, {theme}", not serious,
+        page.driver.switch_to.frame(page.driver.find_element("css selector", ".answer iframe"))
+        axe.inject()
+        serious += [v for v in axe.run()["violations"] if v["impact"] in ("serious", "critical")]
+        page.driver.switch_to.default_content()
+        checks.check(f"axe-core finds nothing serious in the page and its plan, {theme}", not serious,
                      "; ".join(f"{v['id']}: {v['nodes'][0]['html'][:90]}" for v in serious))
     page.driver.quit()
 
@@ -305,14 +346,32 @@ def in_the_browser(checks, shots):
     checks.check("8B is planned in Chromium", len(page.value()) == 1, f"plan {found['plan_s']} s")
     checks.check("what the search found takes its place in the curve", page.driver.execute_script(
         "return document.querySelectorAll('#curve circle.searched').length") == 1)
+    listed = {}
+    for key in page.driver.execute_script("return Object.values(listed).map(key => key.name)"):
+        said = subprocess.run([PROGRAM, "keys", key], capture_output=True, text=True, check=True).stdout
+        listed[key] = re.findall(r"\(([^()]*)\)$", said.strip())[0].split(", ")
+    shown = {f"train.{name}": options for name, options in page.driver.execute_script(
+        "return Object.keys(listed).map(id => [id, [...document.getElementById(id).options].map(o => o.value)])")}
+    checks.check("optimizers and number formats are the program's", len(shown) == 5 and shown == listed, str(shown))
+    page.set(machine="h200", device=60)
+    page.set(machine="laptop")
+    small = float(page.find("device").get_attribute("value"))
+    page.set(machine="h200")
+    checks.check("a small card looked at in passing leaves the memory that is wanted", small < 60 and page.find("device").get_attribute("value") == "60",
+                 f"{small} GiB, then {page.find('device').get_attribute('value')}")
     slowest = 0
-    for model, host in (("llama3-32b", 256), ("llama3-15b", 110), ("llama3-1b", 110), ("llama3-8b", 110)):
+    for model, host in (("llama3-8b", 64), ("llama3-1b", 32), ("llama3-32b", 256), ("llama3-15b", 110), ("llama3-1b", 110), ("llama3-8b", 110)):
         for machine in ("h200", "rtx4090"):
             page.set(model=model, machine=machine, device=12, host=host)
             slowest = max(slowest, float(page.said("curveMs")))
             here, drawn = page.find("curve-here").text, page.driver.execute_script("return document.querySelectorAll('#curve circle, #curve .no').length")
             checks.check(f"the curve of {model} on {machine} is there at once", drawn >= 3 and "tokens/s" in here, here)
     checks.check("curves answer within 100 ms", slowest < 100, f"{slowest} ms")
+    page.set(model="llama3-8b", machine="rtx4090", device=12, host=96)
+    words = page.find("curve-words").text
+    checks.check("with other host memory the most that was planned for and is there answers", "with 64 GiB" in words and "You have 96 GiB" in words and
+                 "tokens/s" in page.find("curve-here").text, words)
+    page.set(host=110)
     found["curve_ms"] = slowest
     rows = page.driver.execute_script("return [...document.querySelectorAll('#cards tr')].map(r => r.textContent)")
     checks.check("six cards stand by price and speed", len(rows) == 7, rows[1])
@@ -327,6 +386,12 @@ def in_the_browser(checks, shots):
     while page.find("search-curve").text != "Search this curve" and time.monotonic() < end:
         time.sleep(0.2)
     drawn = page.driver.execute_script("return document.querySelectorAll('#curve circle.searched, #curve .no').length")
+    page.driver.execute_script("document.getElementById('search-cards').click()")
+    end = time.monotonic() + 120
+    while page.find("search-cards").text == "Stop" and time.monotonic() < end:
+        time.sleep(0.2)
+    speeds = page.driver.execute_script("return [...document.querySelectorAll('#cards tr td:nth-child(3)')].map(c => c.textContent)")
+    checks.check("other settings are planned on all cards", len(speeds) == 6 and all(s.replace(",", "").isdigit() for s in speeds), str(speeds))
     checks.check("a curve of other settings is searched", drawn >= 6, f"{drawn} points; {page.find('curve-here').text}")
     page.driver.execute_script("document.getElementById('start-tour').click()")
     for step in range(6):
@@ -364,6 +429,7 @@ def main():
     values["native"] = beside_the_command_line(checks, arguments.program, SETTINGS[-2:] if arguments.quick else SETTINGS)
     values["random"] = random_settings(checks, 20 if arguments.quick else 200, 2 if arguments.quick else 20)
     values["memory"] = memory_of_many(checks, 5 if arguments.quick else 50)
+    values["chromium"] = speed_in_chromium(checks, arguments.program, SETTINGS[3:4] if arguments.quick else SETTINGS[:6], not arguments.quick)
     values["browser"] = in_the_browser(checks, True)
     of = checks.passed + len(checks.failed)
     print(f"{checks.passed} passed, {len(checks.failed)} failed" + "".join(f"\n  {what}" for what in checks.failed))

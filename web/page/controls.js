@@ -7,14 +7,19 @@ const kGiB = 2 ** 30;
 const kRates = {flops: {unit: 12, words: 'TFLOP/s', least: 0.5, most: 5000, key: /products$/, keys: /_flops/},
                 link: {unit: 9, words: 'GB/s', least: 1, most: 1000, key: /load_/, keys: /load_|store_/},
                 peer: {unit: 9, words: 'GB/s', least: 1, most: 2000, key: /peer_/, keys: /peer_/, none: 'by way of the host'}};
-const fields = ['model', 'seq', 'step', 'machine', 'devices', 'device', 'host', ...Object.keys(kRates), 'optimizer', 'state', 'master', 'more'];
+// Those of the program's keys that have a list here: the optimizer, and below it every number format of training. Filled from its choices.
+const listed = {};  // by the control: its key, as the program describes it
+const fields = ['model', 'seq', 'step', 'machine', 'devices', 'device', 'host', ...Object.keys(kRates), 'more'];
 const brought = {model: '', machine: '', modelName: '', machineName: ''};  // texts of files, which go before a choice
 const kFirst = {model: 'llama3-8b', seq: '8192', step: '131072', machine: 'h200', devices: '1', device: '16', host: '110', flops: '', link: '', peer: '',
-                optimizer: 'adamw', state: 'auto', master: 'auto', more: ''};
+                more: ''};
 let choices = null;
+let wantedGib = 0;  // of device memory, which a small card may have less of
 let readMachine = null;  // what the machine file that was brought says; null: it cannot be read, or there is none
 let reading = Promise.resolve();  // of that file
 
+const unquoted = word => word.replace(/"/g, '');
+const kListed = {optimizer: 'Optimizer', compute: 'Weights and activations', grad: 'Gradients', state: 'Optimizer state', master: 'Master weights'};
 const allowedOf = name => choices.keys.find(key => key.name === name).allowed.split(/, | or /).map(word => word.trim()).filter(word => /^[\w-]+$/.test(word));
 const machineOf = key => choices.machines.find(machine => machine.key === key);
 const machineNow = () => brought.machine ? readMachine : machineOf($('machine').value);
@@ -26,15 +31,24 @@ function fillChoices() {
                     el('optgroup', {label: 'Families, by a config.json to edit'}, ...Object.keys(choices.families).map(name => option(`family:${name}`, name))));
   $('machine').append(...choices.machines.map(m => option(m.key, m.card + (m.compared ? '' : ', estimated'))));
   for (const what of ['model', 'machine']) $(what).append(el('option', {value: 'brought', hidden: ''}));
-  for (const [id, key] of [['optimizer', 'train.optimizer'], ['state', 'train.state'], ['master', 'train.master']]) {
-    $(id).append(...allowedOf(key).map(word => option(word, word)));
+  for (const key of choices.keys.filter(key => key.name === 'train.optimizer' || /^train\./.test(key.name) && allowedOf(key.name).includes('f32'))) {
+    const id = key.name.replace('train.', '');
+    listed[id] = key;
+    kFirst[id] = unquoted(key.value);
+    fields.push(id);
+    $('listed').append(el('label', {for: id}, kListed[id] ?? id), el('select', {id, 'aria-describedby': `${id}-words`}, ...allowedOf(key.name).map(word => option(word, word))),
+                       el('small', {id: `${id}-words`}, `${key.meaning[0].toUpperCase()}${key.meaning.slice(1)}.${allowedOf(key.name).includes('auto') ? ' auto: what suits the card and its memory.' : ''}`));
   }
 }
 // The caps and rates of the machine that is chosen.
 function showMachine() {
   const machine = machineNow(), most = machine ? Math.floor(2 * machine.usable_bytes / kGiB) / 2 : 192;
   $('device').max = String(most);
-  if (Number($('device').value) > most) $('device').value = String(most);
+  $('device').value = String(Math.min(wantedGib, most));
+  $('device-words').textContent = machine ? `The slider ends at ${most} GiB: the card has ${(machine.memory_bytes / kGiB).toFixed(1)}, of which its driver and the ` +
+    'screen need about 1.' : '';
+  $('cap').max = $('device').max;
+  $('cap').value = $('device').value;
   for (const id of ['devices', 'device', 'host']) $(id + '-shown').textContent = $(id).value;
   for (const [id, {least, most, words, none}] of Object.entries(kRates)) {
     const own = ownRate(id), rate = rateNow(id), slider = $(id + '-slider');
@@ -76,9 +90,8 @@ function settings() {
   if (!brought.model) list.push(`model.preset=${$('model').value}`);
   list.push(`train.seq_len=${$('seq').value}`, `train.tokens_per_step=${$('step').value}`,
             `memory.device=${$('device').value}GiB`, `memory.host=${$('host').value}GiB`);
-  for (const [id, key] of [['optimizer', 'train.optimizer'], ['state', 'train.state'], ['master', 'train.master'], ['devices', 'run.devices']]) {
-    const known = choices.keys.find(one => one.name === key).value.replace(/"/g, '');
-    if ($(id).value !== known) list.push(`${key}=${$(id).value}`);
+  for (const [id, key] of [...Object.entries(listed), ['devices', choices.keys.find(one => one.name === 'run.devices')]]) {
+    if ($(id).value !== unquoted(key.value)) list.push(`${key.name}=${$(id).value}`);
   }
   list.push(...rateSettings());
   for (const line of $('more').value.split('\n')) {
@@ -87,9 +100,11 @@ function settings() {
   }
   return list;
 }
-function request() {
+// `machine`: of another card than the one that is chosen.
+function request(machine) {
   const asked = {settings: settings(), threads: 1};
-  if (brought.machine) Object.assign(asked, {machine_file: brought.machine, machine_file_name: brought.machineName});
+  if (machine) asked.machine = machine;
+  else if (brought.machine) Object.assign(asked, {machine_file: brought.machine, machine_file_name: brought.machineName});
   else asked.machine = $('machine').value;
   if (brought.model) asked.model = brought.model;
   return JSON.stringify(asked);
@@ -117,6 +132,7 @@ async function fill(valueOf) {
     $(id).value = valueOf(id);
     if ($(id).value === '' && kFirst[id]) $(id).value = kFirst[id];
   }
+  wantedGib = Number($('device').value);
   await showBrought();
 }
 function fillFromAddress() {
@@ -150,6 +166,14 @@ function bring(what, text, name, onChange) {
   brought[what] = text;
   brought[what + 'Name'] = name;
   return showBrought().then(onChange);
+}
+// How much device memory is wanted stays what it was, whatever card is looked at.
+function listenToMemory() {
+  $('device').addEventListener('input', () => { wantedGib = Number($('device').value); });
+  $('cap').addEventListener('input', () => {
+    $('device').value = $('cap').value;
+    $('device').dispatchEvent(new Event('input'));
+  });
 }
 // A choice of a list takes the place of a file; a family is a config.json to begin with.
 function listenToChoices(onChange) {

@@ -14,7 +14,7 @@ function tilesOf(plan) {
   const tile = (name, words, id) => el('span', {}, name, el('b', id ? {'data-value': String(id)} : {}, words));
   const tiles = [tile('tokens per second', Math.round(plan.tokens_per_s).toLocaleString('en-US'), plan.tokens_per_s),
                  tile('step', `${(plan.step_ns / 1e9).toFixed(3)} s`, plan.step_ns), tile('MFU', `${(100 * plan.mfu).toFixed(1)} %`),
-                 tile('over the bound', `${(100 * (plan.step_ns / plan.lower_bound_ns - 1)).toFixed(1)} %`), tile('what binds', plan.binds)];
+                 tile('longer than the least', `${(100 * (plan.step_ns / plan.lower_bound_ns - 1)).toFixed(1)} %`), tile('what binds', plan.binds)];
   for (const tier of ['device', 'host']) tiles.push(tile(`${tier} memory used`, gib(plan[tier].peak_bytes + plan[tier].overhead_bytes)));
   return el('div', {class: 'tiles'}, ...tiles);
 }
@@ -41,20 +41,32 @@ function assumptionWords() {
   const rate = id => `${rateNow(id)} ${kRates[id].words}`, from = (id, source) => $(id).value !== '' ? 'set here' : source || 'of no said source';
   const products = `steps reach ${rate('flops')} in matrix products (${from('flops', machine.reached)})`,
         link = `the link carries ${rate('link')} from the host while it carries as much back (${from('link', machine.link)})`;
-  return binds => `The assumption that dominates: ${/^compute|recomputation|ring/.test(binds) ? products : link}.`;
+  return binds => `The answer rests most on this: ${/^compute|recomputation|ring/.test(binds) ? products : link}.`;
 }
-const kTitles = {formula: ['By formula', 'counted, nothing planned'], first: ['A first answer', 'by a rule, not searched'], searched: ['The plan', 'searched']};
+const kTitles = {formula: ['By formula', 'counted, nothing planned yet'], first: ['A first plan', 'made by a rule; the search goes on'], searched: ['The plan', 'searched']};
+// What to do about what binds.
+const kBinds = [[/^compute/, 'The card computes nearly all of the time: only a faster one helps.'],
+                [/^the host-to-device link/, 'The link that brings weights and data to the card is busy all of the time: a faster link helps, or more device memory.'],
+                [/^the device-to-host link/, 'The link that takes results from the card is busy all of the time: a faster link helps, or more device memory.'],
+                [/network/, 'What processes tell each other over the network is waited for.'],
+                [/ring/, 'Cards wait for one another: larger steps, or other numbers of cards, help.'],
+                [/^device and host memory, through recomp/, 'Much is computed a second time, because neither memory has room to keep it: more of either helps.'],
+                [/^host memory, through recomp/, 'Much is computed a second time, because the host has no room to keep it: more host memory helps.'],
+                [/through recomp/, 'Much is computed a second time, because the card has no room to keep it: more device memory helps.'],
+                [/through loads/, 'The card waits for what could not be brought earlier, as there was no room for it: more device memory helps.'],
+                [/through stores/, 'The card waits until results have left it, which makes room: more device memory helps.']];
+const bindsWords = binds => kBinds.find(([of]) => of.test(binds))?.[1] ?? '';
 // What counting says of a step and of the least caps.
 function formulaNodes({least_ns, compute_ns, loading_ns, device_bytes, all_bytes, tokens}, caps) {
   const many = caps.devices > 1;
   const tile = (name, words) => el('span', {}, name, el('b', {}, words)), tiles = el('div', {class: 'tiles'},
     tile('tokens per second, at most', Math.round(tokens / least_ns * 1e9).toLocaleString('en-US')), tile('step, at least', `${(least_ns / 1e9).toFixed(3)} s`));
-  const words = [compute_ns >= loading_ns ? 'Every task once takes that long, whatever the caps.' : 'What does not fit the device at this cap takes that long to come over the link once.'];
+  const words = [compute_ns >= loading_ns ? 'Computing alone takes that long, whatever the memories.' : 'What the card has no room for takes that long to come over the link once.'];
   tiles.append(tile(`device memory${many ? ' of each' : ''}, at least`, gib(device_bytes)),
                tile(`${many ? 'all' : 'both'} memories together, at least`, gib(all_bytes)));
-  words.push('The least memories are for chunks of one sequence; a plan takes a little more than that.');
+  words.push('The least memories are for computing with one sequence at a time; a plan takes a little more.');
   if (caps.device < device_bytes || caps.devices * caps.device + caps.host < all_bytes)
-    words.push('The caps are below what these chunks take: expect a refusal, or shorter chunks.');
+    words.push('You chose less: expect that there is no plan, or one that cuts sequences into pieces.');
   return [tiles, el('p', {class: 'muted'}, words.join(' '))];
 }
 function answerNode(one) {
@@ -69,7 +81,7 @@ function answerNode(one) {
     return node;
   }
   const plan = JSON.parse(answer.plan);
-  node.append(tilesOf(plan), el('p', {class: 'muted'}, `${one.assumptions(plan.binds)} ${one.source}`));
+  node.append(tilesOf(plan), el('p', {class: 'muted'}, `${bindsWords(plan.binds)} ${one.assumptions(plan.binds)} ${one.source}`));
   if (kind === 'first') return node;
   const frame = el('iframe', {title: 'The plan, explained', srcdoc: answer.page});
   frame.addEventListener('load', () => {

@@ -15,9 +15,11 @@ async function start() {
   await fillFromAddress();
   listenToChoices(showCurve);
   listenToRates();
+  listenToMemory();
   for (const id of fields) $(id).addEventListener('input', () => { showMachine(); showCurve(); });
   window.addEventListener('resize', showCurve);
   $('search-curve').addEventListener('click', searchCurve);
+  $('search-cards').addEventListener('click', searchCards);
   listenToDrops('model', showCurve);
   listenToDrops('machine', showCurve);
   $('controls').addEventListener('submit', e => { e.preventDefault(); plan(); });
