@@ -195,7 +195,7 @@ TEST_F(Page, SavesTheViewAsSvg) {
     Object.assign(document.body.dataset, {
       saved: saved.type + ' ' + (saved.size === new Blob([text]).size),
       root: svg.documentElement.nodeName, errors: svg.querySelectorAll('parsererror').length,
-      words: ['compute', 'load', 'store', 'rounds', 'param', 'forward', document.getElementById('title').textContent]
+      words: ['compute', 'load', 'store', 'rounds', 'weights', 'forward', document.getElementById('title').textContent]
         .filter(w => words.includes(w)).length,
       range: words.some(w => w === document.getElementById('range').textContent),
       colours: ['forward', 'backward', 'param', 'again', 'activation', 'card'].filter(n => text.includes(css('--' + n))).length,

@@ -109,7 +109,7 @@ function showCurve() {
   const words = [];
   if (points.some(p => !p.searched)) {
     words.push(`Rings: planned before, with ${curve.host} GiB of host memory, by ${stamps([curve])}.`);
-    if (curve.host < Number($('host').value)) words.push(`You have ${$('host').value} GiB, with which no plan is slower.`);
+    if (curve.host < Number($('host').value)) words.push(`You have ${$('host').value} GiB: expect about this speed or a higher one.`);
   }
   if (points.length > 1) {
     words.push('Dots: searched in this page. Crosses: no plan is possible. Every speed is estimated.');

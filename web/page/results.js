@@ -14,7 +14,7 @@ function tilesOf(plan) {
   const tile = (name, words, id) => el('span', {}, name, el('b', id ? {'data-value': String(id)} : {}, words));
   const tiles = [tile('tokens per second', Math.round(plan.tokens_per_s).toLocaleString('en-US'), plan.tokens_per_s),
                  tile('step', `${(plan.step_ns / 1e9).toFixed(3)} s`, plan.step_ns), tile('MFU', `${(100 * plan.mfu).toFixed(1)} %`),
-                 tile('longer than the least', `${(100 * (plan.step_ns / plan.lower_bound_ns - 1)).toFixed(1)} %`), tile('what binds', plan.binds)];
+                 tile('gap to the bound', `${(100 * (plan.step_ns / plan.lower_bound_ns - 1)).toFixed(1)} %`), tile('what binds', plan.binds)];
   for (const tier of ['device', 'host']) tiles.push(tile(`${tier} memory used`, gib(plan[tier].peak_bytes + plan[tier].overhead_bytes)));
   return el('div', {class: 'tiles'}, ...tiles);
 }

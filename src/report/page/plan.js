@@ -7,6 +7,9 @@
 const plan = JSON.parse(document.getElementById('plan').textContent);
 const stepNs = Math.max(1, plan.step_ns);
 const kinds = plan.actions.kinds;
+const kKindWords = {param: 'weights', grad: 'gradients', opt_state: 'optimizer state', activation: 'activations', act_grad: 'gradients of activations',
+                    input: 'inputs', constant: 'constants', metric: 'metrics', cache: 'keys and values of text so far'};
+const kindWords = kind => kKindWords[kind] ?? kind;
 const causes = [
   {key: 'load_ns', name: 'waiting for loads', colour: '--stall-load'},
   {key: 'store_ns', name: 'waiting for stores', colour: '--stall-store'},

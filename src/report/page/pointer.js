@@ -13,7 +13,7 @@ function hideTip() { $('tip').style.visibility = 'hidden'; }
 
 function describeAction(l, i) {
   const lane = lanes[l], ns = lane.columns.ns[i], bytes = actionBytes(lane, i);
-  const kind = computes(l) ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kinds[lane.columns.kind[i]]}`;
+  const kind = computes(l) ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kindWords(kinds[lane.columns.kind[i]])}`;
   return [el('b', {}, actionName(lane, i)), kind, `${timeText(ns)} from ${timeText(lane.start[i])}`,
           computes(l) ? `operands ${bytesText(bytes)}` : `${bytesText(bytes)}, ${(bytes / Math.max(1, ns)).toFixed(1)} GB/s`];
 }
@@ -42,7 +42,7 @@ function describeMemory(tier, ns) {
   if (i < 0) return [`${tier}: empty at ${timeText(ns)}`];
   const rows = [el('b', {}, `${tier}: ${bytesText(series.total[i])} in use`), `at ${timeText(ns)}`];
   for (const {kind, bytes} of [...series.kinds].reverse()) {
-    if (bytes[i] > 0) rows.push(el('div', {}, swatch('--' + kind), `${kind} ${bytesText(bytes[i])}`));
+    if (bytes[i] > 0) rows.push(el('div', {}, swatch('--' + kind), `${kindWords(kind)} ${bytesText(bytes[i])}`));
   }
   return rows;
 }

@@ -25,6 +25,7 @@ function start() {
   drawTimeline();
   drawOverview();
   drawMap();
+  $('theme').hidden = window.parent !== window;  // the page around it has one
   document.body.dataset.ready = 'yes';
 }
 start();

@@ -60,7 +60,7 @@ function kindBar(byKind) {
   for (const kind of kinds) {
     if (!byKind[kind]) continue;
     bar.append(el('i', {style: `width:${100 * byKind[kind] / total}%;background:var(--${kind})`}));
-    legend.append(el('span', {}, swatch('--' + kind), kind + ' ', el('b', {}, bytesText(byKind[kind]))));
+    legend.append(el('span', {}, swatch('--' + kind), kindWords(kind) + ' ', el('b', {}, bytesText(byKind[kind]))));
   }
   return [bar, legend];
 }
@@ -83,7 +83,7 @@ function fillMemory() {
     const t = plan[tier];
     $('memory').append(
       el('div', {class: 'row-title'}, el('span', {}, el('b', {}, tier), ` ${capText(t.cap_bytes)}`),
-         el('span', {class: 'muted'}, `arena ${bytesText(t.arena_bytes)}, beside it ${bytesText(t.overhead_bytes)}, ` +
+         el('span', {class: 'muted'}, `reserved ${bytesText(t.arena_bytes)}, driver and process ${bytesText(t.overhead_bytes)}, ` +
             `most in use ${bytesText(t.peak_bytes)} at ${timeText(t.peak_ns)}`)),
       el('div', {class: 'muted hint', style: 'margin-top:2px'}, 'between steps:'), ...kindBar(t.homes));
   }
@@ -158,8 +158,8 @@ function fillLegends() {
     byColour.set(css('--' + kind), [...(byColour.get(css('--' + kind)) ?? []), kind]);
   }
   for (const together of byColour.values()) {
-    $('kind-legend').append(el('span', {}, swatch('--' + together[0]), together.join(', ')));
+    $('kind-legend').append(el('span', {}, swatch('--' + together[0]), together.map(kindWords).join(', ')));
   }
-  $('kind-legend').append(el('span', {}, swatch('--overhead'), 'beside the arena'));
+  $('kind-legend').append(el('span', {}, swatch('--overhead'), 'taken by the driver and the process'));
   for (const [key, name] of Object.entries(savings)) $('map-legend').append(el('span', {}, swatch(savingColours[key]), name));
 }

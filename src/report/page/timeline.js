@@ -173,7 +173,8 @@ function paintMemory(ctx, tier, y, height) {
 }
 function memoryWords(tier) {
   const t = plan[tier], used = bytesText(t.peak_bytes + t.overhead_bytes);
-  return `${tier}: at most ${used} used${t.cap_bytes === null ? '' : ' of ' + bytesText(t.cap_bytes)}`;
+  if (t.cap_bytes === null) return `${tier}: at most ${used} used`;
+  return `${tier}: ${kLeft + plotWidth < 320 ? '' : 'at most '}${used} used of ${bytesText(t.cap_bytes)}`;
 }
 // A round number of binary units that is no less.
 function niceBytes(bytes) {
