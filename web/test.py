@@ -109,7 +109,7 @@ def random_settings(checks, firsts, searched):
     choices = page.ask("choices")[0]
     machines = [m["key"] for m in choices["machines"]]
     # Families of default sizes, but of three layers.
-    families = {family: json.dumps(json.loads(text) | {"num_hidden_layers": 3}) for family, text in choices["families"].items()}
+    families = {family: re.sub(r'"(num_hidden_layers|n_layer)": *\d+', r'"\1": 3', text) for family, text in choices["families"].items()}
     refused, unlike, asked_of = 0, [], set()
     for k in range(firsts + searched):
         whole = k >= firsts
@@ -284,6 +284,12 @@ def in_the_browser(checks, shots):
         time.sleep(0.3)
         page.plan()
         checks.check("a machine file is planned for", len(page.value()) == 2, str(page.value()))
+        page.set(machine="laptop")
+        subprocess.run([PROGRAM, "doctor", "--calibrate", "--machine-file", "mine.toml"], cwd=work, check=True, capture_output=True)
+        page.find("machine-file").send_keys(str(Path(work) / "mine.toml"))
+        time.sleep(0.3)
+        page.plan()
+        checks.check("what doctor wrote of this machine is planned for", len(page.value()) == 2, str(page.value()))
     page.driver.execute_script("document.getElementById('beside').click()")
     page.set(**SMALL)
     page.driver.execute_script("document.querySelector('#rates summary').click()")
