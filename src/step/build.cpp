@@ -38,8 +38,10 @@ class Builder {
   }
   void add_inputs() {
     add_args();
+    add_constants();
     add_batch();
   }
+  void add_constants();
   void add_batch();
   void add_cache(const GenerationShape& shape, ModelInputs& inputs);
   ObjectId metric(const std::string& name, DType dtype, int64_t elements, bool persistent = false) {
@@ -107,7 +109,7 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
   model_.clip = metric("clip", DType::F32, 2, optimizer.deferred);
 }
 
-void Builder::add_batch() {
+void Builder::add_constants() {
   // What nothing reads has no place in a step.
   for (const bool of_windows : {false, true}) {
     const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
@@ -124,6 +126,9 @@ void Builder::add_batch() {
     model_.constants.push_back(
         {object, rope_inv_freq(rope, spec_.head_dim(), shape_.seq_len, spec_.rotated.rows)});
   }
+}
+
+void Builder::add_batch() {
   for (int r = 0; r < shape_.all_rounds(); ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
@@ -264,10 +269,17 @@ Model Builder::generation(const GenerationShape& shape) {
   if (!spec_.tied_embeddings)
     std::erase_if(model_.weights, [](const Weight& w) { return w.part == ModelPart::Embedding; });
   add_weights(GradientLife::None);
-  add_batch();
+  // Of batches, positions alone are read: by what is rotated, and where they are learnt.
+  const bool reads_positions =
+      spec_.positions > 0 || std::ranges::any_of(spec_.layers, [](const LayerSpec& layer) {
+        return layer.conv_width == 0 && layer.attention.rotated;
+      });
+  add_constants();
+  if (reads_positions) add_batch();
   model_.capacity = shape.capacity;
   model_.logits = metric("logits", DType::F32, shape.rows * spec_.vocab);
   ModelInputs in = inputs();
+  if (model_.batch.empty()) in.batch.assign(1, {ObjectId()});
   add_cache(shape, in);
   Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
   const std::vector<ObjectId> x = forward.layers(0);

@@ -44,7 +44,7 @@ struct Model {
   };
   std::vector<Constant> constants;
   ObjectId args;                             // StepArgs
-  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
+  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]; empty: nothing reads it
   BatchLayout layout = kPlainBatch;          // of each
   std::vector<ObjectId> loss;  // by replica: metric, LossSums: over the counted targets (training)
   // metrics, f64[2][tokens] by chunk: of each token alone, see HeadLoss (evaluation)

@@ -254,6 +254,27 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
   }
 }
 
+// A model that makes nothing of positions has no batch where it makes text.
+TEST(CachedModel, LayersThatAreNotRotatedMakeTextToo) {
+  const Machine machine = cpu();
+  for (const char* name : {"smollm3_tiny", "lfm2_tiny"}) {
+    GenerationSetup setup = setup_of(name, 5, 7);
+    for (LayerSpec& layer : setup.model.layers) {
+      layer.attention.rotated = false;
+      layer.attention.qk_norm = QkNorm::None;
+    }
+    const auto plans = plan_generation(setup, machine.profile);
+    ASSERT_TRUE(plans.ok()) << plans.message();
+    const auto model = must(CachedModel::open(*plans, machine, folder_of(name), 1, silent_observer()));
+    const std::vector<GenerationTask> tasks = some_tasks(setup.model.vocab);
+    Collected out;
+    (void)must(generate(*model, tasks, {{}, {}}, out));
+    EXPECT_EQ(out.texts.size(), tasks.size()) << name;
+    for (const auto& [text, tokens] : out.texts)
+      EXPECT_EQ(int64_t(tokens.size()), tasks[text].most_tokens) << name;
+  }
+}
+
 TEST(CachedModel, ACapThatIsTooSmallNamesTheSmallestThatWorks) {
   const Machine machine = cpu();
   GenerationSetup setup = setup_of("llama_tiny", 2, 16);

@@ -547,8 +547,7 @@ TEST_F(ModelConfig, ConvolutionsAreWhereItSays) {
   expect_model_error(
       R"({"model_type": "lfm2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]})",
       {"layer_types has \"sliding_attention\"", "conv"});
-  expect_model_error(R"({"model_type": "lfm2", "num_hidden_layers": 1, "layer_types": ["conv"]})",
-                     {"layer_types has no full_attention"});
+  EXPECT_EQ(widths(R"(, "full_attn_idxs": [])"), (std::vector<int64_t>{3, 3, 3}));
 }
 TEST_F(ModelConfig, Gpt2CallsSizesByOtherNames) {
   const auto model = parse_model_config(

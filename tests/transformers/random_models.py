@@ -192,7 +192,7 @@ def gpt2(r, n):
 
 def lfm2(r, n):
     c = follows(sizes(r, n))
-    return c | {"rope_parameters": rope(r, 0, n, LONGER), "layer_types": [r.choice(("conv", "full_attention")) for _ in range(c["num_hidden_layers"] - 1)] + ["full_attention"],
+    return c | {"rope_parameters": rope(r, 0, n, LONGER), "layer_types": [r.choice(("conv", "full_attention")) for _ in range(c["num_hidden_layers"])],
                 "conv_L_cache": r.choice((2, 3, 4)), "block_auto_adjust_ff_dim": r.random() < 0.5, "block_multiple_of": r.choice((1, 8)),
                 "block_ffn_dim_multiplier": r.choice((1.0, 1.3))}
 

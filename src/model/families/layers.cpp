@@ -149,9 +149,6 @@ Status read_convolutions(const json& root, const Family& family, ModelSpec& spec
       spec.layers[size_t(l)].conv_width =
           std::find(attend.begin(), attend.end(), json(l)) == attend.end() ? width : 0;
   }
-  // Nothing would read positions where text is generated, and the batch would have no place.
-  if (std::ranges::none_of(spec.layers, [](const LayerSpec& layer) { return layer.conv_width == 0; }))
-    return error("model config: layer_types has no {}; at least one layer must attend", kFull);
   return validate(spec);
 }
 

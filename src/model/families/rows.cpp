@@ -641,9 +641,9 @@ constexpr Family kFamilies[] = {
      .architecture = "Lfm2ForCausalLM",
      .about = {.models = "LFM2 and LFM2.5, dense (gated short convolutions in place of attention in most "
                          "layers, norms of heads)",
-               .keys = "`layer_types` or `full_attn_idxs`, at least one of which attends; `conv_L_cache`: 2 "
-                       "to 8; `block_auto_adjust_ff_dim`, `block_multiple_of`, `block_ffn_dim_multiplier`, "
-                       "`norm_eps`; `conv_bias` must be false",
+               .keys =
+                   "`layer_types` or `full_attn_idxs`, `conv_L_cache`: 2 to 8; `block_auto_adjust_ff_dim`, "
+                   "`block_multiple_of`, `block_ffn_dim_multiplier`, `norm_eps`; `conv_bias` must be false",
                .fixtures = "lfm2_tiny"},
      .qk_norm = QkNorm::Heads,
      .norm_eps_key = "norm_eps",
