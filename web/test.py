@@ -209,8 +209,10 @@ class Browser:
                                        "e.dispatchEvent(new Event('input'))", name, str(value))
 
     def plan(self, seconds=240):
-        self.driver.execute_script("document.getElementById('plan').click()")
-        self.until("busy", "yes", 5)
+        before = self.driver.execute_script("document.getElementById('plan').click(); return plan.run ?? 0")
+        end = time.monotonic() + 5  # it begins when a file that was brought has been read, and may have ended before one looks
+        while self.driver.execute_script("return plan.run ?? 0") == before and time.monotonic() < end:
+            time.sleep(0.02)
         self.until("busy", "no", seconds)
 
     def value(self):

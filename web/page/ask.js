@@ -23,7 +23,7 @@ class Planner {
       if (!one) return;
       if (data.id === undefined) return one.onProgress(data.progress, data.done);
       this.waiting.delete(data.id);
-      if (data.broken) this.stop();
+      if (data.broken) this.restart();
       one.resolve(data.answer);
     };
   }
@@ -36,8 +36,9 @@ class Planner {
     });
   }
   end() { this.worker.terminate(); }
-  // At once, whatever it does.
-  stop() {
+  // At once, whatever it does. One that does nothing stays, since its program is compiled and warm.
+  stop() { if (this.waiting.size > 0) this.restart(); }
+  restart() {
     this.end();
     const waiting = [...this.waiting.values()];
     this.start();
