@@ -111,7 +111,7 @@ Result<std::pair<int, uint16_t>> listen_anywhere() {
     }
     ::close(fd);
   }
-  return error(ErrorKind::Device, "heartbeats: no TCP port can be opened: {}", std::strerror(errno));
+  return error(ErrorKind::Device, "no TCP port can be opened: {}", std::strerror(errno));
 }
 
 // A connection within `limit`, or -1.
@@ -162,10 +162,10 @@ class Watch::Line {
   }
 
   int fd() const { return fd_; }
-  // A beat that finds no room is left out: the next one says more. False: the connection has ended.
-  bool send(const Beat& beat) {
+  // A beat that finds no room is left out: the next one says more. Half of one would be read as another.
+  void send(const Beat& beat) {
     const ssize_t sent = ::send(fd_, &beat, sizeof beat, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return sent == ssize_t(sizeof beat) || (sent < 0 && (errno == EAGAIN || errno == EINTR));
+    if (sent > 0 && sent < ssize_t(sizeof beat)) ::shutdown(fd_, SHUT_RDWR);
   }
   // The beats that have come go to `take`. False: the connection has ended.
   template <class Take>
@@ -210,12 +210,12 @@ Watch::Watch(ProcessGroup& group, const Activity& activity, const WatchOptions& 
 Result<std::unique_ptr<Watch>> Watch::start(ProcessGroup& group, const Activity& activity,
                                             const WatchOptions& options, Callbacks callbacks) {
   std::unique_ptr<Watch> out(new Watch(group, activity, options, std::move(callbacks)));
-  const Status connected = out->connect(group);
-  SLUICE_ASSIGN(const bool failed, any(group, !connected.ok()));
-  if (!connected.ok()) return connected.error();
-  if (failed) return error(ErrorKind::Device, "heartbeats: another process cannot send its own");
-  if (::pipe2(out->wake_, O_CLOEXEC) != 0)
-    return error(ErrorKind::Device, "heartbeats: no pipe: {}", std::strerror(errno));
+  const bool piped = ::pipe2(out->wake_, O_CLOEXEC) == 0;
+  Status own = piped ? Status() : Status(error(ErrorKind::Device, "no pipe: {}", std::strerror(errno)));
+  if (const Status connected = out->connect(group); own.ok()) own = connected;
+  SLUICE_ASSIGN(const bool failed, any(group, !own.ok()));
+  if (!own.ok()) return own.error();
+  if (failed) return Error{"another process has none", ErrorKind::Device, {{std::string(kElsewhere), ""}}};
   out->thread_ = std::thread([watch = out.get()] { watch->run(); });
   return out;
 }
@@ -252,17 +252,17 @@ Status Watch::connect(ProcessGroup& group) {
   if (!cards.ok()) return closed(cards.error());
   const Card& first = cards->front();
   if (first.port == 0) {
-    return closed(rank_ == 0 ? listening
-                             : Status(error(ErrorKind::Device, "heartbeats: process 0 has no port")));
+    return closed(rank_ == 0 ? listening : Status(error(ErrorKind::Device, "process 0 has no port")));
   }
-  constexpr std::chrono::milliseconds kLimit{5'000};
+  // Of a host's addresses some may lead nowhere, and each is tried for so long.
+  constexpr std::chrono::milliseconds kLimit{2'000}, kForAll{30'000};
   if (rank_ == 0) {
     auto lines = std::vector<Line>(static_cast<size_t>(size_));
     int missing = size_ - 1;
     // Strangers may connect, too: nothing waits for what they send.
     std::vector<Line> callers;
     const auto begin = std::chrono::steady_clock::now();
-    while (missing > 0 && std::chrono::steady_clock::now() - begin < 4 * kLimit) {
+    while (missing > 0 && std::chrono::steady_clock::now() - begin < kForAll) {
       if (ready(listener, POLLIN, std::chrono::milliseconds(20))) {
         const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
         if (fd >= 0) callers.emplace_back(fd);
@@ -274,17 +274,18 @@ Status Watch::connect(ProcessGroup& group) {
           if (b.kind == Beat::Kind::Hello && b.token == own.token && b.rank > 0 && b.rank < size_)
             from = b.rank;
         });
-        if (from < 0 || lines[size_t(from)].fd() >= 0) continue;
+        if (from < 0) continue;
+        // Who was answered too late calls again.
+        missing -= lines[size_t(from)].fd() < 0 ? 1 : 0;
         lines[size_t(from)] = std::move(caller);
-        (void)lines[size_t(from)].send({Beat::Kind::Hello, 0, own.token, 0, 0, ""});
-        --missing;
+        caller = Line();
+        lines[size_t(from)].send({Beat::Kind::Hello, 0, own.token, 0, 0, ""});
       }
     }
     for (int r = 1; r < size_; ++r) {
       if (lines[size_t(r)].fd() < 0)
-        return closed(error(ErrorKind::Device,
-                            "heartbeats: process {} ({}) did not connect; run.lost_after = 0 does without", r,
-                            (*cards)[size_t(r)].name));
+        return closed(
+            error(ErrorKind::Device, "process {} ({}) did not connect", r, (*cards)[size_t(r)].name));
       ranks_.push_back(
           {r, (*cards)[size_t(r)].name, std::move(lines[size_t(r)]), {}, nanoseconds(0), false, false});
     }
@@ -297,7 +298,8 @@ Status Watch::connect(ProcessGroup& group) {
     const auto address = address_of(text, first.port);
     if (!address) continue;
     Line line(connect_to(*address, kLimit));
-    if (line.fd() < 0 || !line.send({Beat::Kind::Hello, rank_, first.token, 0, 0, ""})) continue;
+    if (line.fd() < 0) continue;
+    line.send({Beat::Kind::Hello, rank_, first.token, 0, 0, ""});
     bool known = false;
     while (!known && ready(line.fd(), POLLIN, kLimit)) {
       if (!line.receive([&](const Beat& b) { known = b.token == first.token; })) break;
@@ -306,18 +308,14 @@ Status Watch::connect(ProcessGroup& group) {
     ranks_.push_back({0, first.name, std::move(line), {}, nanoseconds(0), false, false});
     return {};
   }
-  return error(ErrorKind::Device,
-               "heartbeats: process 0 ({}) cannot be reached by TCP at {}port {}; "
-               "run.lost_after = 0 does without",
-               first.name, first.addresses, first.port);
+  return error(ErrorKind::Device, "process 0 ({}) cannot be reached by TCP at {}port {}", first.name,
+               first.addresses, first.port);
 }
 
 Watch::~Watch() {
-  if (thread_.joinable()) {
-    ::close(wake_[1]);
-    thread_.join();
-    ::close(wake_[0]);
-  }
+  if (wake_[1] >= 0) ::close(wake_[1]);
+  if (thread_.joinable()) thread_.join();
+  if (wake_[0] >= 0) ::close(wake_[0]);
 }
 
 std::string Watch::name_of(const Rank& rank) const {
@@ -337,10 +335,11 @@ void Watch::run() {
         std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - before);
     ::poll(polled.data(), polled.size(), int(std::max<int64_t>(0, (options_.beat - since).count())));
     ends = polled[0].revents != 0;
-    bool others_lost = false;
+    bool others_lost = false, heard = false;
     for (Rank& r : ranks_) {
       if (r.left) continue;
       const bool open = r.line.receive([&](const Beat& b) {
+        heard = true;
         r.last = b;
         r.silent = nanoseconds(0);
         r.left = r.left || b.kind == Beat::Kind::Farewell;
@@ -357,13 +356,13 @@ void Watch::run() {
       Beat beat{ends ? Beat::Kind::Farewell : Beat::Kind::Alive, rank_, 0, own.calls, own.waiting, ""};
       own.doing.copy(beat.doing, sizeof beat.doing - 1);
       for (Rank& r : ranks_) {
-        if (!r.left) (void)r.line.send(beat);
+        if (!r.left) r.line.send(beat);
       }
     }
     if (ends) return;
     if (due) before = now;
-    // Who was stopped does not take its own absence for another's.
-    absent = absent || passed >= options_.lost_after / 2;
+    // Who was stopped does not take its own absence for another's, until it hears them again.
+    absent = passed >= options_.lost_after / 2 || (absent && !heard);
     if (!check(due ? std::min<nanoseconds>(passed, 2 * options_.beat) : nanoseconds(0), absent)) return;
   }
 }
@@ -375,8 +374,7 @@ bool Watch::check(nanoseconds passed, bool absent) {
     if (!r.ended && r.silent < options_.lost_after) continue;
     // Those whom rank 0 tells end with it, without a word.
     for (Rank& other : ranks_) {
-      if (rank_ == 0 && &other != &r && !other.left)
-        (void)other.line.send({Beat::Kind::Lost, 0, 0, 0, 0, ""});
+      if (rank_ == 0 && &other != &r && !other.left) other.line.send({Beat::Kind::Lost, 0, 0, 0, 0, ""});
     }
     callbacks_.lost(absent ? std::string()
                            : fmt::format("{} {}; it was at: {}", name_of(r),
@@ -386,11 +384,10 @@ bool Watch::check(nanoseconds passed, bool absent) {
                                          r.last.doing[0] == '\0' ? "its start" : r.last.doing));
     return false;
   }
-  if (rank_ == 0) say_who_is_late(passed);
-  return true;
+  return check_who_is_late(passed);
 }
 
-void Watch::say_who_is_late(nanoseconds passed) {
+bool Watch::check_who_is_late(nanoseconds passed) {
   const Activity::Now own = activity_.now();
   uint64_t awaited = own.waiting ? own.calls : 0;
   for (const Rank& r : ranks_) {
@@ -401,7 +398,14 @@ void Watch::say_who_is_late(nanoseconds passed) {
   waited_ += passed;
   const auto period = options_.lost_after;
   // Once in every period.
-  if (awaited == 0 || waited_ < period || waited_ % period >= passed) return;
+  if (awaited == 0 || waited_ < period || waited_ % period >= passed) return true;
+  // Who left between calls, as after an error of its own, comes no more.
+  for (const Rank& r : ranks_) {
+    if (!r.left || r.last.calls >= awaited) continue;
+    callbacks_.lost(fmt::format("{} has left, and is waited for; it was at: {}", name_of(r), r.last.doing));
+    return false;
+  }
+  if (rank_ != 0) return true;
   const auto late = [&](const std::string& name, uint64_t calls, std::string_view doing) {
     if (calls >= awaited) return;
     callbacks_.late(fmt::format("{} is late: the others have waited {} s for it; it is at: {}", name,
@@ -411,6 +415,7 @@ void Watch::say_who_is_late(nanoseconds passed) {
   for (const Rank& r : ranks_) {
     if (!r.left) late(name_of(r), r.last.calls, r.last.doing);
   }
+  return true;
 }
 
 namespace {

@@ -56,7 +56,9 @@ class Watch {
     std::function<void(const std::string&text)> lost, late;
   };
 
-  // Every rank has to call it. An error, on all, where a rank cannot reach rank 0. Borrows `activity`.
+  // Every rank has to call it. An error, on all, where one cannot be heard; those that can have the detail
+  // kElsewhere. Borrows `activity`.
+  static constexpr std::string_view kElsewhere = "elsewhere";
   static Result<std::unique_ptr<Watch>> start(ProcessGroup& group, const Activity& activity,
                                               const WatchOptions& options, Callbacks callbacks);
   // Takes leave.
@@ -74,7 +76,7 @@ class Watch {
   // Whether all goes on. `absent`: this process itself was stopped for so long that the others lost it.
   bool check(std::chrono::nanoseconds passed, bool absent);
   std::string name_of(const Rank& rank) const;
-  void say_who_is_late(std::chrono::nanoseconds passed);
+  bool check_who_is_late(std::chrono::nanoseconds passed);
 
   const int rank_, size_;
   const Activity& activity_;

@@ -10,6 +10,7 @@
 
 #include "commands/say.h"
 #include "host/cores.h"
+#include "host/unguessable.h"
 #include "run/processes/processes.h"
 
 namespace sluice::core {
@@ -80,18 +81,22 @@ Status Job::first_here(const std::function<Status()>& run, const std::function<S
   return agree(first ? Status() : run());
 }
 
-Status Job::bring(std::string& from, const std::filesystem::path& to) {
+Status Job::bring(std::string& from, const std::filesystem::path& in) {
   if (alone() || from.empty()) return {};
   std::error_code failure;
   const bool lacks = !std::filesystem::is_directory(from, failure);
   struct Lack {
     int lacks, host;
+    uint64_t name;  // of the copy: hosts may share the folder that it lies in
   };
-  SLUICE_ASSIGN(const auto all, gathered(*group_, Lack{lacks ? 1 : 0, group_->host()}));
+  SLUICE_ASSIGN(const auto all, gathered(*group_, Lack{lacks ? 1 : 0, group_->host(), unguessable()}));
   const auto here = [&](const Lack& l) { return l.lacks != 0 && l.host == group_->host(); };
   if (std::ranges::none_of(all, &Lack::lacks)) return {};
   // One of each host writes for the others.
-  const bool writes = lacks && std::ranges::find_if(all, here) - all.begin() == rank();
+  const auto writer = std::ranges::find_if(all, here);
+  const bool writes = lacks && writer - all.begin() == rank();
+  const std::filesystem::path to =
+      in / fmt::format("brought-{:016x}", writer == all.end() ? 0 : writer->name);
   Status own;
   std::vector<std::string> names;
   if (speaks()) {
@@ -100,9 +105,8 @@ Status Job::bring(std::string& from, const std::filesystem::path& to) {
     if (failure) own = error(ErrorKind::Io, "{}: {}", from, failure.message());
   } else if (writes) {
     copy_.reset(new std::filesystem::path(to));
-    std::filesystem::remove_all(to, failure);
-    if (!std::filesystem::create_directories(to, failure))
-      own = error(ErrorKind::Io, "{} cannot be made: {}", to.string(), failure.message());
+    std::filesystem::create_directories(to, failure);
+    if (failure) own = error(ErrorKind::Io, "{} cannot be made: {}", to.string(), failure.message());
   }
   SLUICE_TRY(agree(own));
   std::string list = fmt::format("{}", fmt::join(names, "\n"));
@@ -111,20 +115,20 @@ Status Job::bring(std::string& from, const std::filesystem::path& to) {
   for (size_t at = 0; at < list.size();) {
     const std::string name = list.substr(at, list.find('\n', at) - at);
     at += name.size() + 1;
-    std::ifstream in;
+    std::ifstream source;
     std::ofstream out;
     uint64_t left = 0;
     if (speaks()) {
-      in.open(std::filesystem::path(from) / name, std::ios::binary);
+      source.open(std::filesystem::path(from) / name, std::ios::binary);
       left = std::filesystem::file_size(std::filesystem::path(from) / name, failure);
-      if (!in || failure) own = error(ErrorKind::Io, "{}/{} cannot be read", from, name);
+      if (!source || failure) own = error(ErrorKind::Io, "{}/{} cannot be read", from, name);
     }
     if (writes) out.open(to / name, std::ios::binary);
     SLUICE_TRY(agree(own));
     SLUICE_TRY(group_->broadcast(std::as_writable_bytes(std::span(&left, 1)), 0));
     for (; left > 0; left -= std::min<uint64_t>(left, piece.size())) {
       const auto bytes = std::span(piece).first(std::min<uint64_t>(left, piece.size()));
-      if (speaks() && !in.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size())))
+      if (speaks() && !source.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size())))
         own = error(ErrorKind::Io, "{}/{} cannot be read", from, name);
       SLUICE_TRY(group_->broadcast(bytes, 0));
       if (writes) out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
@@ -156,11 +160,19 @@ Status Job::watch(const Machine& machine, int64_t lost_after) {
     std::fflush(stderr);
     std::_Exit(1);  // the main thread may wait for the lost process for ever
   };
-  SLUICE_ASSIGN(watch_, Watch::start(*group_, *activity_,
-                                     {.lost_after = limit,
-                                      .beat = std::min(limit / 10, std::chrono::milliseconds(1000)),
-                                      .name = fmt::format("{}, {}", host, machine.description)},
-                                     std::move(callbacks)));
+  auto watch = Watch::start(*group_, *activity_,
+                            {.lost_after = limit,
+                             .beat = std::min(limit / 10, std::chrono::milliseconds(1000)),
+                             .name = fmt::format("{}, {}", host, machine.description)},
+                            std::move(callbacks));
+  const auto has = [](const Error& e) {
+    return std::ranges::any_of(e.details, [](const auto& d) { return d.first == Watch::kElsewhere; });
+  };
+  const Status begun = watch.ok() || has(watch.error()) ? agree({}) : agree(watch.error());
+  if (watch.ok()) watch_ = std::move(*watch);
+  // Training needs none.
+  if (!begun.ok() && speaks())
+    say(stderr, "note: no heartbeats, so that a process that hangs is waited for: {}\n", begun.message());
   return {};
 }
 

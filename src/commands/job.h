@@ -55,9 +55,9 @@ class Job {
   // left on a disk of their host, and measure alone. Once process 0 has run it, all call `share`, if there is
   // one.
   Status first_here(const std::function<Status()>& run, const std::function<Status()>& share = {});
-  // Gives hosts that lack the folder `from` of process 0 a copy of its files, in `to`; `from` becomes that
-  // there.
-  Status bring(std::string& from, const std::filesystem::path& to);
+  // Gives hosts that lack the folder `from` of process 0 a copy of its files, in a folder of its own in `in`;
+  // `from` becomes that there.
+  Status bring(std::string& from, const std::filesystem::path& in);
   // Removes what bring() made, which otherwise stays as long as the job.
   void drop_copies() { copy_.reset(); }
 

@@ -259,8 +259,7 @@ Status take_directory(const RunRequest& request, Job& job, Observer& observer, B
     SLUICE_TRY(job.share(*text));
   // Process 0 alone writes there: other hosts need not share it.
   std::string& from = b.config.latest.empty() ? b.config.run.resume : b.config.latest;
-  return job.bring(from, std::filesystem::path(b.config.data.cache) /
-                             fmt::format("brought-{:x}", std::hash<std::string>()(b.config.run.dir)));
+  return job.bring(from, b.config.data.cache);
 }
 
 Status open_run_data(Observer& observer, Beginning& b) {

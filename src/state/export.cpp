@@ -325,7 +325,8 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
     return error("{}: its model wraps no text model; allowed are the types gemma3 and mistral3",
                  (around / "config.json").string());
   }
-  SLUICE_ASSIGN(const ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
+  SLUICE_ASSIGN(ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
+  if (wrapping) SLUICE_TRY(files.add_of_whole(around));
   Exported out = summary_of(source, tensors);
   CheckpointLayout layout;
   layout.weights = tensors;

@@ -29,6 +29,13 @@ constexpr std::string_view kNames[] = {
     "vocab.txt",
 };
 
+// Of models that take more than text.
+constexpr std::string_view kNamesOfWholes[] = {
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+};
+
 constexpr size_t kCopiedBytes = 1 << 20;
 
 // Up to all of `bytes` from `offset` on; 0 at the end of the file.
@@ -82,21 +89,32 @@ bool ModelFiles::is_one(std::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
+Status ModelFiles::add(const fs::path& folder, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const fs::path path = folder / name;
+    std::error_code ignored;
+    const auto same = [&](const File& file) { return file.path.filename() == name; };
+    if (!fs::exists(path, ignored) || std::ranges::any_of(files_, same)) continue;
+    SLUICE_TRY(check_link(folder, path));
+    SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
+    SLUICE_ASSIGN(const int64_t bytes, fd.size(path));
+    files_.push_back({path, std::move(fd), bytes});
+  }
+  return {};
+}
+
 Result<ModelFiles> ModelFiles::open(std::span<const fs::path> folders) {
   ModelFiles out;
   for (const fs::path& folder : folders) {
-    for (const std::string_view name : kNames) {
-      const fs::path path = folder / name;
-      std::error_code ignored;
-      if (!fs::exists(path, ignored)) continue;
-      SLUICE_TRY(check_link(folder, path));
-      SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
-      SLUICE_ASSIGN(const int64_t bytes, fd.size(path));
-      out.files_.push_back({path, std::move(fd), bytes});
-    }
+    SLUICE_TRY(out.add(folder, kNames));
     if (!out.files_.empty()) break;
   }
   return out;
+}
+
+Status ModelFiles::add_of_whole(const fs::path& folder) {
+  SLUICE_TRY(add(folder, kNamesOfWholes));
+  return add(folder, kNames);
 }
 
 std::vector<std::string> ModelFiles::names() const {

@@ -23,6 +23,8 @@ class ModelFiles {
   // Those of the first folder that has any. A folder that is not there has none. A link that leads out of the
   // folder is an error, unless the folder is one of a Hugging Face cache and the link stays in that.
   static Result<ModelFiles> open(std::span<const std::filesystem::path> folders);
+  // Those of a model that wraps the one of these: what it is processed with beside text, and what these lack.
+  Status add_of_whole(const std::filesystem::path& folder);
   // Whether a file of that name is one.
   static bool is_one(std::string_view name);
 
@@ -37,6 +39,8 @@ class ModelFiles {
     Descriptor fd;
     int64_t bytes;
   };
+  // Those of these names that are there, and not among the files yet.
+  Status add(const std::filesystem::path& folder, std::span<const std::string_view> names);
   std::vector<File> files_;
 };
 

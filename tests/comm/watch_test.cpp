@@ -36,7 +36,8 @@ struct Told {
 
 // Ranks whose watches have begun.
 struct Watched {
-  explicit Watched(int ranks, milliseconds lost_after = milliseconds(300)) {
+  // Rank `mute` sends no heartbeat.
+  explicit Watched(int ranks, milliseconds lost_after = milliseconds(300), int mute = -1) {
     groups = groups_of_threads(ranks);
     activities = std::vector<Activity>(size_t(ranks));
     told = std::vector<Told>(size_t(ranks));
@@ -44,11 +45,12 @@ struct Watched {
     std::vector<std::thread> threads;
     for (size_t r = 0; r < size_t(ranks); ++r) {
       activities[r].stage(fmt::format("step {}", r));
-      threads.emplace_back([this, r, lost_after] {
-        auto watch = Watch::start(
-            *groups[r], activities[r],
-            {.lost_after = lost_after, .beat = milliseconds(20), .name = fmt::format("host {}", r)},
-            told[r].callbacks());
+      threads.emplace_back([this, r, lost_after, mute] {
+        auto watch = Watch::start(*groups[r], activities[r],
+                                  {.lost_after = lost_after,
+                                   .beat = int(r) == mute ? milliseconds(3'600'000) : milliseconds(20),
+                                   .name = fmt::format("host {}", r)},
+                                  told[r].callbacks());
         EXPECT_TRUE(watch.ok()) << watch.error().message;
         if (watch.ok()) watches[r] = std::move(*watch);
       });
@@ -73,6 +75,31 @@ TEST(Heartbeats, NobodyIsLostWhoLeaves) {
     EXPECT_TRUE(t.lost.empty()) << t.lost.front();
     EXPECT_TRUE(t.late.empty()) << t.late.front();
   }
+}
+
+TEST(Heartbeats, WhoIsLostIsNamedByRank0AndAllEnd) {
+  Watched w(3, milliseconds(300), 2);
+  for (Told* told : {&w.told[0], &w.told[1]})
+    ASSERT_TRUE(told->within(milliseconds(5000), [&] { return !told->lost.empty(); }));
+  EXPECT_NE(
+      w.told[0].lost.front().find("process 2 of 3 (host 2) gave no heartbeat for 0 s; it was at: its start"),
+      std::string::npos)
+      << w.told[0].lost.front();
+  EXPECT_EQ(w.told[1].lost.front(), "");
+  w.watches.clear();
+}
+
+TEST(Heartbeats, WhoHasLeftAndIsWaitedForIsLost) {
+  Watched w(3);
+  w.activities[0].enter();
+  w.activities[1].enter();
+  w.watches[2].reset();
+  ASSERT_TRUE(w.told[0].within(milliseconds(5000), [&] { return !w.told[0].lost.empty(); }));
+  EXPECT_NE(
+      w.told[0].lost.front().find("process 2 of 3 (host 2) has left, and is waited for; it was at: step 2"),
+      std::string::npos)
+      << w.told[0].lost.front();
+  w.watches.clear();
 }
 
 TEST(Heartbeats, WhoIsWaitedForIsNamedWithWhatItIsAt) {

@@ -77,6 +77,27 @@ TEST_F(Evaluators, BytesAreThoseOfPredictedTokens) {
   }
 }
 
+// A piece hands on what convolutions look back at: it has to have that many tokens.
+TEST(EvaluatorPlans, PiecesAreNoShorterThanWhatConvolutionsLookBack) {
+  const RunConfig config =
+      must(load_config("", {"model.config=" + (fs::path(SLUICE_FIXTURES) / "lfm2_tiny").string(),
+                            "train.compute=f32", "run.backend=cpu"}));
+  EvaluatorSetup setup;
+  setup.model = must(resolve_model(config));
+  const Machine machine = must(resolve_machine(config, ""));
+  setup.numerics = must(resolve_numerics(config, machine));
+  setup.seq_len = 16;
+  setup.rows = 4;
+  setup.chunk_tokens = 1;
+  const auto refused = plan_evaluator(setup, machine.profile);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("shape.chunk_tokens = 1: pieces of sequences need at least 2"),
+            std::string::npos)
+      << refused.error().message;
+  setup.chunk_tokens = 2;
+  EXPECT_TRUE(plan_evaluator(setup, machine.profile).ok());
+}
+
 TEST_F(Evaluators, FindWhatTransformersFinds) {
   for (const auto& [length, rows] : fixture_["rows"].items()) {
     RowLoss expected;

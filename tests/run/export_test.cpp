@@ -280,7 +280,9 @@ TEST(Export, OfAModelThatWrapsATextModelHasItsOtherTensors) {
   for (const auto& [fixture, type] : {std::pair{"gemma3_tiny", "gemma3"}, {"mistral_tiny", "mistral3"}}) {
     const TempDir dir;
     const fs::path wrapped = wrapped_in(dir, fixture, type);
+    std::ofstream(wrapped / "processor_config.json") << "{}";
     exported(wrapped, dir / "out");
+    EXPECT_EQ(file_bytes(dir / "out/processor_config.json"), "{}");
     EXPECT_TRUE(tensors_in(dir / "out") == tensors_in(wrapped));
     EXPECT_EQ(file_bytes(dir / "out/config.json"), file_bytes(wrapped / "config.json"));
     // In another format than the text model's.
@@ -294,6 +296,7 @@ TEST(Export, OfAModelThatWrapsATextModelHasItsOtherTensors) {
     (void)run_session(must(prepare_small(dir, settings)), 2, dir / "run");
     const auto trained = tensors_in(dir / "run");
     EXPECT_FALSE(trained.contains("vision_tower.weight"));
+    EXPECT_FALSE(fs::exists(dir / "run/processor_config.json"));
     EXPECT_EQ(Json::parse(file_bytes(dir / "run/config.json"))["model_type"],
               parse_model_config(file_bytes(wrapped / "config.json"))->family);
     exported(dir / "run", dir / "again", {.around = wrapped});
@@ -301,6 +304,7 @@ TEST(Export, OfAModelThatWrapsATextModelHasItsOtherTensors) {
     for (const auto& [name, tensor] : trained) expected.at(std::string(kTextPart) + name) = tensor;
     EXPECT_TRUE(tensors_in(dir / "again") == expected);
     EXPECT_EQ(file_bytes(dir / "again/config.json"), file_bytes(wrapped / "config.json"));
+    EXPECT_EQ(file_bytes(dir / "again/processor_config.json"), "{}");
     EXPECT_NE(refusal(dir / "run", dir / "no", {.around = dir / "model"}).find("wraps no text model"),
               std::string::npos);
   }
