@@ -215,7 +215,7 @@ Result<std::unique_ptr<Watch>> Watch::start(ProcessGroup& group, const Activity&
   if (const Status connected = out->connect(group); own.ok()) own = connected;
   SLUICE_ASSIGN(const bool failed, any(group, !own.ok()));
   if (!own.ok()) return own.error();
-  if (failed) return Error{"another process has none", ErrorKind::Device, {{std::string(kElsewhere), ""}}};
+  if (failed) return Error{"another process has none", ErrorKind::Device, {{std::string(kElsewhere), "yes"}}};
   out->thread_ = std::thread([watch = out.get()] { watch->run(); });
   return out;
 }
@@ -318,8 +318,8 @@ Watch::~Watch() {
   if (wake_[0] >= 0) ::close(wake_[0]);
 }
 
-std::string Watch::name_of(const Rank& rank) const {
-  return fmt::format("process {} of {} ({})", rank.rank, size_, rank.name);
+std::string Watch::name_of(int rank, std::string_view machine) const {
+  return fmt::format("process {} of {} ({})", rank, size_, machine);
 }
 
 void Watch::run() {
@@ -377,7 +377,7 @@ bool Watch::check(nanoseconds passed, bool absent) {
       if (rank_ == 0 && &other != &r && !other.left) other.line.send({Beat::Kind::Lost, 0, 0, 0, 0, ""});
     }
     callbacks_.lost(absent ? std::string()
-                           : fmt::format("{} {}; it was at: {}", name_of(r),
+                           : fmt::format("{} {}; it was at: {}", name_of(r.rank, r.name),
                                          r.ended ? std::string("has ended without a word")
                                                  : fmt::format("gave no heartbeat for {} s",
                                                                options_.lost_after / seconds(1)),
@@ -402,7 +402,8 @@ bool Watch::check_who_is_late(nanoseconds passed) {
   // Who left between calls, as after an error of its own, comes no more.
   for (const Rank& r : ranks_) {
     if (!r.left || r.last.calls >= awaited) continue;
-    callbacks_.lost(fmt::format("{} has left, and is waited for; it was at: {}", name_of(r), r.last.doing));
+    callbacks_.lost(
+        fmt::format("{} has left, and is waited for; it was at: {}", name_of(r.rank, r.name), r.last.doing));
     return false;
   }
   if (rank_ != 0) return true;
@@ -411,9 +412,9 @@ bool Watch::check_who_is_late(nanoseconds passed) {
     callbacks_.late(fmt::format("{} is late: the others have waited {} s for it; it is at: {}", name,
                                 waited_ / seconds(1), doing));
   };
-  late(fmt::format("process 0 of {} ({})", size_, options_.name), own.calls, own.doing);
+  late(name_of(0, options_.name), own.calls, own.doing);
   for (const Rank& r : ranks_) {
-    if (!r.left) late(name_of(r), r.last.calls, r.last.doing);
+    if (!r.left) late(name_of(r.rank, r.name), r.last.calls, r.last.doing);
   }
   return true;
 }

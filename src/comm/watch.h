@@ -75,7 +75,7 @@ class Watch {
   void run();
   // Whether all goes on. `absent`: this process itself was stopped for so long that the others lost it.
   bool check(std::chrono::nanoseconds passed, bool absent);
-  std::string name_of(const Rank& rank) const;
+  std::string name_of(int rank, std::string_view machine) const;
   bool check_who_is_late(std::chrono::nanoseconds passed);
 
   const int rank_, size_;

@@ -165,10 +165,8 @@ Status Job::watch(const Machine& machine, int64_t lost_after) {
                              .beat = std::min(limit / 10, std::chrono::milliseconds(1000)),
                              .name = fmt::format("{}, {}", host, machine.description)},
                             std::move(callbacks));
-  const auto has = [](const Error& e) {
-    return std::ranges::any_of(e.details, [](const auto& d) { return d.first == Watch::kElsewhere; });
-  };
-  const Status begun = watch.ok() || has(watch.error()) ? agree({}) : agree(watch.error());
+  const bool here = !watch.ok() && watch.error().detail(Watch::kElsewhere).empty();
+  const Status begun = agree(here ? Status(watch.error()) : Status());
   if (watch.ok()) watch_ = std::move(*watch);
   // Training needs none.
   if (!begun.ok() && speaks())
