@@ -340,13 +340,16 @@ class Held {
   const pid_t process_;
 };
 
-// A tensor of the model's, in its shape.
+// A tensor of the model's, in its shape; what has a number for each of its rows or columns alone, as a row.
 Found<float> tensor(Held& of, std::string_view name, sluice::Result<std::vector<float>> read) {
   std::vector<float> values = value(std::move(read));
   std::vector<size_t> shape;
   for (const auto& w : of.use([](sluice::Session& s) { return s.weights(); })) {
     if (w.name == name) shape.assign(w.shape.begin(), w.shape.end());
   }
+  size_t elements = 1;
+  for (const size_t size : shape) elements *= size;
+  if (elements != values.size()) shape = {values.size()};
   return found(std::move(values), shape);
 }
 
@@ -645,6 +648,12 @@ NB_MODULE(_sluice, m) {
           "name"_a, "values"_a)
       .def_prop_ro("state_slots",
                    [](Held& self) { return self.use([](Session& s) { return s.state_slots(); }); })
+      .def(
+          "state_slots_of",
+          [](Held& self, const std::string& name) {
+            return value(self.use([&](Session& s) { return s.state_slots(name); }));
+          },
+          "name"_a)
       .def(
           "state",
           [](Held& self, const std::string& slot, const std::string& name) {

@@ -151,6 +151,9 @@ class Session {
   // master weights, in f32 or of 24 bits, which set_weight() sets. Errors: as those of weights, another slot,
   // a weight that is not trained.
   std::vector<std::string> state_slots() const;
+  // Those of one weight, where an optimizer keeps other things of some than of others; none of one that is
+  // not trained. An error: another name.
+  Result<std::vector<std::string>> state_slots(std::string_view name) const;
   Result<std::vector<float>> state(std::string_view slot, std::string_view name);
   Status set_state(std::string_view slot, std::string_view name, std::span<const float> values);
 

@@ -170,7 +170,7 @@ class Session:
 
     def state(self, name: str) -> dict[str, npt.NDArray[np.float32]]:
         """Copies of what the optimizer keeps of a tensor: "m" and "v" of adamw; "master" where there are master weights, also those of 24 bits."""
-        return {slot: self._of.state(slot, name) for slot in self._of.state_slots}
+        return {slot: self._of.state(slot, name) for slot in self._of.state_slots_of(name)}
 
     def set_state(self, name: str, slot: str, values: Array) -> None:
         """Replaces a part of what the optimizer keeps of a tensor; master weights are set with the weight."""

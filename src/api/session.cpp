@@ -502,8 +502,13 @@ Status Session::set_gradient(std::string_view name, std::span<const float> value
 
 std::vector<std::string> Session::state_slots() const {
   const core::Prepared& p = *impl_->prepared;
-  const auto slots = core::state_slots(p.stages.main.model, *p.optimizer.optimizer);
+  const auto slots = core::state_slots(p.stages.main.model);
   return {slots.begin(), slots.end()};
+}
+
+Result<std::vector<std::string>> Session::state_slots(std::string_view name) const {
+  SLUICE_ASSIGN(const auto slots, core::state_slots_of(impl_->prepared->stages.main.model, name));
+  return std::vector<std::string>(slots.begin(), slots.end());
 }
 
 Result<std::vector<float>> Session::state(std::string_view slot, std::string_view name) {

@@ -37,6 +37,7 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, formats_of(p, compact));
   p.optimizer = resolve_optimizer(p.config, p.machine);
+  SLUICE_TRY(check_whole(*p.optimizer.optimizer, weights_of(p.model)));
 
   StageRequest request;
   request.model = p.model;

@@ -124,8 +124,11 @@ class Conversion {
     for (size_t w = 0; w < model_.weights.size(); ++w) {
       const ParamObjects& objects = model_.params[w];
       for (size_t p = 0; p < objects.parts.size(); ++p) {
-        for (const ObjectId id : objects.parts[p].state)
-          SLUICE_TRY(state(id, objects.parts[p].elements, id == objects.parts[p].squares));
+        const ParamObjects::Part& part = objects.parts[p];
+        for (size_t s = 0; s < part.state.size(); ++s) {
+          const StateSlot& slot = objects.rule->state[s];
+          SLUICE_TRY(state(part.state[s], slot.numbers(part), slot.squares));
+        }
         if (objects.parts[p].master.valid()) SLUICE_TRY(master(w, p));
       }
     }
@@ -152,12 +155,12 @@ class Conversion {
     const SafeTensor* tensor = source_.find(name);
     if (tensor == nullptr) return {};  // it came with the weight
     const TensorType type = tensor->info.type;
-    if ((type != TensorType::F32 && type != TensorType::I8) || tensor->info.elements() != part.elements)
+    if ((type != TensorType::F32 && type != TensorType::I8) || tensor->info.elements() != part.elements())
       return error("{}: {} has {} elements of {}, which are no master weights of {} elements", source_.path(),
-                   name, tensor->info.elements(), name_of(type), part.elements);
+                   name, tensor->info.elements(), name_of(type), part.elements());
     std::vector<float> values;
-    for (int64_t first = 0; first < part.elements; first += kConvertedElements) {
-      const int64_t count = std::min(kConvertedElements, part.elements - first);
+    for (int64_t first = 0; first < part.elements(); first += kConvertedElements) {
+      const int64_t count = std::min(kConvertedElements, part.elements() - first);
       if (type == TensorType::F32) {
         SLUICE_TRY(read({tensor, nullptr, false}, first, count, values));
       } else {

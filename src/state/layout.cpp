@@ -14,7 +14,7 @@ void add_master(const Program& program, const ParamObjects& objects, int64_t fir
                 int64_t element, StoredTensor& to) {
   for (const ParamObjects::Part& part : objects.parts) {
     const int64_t begin = std::max(first, part.first);
-    const int64_t end = std::min(first + count, part.first + part.elements);
+    const int64_t end = std::min(first + count, part.first + part.elements());
     if (begin >= end) continue;
     if (has_residuals(program, part)) {
       add_joined(objects.param, begin, part.master, begin - part.first, end - begin, element + begin - first,
@@ -116,7 +116,8 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       first += elements;
     }
     for (const ParamObjects::Part& part : objects.parts) {
-      for (const ObjectId id : part.state) add_whole(model.program, id, id == part.squares, out.state);
+      for (size_t s = 0; s < part.state.size(); ++s)
+        add_whole(model.program, part.state[s], objects.rule->state[s].squares, out.state);
       if (part.master.valid() && !from_master) add_whole(model.program, part.master, false, out.state);
     }
   }

@@ -31,59 +31,99 @@ Result<std::vector<WeightPlace>> find(const Model& model, std::string_view name)
   return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
 }
 
-int64_t elements_of(std::span<const WeightPlace> places) {
-  int64_t elements = 0;
-  for (const WeightPlace& place : places) elements += place.source->elements();
-  return elements;
+int64_t numbers_in(std::span<const Range> ranges) {
+  int64_t numbers = 0;
+  for (const Range& range : ranges) numbers += range.count;
+  return numbers;
 }
 
-// The object of a part of the state in a slot; invalid: it has none.
-ObjectId object_in(const ParamObjects::Part& part, const Optimizer& optimizer, std::string_view slot) {
-  if (slot == kMasterRole) return part.master;
-  const auto it = std::ranges::find(optimizer.state, slot, &StateSlot::role);
-  return it == optimizer.state.end() ? ObjectId{} : part.state[size_t(it - optimizer.state.begin())];
+// The slot that is meant of a weight's state; null: it has none, or other numbers are meant.
+const StateSlot* slot_of(const ParamObjects& objects, TensorKind kind) {
+  if (kind.of != TensorKind::State || objects.rule == nullptr) return nullptr;
+  const auto it = std::ranges::find(objects.rule->state, kind.slot, &StateSlot::role);
+  return it == objects.rule->state.end() ? nullptr : &*it;
+}
+
+bool has_master(const ParamObjects& objects) {
+  return !objects.parts.empty() && objects.parts.front().master.valid();
+}
+
+std::vector<std::string_view> slots_of(const ParamObjects& objects) {
+  std::vector<std::string_view> out;
+  if (objects.rule == nullptr) return out;
+  for (const StateSlot& slot : objects.rule->state) out.push_back(slot.role);
+  if (has_master(objects)) out.push_back(kMasterRole);
+  return out;
 }
 
 // Where a tensor's numbers lie that a place has, in their order.
-Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimizer, TensorKind kind,
-                                     std::string_view name, const WeightPlace& place) {
+Result<std::vector<Range>> ranges_of(const Model& model, TensorKind kind, std::string_view name,
+                                     const WeightPlace& place) {
   const ParamObjects& objects = model.params[place.weight];
   const int64_t count = place.source->elements(), end = place.first + count;
   if (kind.of == TensorKind::Weight) return std::vector<Range>{{objects.param, place.first, count}};
   if (!objects.grad.valid())
     return error("{}: it is not trained, and has neither gradient nor optimizer state", name);
   if (kind.of == TensorKind::Gradient) return std::vector<Range>{{objects.grad, place.first, count}};
+  const StateSlot* slot = slot_of(objects, kind);
+  const bool master = kind.slot == kMasterRole && has_master(objects);
+  if (slot == nullptr && !master)
+    return error("state {} of {}: allowed are {}", kind.slot, name, fmt::join(slots_of(objects), ", "));
   std::vector<Range> out;
   for (const ParamObjects::Part& part : objects.parts) {
-    const int64_t from = std::max(place.first, part.first), to = std::min(end, part.first + part.elements);
+    const int64_t from = std::max(place.first, part.first), to = std::min(end, part.first + part.elements());
     if (from >= to) continue;
-    const ObjectId object = object_in(part, optimizer, kind.slot);
-    if (!object.valid())
-      return error("state {}: allowed are {}", kind.slot, fmt::join(state_slots(model, optimizer), ", "));
+    const ObjectId object = master ? part.master : part.state[size_t(slot - objects.rule->state.data())];
+    if (slot != nullptr && slot->each != Each::Element) {
+      out.push_back({object, 0, slot->numbers(part)});
+      continue;
+    }
     out.push_back({object, from - part.first, to - from});
-    if (kind.slot == kMasterRole && has_residuals(model.program, part))
+    if (master && has_residuals(model.program, part))
       out.back().parameters = objects.param, out.back().first_parameter = from;
   }
   return out;
 }
 
 // And where all of them do, place by place.
-Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimizer, TensorKind kind,
-                                     std::string_view name, std::span<const WeightPlace> places) {
+Result<std::vector<Range>> ranges_of(const Model& model, TensorKind kind, std::string_view name,
+                                     std::span<const WeightPlace> places) {
   std::vector<Range> out;
   for (const WeightPlace& place : places) {
-    SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+    SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, kind, name, place));
     out.insert(out.end(), ranges.begin(), ranges.end());
   }
   return out;
 }
 
-// Calls f(first, at, count) for elements that follow each other from `first` on in the order of the places,
-// and from `at` on in the tensor.
+// A tensor's numbers in the order of the places: of all elements, or of a slot that has one for each row or
+// column.
+struct Order {
+  std::span<const WeightPlace> places;
+  int64_t numbers;
+  Each each = Each::Element;
+};
+Order order_of(const Model& model, TensorKind kind, std::span<const WeightPlace> places,
+               std::span<const Range> ranges) {
+  const StateSlot* slot = slot_of(model.params[places.front().weight], kind);
+  return {places, numbers_in(ranges), slot != nullptr ? slot->each : Each::Element};
+}
+
+// Calls f(first, at, count) for numbers that follow each other from `first` on in the order of the places,
+// and from `at` on in the tensor. Rows are those that the model has: of a tensor that is turned, its columns.
 template <class F>
-void for_each_stretch(std::span<const WeightPlace> places, F&& f) {
+void for_each_stretch(const Order& order, F&& f) {
+  // Rules that keep other numbers than one for each element take tensors whole, which have one place. What is
+  // no matrix has one row, in which every element is a column.
+  const WeightSource& whole = *order.places.front().source;
+  if (order.each != Each::Element && order.numbers != whole.elements()) {
+    const bool rows = order.each == Each::Row && order.numbers == whole.rows;
+    for (int64_t i = 0; i < order.numbers; ++i)
+      f(i, rows ? whole.stretch(i * whole.cols, (i + 1) * whole.cols).at / whole.cols : i, int64_t{1});
+    return;
+  }
   int64_t before = 0;
-  for (const WeightPlace& place : places) {
+  for (const WeightPlace& place : order.places) {
     const int64_t elements = place.source->elements();
     for (int64_t done = 0; done < elements;) {
       const auto [at, count] = place.source->stretch(done, elements);
@@ -99,34 +139,34 @@ void for_each_stretch(std::span<const WeightPlace> places, F&& f) {
 }
 
 // Whether that is one order, as of most tensors.
-bool in_order(std::span<const WeightPlace> places) {
+bool in_order(const Order& order) {
   bool out = true;
-  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t) { out = out && first == at; });
+  for_each_stretch(order, [&](int64_t first, int64_t at, int64_t) { out = out && first == at; });
   return out;
 }
 // A tensor's values in the order of the places: themselves, or in `storage`.
-std::span<const float> gathered(std::span<const WeightPlace> places, std::span<const float> values,
+std::span<const float> gathered(const Order& order, std::span<const float> values,
                                 std::vector<float>& storage) {
-  if (in_order(places)) return values;
+  if (in_order(order)) return values;
   storage.resize(values.size());
-  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+  for_each_stretch(order, [&](int64_t first, int64_t at, int64_t count) {
     std::copy_n(values.begin() + at, count, storage.begin() + first);
   });
   return storage;
 }
 // And back.
-std::vector<float> scattered(std::span<const WeightPlace> places, std::vector<float> values) {
-  if (in_order(places)) return values;
+std::vector<float> scattered(const Order& order, std::vector<float> values) {
+  if (in_order(order)) return values;
   std::vector<float> out(values.size());
-  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+  for_each_stretch(order, [&](int64_t first, int64_t at, int64_t count) {
     std::copy_n(values.begin() + first, count, out.begin() + at);
   });
   return out;
 }
 // Where an element in the order of the places is in the tensor.
-int64_t in_tensor(std::span<const WeightPlace> places, int64_t element) {
+int64_t in_tensor(const Order& order, int64_t element) {
   int64_t out = element;
-  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+  for_each_stretch(order, [&](int64_t first, int64_t at, int64_t count) {
     if (element >= first && element < first + count) out = at + element - first;
   });
   return out;
@@ -168,52 +208,62 @@ Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
 
 }  // namespace
 
-std::vector<std::string_view> state_slots(const Model& model, const Optimizer& optimizer) {
+std::vector<std::string_view> state_slots(const Model& model) {
   std::vector<std::string_view> out;
-  for (const StateSlot& slot : optimizer.state) out.push_back(slot.role);
-  const auto has_master = [](const ParamObjects& o) {
-    return !o.parts.empty() && o.parts.front().master.valid();
-  };
-  if (std::ranges::any_of(model.params, has_master)) out.push_back(kMasterRole);
+  bool masters = false;
+  for (const ParamObjects& objects : model.params) {
+    for (const std::string_view slot : slots_of(objects)) {
+      if (slot == kMasterRole) {
+        masters = true;
+      } else if (std::ranges::find(out, slot) == out.end()) {
+        out.push_back(slot);
+      }
+    }
+  }
+  if (masters) out.push_back(kMasterRole);
   return out;
 }
 
-Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind,
-                                       std::string_view name, const Executor& executor) {
+Result<std::vector<std::string_view>> state_slots_of(const Model& model, std::string_view name) {
   SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
-  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
+  return slots_of(model.params[places.front().weight]);
+}
+
+Result<std::vector<float>> read_tensor(const Model& model, TensorKind kind, std::string_view name,
+                                       const Executor& executor) {
+  SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, kind, name, places));
   std::vector<float> out;
-  out.reserve(size_t(elements_of(places)));
+  out.reserve(size_t(numbers_in(ranges)));
   for (const Range& range : ranges) {
     SLUICE_TRY(for_each_piece(range, executor, [&](const std::vector<float>& values) {
       out.insert(out.end(), values.begin(), values.end());
     }));
   }
-  return scattered(places, std::move(out));
+  return scattered(order_of(model, kind, places, ranges), std::move(out));
 }
 
-Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name) {
+Status check_tensor(const Model& model, TensorKind kind, std::string_view name) {
   SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
-  SLUICE_TRY(ranges_of(model, optimizer, kind, name, places));
+  SLUICE_TRY(ranges_of(model, kind, name, places));
   return {};
 }
 
-Status check_write(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+Status check_write(const Model& model, TensorKind kind, std::string_view name,
                    std::span<const float> values) {
   SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
-  if (int64_t(values.size()) != elements_of(places))
-    return error("weight {}: {} values; it has {}", name, values.size(), elements_of(places));
   if (kind.of == TensorKind::State && kind.slot == kMasterRole)
     return error("state {}: it is set with the weight, not alone", kMasterRole);
-  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, kind, name, places));
+  const Order order = order_of(model, kind, places, ranges);
+  if (int64_t(values.size()) != order.numbers)
+    return error("weight {}: {} values; it has {}", name, values.size(), order.numbers);
   const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
-  const auto squares = std::ranges::find(optimizer.state, true, &StateSlot::squares);
-  const bool never_negative =
-      kind.of == TensorKind::State && squares != optimizer.state.end() && squares->role == kind.slot;
-  SLUICE_TRY(check_values(tensor, never_negative, 0, std::as_bytes(values)));
+  const StateSlot* slot = slot_of(model.params[places.front().weight], kind);
+  SLUICE_TRY(check_values(tensor, slot != nullptr && slot->squares, 0, std::as_bytes(values)));
   std::vector<std::byte> bytes;
   std::vector<float> storage;
-  const std::span<const float> own_order = gathered(places, values, storage);
+  const std::span<const float> own_order = gathered(order, values, storage);
   int64_t first = 0;  // of the range, in the order of the places
   for (const Range& range : ranges) {
     const Format& format = model.program.object(range.object).format;
@@ -224,24 +274,24 @@ Status check_write(const Model& model, const Optimizer& optimizer, TensorKind ki
       const TensorType type = tensor_type(format.block > 0 ? format.scale : format.type);
       if (const int64_t bad = round_elements(type, own, bytes); bad >= 0)
         return error("{}: element {} is {}, which {} has no finite number for", name,
-                     in_tensor(places, first + done + bad), own[size_t(bad)], to_text(format));
+                     in_tensor(order, first + done + bad), own[size_t(bad)], to_text(format));
     }
     first += range.count;
   }
   return {};
 }
 
-Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
-                    std::span<const float> values, Executor& executor) {
+Status write_tensor(const Model& model, TensorKind kind, std::string_view name, std::span<const float> values,
+                    Executor& executor) {
   SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
   if (kind.of == TensorKind::Weight) {
     const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
     return write_weight(model, places, tensor, 0, std::as_bytes(values), executor);
   }
-  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, kind, name, places));
   std::vector<std::byte> bytes;
   std::vector<float> storage;
-  values = gathered(places, values, storage);
+  values = gathered(order_of(model, kind, places, ranges), values, storage);
   for (const Range& range : ranges) {
     const Object& object = executor.program().object(range.object);
     const Format& format = object.format;

@@ -99,7 +99,7 @@ Status write_param(Executor& executor, const ParamObjects& objects, int64_t firs
   }
   for (const ParamObjects::Part& part : objects.parts) {
     const int64_t begin = std::max(first, part.first);
-    const int64_t end = std::min(first + int64_t(values.size()), part.first + part.elements);
+    const int64_t end = std::min(first + int64_t(values.size()), part.first + part.elements());
     if (!part.master.valid() || begin >= end) continue;
     const auto at = size_t(begin - first), count = size_t(end - begin);
     if (joined) {

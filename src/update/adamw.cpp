@@ -16,7 +16,7 @@ constexpr StateSlot kState[] = {{"m"}, {"v", true}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
-  return AdamW{.elements = p.elements,
+  return AdamW{.elements = p.elements(),
                .first = p.first,
                .object = p.key,
                .beta1 = values[kBeta1],
@@ -32,7 +32,7 @@ Op update(const UpdatePart& p, std::span<const double> values, bool state) {
 }
 
 std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
-  return AdamWMoments{.elements = p.elements,
+  return AdamWMoments{.elements = p.elements(),
                       .first = p.first,
                       .object = p.key,
                       .beta1 = values[kBeta1],
@@ -42,11 +42,12 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
                       .stochastic = p.numerics.stochastic};
 }
 
+constexpr UpdateRule kRules[] = {{kState, update, update_state}};
+
 }  // namespace
 
 const Optimizer& adamw() {
-  static const Optimizer kAdamW{"adamw",      kHyperparameters, kState,   update,
-                                update_state, {3e-3, 0.4},      {4e-4, 1}};
+  static const Optimizer kAdamW{"adamw", kHyperparameters, kRules, {3e-3, 0.4}, {4e-4, 1}};
   return kAdamW;
 }
 

@@ -15,7 +15,7 @@ constexpr StateSlot kState[] = {{"m"}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
-  return Lion{.elements = p.elements,
+  return Lion{.elements = p.elements(),
               .first = p.first,
               .object = p.key,
               .beta1 = float(values[kBeta1]),
@@ -30,7 +30,7 @@ Op update(const UpdatePart& p, std::span<const double> values, bool state) {
 }
 
 std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
-  return LionState{.elements = p.elements,
+  return LionState{.elements = p.elements(),
                    .first = p.first,
                    .object = p.key,
                    .beta2 = float(values[kBeta2]),
@@ -39,12 +39,13 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
                    .stochastic = p.numerics.stochastic};
 }
 
+constexpr UpdateRule kRules[] = {{kState, update, update_state}};
+
 }  // namespace
 
 const Optimizer& lion() {
   // Its authors advise a third to a tenth of AdamW's rates for models of billions; small ones take as much.
-  static const Optimizer kLion{"lion",       kHyperparameters, kState,     update,
-                               update_state, {3e-4, 0.4},      {3e-4, 1.2}};
+  static const Optimizer kLion{"lion", kHyperparameters, kRules, {3e-4, 0.4}, {3e-4, 1.2}};
   return kLion;
 }
 

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
+#include "base/bytes.h"
+#include "base/check.h"
+#include "ops/compact_format.h"
 #include "update/modules.h"
 
 namespace sluice::core {
@@ -28,6 +32,56 @@ Numerics numerics_of(const Weight& weight, Numerics numerics) {
   if (numerics.state == DType::I8) numerics.state = DType::F32;
   if (numerics.master == MasterWeights::I8) numerics.master = MasterWeights::F32;
   return numerics;
+}
+
+Format StateSlot::format_in(const Numerics& numerics) const {
+  return format.value_or(state_format(numerics.state, squares));
+}
+
+const UpdateRule& Optimizer::rule_of(const Weight& weight) const {
+  const auto it = std::ranges::find_if(
+      rules, [&](const UpdateRule& rule) { return rule.takes == nullptr || rule.takes(weight); });
+  SLUICE_CHECK(it != rules.end(), "{}: no rule takes {}", name, weight.object);
+  return *it;
+}
+
+std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig& config,
+                                     const Numerics& numerics) {
+  const UpdateRule& rule = config.optimizer->rule_of(weight);
+  std::vector<UpdateExtent> out;
+  int64_t first = 0;
+  if (rule.whole) {
+    for (const WeightSource& source : weight.sources) {
+      // One with a size of 1 between rows and columns is as many matrices of one row, and so no matrix.
+      const bool matrix = weight.matrix && !source.of_conv;
+      out.push_back({first, matrix ? source.rows : 1, matrix ? source.cols : source.elements(),
+                     matrix && source.transposed});
+      first += source.elements();
+    }
+    return out;
+  }
+  // Elements that share a scale are in one part.
+  int64_t unit = 1;
+  for (const StateSlot& slot : rule.state)
+    unit = std::lcm(unit, std::max<int64_t>(1, slot.format_in(numerics).block));
+  const int64_t most = align_up(config.part_elements, unit), total = weight.elements();
+  for (; first < total; first += most) out.push_back({first, 1, std::min(most, total - first)});
+  return out;
+}
+
+Status check_whole(const Optimizer& optimizer, std::span<const Weight> weights) {
+  for (const Weight& weight : weights) {
+    if (!weight.trainable || !optimizer.rule_of(weight).whole) continue;
+    for (const WeightSource& source : weight.sources) {
+      if (source.all_rows() == source.rows) continue;
+      return error(
+          "train.optimizer = {}: it takes tensors whole, and of {} this model has {} of {} rows in a weight "
+          "of "
+          "their own ({}); allowed are optimizers that take elements one by one",
+          optimizer.name, source.tensor, source.rows, source.all_rows(), weight.role);
+    }
+  }
+  return {};
 }
 
 std::vector<double> OptimizerConfig::defaults_of(const Optimizer& optimizer) {

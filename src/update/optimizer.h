@@ -28,19 +28,48 @@ struct Hyperparameter {
   std::string_view meaning;
 };
 
-// What one update works on: consecutive elements of a weight.
-struct UpdatePart {
-  int64_t elements, first;
+// Consecutive elements of a weight, which one update works on: `rows` of `cols`. Those of a rule that takes
+// them one by one are a single row.
+struct UpdateExtent {
+  int64_t first, rows, cols;
+  bool transposed = false;  // its tensor has a row for each of these columns
+
+  int64_t elements() const { return rows * cols; }
+};
+
+// What one update works on.
+struct UpdatePart : UpdateExtent {
   uint64_t key;       // the weight's, for random numbers
   bool decay;         // the weight is under weight decay
   Numerics numerics;  // formats of the parameter, its gradient and its state; master weights, rounding
 };
 
-// A number for each element of a weight.
+// How many numbers a slot has of an extent: one for each of these.
+enum class Each : uint8_t { Element, Row, Column };
+
+// What an update keeps of a weight.
 struct StateSlot {
   std::string_view role;              // "m"
   bool squares = false;               // sums squares, and is never negative
   std::optional<Format> format = {};  // nothing: state_format() of Numerics::state
+  Each each = Each::Element;
+
+  int64_t numbers(const UpdateExtent& of) const {
+    return each == Each::Element ? of.elements() : each == Each::Row ? of.rows : of.cols;
+  }
+  Format format_in(const Numerics& numerics) const;
+};
+
+// How weights are updated that are alike.
+struct UpdateRule {
+  std::span<const StateSlot> state;  // what it keeps beside a weight: "m", "v"
+  // The update; without `state`, which it then only reads.
+  Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
+  // What update() without state left out. Null, or empty, where it cannot be made up for later.
+  std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values) = nullptr;
+  bool (*takes)(const Weight& weight) = nullptr;  // null: every one
+  // An update takes a tensor whole, as a checkpoint has it; else any elements, which do not know of others.
+  bool whole = false;
 };
 
 // The formats in which a weight is updated: vectors, and matrices so small that nothing would be gained, keep
@@ -53,11 +82,7 @@ constexpr double kRandomParams = 2.2e6, kGivenParams = 1.35e8;
 struct Optimizer {
   std::string_view name;  // the value of train.optimizer
   std::span<const Hyperparameter> hyperparameters;
-  std::span<const StateSlot> state;  // what it keeps beside a weight: "m", "v"
-  // The update; without `state`, which it then only reads.
-  Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
-  // What update() without state left out. Empty where it cannot be made up for later.
-  std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values);
+  std::span<const UpdateRule> rules;  // the first that takes a weight is its own; the last takes all
   // What train.learning_rate = auto goes by (plans/learning_rate.h): rates that suit it, which fall with the
   // model's size to the power of `by_params`.
   struct Rate {
@@ -65,7 +90,12 @@ struct Optimizer {
   };
   Rate random_weights;  // of kRandomParams parameters
   Rate given_weights;   // of kGivenParams parameters
+
+  const UpdateRule& rule_of(const Weight& weight) const;
 };
+
+// An error where a tensor that a rule takes whole is trained and lies in several weights.
+Status check_whole(const Optimizer& optimizer, std::span<const Weight> weights);
 
 // All of them; the first is the default.
 std::span<const Optimizer* const> optimizers();
@@ -79,7 +109,8 @@ struct OptimizerConfig {
   const Optimizer* optimizer = optimizers().front();
   std::vector<double> values = defaults_of(*optimizer);  // of its hyperparameters, in their order
   float clip_norm = 1.0f;                                // 0: no clipping
-  int64_t part_elements = 16 << 20;  // a weight's state is held in parts of at most this many elements
+  // A weight's state is held in parts of at most this many elements, where its rule does not take it whole.
+  int64_t part_elements = 16 << 20;
   // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic
   // hides under the forward pass. Same arithmetic, same results; read weights after a flush.
   bool deferred = false;
@@ -90,5 +121,9 @@ struct OptimizerConfig {
 
   static std::vector<double> defaults_of(const Optimizer& optimizer);
 };
+
+// What the updates of a weight take each, in order: all of it together. `numerics` are the weight's own.
+std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig& config,
+                                     const Numerics& numerics);
 
 }  // namespace sluice::core

@@ -183,12 +183,14 @@ void Placement::sum_over_processes(size_t w) {
 
 UpdatePart Placement::part_of(size_t weight, const ParamObjects::Part& part) const {
   const Weight& of = weights_[weight];
-  return {part.elements, part.first, weight, of.decay, numerics_of(of, numerics_)};
+  return {part, weight, of.decay, numerics_of(of, numerics_)};
 }
 
 bool Placement::late(const Group& group, size_t weight) const {
+  const ParamObjects& o = objects_[weight];
   return config_.deferred && config_.late_moments && group.first_use != group.first_write &&
-         config_.optimizer->update_state(part_of(weight, objects_[weight].parts.front()), config_.values);
+         o.rule->update_state != nullptr &&
+         o.rule->update_state(part_of(weight, o.parts.front()), config_.values);
 }
 
 void Placement::update(const Group& group, bool may_be_late) {
@@ -202,7 +204,7 @@ void Placement::update(const Group& group, bool may_be_late) {
       uses.insert(uses.end(), part.state.begin(), part.state.end());
       uses.insert(uses.end(), {shared_.clip, shared_.args});
       if (part.master.valid()) uses.emplace_back(part.master);
-      const Op op = config_.optimizer->update(part_of(w, part), config_.values, state);
+      const Op op = o.rule->update(part_of(w, part), config_.values, state);
       add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, i), uses, weights_[w].layer);
     }
   }
@@ -217,7 +219,7 @@ void Placement::update_late(const Group& group) {
       std::vector<Bound> uses{{o.grad, passes_.object(o.grad).format.bytes(part.first)}};
       uses.insert(uses.end(), part.state.begin(), part.state.end());
       uses.insert(uses.end(), {shared_.clip, shared_.args});
-      const Op op = *config_.optimizer->update_state(part_of(w, part), config_.values);
+      const Op op = *o.rule->update_state(part_of(w, part), config_.values);
       add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, i), uses, weights_[w].layer);
     }
   }
@@ -273,21 +275,18 @@ std::string name_of_state(std::string_view role, const Weight& weight, size_t pa
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
                Program& program, ParamObjects& objects) {
   const Numerics own = numerics_of(weight, numerics);
-  const int64_t total = weight.elements();
-  const int64_t most =
-      own.state == DType::I8 ? align_up(config.part_elements, kCompactGroup) : config.part_elements;
-  for (int64_t first = 0; first < total; first += most) {
-    ParamObjects::Part part{first, std::min(most, total - first), {}, {}, {}};
-    const auto add = [&](std::string_view role, const Format& format) {
+  objects.rule = &config.optimizer->rule_of(weight);
+  for (const UpdateExtent& extent : extents_of(weight, config, own)) {
+    ParamObjects::Part part{extent, {}, {}};
+    const auto add = [&](std::string_view role, const Format& format, int64_t numbers) {
       return program.add(Object{name_of_state(role, weight, objects.parts.size()),
                                 fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, format,
-                                format.bytes(format.padded(part.elements)), weight.layer, -1, -1, true});
+                                format.bytes(format.padded(numbers)), weight.layer, -1, -1, true});
     };
-    for (const StateSlot& slot : config.optimizer->state) {
-      part.state.push_back(add(slot.role, slot.format.value_or(state_format(own.state, slot.squares))));
-      if (slot.squares) part.squares = part.state.back();
-    }
-    if (own.master != MasterWeights::Off) part.master = add(kMasterRole, format_of(own.master));
+    for (const StateSlot& slot : objects.rule->state)
+      part.state.push_back(add(slot.role, slot.format_in(own), slot.numbers(extent)));
+    if (own.master != MasterWeights::Off)
+      part.master = add(kMasterRole, format_of(own.master), extent.elements());
     objects.parts.push_back(std::move(part));
   }
 }

@@ -23,13 +23,12 @@ struct ParamObjects {
   ObjectId of_replica(size_t i) const { return replicas.empty() ? grad : replicas[i]; }
 
   // The state of consecutive elements.
-  struct Part {
-    int64_t first, elements;
-    std::vector<ObjectId> state;  // by slot of Optimizer::state
+  struct Part : UpdateExtent {
+    std::vector<ObjectId> state;  // by slot of the weight's rule
     ObjectId master;              // invalid: none
-    ObjectId squares;             // the one of state that is never negative; invalid: none
   };
   std::vector<Part> parts;
+  const UpdateRule* rule = nullptr;  // null where there are no parts
 };
 
 // What updates work on beside a weight.
@@ -40,7 +39,7 @@ struct UpdateObjects {
 };
 
 // What the object is called that holds a part, counted from 0, of a weight's state: roles are those of
-// Optimizer::state, and kMasterRole. Checkpoints have these names, too.
+// UpdateRule::state, and kMasterRole. Checkpoints have these names, too.
 constexpr std::string_view kMasterRole = "master";
 std::string name_of_state(std::string_view role, const Weight& weight, size_t part);
 

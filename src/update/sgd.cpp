@@ -15,7 +15,7 @@ constexpr StateSlot kState[] = {{"m"}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
-  return SgdMomentum{.elements = p.elements,
+  return SgdMomentum{.elements = p.elements(),
                      .first = p.first,
                      .object = p.key,
                      .momentum = float(values[kMomentum]),
@@ -32,7 +32,7 @@ Op update(const UpdatePart& p, std::span<const double> values, bool state) {
 // With weight decay the momentum contains the weights before the update, which are gone by then.
 std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
   if (p.decay && values[kWeightDecay] != 0) return std::nullopt;
-  return SgdMomentumState{.elements = p.elements,
+  return SgdMomentumState{.elements = p.elements(),
                           .first = p.first,
                           .object = p.key,
                           .momentum = float(values[kMomentum]),
@@ -41,11 +41,13 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
                           .stochastic = p.numerics.stochastic};
 }
 
+constexpr UpdateRule kRules[] = {{kState, update, update_state}};
+
 }  // namespace
 
 const Optimizer& sgd() {
   // Thirty times AdamW's, an estimate: gradients of a norm of at most 1 make far shorter steps.
-  static const Optimizer kSgd{"sgd", kHyperparameters, kState, update, update_state, {0.09, 0.4}, {0.012, 1}};
+  static const Optimizer kSgd{"sgd", kHyperparameters, kRules, {0.09, 0.4}, {0.012, 1}};
   return kSgd;
 }
 

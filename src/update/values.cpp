@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "update/values.h"
 
+#include <algorithm>
 #include <concepts>
 
+#include "base/check.h"
 #include "ops/op.h"
 
 namespace sluice::core {
@@ -11,7 +13,7 @@ namespace {
 // An update of weights, or of state alone: what else reads the clip scale and the step's arguments is none.
 template <class T>
 concept AnyUpdate = requires {
-  T::kM;
+  T::kG;
   T::kClip;
   T::kArgs;
 };
@@ -37,9 +39,14 @@ std::optional<std::vector<SharedOp>> ops_with_values(const Program& program,
       return ClipScale{.slots = op.slots, .max_norm = config.clip_norm};
     } else if constexpr (AnyUpdate<T>) {
       const Weight& weight = weights[op.object];
-      const UpdatePart part{op.elements, op.first, op.object, weight.decay, numerics_of(weight, numerics)};
-      if constexpr (requires { T::kP; }) return config.optimizer->update(part, config.values, op.moments);
-      return config.optimizer->update_state(part, config.values);
+      const Numerics own = numerics_of(weight, numerics);
+      const UpdateRule& rule = config.optimizer->rule_of(weight);
+      const auto extents = extents_of(weight, config, own);
+      const auto extent = std::ranges::find(extents, op.first, &UpdateExtent::first);
+      SLUICE_CHECK(extent != extents.end(), "{} has no part from element {} on", weight.object, op.first);
+      const UpdatePart part{*extent, op.object, weight.decay, own};
+      if constexpr (requires { T::kP; }) return rule.update(part, config.values, op.moments);
+      return rule.update_state(part, config.values);
     } else {
       return op;
     }

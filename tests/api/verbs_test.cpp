@@ -348,6 +348,8 @@ TEST(Verbs, ReadGradientsAndStateByName) {
   Running looked(late_updates()), plain(late_updates());
   const std::string name = "model.layers.1.self_attn.v_proj.weight";
   EXPECT_EQ(looked.session.state_slots(), (std::vector<std::string>{"m", "v"}));
+  EXPECT_EQ(*looked.session.state_slots(name), looked.session.state_slots());
+  EXPECT_EQ(looked.session.state_slots("none").error().kind, ErrorKind::NotFound);
   for (int step = 0; step < 2; ++step) {
     const Rows rows = some_rows(step);
     const auto queued = looked.session.forward_backward(rows.batch());

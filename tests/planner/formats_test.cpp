@@ -115,15 +115,18 @@ TEST(NumberFormats, OfCompactState) {
     EXPECT_EQ(m.bytes, bytes[part]) << m.name;
     EXPECT_EQ(v.bytes, bytes[part]) << v.name;
   }
-  for (const Weight& weight : {Weight{.object = "s", .role = "s", .sources = {{"s", 31, 33}}},
-                               Weight{.object = "n", .role = "n", .sources = {{"n", 5000, 1}}, .matrix = false}})
+  for (const Weight& weight :
+       {Weight{.object = "s", .role = "s", .sources = {{"s", 31, 33}}},
+        Weight{.object = "n", .role = "n", .sources = {{"n", 5000, 1}}, .matrix = false}})
     EXPECT_EQ(numerics_of(weight, {.state = DType::I8}).state, DType::F32) << weight.object;
 }
 
 TEST(NumberFormats, OfStateAreThoseOfItsSlots) {
   const StateSlot slots[] = {{.role = "m", .format = Format(DType::F8E4M3, 128, DType::F32)}, {.role = "v"}};
+  UpdateRule rule = optimizers().front()->rules.front();
+  rule.state = slots;
   Optimizer optimizer = *optimizers().front();
-  optimizer.state = slots;
+  optimizer.rules = {&rule, 1};
   OptimizerConfig config;
   config.optimizer = &optimizer;
   config.part_elements = 1000;
@@ -132,7 +135,8 @@ TEST(NumberFormats, OfStateAreThoseOfItsSlots) {
   ParamObjects objects;
   add_state(weight, config, {.state = DType::BF16}, program, objects);
   ASSERT_EQ(objects.parts.size(), 2u);
-  const int64_t bytes[2][2] = {{1024 + 8 * 4, 2000}, {512 + 4 * 4, 1000}};
+  // Parts of whole blocks.
+  const int64_t bytes[2][2] = {{1024 + 8 * 4, 2048}, {512 + 4 * 4, 952}};
   for (size_t part = 0; part < 2; ++part) {
     for (size_t slot = 0; slot < 2; ++slot) {
       const Object& object = program.object(objects.parts[part].state[slot]);

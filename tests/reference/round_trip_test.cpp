@@ -43,18 +43,18 @@ TEST_P(RoundTrip, TensorsByNameAreThoseOfTheFolder) {
   const Fixture fixture(GetParam());
   const auto run = open_fixture(fixture, {64, 64, 1, 1, 64}, {});
   const TensorFiles original = rig::must(TensorFiles::open(fixture.dir));
-  const TensorKind state{TensorKind::State, state_slots(run->model(), adamw()).front()};
+  const TensorKind state{TensorKind::State, state_slots(run->model()).front()};
   for (const std::string_view name : original.names()) {
     const SafeTensor* tensor = rig::must(original.get(name));
     std::vector<float> expected(size_t(tensor->info.elements())), counted(expected.size());
     std::memcpy(expected.data(), tensor->bytes.data(), tensor->bytes.size());
     std::iota(counted.begin(), counted.end(), 1.0f);
     Executor& executor = run->training();
-    EXPECT_EQ(rig::must(read_tensor(run->model(), adamw(), {}, name, executor)), expected) << name;
+    EXPECT_EQ(rig::must(read_tensor(run->model(), {}, name, executor)), expected) << name;
     for (const TensorKind& kind : {TensorKind{}, state}) {
-      rig::must(check_write(run->model(), adamw(), kind, name, counted));
-      rig::must(write_tensor(run->model(), adamw(), kind, name, counted, executor));
-      EXPECT_EQ(rig::must(read_tensor(run->model(), adamw(), kind, name, executor)), counted) << name;
+      rig::must(check_write(run->model(), kind, name, counted));
+      rig::must(write_tensor(run->model(), kind, name, counted, executor));
+      EXPECT_EQ(rig::must(read_tensor(run->model(), kind, name, executor)), counted) << name;
     }
   }
 }

@@ -438,13 +438,13 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, 
 Result<std::vector<float>> Engine::tensor(TensorKind kind, std::string_view name) {
   SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
   SLUICE_TRY(apply_pending());
-  return read_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, *training_);
+  return read_tensor(p_.stages.main.model, kind, name, *training_);
 }
 
 Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<const float> values) {
   SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
   SLUICE_TRY(apply_pending());
-  SLUICE_TRY(write_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values, *training_));
+  SLUICE_TRY(write_tensor(p_.stages.main.model, kind, name, values, *training_));
   if (kind.of == TensorKind::Gradient) passed_->changed = true;
   return {};
 }
@@ -465,11 +465,11 @@ Result<Checksum> Engine::checksum_of_weights() const {
 }
 
 Status Engine::check_tensor(TensorKind kind, std::string_view name) const {
-  return sluice::core::check_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name);
+  return sluice::core::check_tensor(p_.stages.main.model, kind, name);
 }
 
 Status Engine::check_write(TensorKind kind, std::string_view name, std::span<const float> values) const {
-  return sluice::core::check_write(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values);
+  return sluice::core::check_write(p_.stages.main.model, kind, name, values);
 }
 
 MemoryReport Engine::memory() {
