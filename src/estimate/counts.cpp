@@ -2,9 +2,7 @@
 #include "estimate/counts.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
-#include <span>
 
 #include "ops/op.h"
 #include "step/build.h"
@@ -55,15 +53,15 @@ class Split {
 
   bool is_kept(size_t object) const { return kept_[object]; }
 
-  // Keeping the activations of these roles only; none: of all.
-  Kept keep(std::span<const std::string_view> roles) const {
+  // Keeping the residual stream from `least` on only; Stream::No: every activation.
+  Kept keep(Stream least) const {
     Kept out;
     std::vector<bool> there(kept_.size());
     std::vector<size_t> missing;
     for (size_t o = 0; o < kept_.size(); ++o) {
       if (!kept_[o]) continue;
       const Object& object = program_.objects()[o];
-      there[o] = roles.empty() || std::find(roles.begin(), roles.end(), object.role) != roles.end();
+      there[o] = object.stream >= least;
       if (there[o]) {
         out.bytes += object.bytes;
       } else {
@@ -216,9 +214,9 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
 
   const Split split(program);
   counts.roles = roles_of(program, split);
-  counts.everything = split.keep({});
-  counts.sublayers = split.keep(std::array<std::string_view, 2>{"x", "x_mid"});
-  counts.blocks = split.keep(std::array<std::string_view, 1>{"x"});
+  counts.everything = split.keep(Stream::No);
+  counts.sublayers = split.keep(Stream::Within);
+  counts.blocks = split.keep(Stream::Between);
   counts.temporary_bytes = peak_of_temporaries(program, split);
   return counts;
 }

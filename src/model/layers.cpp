@@ -45,10 +45,10 @@ std::string name_at(std::string_view what, int layer, int round, int chunk) {
 
 }  // namespace
 
-ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, const Place& at) {
+ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, const Place& at, Stream stream) {
   return program_.add(Object{name_at(role, at.layer, at.round, at.chunk), std::string(role),
                              ObjectKind::Activation, dtype, Format(dtype).bytes(tokens(at) * width), at.layer,
-                             at.round, at.chunk, false});
+                             at.round, at.chunk, false, stream});
 }
 
 Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const {
@@ -135,7 +135,9 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
 
 ObjectId Forward::embed(int round, int chunk) {
   const Place at{-1, round, chunk};
-  const ObjectId x = activation(spec_.positions > 0 ? "x_token" : "x", spec_.dim, {0, round, chunk});
+  const Place first{0, round, chunk};
+  const ObjectId x = spec_.positions > 0 ? activation("x_token", spec_.dim, first)
+                                         : activation("x", spec_.dim, first, Stream::Between);
   task("embed",
        Embed{.tokens = tokens(at),
              .vocab = spec_.vocab,
@@ -150,7 +152,7 @@ ObjectId Forward::embed(int round, int chunk) {
 ObjectId Forward::add_positions(ObjectId embedded, int round, int chunk) {
   if (spec_.positions == 0) return embedded;
   const Place at{-1, round, chunk};
-  const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
+  const ObjectId x = activation("x", spec_.dim, {0, round, chunk}, Stream::Between);
   task("positions",
        Embed{tokens(at), spec_.positions, spec_.dim, compute_, float(1 / spec_.residual_scale), true},
        {batch(at, BatchColumn::Positions), weight("positions", -1), x, embedded}, at);
@@ -172,7 +174,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   const ObjectId beside = spec.parallel ? second_norm(x) : ObjectId();
   const bool convolves = spec.conv_width > 0;
   const ObjectId o = convolves ? convolve(h1, at) : attend(project_rotated(h1, at), at);
-  const ObjectId x_mid = activation("x_mid", dim, at);
+  const ObjectId x_mid = activation("x_mid", dim, at, Stream::Within);
   const Projection out = convolves
                              ? Projection{"conv_out", "wconv_out", "", dim, dim}
                              : Projection{"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim};
@@ -192,7 +194,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
               .limit = float(spec.mlp.limit)},
        {gu, act}, at);
   record();
-  const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
+  const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk}, Stream::Between);
   add_half({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, "mlp_out", "norm2_after", act, x_mid, x_out,
            at);
   if (gradients_ != nullptr) gradients_->record_input(x);

@@ -139,9 +139,10 @@ class Forward {
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;
   Bound batch(const Place& at, BatchColumn column) const;
-  ObjectId object(std::string_view role, DType dtype, int64_t width, const Place& at);
-  ObjectId activation(std::string_view role, int64_t width, const Place& at) {
-    return object(role, compute_, width, at);
+  ObjectId object(std::string_view role, DType dtype, int64_t width, const Place& at,
+                  Stream stream = Stream::No);
+  ObjectId activation(std::string_view role, int64_t width, const Place& at, Stream stream = Stream::No) {
+    return object(role, compute_, width, at, stream);
   }
   Task made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const;
   // The loss without gradients, with what it reads and `out`: weighted where batches have weights.

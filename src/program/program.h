@@ -28,6 +28,13 @@ enum class ObjectKind : uint8_t {
 constexpr int kObjectKinds = 9;
 std::string_view name_of(ObjectKind kind);
 
+// Activations of a model's residual stream, to which every half of a layer adds.
+enum class Stream : uint8_t {
+  No,
+  Within,   // between the halves of a layer
+  Between,  // between layers: recomputation starts from it, so it is always kept
+};
+
 // A named byte range. Objects of one `role` in different layers and chunks are alike.
 struct Object {
   std::string name;  // unique: "x_mid.L3.r0c1"
@@ -37,6 +44,7 @@ struct Object {
   int64_t bytes;
   int32_t layer = -1, round = -1, chunk = -1;
   bool persistent = false;  // its content survives the step
+  Stream stream = Stream::No;
 
   int64_t elements() const { return format.elements(bytes); }
 };

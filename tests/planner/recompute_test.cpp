@@ -39,6 +39,7 @@ TEST(Units, LeaveOutTheStreamBetweenLayersAndWhatHasNoLayer) {
   SixTasks six;
   const ObjectId head = six.object("head", ObjectKind::Activation, -1);
   Object stream{"x.L1", "x", ObjectKind::Activation, DType::F32, SixTasks::kBytes, 1};
+  stream.stream = Stream::Between;
   const ObjectId x = six.program.add(stream);
   for (const ObjectId o : {head, x}) {
     const std::string name = six.program.object(o).name;

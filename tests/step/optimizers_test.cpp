@@ -27,8 +27,8 @@ TEST(Optimizers, ProgramsKeepTheRulesInEveryFormat) {
   for (const Optimizer* optimizer : optimizers()) {
     for (const Numerics& numerics : kNumerics) {
       for (const bool late : {false, true}) {
-        SCOPED_TRACE(testing::Message() << optimizer->name << ", state " << name_of(numerics.state)
-                                        << (late ? ", late" : ""));
+        SCOPED_TRACE(testing::Message()
+                     << optimizer->name << ", state " << name_of(numerics.state) << (late ? ", late" : ""));
         OptimizerConfig config;
         config.optimizer = optimizer;
         config.values = OptimizerConfig::defaults_of(*optimizer);

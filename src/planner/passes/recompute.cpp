@@ -44,10 +44,10 @@ std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCos
     while (first[o] != o) o = first[o];
     return o;
   };
-  // What the same tasks write comes back together. The residual stream between layers is what recomputation
-  // starts from; it is always kept.
+  // What the same tasks write comes back together.
   const auto droppable = [&](uint32_t o) {
-    return lives.crosses[o] && program.objects()[o].role != "x" && program.objects()[o].layer >= 0;
+    return lives.crosses[o] && program.objects()[o].stream != Stream::Between &&
+           program.objects()[o].layer >= 0;
   };
   for (uint32_t o = 0; o < objects; ++o) {
     if (!droppable(o)) continue;
