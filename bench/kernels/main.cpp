@@ -55,6 +55,10 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   AttnShape capped = full, wide = full;
   capped.softcap = wide.softcap = 50;
   wide.q_heads /= 2, wide.kv_heads /= 2, wide.head_dim *= 2;
+  AttnShape of_256 = wide;
+  of_256.softcap = 0;
+  AttnShape window_256 = of_256;
+  window_256.window = sequence / 8;
   return {
       {"cast bf16 to bf16", Cast{t * kDim * 4, kBf16, kBf16}},
       {"embed", Embed{t, kVocab, kDim, kBf16}},
@@ -117,6 +121,10 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"attention bwd, capped", AttnBwd{capped, kBf16, false, false}},
       {"attention, sinks", AttnFwd{full, kBf16, false, true}},
       {"sink grad", SinkGrad{rows, sequence, kQHeads, kHeadDim, kBf16, kBf16, false}},
+      {"attention of heads of 256", AttnFwd{of_256, kBf16, false}},
+      {"attention bwd of heads of 256", AttnBwd{of_256, kBf16, false, false}},
+      {"attention of heads of 256, window", AttnFwd{window_256, kBf16, false}},
+      {"attention bwd of heads of 256, window", AttnBwd{window_256, kBf16, false, false}},
       {"attention of heads of 256, capped", AttnFwd{wide, kBf16, false}},
       {"attention bwd of heads of 256, capped", AttnBwd{wide, kBf16, false, false}},
       {"attention bwd", AttnBwd{full, kBf16, false, false}},

@@ -14,6 +14,8 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kCudnnLength = 128;
 // Backward passes of heads above kMostCudnnHeadDimBack it has on Hopper alone.
 constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256, kMostCudnnHeadDimBack = 128;
+// Own kernels compute a score of a backward pass in about this many times cuDNN's time.
+constexpr int64_t kOwnWindows = 3;
 // Bookkeeping of a graph beside what the formulas count.
 constexpr int64_t kGraphSlack = 64 * kKiB;
 
@@ -92,9 +94,12 @@ AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
 }
 
 bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
-  if (s.packed || s.window > 0 || s.softcap > 0 || s.q_len % kCudnnLength != 0 ||
-      s.kv_len % kCudnnLength != 0)
-    return false;
+  if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
+  // Measured on Hopper alone. A window is a pattern that it knows beside the causal mask.
+  if (s.softcap > 0 && libraries.cc_major != 9) return false;
+  if (s.window > 0 && (s.distance != 0 || libraries.cc_major != 9)) return false;
+  // Deterministic backward passes compute what the window hides, too, which own kernels leave out.
+  if (s.window > 0 && backward && libraries.deterministic && s.window * kOwnWindows < s.q_len) return false;
   if (s.head_dim % 8 != 0 || s.head_dim > kMostCudnnHeadDim || s.head_dim < kLeastCudnnHeadDim) return false;
   if (backward && s.head_dim > kMostCudnnHeadDimBack && libraries.cc_major != 9) return false;
   if (!backward || !libraries.deterministic) return true;

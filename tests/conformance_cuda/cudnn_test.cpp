@@ -23,10 +23,19 @@ std::vector<AttnShape> shapes() {
       {1, 128, 128, 4, 1, 128, 0, false, kDtype},   // all query heads share a key head
       {1, 128, 128, 2, 2, 64, 0, false, kDtype},    // none does
       {1, 128, 256, 8, 4, 64, 256, false, kDtype},  // an earlier block
-      {1, 256, 128, 4, 2, 128, 128, false, kDtype}, {1, 128, 128, 2, 1, 32, 0, false, kDtype},
-      {1, 128, 128, 2, 1, 80, 0, false, kDtype},    {1, 128, 128, 2, 1, 96, 0, false, kDtype},
-      {1, 128, 128, 4, 2, 256, 0, false, kDtype},   {1, 128, 128, 2, 1, 200, 0, false, kDtype},
+      {1, 256, 128, 4, 2, 128, 128, false, kDtype},
+      {1, 128, 128, 2, 1, 32, 0, false, kDtype},
+      {1, 128, 128, 2, 1, 80, 0, false, kDtype},
+      {1, 128, 128, 2, 1, 96, 0, false, kDtype},
+      {1, 128, 128, 4, 2, 256, 0, false, kDtype},
+      {1, 128, 128, 2, 1, 200, 0, false, kDtype},
       {1, 128, 128, 2, 1, 256, 128, false, kDtype},
+      {1, 256, 256, 4, 2, 64, 0, false, kDtype, 100},  // a window
+      {1, 128, 128, 2, 1, 256, 0, false, kDtype, 60},
+      {1, 128, 128, 4, 2, 128, 0, false, kDtype, 0, 2.0f},  // capped scores
+      {1, 128, 128, 2, 1, 256, 0, false, kDtype, 0, 2.0f},
+      {1, 128, 256, 4, 2, 64, 256, false, kDtype, 0, 2.0f},
+      {1, 128, 128, 4, 2, 128, 0, false, kDtype, 60, 2.0f},
   };
 }
 

@@ -46,6 +46,26 @@ TEST(GpuWorkspace, OfAttentionHoldsSumsThatGoElsewhereAfterwards) {
   EXPECT_EQ(workspace_bytes(AttnFwd{kBlock, DType::F32, true}, {}), forward + q + kBlock.lse_elements() * 4);
 }
 
+TEST(GpuWorkspace, OfWindowsAndCapsIsOfCudnnWhereTheyWereMeasured) {
+  const GpuLibraries hopper{.cc_major = 9}, others{.cc_major = 8};
+  AttnShape window = kBlock, softcap = kBlock;
+  window.distance = 0, window.kv_len = window.q_len, window.window = 100;
+  softcap.softcap = 30;
+  for (const bool backward : {false, true}) {
+    EXPECT_TRUE(suits_cudnn(window, backward, hopper));
+    EXPECT_FALSE(suits_cudnn(window, backward, others));
+    EXPECT_TRUE(suits_cudnn(softcap, backward, hopper));
+    EXPECT_FALSE(suits_cudnn(softcap, backward, others));
+    window.distance = window.q_len;  // an earlier block: a mask of another pattern
+    EXPECT_FALSE(suits_cudnn(window, backward, hopper));
+    window.distance = 0;
+  }
+  window.window = window.q_len / 8;
+  EXPECT_TRUE(suits_cudnn(window, false, {.deterministic = true, .cc_major = 9}));
+  EXPECT_FALSE(suits_cudnn(window, true, {.deterministic = true, .cc_major = 9}));
+  EXPECT_TRUE(suits_cudnn(window, true, {.deterministic = false, .cc_major = 9}));
+}
+
 TEST(GpuWorkspace, OfDeterministicAttentionStaysBelowItsCap) {
   GpuLibraries libraries{.deterministic = true};
   const int64_t whole = graph_bytes(kBlock, true, libraries);

@@ -56,17 +56,18 @@ Result<Attention> Attention::create(const GpuLibraries& libraries, std::shared_p
 Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) const {
   const AttnCalls call = calls_of(s, backward, libraries_);
   const CudnnAttentionShape shape{
-      call.rows,      s.q_len,    s.kv_len,  call.kv_heads * (s.q_heads / s.kv_heads),
-      call.kv_heads,  s.head_dim, s.q_heads, s.kv_heads,
-      s.distance == 0};
+      call.rows,       s.q_len,    s.kv_len,  call.kv_heads * (s.q_heads / s.kv_heads),
+      call.kv_heads,   s.head_dim, s.q_heads, s.kv_heads,
+      s.distance == 0, s.window,   s.softcap};
   const auto kind = !backward                  ? CudnnAttentionKind::Forward
                     : libraries_.deterministic ? CudnnAttentionKind::BackwardDeterministic
                                                : CudnnAttentionKind::Backward;
   const int64_t bound = graph_bytes(s, backward, libraries_);
-  const std::string key =
-      fmt::format("attention {} rows {} q {} kv {} heads {} {} of {} {} dim {}{}", int(kind), shape.rows,
-                  shape.q_len, shape.kv_len, shape.q_heads, shape.kv_heads, shape.all_q_heads,
-                  shape.all_kv_heads, shape.head_dim, shape.causal ? " causal" : "");
+  const std::string key = fmt::format(
+      "attention {} rows {} q {} kv {} heads {} {} of {} {} dim {}{}{}{}", int(kind), shape.rows, shape.q_len,
+      shape.kv_len, shape.q_heads, shape.kv_heads, shape.all_q_heads, shape.all_kv_heads, shape.head_dim,
+      shape.causal ? " causal" : "", shape.window > 0 ? fmt::format(" window {}", shape.window) : "",
+      shape.softcap > 0 ? fmt::format(" softcap {}", shape.softcap) : "");
   if (const std::string* known = cache_->find(key)) {
     auto restored = CudnnAttention::restore({.handle = handle_.get()}, kind, shape, *known);
     if (restored.ok() && restored->workspace_bytes() <= bound) return Built{std::move(*restored), true};
@@ -84,7 +85,8 @@ Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) con
 const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
   static const Plan kOwn{std::nullopt, "own kernels"};
   if (!suits_cudnn(s, backward, libraries_)) return kOwn;
-  const Key key{s.rows, s.q_len, s.kv_len, s.q_heads, s.kv_heads, s.head_dim, s.distance == 0, backward};
+  const Key key{s.rows,     s.q_len,         s.kv_len, s.q_heads, s.kv_heads,
+                s.head_dim, s.distance == 0, s.window, s.softcap, backward};
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
   Plan plan;
   auto built = build(s, backward);

@@ -44,7 +44,10 @@ class Attention {
   // What a graph is built for.
   struct Key {
     int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim;
-    bool causal, backward;
+    bool causal;
+    int64_t window;
+    float softcap;
+    bool backward;
     auto operator<=>(const Key&) const = default;
   };
   struct Plan {

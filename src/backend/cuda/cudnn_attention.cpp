@@ -31,6 +31,8 @@ enum Uid : int64_t {
   kDqSum,
   kHidden,
   kOne,
+  kWindow,
+  kSoftcap,
   kUids
 };
 
@@ -88,13 +90,8 @@ class GraphBuilder {
     int64_t axis = -1;  // GEN_INDEX
   };
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Pointwise& options) {
-    const auto kind = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    set(kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &mode);
-    set(kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, &options.compute);
-    if (options.axis >= 0) set(kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, &options.axis);
-    finalize(kind);
     const auto op = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    refer(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
+    refer(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise_kind(mode, options));
     refer(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor);
     refer(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y.descriptor);
     if (options.second) refer(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, options.second->descriptor);
@@ -107,6 +104,17 @@ class GraphBuilder {
     return pointwise(mode, x, like(x, result), {.second = &b});
   }
   Tensor apply(cudnnPointwiseMode_t mode, const Tensor& x) { return pointwise(mode, x, like(x), {}); }
+  // The gradient of such a one with one, at x, from dy.
+  Tensor apply_backward(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& dy) {
+    const Tensor dx = like(x);
+    const auto op = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    refer(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise_kind(mode, {}));
+    refer(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor);
+    refer(op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy.descriptor);
+    refer(op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx.descriptor);
+    close_operation(op);
+    return dx;
+  }
 
   Tensor reduce(cudnnReduceTensorOp_t how, const Tensor& x, const Tensor& y) {
     const auto kind = create(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
@@ -178,6 +186,14 @@ class GraphBuilder {
     return plan;
   }
 
+  cudnnBackendDescriptor_t pointwise_kind(cudnnPointwiseMode_t mode, const Pointwise& options) {
+    const auto kind = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    set(kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &mode);
+    set(kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, &options.compute);
+    if (options.axis >= 0) set(kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, &options.axis);
+    finalize(kind);
+    return kind;
+  }
   cudnnBackendDescriptor_t create(cudnnBackendDescriptorType_t type) {
     CudnnDescriptor d;
     note(cudnnBackendCreateDescriptor(type, d.receive()), "cudnnBackendCreateDescriptor");
@@ -217,8 +233,8 @@ class AttentionGraph {
 
   void forward() {
     const Tensor q = query(kQ), scale = g_.scalar(kScale);
-    Tensor s = g_.apply(CUDNN_POINTWISE_MUL, g_.product(q, key_transposed(kK), scores()), scale);
-    s = masked(s);
+    const Tensor raw = g_.apply(CUDNN_POINTWISE_MUL, g_.product(q, key_transposed(kK), scores()), scale);
+    const Tensor s = masked(capped(raw).scores);
     const Tensor top = g_.reduce(CUDNN_REDUCE_TENSOR_MAX, s, row_value());
     const Tensor e = g_.apply(CUDNN_POINTWISE_EXP, g_.apply(CUDNN_POINTWISE_SUB, s, top));
     const Tensor sum = g_.reduce(CUDNN_REDUCE_TENSOR_ADD, e, row_value());
@@ -233,14 +249,14 @@ class AttentionGraph {
     const Tensor q = query(kQ), d_o = query(kDo), k_t = key_transposed(kK), scale = g_.scalar(kScale);
     const Tensor row_sum = row_sums(d_o);
 
-    Tensor s = g_.apply(CUDNN_POINTWISE_MUL, g_.product(q, k_t, scores()), scale);
-    s = masked(g_.apply(CUDNN_POINTWISE_SUB, s, row_value(kLse)));
+    const Capped cap = capped(g_.apply(CUDNN_POINTWISE_MUL, g_.product(q, k_t, scores()), scale));
+    const Tensor s = masked(g_.apply(CUDNN_POINTWISE_SUB, cap.scores, row_value(kLse)));
     const Tensor p = g_.apply(CUDNN_POINTWISE_EXP, s);
     key_gradient(p, d_o, kDv);
 
     Tensor ds = g_.product(d_o, key_transposed(kV), scores());
     ds = g_.apply(CUDNN_POINTWISE_SUB, ds, row_sum);
-    ds = g_.apply(CUDNN_POINTWISE_MUL, ds, p);
+    ds = uncapped(cap, g_.apply(CUDNN_POINTWISE_MUL, ds, p));
     ds = g_.apply(CUDNN_POINTWISE_MUL, ds, scale);
     key_gradient(ds, q, kDk);
 
@@ -284,16 +300,45 @@ class AttentionGraph {
     return g_.tensor({s_.rows, s_.q_heads, s_.q_len, 1}, {heads * s_.q_len, s_.q_len, 1, 1}, kF32, uid);
   }
 
+  // Capped scores, and what the hyperbolic tangent was taken of.
+  struct Capped {
+    Tensor scores, over_cap, cap;
+  };
+  Capped capped(const Tensor& s) {
+    if (s_.softcap == 0) return {s, {}, {}};
+    Capped c;
+    c.cap = g_.scalar(kSoftcap);
+    c.over_cap = g_.apply(CUDNN_POINTWISE_DIV, s, c.cap);
+    c.scores = g_.apply(CUDNN_POINTWISE_MUL, g_.apply(CUDNN_POINTWISE_TANH_FWD, c.over_cap), c.cap);
+    return c;
+  }
+  // The gradient of what was capped.
+  Tensor uncapped(const Capped& c, const Tensor& ds) {
+    if (s_.softcap == 0) return ds;
+    const Tensor of_tanh = g_.apply(CUDNN_POINTWISE_MUL, ds, c.cap);
+    return g_.apply(CUDNN_POINTWISE_DIV, g_.apply_backward(CUDNN_POINTWISE_TANH_BWD, c.over_cap, of_tanh),
+                    c.cap);
+  }
+
+  // The patterns of masks that cuDNN knows, by which it leaves out tiles that nobody sees: row >= column, and
+  // column + window > row.
   Tensor masked(const Tensor& s) {
     if (!s_.causal) return s;
-    const auto index = [&](int64_t axis) {
-      return g_.pointwise(CUDNN_POINTWISE_GEN_INDEX, s, g_.like(s, kI32), {.axis = axis});
+    const Tensor hidden = g_.scalar(kHidden);
+    const auto seen_where = [&](const Tensor& of, cudnnPointwiseMode_t compare, const Tensor& a,
+                                const Tensor& b) {
+      const Tensor visible = g_.pointwise(compare, a, g_.like(of, kBool), {.second = &b, .compute = kBool});
+      return g_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, of, g_.like(of),
+                          {.second = &hidden, .predicate = &visible});
     };
-    const Tensor row = index(2), column = index(3), hidden = g_.scalar(kHidden);
-    const Tensor visible =
-        g_.pointwise(CUDNN_POINTWISE_CMP_GE, row, g_.like(s, kBool), {.second = &column, .compute = kBool});
-    return g_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, s, g_.like(s),
-                        {.second = &hidden, .predicate = &visible});
+    const Tensor causal = seen_where(s, CUDNN_POINTWISE_CMP_GE, index(s, 2), index(s, 3));
+    if (s_.window == 0) return causal;
+    const Tensor row = index(causal, 2), window = g_.scalar(kWindow);
+    const Tensor column = g_.apply(CUDNN_POINTWISE_ADD, index(causal, 3), window);
+    return seen_where(causal, CUDNN_POINTWISE_CMP_GT, column, row);
+  }
+  Tensor index(const Tensor& of, int64_t axis) {
+    return g_.pointwise(CUDNN_POINTWISE_GEN_INDEX, of, g_.like(of, kI32), {.axis = axis});
   }
 
   Tensor row_sums(const Tensor& d_o) {
@@ -371,6 +416,8 @@ Result<CudnnAttention> CudnnAttention::around(CudnnDescriptor plan, CudnnAttenti
   CudnnAttention attention;
   attention.kind_ = kind;
   attention.causal_ = shape.causal;
+  attention.window_ = float(shape.window);
+  attention.softcap_ = shape.softcap;
   attention.scale_ = float(1 / std::sqrt(double(shape.head_dim)));
   attention.plan_ = std::move(plan);
   int64_t count = 0;
@@ -381,7 +428,8 @@ Result<CudnnAttention> CudnnAttention::around(CudnnDescriptor plan, CudnnAttenti
 
 Status CudnnAttention::run(cudnnHandle_t handle, const CudnnAttentionTensors& t, void* workspace) const {
   // By-value scalars are read from the host during the call.
-  float scale = scale_, hidden = -std::numeric_limits<float>::infinity(), one = 1;
+  float scale = scale_, hidden = -std::numeric_limits<float>::infinity(), one = 1, window = window_,
+        softcap = softcap_;
   std::array<int64_t, kUids> ids{};
   std::array<const void*, kUids> pointers{};
   int64_t count = 0;
@@ -392,6 +440,8 @@ Status CudnnAttention::run(cudnnHandle_t handle, const CudnnAttentionTensors& t,
   bind(kQ, t.q), bind(kK, t.k), bind(kV, t.v), bind(kO, t.o), bind(kLse, t.lse);
   bind(kScale, &scale);
   if (causal_) bind(kHidden, &hidden);
+  if (window > 0) bind(kWindow, &window);
+  if (softcap > 0) bind(kSoftcap, &softcap);
   if (kind_ != CudnnAttentionKind::Forward) {
     bind(kDo, t.d_o), bind(kDq, t.dq), bind(kDk, t.dk), bind(kDv, t.dv);
     bind(kRowSum, t.row_sum), bind(kOne, &one);

@@ -20,6 +20,8 @@ struct CudnnAttentionShape {
   int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim;
   int64_t all_q_heads, all_kv_heads;  // row lengths in memory, in heads
   bool causal;                        // query i sees keys 0 to i; otherwise it sees all
+  int64_t window;  // the newest keys that a query sees, its own among them; 0: all. With causal
+  float softcap;   // scores become softcap tanh(score / softcap); 0: they stay
 };
 
 enum class CudnnAttentionKind {
@@ -66,7 +68,7 @@ class CudnnAttention {
 
   CudnnAttentionKind kind_ = CudnnAttentionKind::Forward;
   bool causal_ = false;
-  float scale_ = 0;
+  float scale_ = 0, window_ = 0, softcap_ = 0;
   CudnnDescriptor plan_;
   int64_t workspace_bytes_ = 0;
 };
