@@ -86,13 +86,13 @@ TEST_F(HeldOutRuns, AutoIsAtBothEndsAndAfterEveryStepOfAShortRun) {
 
 // A rate that is far too high: it gets worse from some step on.
 TEST_F(HeldOutRuns, TheBestModelIsKeptAndIsTheOneThatWasBest) {
-  ASSERT_EQ(start("run", {"eval.every=auto", "run.keep_best=on", "train.steps=12", "train.learning_rate=1"})
+  ASSERT_EQ(start("run", {"eval.every=auto", "run.keep_best=on", "train.steps=6", "train.learning_rate=1"})
                 .message,
             "");
   const auto all = evaluations("run");
   const auto best = *std::min_element(all.begin(), all.end(),
                                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  ASSERT_LT(best.first, 12) << "the run is to get worse";
+  ASSERT_LT(best.first, 6) << "the run is to get worse";
   ASSERT_GT(best.first, 0) << "and better before";
   const Json kept = checkpoint("run", "best");
   EXPECT_EQ(kept["step"], best.first);
@@ -107,9 +107,9 @@ TEST_F(HeldOutRuns, TheBestModelIsKeptAndIsTheOneThatWasBest) {
   EXPECT_NEAR(evaluate("run", true)["loss"].get<double>(), best.second, 1e-6 * best.second);
   EXPECT_NEAR(evaluate("run", false)["loss"].get<double>(), all.back().second, 1e-6 * all.back().second);
   // A second start finds it again, and nothing goes on from it.
-  EXPECT_EQ(start("run", {"train.steps=12", "train.learning_rate=1"}).ending, Ending::NothingLeft);
+  EXPECT_EQ(start("run", {"train.steps=6", "train.learning_rate=1"}).ending, Ending::NothingLeft);
   EXPECT_EQ(checkpoint("run", "best")["step"], best.first);
-  const Outcome refused = start("branch", {"run.resume=" + folder.string(), "train.steps=12"});
+  const Outcome refused = start("branch", {"run.resume=" + folder.string(), "train.steps=6"});
   EXPECT_NE(refused.message.find("no optimizer state"), std::string::npos) << refused.message;
 
   Requests asked;

@@ -70,7 +70,7 @@ const std::vector<int64_t> kEveryStep{1, 2, 3, 4, 5, 6};
 
 // The state goes on changing while its copy is written: what is saved is that of the step all the same.
 TEST(Saver, SavesBesideTheRunWhatItSavesWhileTheRunWaits) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer's own memory counts under so tight a cap";
 #endif
   Training r({"train.deferred_update=on"});
