@@ -31,7 +31,8 @@ def parse_args():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("config", metavar="CONFIG.json", type=pathlib.Path)
     p.add_argument("--seq-len", type=int, default=8192)
-    p.add_argument("--accum", type=int, default=4, help="micro-batches of one sequence per step")
+    p.add_argument("--micro-batch", type=int, default=1, help="sequences at a time")
+    p.add_argument("--accum", type=int, default=4, help="micro-batches per step")
     p.add_argument("--chunk", type=int, default=2048, help="tokens per chunk of the loss")
     p.add_argument("--attention", choices=("sdpa", "flex_attention", "eager"), default="sdpa")
     p.add_argument("--no-compile", action="store_true")
@@ -64,10 +65,10 @@ def measure(args, checkpointing):
     model = build(args, checkpointing)
     head, params = model.get_output_embeddings().weight, list(model.parameters())
     optimizer = torch.optim.AdamW(params, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    tokens_per_step = args.accum * args.seq_len
+    tokens_per_step = args.accum * args.micro_batch * args.seq_len
     times, losses = [], []
     for step in range(args.warmup + args.steps):
-        ids = torch.randint(model.config.vocab_size, (args.accum, 1, args.seq_len + 1), device=args.device)
+        ids = torch.randint(model.config.vocab_size, (args.accum, args.micro_batch, args.seq_len + 1), device=args.device)
         if cuda:
             torch.cuda.synchronize()
         start = time.perf_counter()
@@ -86,9 +87,9 @@ def measure(args, checkpointing):
         times.append(time.perf_counter() - start)
         print(f"step {step}: loss {losses[-1]:.4f}, {times[-1]:.3f} s", file=sys.stderr, flush=True)
     seconds = statistics.median(times[args.warmup:])
-    return {"model": args.config.stem, "parameters": sum(p.numel() for p in params), "seq_len": args.seq_len, "accum": args.accum,
-            "checkpointing": checkpointing, "attention": args.attention, "compile": not args.no_compile,
-            "median_s": round(seconds, 4), "tokens_per_s": round(tokens_per_step / seconds, 1),
+    return {"model": args.config.stem, "parameters": sum(p.numel() for p in params), "seq_len": args.seq_len,
+            "micro_batch": args.micro_batch, "accum": args.accum, "checkpointing": checkpointing, "attention": args.attention,
+            "compile": not args.no_compile, "median_s": round(seconds, 4), "tokens_per_s": round(tokens_per_step / seconds, 1),
             "peak_reserved_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2) if cuda else 0.0,
             "first_loss": round(losses[0], 4), "torch": torch.__version__, "transformers": transformers.__version__,
             "device": torch.cuda.get_device_name() if cuda else "cpu"}
