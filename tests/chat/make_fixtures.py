@@ -114,7 +114,7 @@ def text_of(source, folder):
     if not part:
         return text
     # A C++ string: the first after this name.
-    literal = re.search(r'template_str= \*/ "((?:[^"\\]|\\.)*)"', text[text.index(part):]).group(1)
+    literal = re.search(r'template_str= \*/ (?:U8C\()?"((?:[^"\\]|\\.)*)"', text[text.index(part):]).group(1)
     return json.loads('"' + literal.replace("\\'", "'") + '"')
 
 

@@ -93,6 +93,15 @@ class RenderChats(unittest.TestCase):
         )
         self.assertEqual(self.learnt(template, ["a", "b", "c", "d"], eos_token="<eot>"), ["b<eot>", "d<eot>"])
 
+    def test_an_answer_may_begin_with_marks_of_its_own(self):  # as of Command R7B, whose prompts end in a thought that is over
+        template = (
+            "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% else %}<bot>%s{{ m.content }}<end>{% endif %}"
+            "{% endfor %}{% if add_generation_prompt %}<bot><turn>{% endif %}"
+        )
+        marked = self.learnt(template.replace("%s", "<eot>"), ["a", "b", "c", "d"], eos_token="<end>")
+        self.assertEqual(marked, ["<eot>b<end>", "<eot>d<end>"])
+        self.assertIn("with it, the text before it is another one", self.learnt(template.replace("%s", "so: "), ["a", "b"], eos_token="<end>"))
+
     def test_whatever_a_template_raises_is_said(self):  # as deepseekv3 of trl on calls without text
         template = "{% for m in messages %}{{ 'x' + m.nothing.there }}{% endfor %}"
         said = self.learnt(template, ["a", "b"])

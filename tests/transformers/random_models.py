@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of random configurations, family by family, against Hugging Face transformers on the CPU in f32.
 
-    tests/transformers/random_models.py DUMP [--family NAME ...] [--models 40] [--seed 1] [--keep DIR]
+    tests/transformers/random_models.py DUMP [--family NAME ...] [--models 40] [--seed 1] [--keep DIR] [--record MACHINE]
 
 DUMP is sluice_transformers_dump. A seed makes a configuration: sizes, heads, windows, rotation, biases, activations and what else
 the family has. Its model of random weights is read by Sluice, whose loss, logits and every gradient of a step are compared with
@@ -269,7 +269,7 @@ def try_one(dump, family, seed, work):
                            f"train.seq_len={length}", f"train.tokens_per_step={2 * length}", f"shape.chunk_tokens={chunk}",
                            "train.steps=1", "train.compute=f32", "run.backend=cpu", "run.threads=1", "data.cache=", "sample.tokens=0",
                            f"run.dir={work / 'none'}", "run.trace=false"],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work)
     if done.returncode != 0:
         return "refused", done.stdout.strip().splitlines()[-1]
     with safe_open(work / "dump/step.safetensors", "pt") as file:
@@ -285,7 +285,9 @@ def main():
     parser.add_argument("--models", type=int, default=40, help="of each family")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="leave models that are wrong in this folder")
+    parser.add_argument("--record", metavar="MACHINE", help="add the results to bench/results/random_models.jsonl")
     args = parser.parse_args()
+    args.dump = args.dump.resolve()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
@@ -307,6 +309,11 @@ def main():
                 else:
                     words[f"{result[0]}: " + re.sub(r"\d+(\.\d+)?", "N", result[1])] += 1
         print(f"{family}: {found['right']} right, {found['wrong']} wrong, {found['refused']} refused, {found['invalid']} not transformers'", flush=True)
+        if args.record:
+            sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+            from record import record
+            record("random_models", {"family": family}, {key: found[key] for key in ("right", "wrong", "refused")}, args.record,
+                   f"tests/transformers/random_models.py DUMP --family {family} --models {args.models} --seed {args.seed}")
         for text, count in words.most_common():
             print(f"  {count} x {text}")
         failed |= found["wrong"] > 0 or found["right"] < found["refused"] + found["invalid"]
