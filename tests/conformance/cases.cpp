@@ -358,6 +358,16 @@ void add_convolutions(List& list) {
       }
     }
   }
+  // The first document began so long ago that all rows of `before` count, not the last alone.
+  const Data old{.documents = {9}};
+  for (const auto [tokens, dim, width] : {Shape{2, 8, 3}, {33, 72, 3}, {7, 24, 8}, {70, 16, 4}}) {
+    for (const DType dtype : kDTypes) {
+      list.add(ShortConv{tokens, dim, width, dtype, true, false}, "old_rows", old);
+      if (tokens >= width) list.add(ShortConv{tokens, dim, width, dtype, true, true}, "old_rows", old);
+    }
+    for (const auto [dtype, grad] : kGradDTypes)
+      list.add(ShortConvBwd{tokens, dim, width, dtype, grad, false, true, tokens >= width}, "old_rows", old);
+  }
   for (const DType dtype : kDTypes) {
     list.add(CachedConv{1, 1, 3, 8, 3, dtype});
     list.add(CachedConv{5, 1, 90, 72, 3, dtype});
@@ -411,6 +421,11 @@ void add_limits(List& list) {
         list.add(SwigluBwd{33, 200, dtype, activation, false, limit}, "limited");
         list.add(Swiglu{9, 24, dtype, activation, false, limit}, "limited", {.spread = 40});
         list.add(SwigluBwd{9, 24, dtype, activation, false, limit}, "limited", {.spread = 40});
+        // In a gate, and in what is multiplied with one.
+        for (const int64_t tokens : {8, 9}) {
+          list.add(Swiglu{tokens, 24, dtype, activation, false, limit}, "limited_nan", {.special = kNan});
+          list.add(SwigluBwd{tokens, 24, dtype, activation, false, limit}, "limited_nan", {.special = kNan});
+        }
       }
     }
     for (const bool plain : {false, true}) {

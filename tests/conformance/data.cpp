@@ -175,19 +175,27 @@ void adapt(const CachedAttention& op, const Data&, Random& random, Tensors& t) {
 void adapt(const CachedConv& op, const Data&, Random& random, Tensors& t) {
   fill_spans(t[CachedConv::kSpans], random, op.q_len, op.capacity);
 }
-// Documents of 1, 2, 3, ... tokens, of which the first began before the chunk where something is there.
-void fill_short_documents(Tensor& pos, int64_t tokens, bool has_before) {
+// Documents of 1, 2, 3, ... tokens, of which the first began before the chunk where something is there: one
+// token, or as many as the data says, and then it goes on for as many.
+void fill_short_documents(Tensor& pos, const Data& data, int64_t tokens, bool has_before) {
   int64_t at = has_before ? 1 : 0, length = 3;
+  if (has_before && !data.documents.empty()) at = data.documents.front(), length = 2 * at;
   for (int64_t t = 0; t < tokens; ++t, ++at) {
     if (at == length) at = 0, length = length % 7 + 1;
     pos.set(t, double(at));
   }
 }
-void adapt(const ShortConv& op, const Data&, Random&, Tensors& t) {
-  fill_short_documents(t[ShortConv::kPos], op.tokens, op.has_before);
+void adapt(const ShortConv& op, const Data& data, Random&, Tensors& t) {
+  fill_short_documents(t[ShortConv::kPos], data, op.tokens, op.has_before);
 }
-void adapt(const ShortConvBwd& op, const Data&, Random&, Tensors& t) {
-  fill_short_documents(t[ShortConvBwd::kPos], op.tokens, op.has_before);
+void adapt(const ShortConvBwd& op, const Data& data, Random&, Tensors& t) {
+  fill_short_documents(t[ShortConvBwd::kPos], data, op.tokens, op.has_before);
+}
+void adapt(const Swiglu&, const Data& data, Random&, Tensors& t) {
+  put_special(t[Swiglu::kGu], data);
+}
+void adapt(const SwigluBwd&, const Data& data, Random&, Tensors& t) {
+  put_special(t[SwigluBwd::kGu], data);
 }
 void adapt(const LastLogits& op, const Data&, Random& random, Tensors& t) {
   fill_spans(t[LastLogits::kSpans], random, op.q_len, 4096);

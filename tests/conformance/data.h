@@ -23,7 +23,7 @@ struct Data {
   bool seeds = false;             // HeadLoss: weights are seeds, so that the loss's scale is 1
   bool update = true;             // updates: StepArgs::update
   float clip = 0.75f;             // updates: clip[1]
-  std::optional<double> special;  // SumSq, ClipScale and Cast: the value of one element in the middle
+  std::optional<double> special;  // SumSq, ClipScale, Cast and gates: the value of one element in the middle
 };
 
 // The operands of `op` before it runs. Those that it only writes are zero.

@@ -78,8 +78,9 @@ Gated limited(const auto& op, double gate, double up) {
   if (op.plain) return {gate, Approx(1), true, true};
   if (op.limit == 0) return {gate, Approx(up), true, true};
   const double limit{op.limit};
-  return {std::min(gate, limit), Approx(std::clamp(up, -limit, limit)) + Approx(1), gate <= limit,
-          std::abs(up) <= limit};
+  // A NaN is within.
+  return {std::min(gate, limit), Approx(std::clamp(up, -limit, limit)) + Approx(1), !(gate > limit),
+          !(std::abs(up) > limit)};
 }
 
 }  // namespace

@@ -242,6 +242,17 @@ TEST_F(ModelConfig, OfAModelThatWrapsATextModelItIsThatOne) {
                      {"text_config.model_type is \"gemma3\""});
   expect_model_error(whole("", R"({"model_type": 3})"), {"text_config.model_type is 3"});
   expect_model_error(whole(R"(, "quantization_config": {"bits": 4})", text), {"quantization_config"});
+  // What the root says of the text model is said of nothing, unless its part says it, too.
+  expect_model_error(whole(R"(, "sliding_window": 5)", R"({"sliding_window": 4})"),
+                     {"sliding_window of the root is 5", "text_config", "4"});
+  expect_model_error(whole(R"(, "final_logit_softcapping": 30)", text),
+                     {"final_logit_softcapping of the root is 30", "does not say it"});
+  EXPECT_TRUE(parse_model_config(whole(R"(, "hidden_size": 32, "image_token_index": 7)", text)).ok());
+  const auto odd = parse_model_config(whole(R"(, "mm_tokens_per_image": 4, "audio_rate": 8)", text));
+  ASSERT_TRUE(odd.ok()) << odd.message();
+  EXPECT_NE(std::find(odd->notices.begin(), odd->notices.end(),
+                      "config.json has keys that Sluice does not know, and passes over: audio_rate"),
+            odd->notices.end());
 }
 // What `sluice models` says of proof is there: fixtures of the family, all of them, and its rows where
 // transformers is asked.

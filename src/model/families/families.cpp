@@ -212,6 +212,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   if (const Wrapper* wrapper = find_wrapper(type)) {
     SLUICE_ASSIGN(const json part, text_part(root, *wrapper));
     SLUICE_ASSIGN(ModelSpec spec, parse_model_config(part.dump(2) + "\n"));
+    SLUICE_TRY(check_whole(root, part, *find_family(spec.family), spec.notices));
     spec.notices.push_back(
         fmt::format("config.json: of this {} model its text part alone, which is {}; sluice export puts its "
                     "other tensors back",

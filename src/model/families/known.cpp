@@ -102,6 +102,23 @@ constexpr const char* kPassed[] = {"_name_or_path",
                                    "use_cache",
                                    "use_reentrant"};
 
+// Of the whole where a model wraps a text model: its other parts, and what joins them.
+constexpr const char* kOfWholes[] = {"boi_token_id",         "boi_token_index",
+                                     "compression_config",   "eoi_token_id",
+                                     "eoi_token_index",      "image_token_id",
+                                     "image_token_index",    "mm_tokens_per_image",
+                                     "model_type",           "multimodal_projector_bias",
+                                     "projector_hidden_act", "quantization_config",
+                                     "spatial_merge_size",   "text_config",
+                                     "tie_word_embeddings",  "vision_config",
+                                     "vision_feature_layer"};
+
+void note_unknown(const std::vector<std::string>& unknown, std::vector<std::string>& notices) {
+  if (!unknown.empty())
+    notices.push_back(fmt::format("config.json has keys that Sluice does not know, and passes over: {}",
+                                  fmt::join(unknown, ", ")));
+}
+
 bool is_in(const auto& names, std::string_view key) {
   return std::find(std::begin(names), std::end(names), key) != std::end(names);
 }
@@ -222,9 +239,25 @@ Status check_unknown(const json& root, const Family& family, std::vector<std::st
     }
     unknown.push_back(key);
   }
-  if (!unknown.empty())
-    notices.push_back(fmt::format("config.json has keys that Sluice does not know, and passes over: {}",
-                                  fmt::join(unknown, ", ")));
+  note_unknown(unknown, notices);
+  return {};
+}
+
+Status check_whole(const json& whole, const json& part, const Family& family,
+                   std::vector<std::string>& notices) {
+  const std::vector<std::string_view> known = known_keys(family);
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : whole.items()) {
+    if (is_in(kOfWholes, key) || is_in(kPassed, key) || value.is_null()) continue;
+    if (!is_in(known, key)) {
+      unknown.push_back(key);
+    } else if (!part.contains(key) || part[key] != value) {
+      return error("model config: {} of the root is {}, and text_config, which decides, {}", key,
+                   describe(value),
+                   part.contains(key) ? fmt::format("has {}", describe(part[key])) : "does not say it");
+    }
+  }
+  note_unknown(unknown, notices);
   return {};
 }
 

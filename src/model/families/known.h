@@ -29,6 +29,11 @@ Status refuse_other_arithmetic(const nlohmann::json& root, const Family& family)
 // An error if a key is one letter off one that is read; a notice names the others that are in no table.
 Status check_unknown(const nlohmann::json& root, const Family& family, std::vector<std::string>& notices);
 
+// Of a model that wraps a text model: an error if a key of the whole says of the text model what its part
+// does not say, as nobody would heed it; a notice names those that nobody knows.
+Status check_whole(const nlohmann::json& whole, const nlohmann::json& part, const Family& family,
+                   std::vector<std::string>& notices);
+
 // Of a model_type that no family has: what is missing, where that is known.
 Error unknown_family(std::string_view type);
 

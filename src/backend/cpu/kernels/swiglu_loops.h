@@ -40,11 +40,16 @@ struct QuickGelu {
   SLUICE_INLINE static F16 growth(F16, F16 share, F16 act) { return act * (1.0f - share) * (F16{} + kSteep); }
 };
 
-// What a limit makes of gates, of the columns beside them, and of gradients: 1 where it is not, else 0.
+// What a limit makes of gates, of the columns beside them, and of gradients: 1 where it is not, else 0. A NaN
+// stays one, which min would not let it.
 struct Limit {
   float most;  // 0: none
-  SLUICE_INLINE F16 gate(F16 x) const { return most > 0 ? min(x, F16{} + most) : x; }
-  SLUICE_INLINE F16 up(F16 x) const { return most > 0 ? min(max(x, F16{} - most), F16{} + most) + 1.0f : x; }
+  SLUICE_INLINE F16 gate(F16 x) const {
+    if (most == 0) return x;
+    for (int64_t i = 0; i < kVec; ++i) x[i] = x[i] > most ? most : x[i];
+    return x;
+  }
+  SLUICE_INLINE F16 up(F16 x) const { return most > 0 ? F16{} + 1.0f - gate(F16{} - gate(x)) : x; }
   SLUICE_INLINE F16 below(F16 x, F16 d) const {
     if (most == 0) return d;
     for (int64_t i = 0; i < kVec; ++i) d[i] = x[i] > most ? 0.0f : d[i];

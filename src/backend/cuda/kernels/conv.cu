@@ -66,10 +66,10 @@ __device__ void convolved(const ConvBlock& b, const Channels& channels, int64_t 
 }
 
 __global__ void conv_kernel(ConvBlock b, bf16* y, bf16* tail) {
-  const int64_t channel = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kVec;
+  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Channels channels(b.w, int(b.width), channel);
-  const int64_t first = int64_t{blockIdx.y} * kRun, end = min(first + kRun, b.tokens);
+  const int64_t first = int64_t{blockIdx.x} * kRun, end = min(first + kRun, b.tokens);
   const int64_t tail_begin = b.tokens - (b.width - 1);
   for (int64_t t = first; t < end; ++t) {
     float sum[kVec], c[kVec];
@@ -110,12 +110,12 @@ __device__ void input_gradient(const ConvBlock& b, const Channels& channels, con
   }
 }
 
-// One row of blocks per run of tokens; the first also makes the gradient of what came before.
+// One column of blocks per run of tokens; the first also makes the gradient of what came before.
 __global__ void conv_bwd_kernel(ConvBlock b, const bf16* dy, bf16* dbcx, bf16* d_before, const bf16* d_tail) {
-  const int64_t channel = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kVec;
+  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Channels channels(b.w, int(b.width), channel);
-  const int64_t first = int64_t{blockIdx.y} * kRun, end = min(first + kRun, b.tokens);
+  const int64_t first = int64_t{blockIdx.x} * kRun, end = min(first + kRun, b.tokens);
   float du[kVec];
   if (first == 0 && d_before != nullptr) {
     for (int64_t s = 1 - b.width; s < 0; ++s) {
@@ -151,11 +151,11 @@ __global__ void conv_bwd_kernel(ConvBlock b, const bf16* dy, bf16* dbcx, bf16* d
   }
 }
 
-// Partial sums of dw, [parts, dim, width]: one row of blocks per part of the tokens.
+// Partial sums of dw, [parts, dim, width]: one column of blocks per part of the tokens.
 __global__ void conv_dw_kernel(ConvBlock b, const bf16* dy, float* partials, int64_t tokens_of_part) {
-  const int64_t channel = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kVec;
+  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
-  const int64_t first = int64_t{blockIdx.y} * tokens_of_part, end = min(first + tokens_of_part, b.tokens);
+  const int64_t first = int64_t{blockIdx.x} * tokens_of_part, end = min(first + tokens_of_part, b.tokens);
   float dw[kTaps][kVec] = {};
   for (int64_t t = first; t < end; ++t) {
     float dsum[kVec];
@@ -170,7 +170,7 @@ __global__ void conv_dw_kernel(ConvBlock b, const bf16* dy, float* partials, int
       for (int i = 0; i < kVec; ++i) dw[j][i] += dsum[i] * u[i];
     }
   }
-  float* to = partials + (int64_t{blockIdx.y} * b.dim + channel) * b.width;
+  float* to = partials + (int64_t{blockIdx.x} * b.dim + channel) * b.width;
 #pragma unroll
   for (int j = 0; j < kTaps; ++j) {
     if (j >= b.width) continue;
@@ -180,9 +180,9 @@ __global__ void conv_dw_kernel(ConvBlock b, const bf16* dy, float* partials, int
 
 // One thread per eight channels of a text.
 __global__ void cached_conv_kernel(CachedConvBlock b) {
-  const int64_t channel = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kVec;
+  const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
-  const int64_t row = blockIdx.y, slots = b.width - 1, held = b.spans[2 * row];
+  const int64_t row = blockIdx.x, slots = b.width - 1, held = b.spans[2 * row];
   const int64_t asked = b.spans[2 * row + 1], count = asked < 0 ? 0 : asked > b.q_len ? b.q_len : asked;
   const Channels channels(b.w, int(b.width), channel);
   const bf16* bcx = b.bcx + row * b.q_len * 3 * b.dim + channel;
@@ -219,8 +219,9 @@ __global__ void cached_conv_kernel(CachedConvBlock b) {
   }
 }
 
+// Runs of tokens come first: of these there may be more than a grid has rows.
 dim3 grid_of(int64_t dim, int64_t runs) {
-  return dim3(blocks_for(dim / kVec, kConvThreads), unsigned(runs));
+  return dim3(unsigned(runs), blocks_for(dim / kVec, kConvThreads));
 }
 
 }  // namespace

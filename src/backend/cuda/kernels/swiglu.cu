@@ -49,12 +49,13 @@ struct QuickGelu {
   static __device__ float growth(float gate, float share) { return share * (gate * (1.0f - share) * kSteep); }
 };
 
-// What a limit, unless it is 0, leaves of a gate, and makes of what that is multiplied with.
+// What a limit, unless it is 0, leaves of a gate, and makes of what that is multiplied with. A NaN stays one,
+// which fminf would not let it.
 __device__ float limited_gate(float gate, float limit) {
-  return limit > 0 ? fminf(gate, limit) : gate;
+  return limit > 0 && gate > limit ? limit : gate;
 }
 __device__ float limited_up(float up, float limit) {
-  return limit > 0 ? fminf(fmaxf(up, -limit), limit) + 1.0f : up;
+  return limit > 0 ? (up > limit ? limit : up < -limit ? -limit : up) + 1.0f : up;
 }
 
 // One definition for both directions: recomputation must write the same bits.
