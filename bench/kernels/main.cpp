@@ -98,6 +98,8 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
        SgdMomentum{kLayerParams, 0, 1, 0.9f, 0.1f, false, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
       {"lion bf16 stochastic",
        Lion{kLayerParams, 0, 1, 0.9f, 0.99f, 0.1f, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
+      {"adafactor bf16 stochastic", Adafactor{kFfn, kDim, 0, 1, -0.8, 1e-30f, 1e-3f, 1, 0.1f, false, false,
+                                              false, kBf16, kBf16, MasterWeights::Off, true}},
       {"adamw f32 state, master",
        AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kF32, kF32, MasterWeights::F32, false}},
       {"adamw i8 state, masters of 24 bits", AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16,

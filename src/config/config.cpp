@@ -258,7 +258,10 @@ Status check_hyperparameters(const RunConfig& config) {
     }
     SLUICE_TRY(check_range(fmt::format("train.{}", name), print(value), value, {it->low, it->high}));
   }
-  return {};
+  if (optimizer.check == nullptr) return {};
+  std::vector<double> values;
+  for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(config.value_of(h));
+  return optimizer.check(values);
 }
 
 // As typed after --set: quoted text and lists follow the file's syntax, but a shell may have taken the quotes

@@ -85,7 +85,7 @@ Result<Page> estimate(const EstimateInput& input) {
     basis.training = count_training(*basis.spec, input.batch, numerics_of(*input.recipe),
                                     optimizer != nullptr ? *optimizer : *optimizers().front());
   }
-  basis.statics = static_bytes(*input.recipe, basis.params, basis.in_layers);
+  basis.statics = static_bytes(*input.recipe, basis.params, basis.in_layers, basis.spec);
 
   Page page;
   page.title = fmt::format("{}: {} parameters", input.subject.name, to_text(basis.params, Form::Count));

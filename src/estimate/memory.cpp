@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "update/optimizer.h"
+
 namespace sluice::core {
 namespace {
 
@@ -24,9 +26,8 @@ constexpr std::string_view kF32Settings = "train.compute=f32, on a CPU";
 
 // Weights, masters, gradients, state, state of what is no matrix of a layer. State: moments of two bytes or
 // four each; 8-bit ones have one byte each, and an f32 scale for every 32 (ops/compact.h).
-// Adafactor's second moment is a row and a column per matrix, which is nothing beside it; the four bytes are
-// its momentum or update buffer, as published tables count it. Muon keeps one momentum of matrices in layers
-// and leaves the rest to AdamW.
+// Adafactor's second moment is a row and a column per matrix, which is next to nothing and is counted apart;
+// it has no first one here. Muon keeps one momentum of matrices in layers and leaves the rest to AdamW.
 constexpr Recipe kRecipes[] = {
     {"adamw-bf16", "AdamW, all bf16, stochastic rounding", 2, 0, 2, 4, 4, "what a GPU runs", "adamw", kBf16},
     {"adamw-mixed", "AdamW, bf16 beside f32 masters", 2, 4, 4, 8, 8, kMixedSettings, "adamw", kMixed},
@@ -44,10 +45,31 @@ constexpr Recipe kRecipes[] = {
      kMixed},
     {"lion-bf16", "Lion, all bf16", 2, 0, 2, 2, 2, "train.optimizer=lion", "lion", kBf16},
     {"lion-mixed", "Lion, mixed", 2, 4, 4, 4, 4, "train.optimizer=lion, as adamw-mixed", "lion", kMixed},
-    {"adafactor-mixed", "Adafactor, mixed", 2, 4, 4, 4, 4, "", "", {}},
+    {"adafactor-bf16", "Adafactor, all bf16; a number for each row and column", 2, 0, 2, 0, 0,
+     "train.optimizer=adafactor", "adafactor", kBf16},
+    {"adafactor-mixed", "Adafactor, mixed", 2, 4, 4, 0, 0, "train.optimizer=adafactor, as adamw-mixed",
+     "adafactor", kMixed},
     {"muon-mixed", "Muon, mixed; AdamW for what is no matrix of a layer", 2, 4, 4, 4, 8, "", "", {}},
     {"muon-bf16", "Muon, all bf16", 2, 0, 2, 2, 4, "", "", {}},
 };
+
+double of_rows_and_columns(const ModelSpec& spec, const Recipe& recipe) {
+  OptimizerConfig config;
+  config.optimizer = find_optimizer(recipe.optimizer);
+  double bytes = 0;
+  for (const Weight& weight : weights_of(spec)) {
+    const Numerics own = numerics_of(weight, recipe.numerics);
+    const UpdateRule& rule = config.optimizer->rule_of(weight);
+    if (!rule.whole) continue;
+    for (const UpdateExtent& extent : extents_of(weight, config, own)) {
+      for (const StateSlot& slot : rule.state) {
+        if (slot.each != Each::Element)
+          bytes += double(slot.format_in(own).bytes(slot.format_in(own).padded(slot.numbers(extent))));
+      }
+    }
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -61,9 +83,10 @@ const Recipe* find_recipe(std::string_view name) {
   return it == std::end(kRecipes) ? nullptr : it;
 }
 
-StaticBytes static_bytes(const Recipe& r, double params, double in_layers) {
+StaticBytes static_bytes(const Recipe& r, double params, double in_layers, const ModelSpec* spec) {
   return {r.weights * params, r.masters * params, r.grads * params,
-          r.state * in_layers + r.other_state * (params - in_layers)};
+          r.state * in_layers + r.other_state * (params - in_layers) +
+              (spec != nullptr && r.runs() ? of_rows_and_columns(*spec, r) : 0)};
 }
 
 Numerics numerics_of(const Recipe& recipe) {

@@ -31,12 +31,14 @@ std::span<const Recipe> recipes();
 // Null: none is called so.
 const Recipe* find_recipe(std::string_view name);
 
-// Bytes of all parameters. `in_layers` are those of the layers' matrices.
+// Bytes of all parameters. `in_layers` are those of the layers' matrices. What an optimizer keeps of rows and
+// columns counts where the model is known.
 struct StaticBytes {
   double weights = 0, masters = 0, grads = 0, state = 0;
   double all() const { return weights + masters + grads + state; }
 };
-StaticBytes static_bytes(const Recipe& recipe, double params, double in_layers);
+StaticBytes static_bytes(const Recipe& recipe, double params, double in_layers,
+                         const ModelSpec* spec = nullptr);
 
 // The formats whose activations and arithmetic a recipe has: those it runs with, else bf16.
 Numerics numerics_of(const Recipe& recipe);

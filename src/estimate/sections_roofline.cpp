@@ -178,7 +178,7 @@ std::optional<Section> scaling_section(const Basis& b) {
   const auto bytes_of = [&](const ModelSpec& spec, int64_t devices, bool recompute) {
     const Parts parts = parts_of(spec);
     const double statics =
-        static_bytes(*b.in.recipe, double(parts.all()), double(parts.attention + parts.ffn)).all();
+        static_bytes(*b.in.recipe, double(parts.all()), double(parts.attention + parts.ffn), &spec).all();
     if (statics / double(devices) > d.memory_bytes) return statics / double(devices);
     const TrainingCounts c = count_training(spec, b.in.batch, numerics_of(*b.in.recipe),
                                             optimizer != nullptr ? *optimizer : *optimizers().front());

@@ -20,7 +20,7 @@ Table table_of_recipes(const Basis& b) {
                {"per_parameter", "sum", Form::Number},
                {"bytes", "bytes", Form::Bytes}}};
   for (const Recipe& r : recipes()) {
-    const StaticBytes bytes = static_bytes(r, b.params, b.in_layers);
+    const StaticBytes bytes = static_bytes(r, b.params, b.in_layers, b.spec);
     table.rows.push_back(
         {std::string(r.name),
          {r.weights, r.masters, r.grads, bytes.state / b.params, bytes.all() / b.params, bytes.all()},

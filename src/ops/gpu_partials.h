@@ -25,6 +25,10 @@ constexpr int64_t bias_partials(int64_t tokens) {
 constexpr int64_t conv_partials(int64_t tokens) {
   return bias_partials(tokens);
 }
+// Of Adafactor's sums of columns: 64 rows or more each.
+constexpr int64_t column_partials(int64_t rows) {
+  return bias_partials(rows);
+}
 // Of CachedAttention with few new tokens: one for so many keys, counted from the text's beginning, so that no
 // result depends on the capacity. With more tokens there is work enough without.
 constexpr int64_t kCacheSplit = 64, kSplitTokens = 8;

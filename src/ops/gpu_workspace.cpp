@@ -5,6 +5,7 @@
 
 #include "ops/attention.h"
 #include "ops/loss.h"
+#include "ops/tensor_update.h"
 
 namespace sluice::core {
 namespace {
@@ -89,6 +90,19 @@ AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
   at.dq_sum = parts.add(cudnn && !libraries.deterministic ? s.q_elements() * 4 : 0);
   at.dq = parts.add(wide || op.accumulate_dq ? s.q_elements() * 2 : 0);
   at.dkv = parts.add(wide || op.accumulate_dkv ? s.kv_elements() * 2 : 0);
+  at.bytes = parts.bytes();
+  return at;
+}
+
+AdafactorParts parts_of(const Adafactor& op) {
+  Parts parts;
+  AdafactorParts at{};
+  at.row_factors = parts.add(op.rows * 4);
+  at.column_factors = parts.add(op.cols * 4);
+  at.row_sums = parts.add(op.rows * 4);
+  at.weight_sums = parts.add(op.rows * 4);
+  at.column_sums = parts.add(column_partials(op.rows) * op.cols * 4);
+  at.scalars = parts.add(2 * 4);
   at.bytes = parts.bytes();
   return at;
 }

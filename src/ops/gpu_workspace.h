@@ -14,6 +14,7 @@ struct AttnShape;
 struct AttnFwd;
 struct AttnBwd;
 struct HeadLoss;
+struct Adafactor;
 
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
@@ -47,6 +48,12 @@ struct AttnBwdParts {
   int64_t graph, row_sum, dq_sum, dq, dkv, bytes;
 };
 AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries);
+
+// Factors of rows and columns, sums of rows, partial sums of columns, and what is of the whole tensor.
+struct AdafactorParts {
+  int64_t row_factors, column_factors, row_sums, weight_sums, column_sums, scalars, bytes;
+};
+AdafactorParts parts_of(const Adafactor& op);
 
 // Whether cuDNN takes the block; own kernels take the rest.
 bool suits_cudnn(const AttnShape& shape, bool backward, const GpuLibraries& libraries);

@@ -31,6 +31,7 @@
 #include "ops/operand.h"
 #include "ops/ops.h"
 #include "ops/step_args.h"
+#include "ops/tensor_update.h"
 #include "ops/update.h"
 #include "ops/work.h"
 
@@ -41,7 +42,7 @@ using AnyOp =
                  Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
                  SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
                  CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
-                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad>;
+                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -27,6 +27,12 @@ double two_digits(double value) {
 }  // namespace
 
 ChosenRate automatic_rate(const RateSubject& s) {
+  const std::optional<double> own =
+      s.optimizer.own_rate == nullptr ? std::nullopt : s.optimizer.own_rate(s.values, s.given_weights);
+  if (own)
+    return {*own, fmt::format("train.learning_rate = auto: {:g}, for {} weights with {} and its settings "
+                              "(docs/learning-rate.md)",
+                              *own, s.given_weights ? "given" : "random", s.optimizer.name)};
   const Optimizer::Rate& known = s.given_weights ? s.optimizer.given_weights : s.optimizer.random_weights;
   const double params = double(std::max<int64_t>(s.params, 1));
   const double larger = params / (s.given_weights ? kGivenParams : kRandomParams);
@@ -47,8 +53,10 @@ ChosenRate automatic_rate(const RateSubject& s) {
 Result<std::string> choose_rate(RunConfig& c, const ModelSpec& model) {
   std::string why;
   if (!c.train.learning_rate) {
-    ChosenRate chosen =
-        automatic_rate({c.optimizer(), model.params(), c.train.tokens_per_step, !c.model.weights.empty()});
+    std::vector<double> values;
+    for (const Hyperparameter& h : c.optimizer().hyperparameters) values.push_back(c.value_of(h));
+    ChosenRate chosen = automatic_rate(
+        {c.optimizer(), model.params(), c.train.tokens_per_step, !c.model.weights.empty(), values});
     c.train.learning_rate = chosen.rate;
     why = std::move(chosen.why);
   }

@@ -15,6 +15,7 @@ struct RateSubject {
   int64_t params = 0;
   int64_t tokens_per_step = 0;
   bool given_weights = false;  // training begins from weights, not from random numbers
+  std::vector<double> values = OptimizerConfig::defaults_of(optimizer);
 };
 
 struct ChosenRate {

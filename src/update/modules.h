@@ -9,5 +9,6 @@ namespace sluice::core {
 const Optimizer& adamw();
 const Optimizer& sgd();
 const Optimizer& lion();
+const Optimizer& adafactor();
 
 }  // namespace sluice::core

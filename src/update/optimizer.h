@@ -90,6 +90,10 @@ struct Optimizer {
   };
   Rate random_weights;  // of kRandomParams parameters
   Rate given_weights;   // of kGivenParams parameters
+  // Values within their bounds that do not go together. Null: all do.
+  Status (*check)(std::span<const double> values) = nullptr;
+  // The rate that suits values with which it does not depend on the model; nothing, or null: it does.
+  std::optional<double> (*own_rate)(std::span<const double> values, bool given_weights) = nullptr;
 
   const UpdateRule& rule_of(const Weight& weight) const;
 };

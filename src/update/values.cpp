@@ -45,7 +45,8 @@ std::optional<std::vector<SharedOp>> ops_with_values(const Program& program,
       const auto extent = std::ranges::find(extents, op.first, &UpdateExtent::first);
       SLUICE_CHECK(extent != extents.end(), "{} has no part from element {} on", weight.object, op.first);
       const UpdatePart part{*extent, op.object, weight.decay, own};
-      if constexpr (requires { T::kP; }) return rule.update(part, config.values, op.moments);
+      if constexpr (requires { op.moments; }) return rule.update(part, config.values, op.moments);
+      if constexpr (requires { T::kP; }) return rule.update(part, config.values, true);
       return rule.update_state(part, config.values);
     } else {
       return op;

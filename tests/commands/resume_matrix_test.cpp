@@ -59,6 +59,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
   }());
   const Settings records{"train.compute=f32", "data.paths=[\"" + (dir / "records").string() + "\"]"};
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
+  const Settings adafactor{"train.compute=f32", "train.optimizer=adafactor", "train.relative_step=1"};
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
   const Settings rounded{"train.compute=bf16", "train.master=off", "train.state=f32", "train.stochastic=on"};
   const auto path = [&](const char* name) { return (dir / name).string(); };
@@ -109,6 +110,12 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.weight_decay", {{"train.weight_decay=0.5"}, f32, ""}},
       {"train.momentum", {{"train.momentum=0.5"}, sgd, ""}},
       {"train.nesterov", {{"train.nesterov=1"}, sgd, ""}},
+      {"train.decay_rate", {{"train.decay_rate=-0.5"}, adafactor, ""}},
+      {"train.eps_scale", {{"train.eps_scale=0.1"}, adafactor, ""}},
+      {"train.clip_threshold", {{"train.clip_threshold=0.5"}, adafactor, ""}},
+      {"train.scale_parameter", {{"train.scale_parameter=1"}, adafactor, ""}},
+      {"train.relative_step", {{"train.relative_step=0"}, adafactor, ""}},
+      {"train.warmup_init", {{"train.warmup_init=1"}, adafactor, ""}},
       {"train.clip_norm", {{"train.clip_norm=0.5"}, f32, ""}},
       {"train.max_skipped", {{"train.max_skipped=1"}, f32, ""}},
       {"train.compute", {{"train.compute=bf16", "train.master=off", "train.stochastic=off"}, f32, ""}},

@@ -154,6 +154,16 @@ TEST(Config, AKeyOfAnotherOptimizerIsRefusedWithThoseThatThisOneHas) {
   expect_error({"train.optimizer=lion", "train.eps=1e-8"},
                {"train.eps", "lion", "train.beta1, train.beta2, train.weight_decay"});
   expect_error({"train.optimizer=sgd", "train.nesterov=2"}, {"train.nesterov = 2", "from 0 to 1"});
+  // It has no first moment.
+  expect_error({"train.optimizer=adafactor", "train.beta1=0.9"},
+               {"train.beta1", "adafactor", "train.decay_rate"});
+}
+
+TEST(Config, ValuesOfAnOptimizerThatDoNotGoTogetherAreRefused) {
+  expect_error({"train.optimizer=adafactor", "train.warmup_init=1"},
+               {"train.warmup_init = 1", "train.relative_step = 1"});
+  EXPECT_TRUE(
+      load_config("", {"train.optimizer=adafactor", "train.warmup_init=1", "train.relative_step=1"}).ok());
 }
 
 TEST(Config, TheResolvedCopyHasTheOptimizersOwnKeys) {

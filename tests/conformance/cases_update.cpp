@@ -127,6 +127,50 @@ void add_update(List& list) {
   }
 }
 
+void add_adafactor(List& list) {
+  Adafactor op{.object = 11,
+               .decay_rate = -0.8,
+               .eps = 1e-30f,
+               .eps_scale = 1e-3f,
+               .clip_threshold = 1,
+               .weight_decay = 0.1f};
+  struct Matrix {
+    int64_t rows, cols, first;
+  };
+  const auto sizes = [&](const std::string& note = "", const Data& data = {}) {
+    // Vectors, columns, more rows than blocks, more columns than a block has threads; odd places.
+    for (const auto [rows, cols, first] :
+         {Matrix{1, 1, 0}, {1, 77, 3}, {33, 1, 0}, {5, 19, 7}, {67, 130, 128}, {3, 1037, 1}}) {
+      op.rows = rows, op.cols = cols, op.first = first;
+      list.add(op, note, data);
+    }
+  };
+  const auto types = [&](DType dtype, DType grad, MasterWeights master, bool stochastic) {
+    op.dtype = dtype, op.grad_dtype = grad, op.master = master, op.stochastic = stochastic;
+  };
+  for (const DType grad : kDTypes) {
+    types(kF32, grad, kNoMaster, false), sizes();
+    for (const bool stochastic : {false, true}) types(kBf16, grad, kNoMaster, stochastic), sizes();
+    types(kBf16, grad, MasterWeights::F32, false), sizes();
+    types(kBf16, grad, MasterWeights::I8, false), sizes();
+  }
+  for (const DType dtype : kDTypes) {
+    types(dtype, dtype, kNoMaster, dtype == kBf16);
+    sizes("no_update", {.update = false}), sizes("clip_0", {.clip = 0}), sizes("unclipped", {.clip = 1});
+    op.scale_parameter = true, sizes();
+    op.relative_step = true, sizes();
+    op.warmup_init = true, sizes();
+    op.scale_parameter = op.relative_step = op.warmup_init = false;
+    op.clip_threshold = 1e-2f, sizes();
+    op.clip_threshold = 1e3f, sizes();
+    op.clip_threshold = 1;
+    op.weight_decay = 0, sizes();
+    op.weight_decay = 0.1f;
+  }
+  types(kBf16, kF32, MasterWeights::F32, false);
+  op.scale_parameter = true, sizes("", {.update = true});
+}
+
 }  // namespace
 
 AdamWMoments state_of(const AdamW& op) {
@@ -143,6 +187,7 @@ void add_updates(List& list) {
   add_exchange(list);
   add_norm_clipping(list);
   add_update(list);
+  add_adafactor(list);
 }
 
 }  // namespace sluice::core::conformance

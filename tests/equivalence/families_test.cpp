@@ -73,6 +73,26 @@ TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   EXPECT_GE(compared, 4);
 }
 
+// What an update takes whole, and what such an optimizer leaves to another rule, is as it is wherever it
+// runs.
+TEST(EveryOptimizer, ComputesTheSameOnTwoDevicesAndInLittleMemory) {
+  const auto* formats =
+      std::ranges::find(kNumerics, std::string_view("bf16_compact_master"), &NamedNumerics::name);
+  const Numerics numerics = rig::takes(formats->numerics) ? formats->numerics : Numerics{};
+  int tried = 0;
+  for (const Optimizer* optimizer : optimizers()) {
+    if (std::ranges::none_of(optimizer->rules, &UpdateRule::whole)) continue;
+    SCOPED_TRACE(optimizer->name);
+    StageRequest request = request_of(tiny("qwen2"));
+    request.numerics = numerics;
+    request.optimizer.optimizer = optimizer;
+    request.optimizer.values = OptimizerConfig::defaults_of(*optimizer);
+    (void)same_on_two_devices_and_in_little_memory(request);
+    ++tried;
+  }
+  EXPECT_GT(tried, 0);
+}
+
 // Parts that no family reads yet.
 TEST(Parts, SinksAndLimitsComputeTheSameOnTwoDevicesAndInLittleMemory) {
   ModelSpec spec = tiny("llama");

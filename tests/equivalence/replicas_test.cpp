@@ -24,6 +24,7 @@ struct Job {
   int64_t replicas = 4;
   int devices = 1;     // of each process
   bool tight = false;  // a device cap at which most has to stream
+  const Optimizer* optimizer = optimizers().front();
 };
 
 // The rows of all replicas in one step.
@@ -44,6 +45,8 @@ rig::History run_process(const Job& job, Network* network) {
   const int64_t processes = network == nullptr ? 1 : network->processes();
   const int64_t rank = network == nullptr ? 0 : network->rank();
   StageRequest request = small_request(job.shape, job.numerics, job.updates);
+  request.optimizer.optimizer = job.optimizer;
+  request.optimizer.values = OptimizerConfig::defaults_of(*job.optimizer);
   request.threads = 1;
   request.quick = true;
   request.shape.replicas = job.replicas / processes;
@@ -103,6 +106,13 @@ TEST(Replicas, HaveTheBitsOfOneProcessHoweverTheyAreUpdated) {
   for (const Updates updates : {Updates::Deferred, Updates::LateMoments}) {
     SCOPED_TRACE(name_of(updates));
     expect_shared_alike({.updates = updates}, {2, 4});
+  }
+}
+
+TEST(Replicas, HaveTheBitsOfOneProcessWithEveryOptimizer) {
+  for (const Optimizer* optimizer : optimizers()) {
+    SCOPED_TRACE(optimizer->name);
+    expect_shared_alike({.replicas = 2, .optimizer = optimizer}, {2});
   }
 }
 

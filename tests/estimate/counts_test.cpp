@@ -135,7 +135,8 @@ TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
     const Optimizer* optimizer = find_optimizer(r.optimizer);
     ASSERT_NE(optimizer, nullptr) << r.name;
     const TrainingCounts counts = count_training(spec, {32, 1}, r.numerics, *optimizer);
-    const StaticBytes bytes = static_bytes(r, double(parts.all()), double(parts.attention + parts.ffn));
+    const StaticBytes bytes =
+        static_bytes(r, double(parts.all()), double(parts.attention + parts.ffn), &spec);
     EXPECT_EQ(double(counts.weight_bytes), bytes.weights) << r.name;
     EXPECT_EQ(double(counts.grad_bytes), bytes.grads) << r.name;
     // Vectors keep their state and masters in f32 where those of matrices are compact.
@@ -144,7 +145,21 @@ TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
                  apart = (state + master) * double(parts.norms);
     EXPECT_EQ(double(counts.state_bytes), bytes.state + bytes.masters + apart) << r.name;
   }
-  EXPECT_EQ(run, 11);
+  EXPECT_EQ(run, 13);
+}
+
+TEST(Recipes, AdafactorKeepsNextToNothing) {
+  const ModelSpec spec = *model_preset("tiny");
+  const Parts parts = parts_of(spec);
+  int64_t rows_and_columns = 0;
+  for (const Weight& weight : weights_of(spec)) {
+    for (const WeightSource& source : weight.sources)
+      rows_and_columns += weight.matrix ? source.rows + source.cols : 1 + source.elements();
+  }
+  const Recipe& recipe = *find_recipe("adafactor-bf16");
+  EXPECT_EQ(static_bytes(recipe, double(parts.all()), double(parts.attention + parts.ffn), &spec).state,
+            4 * double(rows_and_columns));
+  EXPECT_LT(rows_and_columns, parts.all() / 50);
 }
 
 TEST(Recipes, MuonKeepsTwoMomentsOfWhatIsNoMatrixOfALayer) {

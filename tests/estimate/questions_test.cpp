@@ -274,9 +274,10 @@ TEST(Questions, BytesOfAParameter) {
   EXPECT_EQ(cell("adamw-f32", "weights"), 4);
   EXPECT_EQ(cell("adamw-bf16", "state"), 4);
   EXPECT_EQ(cell("adamw-bf16", "per_parameter"), 8);
-  for (const char* recipe : {"sgd-mixed", "lion-mixed", "adafactor-mixed"}) {
+  for (const char* recipe : {"sgd-mixed", "lion-mixed"}) {
     EXPECT_EQ(cell(recipe, "state"), 4) << recipe;
   }
+  EXPECT_LT(cell("adafactor-mixed", "state"), 0.002);
   EXPECT_EQ(cell("adamw-8bit", "state"), 2.25);
   EXPECT_EQ(cell("adamw-bf16", "gradients"), 2);
   const auto weights = [&](const char* format) {

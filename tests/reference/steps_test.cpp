@@ -72,6 +72,7 @@ struct Steps {
   std::vector<std::pair<std::string_view, float>> values{
       {"beta1", 0.9f}, {"beta2", 0.95f}, {"eps", 1e-8f}, {"weight_decay", 0.1f}};
   bool by_sign = false;
+  float learning_rate = kLearningRate;
 };
 void PrintTo(const Steps& s, std::ostream* out) {
   *out << s.name;
@@ -95,6 +96,30 @@ Steps lion(const char* name, Updates updates) {
       name,          "llama_tiny", kOptimizers, "lion",
       "lion.final.", updates,      "lion",      {{"beta1", 0.9f}, {"beta2", 0.99f}, {"weight_decay", 0.1f}},
       true};
+}
+Steps adafactor(const char* name, const char* fixture, Updates updates, float clip_threshold = 1,
+                bool scaled = false, bool relative = false) {
+  return {name,
+          fixture,
+          kOptimizers,
+          relative ? "adafactor_relative"
+          : scaled ? "adafactor_scaled"
+                   : "adafactor",
+          relative ? "adafactor_relative.final."
+          : scaled ? "adafactor_scaled.final."
+                   : "adafactor.final.",
+          updates,
+          "adafactor",
+          {{"decay_rate", -0.8f},
+           {"eps", 1e-30f},
+           {"eps_scale", 1e-3f},
+           {"clip_threshold", clip_threshold},
+           {"weight_decay", 0.1f},
+           {"scale_parameter", float(scaled)},
+           {"relative_step", float(relative)},
+           {"warmup_init", 0}},
+          false,
+          relative ? 1 : kLearningRate};
 }
 
 const Steps kSteps[] = {
@@ -141,6 +166,10 @@ const Steps kSteps[] = {
     lion("lion", Updates::AtTheEnd),
     lion("lion_deferred", Updates::Deferred),
     lion("lion_late", Updates::Late),
+    adafactor("adafactor", "qwen2_tiny", Updates::AtTheEnd),
+    adafactor("adafactor_late", "qwen2_tiny", Updates::Late),
+    adafactor("adafactor_scaled", "lfm2_tiny", Updates::Deferred, 0.5f, true),
+    adafactor("adafactor_relative", "lfm2_tiny", Updates::AtTheEnd, 1, true, true),
 };
 
 OptimizerConfig optimizer_of(const Steps& c) {
@@ -178,6 +207,7 @@ TEST_P(TenSteps, MatchPyTorch) {
   const Fixture data(c.fixture);
   const StepShape shape{64, 64, 2, 1, 64};
   const auto run = open_fixture(fixture, shape, {}, optimizer_of(c));
+  run->learning_rate = c.learning_rate;
   const rig::Tokens tokens = data.tokens("", shape.seq_len);
   const std::string steps = c.steps;
   const auto losses = fixture.values<float>(steps + "_losses"),

@@ -84,6 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
         Resumed{"bf16_exported",
                 {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
                  "train.stochastic=on", "run.export_dtype=f32"}},
+        Resumed{"adafactor",
+                {"train.compute=bf16", "train.master=i8", "train.optimizer=adafactor",
+                 "train.scale_parameter=1", "train.deferred_update=on"}},
         Resumed{"bf16_stochastic",
                 {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
                  "train.stochastic=on", "train.deferred_update=on"}}),
@@ -322,6 +325,33 @@ TEST(Checkpoint, IsConvertedToOtherFormatsIfAllowed) {
   same("i8", "i8_again");
   EXPECT_TRUE(file_bytes(dir / "bf16/model.safetensors") == file_bytes(dir / "i8/model.safetensors"));
   EXPECT_TRUE(file_bytes(dir / "f32/model.safetensors") == file_bytes(dir / "bf16/model.safetensors"));
+}
+
+// Numbers of rows and columns are f32 in all of them, and stay.
+TEST(Checkpoint, OfRowsAndColumnsIsConvertedToOtherFormats) {
+  const std::vector<std::string> adafactor{"train.compute=bf16", "train.optimizer=adafactor"};
+  const auto with = [&](std::vector<std::string> settings) {
+    settings.insert(settings.end(), adafactor.begin(), adafactor.end());
+    return settings;
+  };
+  const TempDir dir;
+  (void)run_session(must(prepare_small(dir, with({"train.master=on"}))), 1, dir / "saved");
+  auto other = with({"train.master=i8"});
+  other.push_back("run.resume=" + (dir / "saved").string());
+  RunConfig config = must(load_config("", small_run(dir, other)));
+  config.allow = {"formats"};
+  (void)run_session(must(prepare(config, "", false)), 1, dir / "other");
+  const TensorFiles saved = must(TensorFiles::open(dir / "saved/optimizer.safetensors")),
+                    now = must(TensorFiles::open(dir / "other/optimizer.safetensors"));
+  int compared = 0;
+  for (const std::string_view name : saved.names()) {
+    if (!name.starts_with("row_") && !name.starts_with("col_")) continue;
+    const SafeTensor *a = must(saved.get(name)), *b = must(now.get(name));
+    EXPECT_EQ(a->info.type, TensorType::F32);
+    EXPECT_TRUE(std::ranges::equal(a->bytes, b->bytes)) << name;
+    compared += 1;
+  }
+  EXPECT_GT(compared, 10);
 }
 
 TEST(Checkpoint, OfAnotherShapeIsRefused) {

@@ -90,5 +90,22 @@ TEST(LearningRate, ThatIsGivenStays) {
   EXPECT_NE(why.message().find("train.min_learning_rate = 1"), std::string::npos) << why.message();
 }
 
+// A rate that is part of the weights' size, or of a schedule of its own.
+TEST(LearningRate, OfAdafactorGoesByItsSettings) {
+  const Optimizer& adafactor = *find_optimizer("adafactor");
+  EXPECT_EQ(rate("adafactor", 2.2e6, 1024, false), rate("adamw", 2.2e6, 1024, false));
+  const auto own = [&](const char* name, bool given) {
+    RateSubject subject{adafactor, int64_t(1e9), 1024, given};
+    for (size_t i = 0; i < subject.values.size(); ++i) {
+      if (adafactor.hyperparameters[i].name == name) subject.values[i] = 1;
+    }
+    return automatic_rate(subject);
+  };
+  EXPECT_EQ(own("scale_parameter", false).rate, 1e-2);
+  EXPECT_EQ(own("scale_parameter", true).rate, 1e-3);
+  EXPECT_EQ(own("relative_step", true).rate, 1);
+  EXPECT_NE(own("relative_step", true).why.find("adafactor"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace sluice::core

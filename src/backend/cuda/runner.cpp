@@ -550,4 +550,25 @@ Status Runner::run(const LionState& op, const Call& call) {
   return run_update(op, call);
 }
 
+Status Runner::run(const Adafactor& op, const Call& call) {
+  using A = Adafactor;
+  const AdafactorParts at = parts_of(op);
+  const auto part = [&](int64_t offset) {
+    return reinterpret_cast<float*>(static_cast<std::byte*>(call.workspace.data) + offset);
+  };
+  const AdafactorSpace space{part(at.row_factors), part(at.column_factors), part(at.row_sums),
+                             part(at.weight_sums), part(at.column_sums),    part(at.scalars)};
+  const AdafactorRule rule{op.decay_rate,     op.eps,          op.eps_scale,
+                           op.clip_threshold, op.weight_decay, op.scale_parameter,
+                           op.relative_step,  op.warmup_init};
+  const cuda::Masters masters{op.master == MasterWeights::F32 ? call.as<float>(A::kMaster) : nullptr,
+                              op.master == MasterWeights::I8 ? call.as<uint8_t>(A::kMaster) : nullptr};
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return adafactor({op.rows, op.cols, op.first, op.object}, rule, call.as<bf16>(A::kP),
+                     call.as<decltype(grad)>(A::kG), call.as<float>(A::kRow), call.as<float>(A::kCol),
+                     masters, space, call.as<float>(A::kClip), call.as<StepArgs>(A::kArgs), op.stochastic,
+                     call.stream);
+  });
+}
+
 }  // namespace sluice::core::cuda

@@ -96,11 +96,11 @@ void write_args(Executor& executor, const Model& model, const StepArgs& args) {
   must(executor.write(model.args, std::as_bytes(std::span(&args, 1))));
 }
 
-StepArgs args_for(int64_t step, int64_t counted) {
+StepArgs args_for(int64_t step, int64_t counted, float learning_rate) {
   StepArgs args{};
   args.step = args.updates = step;
   args.seed = 7;
-  args.learning_rate = 1e-2f;
+  args.learning_rate = learning_rate;
   args.loss_scale = 1.0f / float(counted);
   args.update = 1;
   return args;
@@ -151,7 +151,7 @@ void Rig::initialize(uint64_t seed) {
 Losses Rig::step(int64_t step, const Tokens& tokens, int64_t counted) {
   const bool deferred = request_.optimizer.deferred;
   const int64_t updated = deferred ? std::max<int64_t>(1, step - 1) : step;
-  StepArgs args = args_for(updated, counted > 0 ? counted : tokens.counted());
+  StepArgs args = args_for(updated, counted > 0 ? counted : tokens.counted(), learning_rate);
   args.update = deferred && !pending_ ? 0 : 1;
   write_tokens(*training_, model(), tokens);
   write_args(*training_, model(), args);
@@ -162,7 +162,7 @@ Losses Rig::step(int64_t step, const Tokens& tokens, int64_t counted) {
 
 void Rig::flush(int64_t step) {
   if (!pending_) return;
-  write_args(*flush_, stages_.at(kFlush).model, args_for(step, 1));
+  write_args(*flush_, stages_.at(kFlush).model, args_for(step, 1, learning_rate));
   must(flush_->step());
   pending_ = false;
 }

@@ -62,7 +62,7 @@ void write_tokens(Executor& executor, const Model& model, const Tokens& tokens);
 void write_args(Executor& executor, const Model& model, const StepArgs& args);
 
 // For optimizer update `step` with the optimizer's betas.
-StepArgs args_for(int64_t step, int64_t counted);
+StepArgs args_for(int64_t step, int64_t counted, float learning_rate = 1e-2f);
 
 struct Losses {
   double loss;  // of this process, divided by its counted targets
@@ -89,6 +89,8 @@ class Rig {
   Backend& backend() { return *backend_; }
   Executor& training() { return *training_; }
   Arenas arenas() const { return arenas_; }
+
+  float learning_rate = 1e-2f;  // of the steps that follow
 
   // Random weights of the seed, zero state.
   void initialize(uint64_t seed = 1);

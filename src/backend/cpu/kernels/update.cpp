@@ -4,25 +4,16 @@
 #include <array>
 #include <cmath>
 
-#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/weights.h"
 #include "base/bytes.h"
 #include "ops/adam_bias.h"
 #include "ops/compact.h"
 #include "ops/master.h"
-#include "ops/rounding.h"
 
 namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kBlock = 16 * kKiB;  // elements per task
-
-// What every update has, the same for all elements.
-struct Update {
-  float clip;
-  uint64_t key;
-  int64_t step;
-  bool stochastic;
-};
 
 // A rule's numbers, the same for all elements. Those that make weights are not used where only the state is
 // updated.
@@ -99,14 +90,6 @@ struct CompactState {
   int64_t index;
 };
 
-// Its weights; p is rounded to its type.
-template <class P>
-struct Weights {
-  P* p;
-  float* master;      // null: none in f32
-  uint8_t* residual;  // null: none of 8 bits (ops/master.h). Without any w is p itself
-};
-
 }  // namespace
 }  // namespace sluice::core::cpu
 
@@ -160,14 +143,9 @@ void for_each_block_of(const auto& op, const Args& args, const Machine& machine,
 template <class P, class G, class S, class Rule>
 void update_weights(const auto& op, const Rule& rule, const Update& u, const Args& args,
                     const Machine& machine) {
-  using AnyUpdate = std::remove_cvref_t<decltype(op)>;
-  auto* p = args.out<P>(AnyUpdate::kP);
-  float* master = op.master == MasterWeights::F32 ? args.out<float>(AnyUpdate::kMaster) : nullptr;
-  uint8_t* residual = op.master == MasterWeights::I8 ? args.out<uint8_t>(AnyUpdate::kMaster) : nullptr;
+  const Weights<P> weights = weights_of<P>(op, args);
   for_each_block_of<G, S, Rule>(op, args, machine, [&](int64_t first, const auto& state) {
-    const Weights<P> weights{p + first, master ? master + first : nullptr,
-                             residual ? residual + first : nullptr};
-    SLUICE_LOOP(machine.isa, update, rule, u, state, weights, op.moments);
+    SLUICE_LOOP(machine.isa, update, rule, u, state, weights.from(first), op.moments);
   });
 }
 

@@ -209,6 +209,26 @@ cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
                          S* const (&state)[Rule::kStates], const float* clip, const StepArgs* args,
                          bool stochastic, cudaStream_t stream);
 
+// --- adafactor.cu ---
+// A matrix of the parameter's elements from `first` on.
+struct AdafactorMatrix {
+  int64_t rows, cols, first;
+  uint64_t object;
+};
+struct AdafactorRule {
+  double decay_rate;
+  float eps, eps_scale, clip_threshold, weight_decay;
+  bool scale_parameter, relative_step, warmup_init;
+};
+// Workspace: AdafactorParts.
+struct AdafactorSpace {
+  float *row_factors, *column_factors, *row_sums, *weight_sums, *column_sums, *scalars;
+};
+template <class G>
+cudaError_t adafactor(const AdafactorMatrix& matrix, const AdafactorRule& rule, bf16* p, const G* g,
+                      float* row, float* col, const Masters& masters, const AdafactorSpace& space,
+                      const float* clip, const StepArgs* args, bool stochastic, cudaStream_t stream);
+
 // --- few_rows.cu ---
 // Products that are limited by reading the weights have at most so many rows.
 constexpr int64_t kFewRows = 8;
