@@ -69,6 +69,7 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
                 t == DType::BF16 ? MasterWeights::I8 : MasterWeights::Off, false},
           SgdMomentum{m.dim * m.ffn, 0, 1, 0.9f, 0.1f, false, t, t, t, MasterWeights::Off, t == DType::BF16},
           Lion{m.dim * m.ffn, 0, 1, 0.9f, 0.99f, 0.1f, t, t, t, MasterWeights::Off, t == DType::BF16},
+          Muon{m.ffn, m.dim, 0, 1, 0.95f, 1, 0.1f, true, t, t, t, MasterWeights::Off, t == DType::BF16},
           Adafactor{m.ffn, m.dim, 0, 1, -0.8, 1e-30f, 1e-3f, 1, 0.1f, false, false, false, t, t,
                     MasterWeights::Off, t == DType::BF16}};
 }

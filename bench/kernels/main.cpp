@@ -98,6 +98,8 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
        SgdMomentum{kLayerParams, 0, 1, 0.9f, 0.1f, false, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
       {"lion bf16 stochastic",
        Lion{kLayerParams, 0, 1, 0.9f, 0.99f, 0.1f, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
+      {"muon bf16 stochastic, a matrix of the MLP",
+       Muon{kFfn, kDim, 0, 1, 0.95f, 1, 0.1f, true, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
       {"adafactor bf16 stochastic", Adafactor{kFfn, kDim, 0, 1, -0.8, 1e-30f, 1e-3f, 1, 0.1f, false, false,
                                               false, kBf16, kBf16, MasterWeights::Off, true}},
       {"adamw f32 state, master",

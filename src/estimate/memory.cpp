@@ -49,8 +49,9 @@ constexpr Recipe kRecipes[] = {
      "train.optimizer=adafactor", "adafactor", kBf16},
     {"adafactor-mixed", "Adafactor, mixed", 2, 4, 4, 0, 0, "train.optimizer=adafactor, as adamw-mixed",
      "adafactor", kMixed},
-    {"muon-mixed", "Muon, mixed; AdamW for what is no matrix of a layer", 2, 4, 4, 4, 8, "", "", {}},
-    {"muon-bf16", "Muon, all bf16", 2, 0, 2, 2, 4, "", "", {}},
+    {"muon-mixed", "Muon, mixed; AdamW for what is no matrix of a layer", 2, 4, 4, 4, 8,
+     "train.optimizer=muon, as adamw-mixed", "muon", kMixed},
+    {"muon-bf16", "Muon, all bf16", 2, 0, 2, 2, 4, "train.optimizer=muon", "muon", kBf16},
 };
 
 double of_rows_and_columns(const ModelSpec& spec, const Recipe& recipe) {

@@ -107,6 +107,20 @@ AdafactorParts parts_of(const Adafactor& op) {
   return at;
 }
 
+MuonParts parts_of(const Muon& op) {
+  Parts parts;
+  MuonParts at{};
+  at.product = parts.add(kProductWorkspaceBytes);
+  at.direction = parts.add(op.elements() * 4);
+  at.x = parts.add(op.elements() * 2);
+  at.a = parts.add(op.side() * op.side() * 2);
+  at.b = parts.add(op.side() * op.side() * 2);
+  at.norm = parts.add(8);
+  at.partials = parts.add(int64_t{kSumSqPartials} * 8);
+  at.bytes = parts.bytes();
+  return at;
+}
+
 bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
   if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
   // Measured on Hopper alone. A window is a pattern that it knows beside the causal mask.

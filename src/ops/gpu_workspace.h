@@ -15,6 +15,7 @@ struct AttnFwd;
 struct AttnBwd;
 struct HeadLoss;
 struct Adafactor;
+struct Muon;
 
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
@@ -54,6 +55,13 @@ struct AdafactorParts {
   int64_t row_factors, column_factors, row_sums, weight_sums, column_sums, scalars, bytes;
 };
 AdafactorParts parts_of(const Adafactor& op);
+
+// The direction in f32, whose memory every other x has; the others; squares, and the sum of the direction's
+// own.
+struct MuonParts {
+  int64_t product, direction, x, a, b, norm, partials, bytes;
+};
+MuonParts parts_of(const Muon& op);
 
 // Whether cuDNN takes the block; own kernels take the rest.
 bool suits_cudnn(const AttnShape& shape, bool backward, const GpuLibraries& libraries);

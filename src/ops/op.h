@@ -42,7 +42,7 @@ using AnyOp =
                  Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
                  SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
                  CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
-                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor>;
+                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor, Muon>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -8,6 +8,31 @@ using enum Access;
 using enum DType;
 using enum Values;
 
+Operands Muon::operands() const {
+  const Format state = state_format(state_dtype, false);
+  Operands o{{"p", Accumulate, dtype, elements(), Weights},
+             {"g", Read, grad_dtype, elements(), Activations},
+             {"m", Accumulate, state, state.padded(elements()), Activations},
+             {"clip", Read, F32, 2, Clip},
+             args_operand()};
+  if (master != MasterWeights::Off)
+    o.push_back({"master", Accumulate, format_of(master), elements(), Weights});
+  return o;
+}
+
+// The direction is written and read in f32, and what products leave once more each.
+Work Muon::work() const {
+  const auto n = double(side()), other = double(elements()) / n;
+  Work out = Work::product(kSteps * (4 * n * n * other + 2 * n * n * n));
+  out.pass_bytes = double(elements()) * (12.0 + 3.0 * double(size_of(dtype))) +
+                   kSteps * 3 * n * n * double(size_of(dtype));
+  return out;
+}
+
+int64_t Muon::workspace_bytes(const GpuLibraries&) const {
+  return parts_of(*this).bytes;
+}
+
 Operands Adafactor::operands() const {
   Operands o{{"p", Accumulate, dtype, elements(), Weights},
              {"g", Read, grad_dtype, elements(), Activations},

@@ -48,4 +48,39 @@ struct Adafactor {
   }
 };
 
+// Muon (Jordan et al. 2024) on a matrix that begins with element `first` of a parameter, as torch.optim.Muon:
+//   g' = clip[1] * g;  m = momentum m + (1-momentum) g'
+//   u = nesterov ? (1-momentum) g' + momentum m : m, with m before it is rounded
+//   x = u / max(|u|, 1e-7), and kSteps times, of the smaller side:
+//     a = x x^T;  x = (3.4445 + -4.775 a + 2.0315 a a) x
+//   w -= lr * (scale * x + weight_decay * w)
+// x, a, a a and the sum of both are in dtype, products are summed in fp32. w and m, and how they are kept and
+// rounded, are as in AdamW.
+struct Muon {
+  static constexpr std::string_view kName = "muon";
+  enum { kP, kG, kM, kClip, kArgs, kMaster };
+  static constexpr int kSteps = 5;
+  static constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f, kEps = 1e-7f;
+  int64_t rows, cols, first;
+  uint64_t object;  // as AdamW's
+  float momentum, scale, weight_decay;
+  bool nesterov;
+  DType dtype, grad_dtype, state_dtype;
+  MasterWeights master;
+  bool stochastic;
+
+  int64_t elements() const { return rows * cols; }
+  bool tall() const { return rows > cols; }
+  int64_t side() const { return tall() ? cols : rows; }  // of the products' squares
+  Operands operands() const;
+  Work work() const;
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
+  constexpr void fields(auto&& f) const {
+    f("rows", rows), f("cols", cols), f("first", first, kNoCost), f("object", object, kNoCost),
+        f("momentum", momentum, kOfStep), f("scale", scale, kOfStep), f("wd", weight_decay, kOfStep),
+        f("nesterov", nesterov, kOfStep), f("dtype", dtype), f("grad", grad_dtype), f("state", state_dtype),
+        f("master", master), f("sr", stochastic);
+  }
+};
+
 }  // namespace sluice::core

@@ -10,5 +10,6 @@ const Optimizer& adamw();
 const Optimizer& sgd();
 const Optimizer& lion();
 const Optimizer& adafactor();
+const Optimizer& muon();
 
 }  // namespace sluice::core

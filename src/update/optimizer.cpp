@@ -13,7 +13,7 @@
 namespace sluice::core {
 
 std::span<const Optimizer* const> optimizers() {
-  static const std::array kAll{&adamw(), &sgd(), &lion(), &adafactor()};
+  static const std::array kAll{&adamw(), &sgd(), &lion(), &adafactor(), &muon()};
   return kAll;
 }
 

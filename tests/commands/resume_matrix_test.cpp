@@ -110,6 +110,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.weight_decay", {{"train.weight_decay=0.5"}, f32, ""}},
       {"train.momentum", {{"train.momentum=0.5"}, sgd, ""}},
       {"train.nesterov", {{"train.nesterov=1"}, sgd, ""}},
+      {"train.match_rms", {{"train.match_rms=0"}, {"train.compute=f32", "train.optimizer=muon"}, ""}},
       {"train.decay_rate", {{"train.decay_rate=-0.5"}, adafactor, ""}},
       {"train.eps_scale", {{"train.eps_scale=0.1"}, adafactor, ""}},
       {"train.clip_threshold", {{"train.clip_threshold=0.5"}, adafactor, ""}},

@@ -630,6 +630,9 @@ bool suits(const AttnBwd& op) {
 bool suits(const HeadLoss& op) {
   return fits(op.dtype, {op.dim, op.vocab});
 }
+bool suits(const Muon& op) {
+  return fits(op.dtype, {op.rows, op.cols, op.first});
+}
 bool suits(const auto& op) {
   if constexpr (requires { op.dim; }) return op.dim % 8 == 0;
   return true;

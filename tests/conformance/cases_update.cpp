@@ -171,6 +171,43 @@ void add_adafactor(List& list) {
   op.scale_parameter = true, sizes("", {.update = true});
 }
 
+void add_muon(List& list) {
+  Muon op{.object = 11, .momentum = 0.95f, .scale = 1.5f, .weight_decay = 0.1f, .nesterov = true};
+  struct Matrix {
+    int64_t rows, cols, first;
+  };
+  const auto sizes = [&](const std::string& note = "", const Data& data = {}) {
+    // Wide, tall and square, a single row and column, odd sides and places.
+    for (const auto [rows, cols, first] :
+         {Matrix{1, 5, 0}, {7, 1, 3}, {5, 19, 7}, {33, 12, 0}, {8, 8, 0}, {8, 40, 64}, {72, 24, 0}}) {
+      op.rows = rows, op.cols = cols, op.first = first;
+      list.add(op, note, data);
+    }
+  };
+  const auto types = [&](DType dtype, DType grad, DType state, MasterWeights master, bool stochastic) {
+    op.dtype = dtype, op.grad_dtype = grad, op.state_dtype = state, op.master = master,
+    op.stochastic = stochastic;
+  };
+  for (const DType grad : kDTypes) {
+    types(kF32, grad, kF32, kNoMaster, false), sizes();
+    types(kF32, grad, DType::I8, kNoMaster, false), sizes();
+    for (const bool stochastic : {false, true}) {
+      types(kBf16, grad, kF32, kNoMaster, stochastic), sizes();
+      types(kBf16, grad, kBf16, kNoMaster, stochastic), sizes();
+      types(kBf16, grad, DType::I8, kNoMaster, stochastic), sizes();
+    }
+    types(kBf16, grad, kF32, MasterWeights::F32, false), sizes();
+    types(kBf16, grad, DType::I8, MasterWeights::I8, false), sizes();
+  }
+  for (const DType dtype : kDTypes) {
+    types(dtype, dtype, dtype, kNoMaster, dtype == kBf16);
+    sizes("no_update", {.update = false}), sizes("clip_0", {.clip = 0}), sizes("unclipped", {.clip = 1});
+    op.nesterov = false, sizes();
+    op.weight_decay = 0, sizes();
+    op.nesterov = true, op.weight_decay = 0.1f;
+  }
+}
+
 }  // namespace
 
 AdamWMoments state_of(const AdamW& op) {
@@ -188,6 +225,7 @@ void add_updates(List& list) {
   add_norm_clipping(list);
   add_update(list);
   add_adafactor(list);
+  add_muon(list);
 }
 
 }  // namespace sluice::core::conformance

@@ -245,21 +245,29 @@ void adapt(const SgdMomentum& op, const Data& data, Random& random, Tensors& t) 
 void adapt(const SgdMomentumState& op, const Data& data, Random& random, Tensors& t) {
   adapt_update(op, data, random, t, 0.1f);
 }
-void adapt(const Adafactor& op, const Data& data, Random& random, Tensors& t) {
-  scale(t[Adafactor::kG], 0.01);
-  scale(t[Adafactor::kRow], 1e-4), scale(t[Adafactor::kCol], 1e-4);
-  scale(t[Adafactor::kP], 0.02);
-  if (op.master == MasterWeights::F32) scale(t[Adafactor::kMaster], 0.02);
+template <class Update>
+void adapt_tensor_update(const Update& op, const Data& data, Random& random, Tensors& t) {
+  scale(t[Update::kG], 0.01);
+  scale(t[Update::kP], 0.02);
+  if (op.master == MasterWeights::F32) scale(t[Update::kMaster], 0.02);
   if (op.master == MasterWeights::I8) {
-    for (int64_t i = 0; i < op.elements(); ++i)
-      t[Adafactor::kMaster].set(i, double(random.integer(-128, 128)));
+    for (int64_t i = 0; i < op.elements(); ++i) t[Update::kMaster].set(i, double(random.integer(-128, 128)));
   }
-  set_args(t[Adafactor::kArgs], {.step = 5,
-                                 .seed = data.seed,
-                                 .learning_rate = 1e-2f,
-                                 .loss_scale = 1,
-                                 .update = data.update ? 1 : 0,
-                                 .updates = 3});
+  set_args(t[Update::kArgs], {.step = 5,
+                              .seed = data.seed,
+                              .learning_rate = 1e-2f,
+                              .loss_scale = 1,
+                              .update = data.update ? 1 : 0,
+                              .updates = 3});
+}
+void adapt(const Adafactor& op, const Data& data, Random& random, Tensors& t) {
+  scale(t[Adafactor::kRow], 1e-4), scale(t[Adafactor::kCol], 1e-4);
+  adapt_tensor_update(op, data, random, t);
+}
+void adapt(const Muon& op, const Data& data, Random& random, Tensors& t) {
+  scale(t[Muon::kM], 0.005);
+  clear_behind(t[Muon::kM], op.elements());
+  adapt_tensor_update(op, data, random, t);
 }
 void adapt(const Lion& op, const Data& data, Random& random, Tensors& t) {
   adapt_update(op, data, random, t, 1e-4f);

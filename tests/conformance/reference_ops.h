@@ -52,6 +52,7 @@ Outputs expect(const SgdMomentum& op, Inputs in);
 Outputs expect(const SgdMomentumState& op, Inputs in);
 Outputs expect(const Lion& op, Inputs in);
 Outputs expect(const Adafactor& op, Inputs in);
+Outputs expect(const Muon& op, Inputs in);
 Outputs expect(const LionState& op, Inputs in);
 
 // Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.

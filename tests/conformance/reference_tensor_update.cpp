@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Updates of whole tensors.
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "conformance/reference_ops.h"
 #include "ops/rounding.h"
@@ -93,6 +95,119 @@ Outputs expect(const Adafactor& op, Inputs in) {
     }
   }
   Outputs out{row, col};
+  weights.put(w, args, out);
+  return out;
+}
+
+namespace {
+
+using Matrix = std::vector<double>;
+
+// Muon's iteration in f64, in which what a backend keeps between products is off by at most `error` of it, at
+// random. The direction's own error comes first.
+Matrix orthogonalized(const Muon& op, Matrix x, double of_direction, double error, std::mt19937_64& random) {
+  const auto rows = size_t(op.rows), cols = size_t(op.cols), n = size_t(op.side());
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  const auto disturb = [&](Matrix& m, double by) {
+    for (double& v : m) v *= 1 + by * uniform(random);
+  };
+  double squares = 0;
+  for (const double v : x) squares += v * v;
+  for (double& v : x) v /= std::max(std::sqrt(squares), double{Muon::kEps});
+  disturb(x, of_direction + error);
+  for (int step = 0; step < Muon::kSteps; ++step) {
+    Matrix a(n * n), b(n * n), next(x.size());
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        for (size_t k = 0; k < (op.tall() ? rows : cols); ++k)
+          a[i * n + j] += op.tall() ? x[k * cols + i] * x[k * cols + j] : x[i * cols + k] * x[j * cols + k];
+      }
+    }
+    disturb(a, error);
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        for (size_t k = 0; k < n; ++k) b[i * n + j] += a[i * n + k] * a[k * n + j];
+      }
+    }
+    disturb(b, error);
+    for (size_t i = 0; i < n * n; ++i) b[i] = double{Muon::kCubic} * a[i] + double{Muon::kQuintic} * b[i];
+    disturb(b, error);
+    for (size_t i = 0; i < n; ++i) b[i * n + i] += double{Muon::kLinear};
+    disturb(b, error);
+    for (size_t i = 0; i < rows; ++i) {
+      for (size_t j = 0; j < cols; ++j) {
+        for (size_t k = 0; k < n; ++k)
+          next[i * cols + j] += op.tall() ? x[i * cols + k] * b[k * n + j] : b[i * n + k] * x[k * cols + j];
+      }
+    }
+    disturb(next, error);
+    x = std::move(next);
+  }
+  return x;
+}
+
+// Bounds that hold whatever the matrix are no use here: the iteration makes small singular values hundreds of
+// times as large, and with them what was rounded. So errors are measured, on this matrix, as those of
+// stochastic arithmetic are (Vignes, "A stochastic arithmetic for reliable scientific computation", 1993):
+// from runs that are rounded at random by as much as a backend may. An element may be off by six deviations.
+std::vector<Approx> orthogonalized(const Muon& op, const std::vector<Approx>& u) {
+  constexpr int kRuns = 12;
+  constexpr double kDeviations = 6;
+  std::mt19937_64 random(op.object);
+  Matrix direction;
+  for (const Approx& v : u) direction.push_back(v.value);
+  // A sum in f32 is off by a unit in the last place of its length's root.
+  const double sums = kSumUnit * std::sqrt(double(std::max(op.rows, op.cols)));
+  const double error = (op.dtype == DType::BF16 ? unit_of(DType::BF16) : 0) + sums;
+  const Matrix exact = orthogonalized(op, direction, 0, 0, random);
+  Matrix squares(exact.size());
+  double all = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    const Matrix off = orthogonalized(op, direction, 4 * kUnit, error, random);
+    for (size_t i = 0; i < exact.size(); ++i) squares[i] += square(off[i] - exact[i]) / kRuns;
+  }
+  for (const double s : squares) all += s / double(squares.size());
+  std::vector<Approx> out;
+  // The deviation of twelve runs may be small by chance: that of the whole matrix counts as well.
+  for (size_t i = 0; i < exact.size(); ++i)
+    out.emplace_back(exact[i], kDeviations * std::sqrt(std::max(squares[i], all)),
+                     2 * std::max(squares[i], all));
+  return out;
+}
+
+}  // namespace
+
+Outputs expect(const Muon& op, Inputs in) {
+  const StepArgs args = step_args(in[Muon::kArgs]);
+  const double clip = in[Muon::kClip].at(1);
+  const bool skip = args.update == 0 || clip == 0;
+  const UpdatedWeights weights(op, in);
+  const auto g = in[Muon::kG].values(), before = in[Muon::kM].values();
+  const Approx mu(double{op.momentum});
+  Expected m{Muon::kM};
+  std::vector<Approx> u, w;
+  for (size_t i = 0; i < g.size(); ++i) {
+    m.values.emplace_back(before[i]);
+    if (skip) continue;
+    const Approx grad = Approx(clip) * Approx(g[i]);
+    const auto mean = [&](const Approx& old) { return mu * old + (Approx(1) - mu) * grad; };
+    m.values.back() = mean(m.values.back());
+    u.push_back(op.nesterov ? mean(m.values.back()) : m.values.back());
+  }
+  if (!skip) {
+    const std::vector<Approx> x = orthogonalized(op, u);
+    const Approx rate(double{args.learning_rate});
+    for (size_t i = 0; i < x.size(); ++i) {
+      const Approx old(weights.before()[i]);
+      w.push_back(old - rate * (Approx(double{op.scale}) * x[i] + Approx(double{op.weight_decay}) * old));
+    }
+    if (op.stochastic && op.state_dtype == DType::BF16) {
+      const uint64_t key = rounding_key(args.seed, op.object);
+      for (int64_t i = op.first; i < op.first + op.elements(); ++i)
+        m.draws.push_back(rounding_bits(rounding_pair(key, args.step, i / 2), i % 2 == 1).m);
+    }
+  }
+  Outputs out{m};
   weights.put(w, args, out);
   return out;
 }

@@ -145,7 +145,7 @@ TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
                  apart = (state + master) * double(parts.norms);
     EXPECT_EQ(double(counts.state_bytes), bytes.state + bytes.masters + apart) << r.name;
   }
-  EXPECT_EQ(run, 13);
+  EXPECT_EQ(run, 15);
 }
 
 TEST(Recipes, AdafactorKeepsNextToNothing) {

@@ -256,7 +256,7 @@ say estimate layers=2,dimm=3
 say estimate llama3-8b --optimizer adam
 say estimate llama3-8b --device-mem 80GB
 say estimate llama3-8b --plan
-say estimate llama3-8b --machine a100 --plan --optimizer muon-bf16
+say estimate llama3-8b --machine a100 --plan --optimizer adamw-kahan
 say estimate llama3-8b --machine a100 --plan --tp 2 --devices 2
 say estimate llama3-8b --machine a100 --set train.steps=3
 say estimate llama3-8b --machine a100 --set machine.memory=48GiB

@@ -122,6 +122,23 @@ Steps adafactor(const char* name, const char* fixture, Updates updates, float cl
           relative ? 1 : kLearningRate};
 }
 
+Steps muon(const char* name, const char* fixture, Updates updates, bool original = false) {
+  return {name,
+          fixture,
+          kOptimizers,
+          original ? "muon_original" : "muon",
+          original ? "muon_original.final." : "muon.final.",
+          updates,
+          "muon",
+          {{"momentum", original ? 0.9f : 0.95f},
+           {"nesterov", original ? 0.0f : 1.0f},
+           {"match_rms", original ? 0.0f : 1.0f},
+           {"beta1", 0.9f},
+           {"beta2", 0.95f},
+           {"eps", 1e-8f},
+           {"weight_decay", 0.1f}}};
+}
+
 const Steps kSteps[] = {
     {"at_the_end", "llama_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"deferred", "llama_tiny", kExpected, "adamw", "final.", Updates::Deferred},
@@ -166,6 +183,9 @@ const Steps kSteps[] = {
     lion("lion", Updates::AtTheEnd),
     lion("lion_deferred", Updates::Deferred),
     lion("lion_late", Updates::Late),
+    muon("muon", "qwen2_tiny", Updates::AtTheEnd),
+    muon("muon_late", "qwen2_tiny", Updates::Late),
+    muon("muon_original", "lfm2_tiny", Updates::Deferred, true),
     adafactor("adafactor", "qwen2_tiny", Updates::AtTheEnd),
     adafactor("adafactor_late", "qwen2_tiny", Updates::Late),
     adafactor("adafactor_scaled", "lfm2_tiny", Updates::Deferred, 0.5f, true),

@@ -87,6 +87,8 @@ INSTANTIATE_TEST_SUITE_P(
         Resumed{"adafactor",
                 {"train.compute=bf16", "train.master=i8", "train.optimizer=adafactor",
                  "train.scale_parameter=1", "train.deferred_update=on"}},
+        Resumed{"muon",
+                {"train.compute=bf16", "train.state=i8", "train.optimizer=muon", "train.deferred_update=on"}},
         Resumed{"bf16_stochastic",
                 {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
                  "train.stochastic=on", "train.deferred_update=on"}}),

@@ -41,6 +41,7 @@ constexpr Heeded kHeeded[] = {
     {"sgd_momentum_state", "n first object momentum grad state sr"},
     {"lion", "n first object b1 b2 wd dtype grad state master sr moments"},
     {"lion_state", "n first object b2 grad state sr"},
+    {"muon", "rows cols first object momentum scale wd nesterov dtype grad state master sr"},
     {"adafactor",
      "rows cols first object decay eps eps_scale threshold wd scaled relative warmup dtype grad master sr"},
     {"cached_attn", "rows q capacity hq hkv hd dtype window softcap sinks"},

@@ -37,6 +37,10 @@ void add_products(const HeadLoss& op, std::vector<Product>& all) {
     if (!op.frozen) list(all, products.dw);
   }
 }
+void add_products(const Muon& op, std::vector<Product>& all) {
+  const MuonProducts products = muon_products(op);
+  for (const Product& product : {products.gram, products.square, products.next}) list(all, product);
+}
 void add_products(const auto&, std::vector<Product>&) {}
 
 // Where a product's operands lie in scratch.
@@ -103,6 +107,18 @@ Product product_of(const LinearDgrad& op) {
 }
 Product product_of(const LinearWgrad& op) {
   return {op.out, op.in, op.tokens, op.out, op.in, op.in, true, false, is_f32(op.grad_dtype), op.accumulate};
+}
+
+MuonProducts muon_products(const Muon& op) {
+  const int64_t n = op.side(), rows = op.rows, cols = op.cols;
+  const Product square{n, n, n, n, n, n, false, false, false, false};
+  if (op.tall())
+    return {{n, n, rows, cols, cols, n, true, false, false, false},
+            square,
+            {rows, n, n, cols, n, n, false, false, false, false}};
+  return {{n, n, cols, cols, cols, n, false, true, false, false},
+          square,
+          {n, cols, n, n, cols, cols, false, false, false, false}};
 }
 
 HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk) {

@@ -37,6 +37,12 @@ Product product_of(const Linear& op);
 Product product_of(const LinearDgrad& op);
 Product product_of(const LinearWgrad& op);
 
+// x x^T of the smaller side, its square, and the next x.
+struct MuonProducts {
+  Product gram, square, next;
+};
+MuonProducts muon_products(const Muon& op);
+
 // All products of an op, equal ones once. Empty for ops without any.
 std::vector<Product> products_of(const Op& op);
 

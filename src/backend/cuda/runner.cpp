@@ -550,6 +550,48 @@ Status Runner::run(const LionState& op, const Call& call) {
   return run_update(op, call);
 }
 
+Status Runner::run(const Muon& op, const Call& call) {
+  const MuonParts at = parts_of(op);
+  std::byte* const space = call.workspace.data;
+  const Scratch scratch{space + at.product, kProductWorkspaceBytes};
+  auto* u = reinterpret_cast<float*>(space + at.direction);
+  bf16 *x = reinterpret_cast<bf16*>(space + at.x), *next = reinterpret_cast<bf16*>(u);
+  bf16 *a = reinterpret_cast<bf16*>(space + at.a), *b = reinterpret_cast<bf16*>(space + at.b);
+  auto* norm = reinterpret_cast<double*>(space + at.norm);
+  const UpdateRange range{op.elements(), op.first, op.object};
+  const MuonRule rule{op.momentum, op.scale, op.weight_decay, op.nesterov};
+  const auto* clip = call.as<float>(Muon::kClip);
+  const auto* args = call.as<StepArgs>(Muon::kArgs);
+  // The direction is where masters would be; x is written once more by what comes next.
+  SLUICE_TRY(with_float(op.grad_dtype, [&](auto grad) {
+    const auto make = [&](auto state_type) {
+      using S = decltype(state_type);
+      S* state[] = {call.as<S>(Muon::kM)};
+      return update_weights(range, rule, x, call.as<decltype(grad)>(Muon::kG), state,
+                            cuda::Masters{u, nullptr}, clip, args, op.stochastic, true, call.stream);
+    };
+    if (op.state_dtype == DType::I8) return make(cuda::Compact{});
+    return with_device_type(op.state_dtype, [&](auto state) { return make(state); });
+  }));
+  SLUICE_CUDA_TRY(sum_sq(u, norm, space + at.partials, op.elements(), 0, 1, true, call.stream));
+  SLUICE_CUDA_TRY(muon_scale(u, norm, Muon::kEps, x, op.elements(), call.stream));
+  const MuonProducts products = muon_products(op);
+  for (int i = 0; i < Muon::kSteps; ++i) {
+    SLUICE_TRY(products_.run(products.gram, x, x, nullptr, a, scratch, call.stream));
+    SLUICE_TRY(products_.run(products.square, a, a, nullptr, b, scratch, call.stream));
+    SLUICE_CUDA_TRY(
+        muon_polynomial({Muon::kLinear, Muon::kCubic, Muon::kQuintic}, a, b, op.side(), call.stream));
+    SLUICE_TRY(products_.run(products.next, op.tall() ? x : b, op.tall() ? b : x, nullptr, next, scratch,
+                             call.stream));
+    std::swap(x, next);
+  }
+  const cuda::Masters masters{op.master == MasterWeights::F32 ? call.as<float>(Muon::kMaster) : nullptr,
+                              op.master == MasterWeights::I8 ? call.as<uint8_t>(Muon::kMaster) : nullptr};
+  SLUICE_CUDA_TRY(
+      muon_apply(range, rule, x, call.as<bf16>(Muon::kP), masters, op.stochastic, clip, args, call.stream));
+  return {};
+}
+
 Status Runner::run(const Adafactor& op, const Call& call) {
   using A = Adafactor;
   const AdafactorParts at = parts_of(op);

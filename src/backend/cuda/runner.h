@@ -60,6 +60,7 @@ class Runner {
   Status run(const Lion& op, const Call& call);
   Status run(const LionState& op, const Call& call);
   Status run(const Adafactor& op, const Call& call);
+  Status run(const Muon& op, const Call& call);
   Status run(const BiasGrad& op, const Call& call);
   Status run(const HeadNormRope& op, const Call& call);
   Status run(const HeadNormRopeBwd& op, const Call& call);

@@ -179,6 +179,10 @@ void examine(const Lion& op, Objection& o) {
 void examine(const LionState& op, Objection& o) {
   examine_update(op, o);
 }
+void examine(const Muon& op, Objection& o) {
+  examine_update(op, o);
+  o.rows({{"rows", op.rows}, {"cols", op.cols}, {"first", op.first}});
+}
 void examine(const Adafactor& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype);
 }

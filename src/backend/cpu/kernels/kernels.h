@@ -58,6 +58,8 @@ int64_t scratch_bytes(const Op& op);
 // REQUIRES: products(op) are prepared; operands and workspace have the sizes the op asks for.
 Status launch(const Op& op, const Args& args, const Machine& machine);
 
+// What of Muon is elementwise: its state, and f32 directions. REQUIRES: the update is not skipped.
+void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions);
 // logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
 void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
 Status launch(const Embed& op, const Args& args, const Machine& machine);
@@ -87,6 +89,7 @@ Status launch(const SgdMomentumState& op, const Args& args, const Machine& machi
 Status launch(const Lion& op, const Args& args, const Machine& machine);
 Status launch(const LionState& op, const Args& args, const Machine& machine);
 Status launch(const Adafactor& op, const Args& args, const Machine& machine);
+Status launch(const Muon& op, const Args& args, const Machine& machine);
 Status launch(const BiasGrad& op, const Args& args, const Machine& machine);
 Status launch(const HeadNormRope& op, const Args& args, const Machine& machine);
 Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine);
@@ -104,6 +107,7 @@ std::vector<GemmShape> products_of(const Linear& op);
 std::vector<GemmShape> products_of(const LinearDgrad& op);
 std::vector<GemmShape> products_of(const LinearWgrad& op);
 std::vector<GemmShape> products_of(const HeadLoss& op);
+std::vector<GemmShape> products_of(const Muon& op);
 int64_t workspace_of(const EmbedBwd& op);
 int64_t workspace_of(const RmsNormBwd& op);
 int64_t workspace_of(const LayerNormBwd& op);
@@ -114,6 +118,7 @@ int64_t workspace_of(const HeadLoss& op);
 int64_t workspace_of(const SumSq& op);
 int64_t workspace_of(const SumOverProcesses& op);
 int64_t workspace_of(const Adafactor& op);
+int64_t workspace_of(const Muon& op);
 int64_t scratch_of(const EmbedBwd& op);
 int64_t scratch_of(const AttnFwd& op);
 int64_t scratch_of(const AttnBwd& op);

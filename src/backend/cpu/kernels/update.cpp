@@ -37,6 +37,14 @@ struct LionRule {
   float beta1 = 0, learning_rate = 0, decay = 0;
 };
 
+// What it makes are directions, of which the products of Muon make updates of weights.
+struct MuonRule {
+  static constexpr int kStates = 1;
+  static constexpr bool kSquares[] = {false};
+  float momentum;
+  bool nesterov;
+};
+
 AdamWRule rule_of(const AdamW& op, const StepArgs& step) {
   return {.beta1 = float(op.beta1),
           .beta2 = float(op.beta2),
@@ -188,6 +196,28 @@ Status run(const auto& op, const Args& args, const Machine& machine) {
 }
 
 }  // namespace
+
+void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions) {
+  const StepArgs& step = *args.in<StepArgs>(Muon::kArgs);
+  const Update u{args.in<float>(Muon::kClip)[1], rounding_key(step.seed, op.object), step.step,
+                 op.stochastic};
+  const MuonRule rule{op.momentum, op.nesterov};
+  // What for_each_block() asks of an op.
+  struct Block {
+    enum { kG = Muon::kG, kM = Muon::kM };
+    int64_t elements, first;
+  };
+  const Block block{op.elements(), op.first};
+  const Weights<float> to{directions, nullptr, nullptr};
+  with_type(op.grad_dtype, [&](auto grad) {
+    with_state(op.state_dtype, [&](auto state) {
+      for_each_block_of<decltype(grad), decltype(state), MuonRule>(
+          block, args, machine, [&](int64_t first, const auto& part) {
+            SLUICE_LOOP(machine.isa, update, rule, u, part, to.from(first), true);
+          });
+    });
+  });
+}
 
 Status launch(const AdamW& op, const Args& args, const Machine& machine) {
   return run(op, args, machine);

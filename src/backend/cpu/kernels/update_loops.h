@@ -39,6 +39,13 @@ SLUICE_INLINE F16 weight(const LionRule& r, F16 w, F16 g, const F16 (&old)[1], c
   return w - (sign * r.learning_rate + w * r.decay);
 }
 
+SLUICE_INLINE void advance(const MuonRule& r, F16, F16 g, F16 (&s)[1]) {
+  s[0] = mean(r.momentum, s[0], g);
+}
+SLUICE_INLINE F16 weight(const MuonRule& r, F16, F16 g, const F16 (&)[1], const F16 (&s)[1]) {
+  return r.nesterov ? mean(r.momentum, s[0], g) : s[0];
+}
+
 // The state of 16 elements.
 template <class G, class S, int kStates, class Part>
 SLUICE_INLINE void load_state(const State<G, S, kStates>& from, int64_t i, F16 (&s)[kStates], Part part) {

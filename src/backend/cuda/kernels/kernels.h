@@ -188,6 +188,13 @@ struct LionRule {
   static constexpr unsigned kSquares = 0;
   float beta1, beta2, weight_decay;
 };
+// Of the direction alone; the rest is for muon_apply().
+struct MuonRule {
+  static constexpr int kStates = 1;
+  static constexpr unsigned kSquares = 0;
+  float momentum, scale, weight_decay;
+  bool nesterov;
+};
 // The type of compact state (ops/compact.h): bytes, then the groups' scales.
 struct Compact {
   uint8_t byte;
@@ -208,6 +215,20 @@ template <class Rule, class G, class S>
 cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
                          S* const (&state)[Rule::kStates], const float* clip, const StepArgs* args,
                          bool stochastic, cudaStream_t stream);
+
+// --- muon.cu ---
+// x = u / the root of squares, at least eps
+cudaError_t muon_scale(const float* u, const double* squares, float eps, bf16* x, int64_t elements,
+                       cudaStream_t stream);
+// b = linear + cubic a + quintic b, of square matrices
+struct MuonPolynomial {
+  float linear, cubic, quintic;
+};
+cudaError_t muon_polynomial(const MuonPolynomial& polynomial, const bf16* a, bf16* b, int64_t side,
+                            cudaStream_t stream);
+cudaError_t muon_apply(const UpdateRange& range, const MuonRule& rule, const bf16* x, bf16* p,
+                       const Masters& masters, bool stochastic, const float* clip, const StepArgs* args,
+                       cudaStream_t stream);
 
 // --- adafactor.cu ---
 // A matrix of the parameter's elements from `first` on.
