@@ -101,14 +101,14 @@ Outputs expect(const Adafactor& op, Inputs in) {
 
 namespace {
 
-using Matrix = std::vector<double>;
+using Floats = std::vector<double>;
 
 // Muon's iteration in f64, in which what a backend keeps between products is off by at most `error` of it, at
 // random. The direction's own error comes first.
-Matrix orthogonalized(const Muon& op, Matrix x, double of_direction, double error, std::mt19937_64& random) {
+Floats orthogonalized(const Muon& op, Floats x, double of_direction, double error, std::mt19937_64& random) {
   const auto rows = size_t(op.rows), cols = size_t(op.cols), n = size_t(op.side());
   std::uniform_real_distribution<double> uniform(-1, 1);
-  const auto disturb = [&](Matrix& m, double by) {
+  const auto disturb = [&](Floats& m, double by) {
     for (double& v : m) v *= 1 + by * uniform(random);
   };
   double squares = 0;
@@ -116,7 +116,7 @@ Matrix orthogonalized(const Muon& op, Matrix x, double of_direction, double erro
   for (double& v : x) v /= std::max(std::sqrt(squares), double{Muon::kEps});
   disturb(x, of_direction + error);
   for (int step = 0; step < Muon::kSteps; ++step) {
-    Matrix a(n * n), b(n * n), next(x.size());
+    Floats a(n * n), b(n * n), next(x.size());
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < n; ++j) {
         for (size_t k = 0; k < (op.tall() ? rows : cols); ++k)
@@ -154,16 +154,16 @@ std::vector<Approx> orthogonalized(const Muon& op, const std::vector<Approx>& u)
   constexpr int kRuns = 12;
   constexpr double kDeviations = 6;
   std::mt19937_64 random(op.object);
-  Matrix direction;
+  Floats direction;
   for (const Approx& v : u) direction.push_back(v.value);
   // A sum in f32 is off by a unit in the last place of its length's root.
   const double sums = kSumUnit * std::sqrt(double(std::max(op.rows, op.cols)));
   const double error = (op.dtype == DType::BF16 ? unit_of(DType::BF16) : 0) + sums;
-  const Matrix exact = orthogonalized(op, direction, 0, 0, random);
-  Matrix squares(exact.size());
+  const Floats exact = orthogonalized(op, direction, 0, 0, random);
+  Floats squares(exact.size());
   double all = 0;
   for (int run = 0; run < kRuns; ++run) {
-    const Matrix off = orthogonalized(op, direction, 4 * kUnit, error, random);
+    const Floats off = orthogonalized(op, direction, 4 * kUnit, error, random);
     for (size_t i = 0; i < exact.size(); ++i) squares[i] += square(off[i] - exact[i]) / kRuns;
   }
   for (const double s : squares) all += s / double(squares.size());
