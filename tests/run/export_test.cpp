@@ -470,9 +470,15 @@ TEST(Export, SaysWhatOthersWouldDoOtherwise) {
   // model_in() puts a key into it.
   EXPECT_EQ(notices("llama_tiny", nullptr, {}),
             "config.json has keys that Sluice does not know, and passes over: of_somebody_else\n");
-  // Nothing is known of families that were not tried.
-  for (const char* other : {"gemma3_tiny", "starcoder2_tiny"})
+  // Of what families usually are nothing is said.
+  for (const char* other :
+       {"gemma_tiny", "gpt2_tiny", "granite_tiny", "lfm2_tiny", "glm4_tiny_plain"})
     EXPECT_EQ(notices(other, nullptr, {}).find("llama.cpp"), std::string::npos) << other;
+  EXPECT_NE(notices("gemma3_tiny", "layer_types", Json::array({"full_attention", "sliding_attention"}))
+                .find("windows where they have them usually"),
+            std::string::npos);
+  EXPECT_NE(notices("starcoder2_tiny", "sliding_window", 4).find("llama.cpp passes the window over"),
+            std::string::npos);
   EXPECT_NE(notices("qwen2_tiny_window", nullptr, {}).find("llama.cpp passes the window over"),
             std::string::npos);
   EXPECT_NE(notices("llama_tiny_gelu", nullptr, {}).find("to be SiLU (hidden_act)"), std::string::npos);

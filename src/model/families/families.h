@@ -42,10 +42,16 @@ std::vector<std::string> model_families();
 
 // What `sluice models` and docs/models.md say of a family: its models, and the keys of config.json that it
 // has for itself, in Markdown; folders of tests/fixtures, with spaces between, that hold what transformers
-// computes of it; and whether llama.cpp was tried with its exports.
+// computes of it; and what llama.cpp does with its exports. Its tokenizers, by the names that they
+// have in bench/results/tokenizers.jsonl: those of its own models that a package carries. What no package
+// carries has one that is made alike, real or of tests/tokenizer/fixtures. Chat templates are those of
+// tests/chat/fixtures/families.json.
+enum class LlamaCpp { NotTried, PassesWindowsOver, HeedsWindows };  // those of layers that have them usually
 struct AboutFamily {
   std::string_view models, keys, fixtures;
-  bool llama_cpp = false;
+  std::string_view tokenizers, alike;
+  int chat_templates = 0;
+  LlamaCpp llama_cpp = LlamaCpp::NotTried;
 };
 struct FamilyFacts {
   std::string_view model_type;
