@@ -7,222 +7,20 @@
 
 #include "model/families/families.h"
 #include "model/families/family.h"
-#include "model/families/keys.h"
+#include "model/families/own_keys.h"
 
 namespace sluice::core {
 namespace {
 
 using nlohmann::json;
 
-constexpr double kMostScale = 1e6;
-
-// Of Llama's class alone: others carry the key, too, and nothing reads it.
-constexpr Neutral kLlamaNeutral[] = {{"pretraining_tp", 1}};
-constexpr OwnKeys kLlama{{}, kLlamaNeutral, nullptr, nullptr};
-
-constexpr const char* kStarcoder2Reads[] = {"mlp_type", "norm_type"};
-constexpr Neutral kStarcoder2Neutral[] = {{"residual_dropout", 0}, {"embedding_dropout", 0}};
-// What transformers' class is whatever they say.
-Status read_starcoder2(const json& root, ModelSpec& /*spec*/) {
-  for (const auto& [key, only] : {std::pair{"mlp_type", "default"}, {"norm_type", "layer_norm"}}) {
-    std::string value = only;
-    SLUICE_TRY(read(root, key, value));
-    if (value != only)
-      return error("model config: {} is '{}'; starcoder2 models have {} only", key, value, only);
-  }
-  return {};
-}
-constexpr OwnKeys kStarcoder2{kStarcoder2Reads, kStarcoder2Neutral, read_starcoder2, nullptr};
-
-constexpr Neutral kPhi3Neutral[] = {{"resid_pdrop", 0}, {"embd_pdrop", 0}};
-constexpr OwnKeys kPhi3{{}, kPhi3Neutral, nullptr, nullptr};
-
-Status read_granite(const json& root, ModelSpec& spec) {
-  double scores = 1, divisor = 1;
-  const std::pair<const char*, double*> keys[] = {{"embedding_multiplier", &spec.embedding_scale},
-                                                  {"residual_multiplier", &spec.residual_scale},
-                                                  {"attention_multiplier", &scores},
-                                                  {"logits_scaling", &divisor}};
-  for (const auto& [key, value] : keys) SLUICE_TRY(read(root, key, *value, 1 / kMostScale, kMostScale));
-  spec.logit_scale = 1 / divisor;
-  for (LayerSpec& layer : spec.layers) layer.attention.scale = scores;
-  return {};
-}
-void write_granite(const ModelSpec& spec, json& root) {
-  root["embedding_multiplier"] = spec.embedding_scale;
-  root["residual_multiplier"] = spec.residual_scale;
-  root["attention_multiplier"] = spec.layers.front().attention.scale;
-  root["logits_scaling"] = 1 / spec.logit_scale;
-}
-constexpr const char* kGraniteReads[] = {"embedding_multiplier", "residual_multiplier",
-                                         "attention_multiplier", "logits_scaling"};
-constexpr OwnKeys kGranite{kGraniteReads, {}, read_granite, write_granite};
-
-constexpr Neutral kGemmaNeutral[] = {{"use_bidirectional_attention", 0}};
-
-Status read_gemma(const json& root, ModelSpec& spec) {
-  spec.embedding_scale = std::sqrt(double(spec.dim));
-  // Early files say "gelu" and mean its approximation, as transformers has it; what they say beside must
-  // agree.
-  std::string activation = "gelu_pytorch_tanh";
-  SLUICE_TRY(read(root, "hidden_activation", activation));
-  if (activation == "gelu_pytorch_tanh") return {};
-  return error("model config: hidden_activation is '{}'; gemma models have gelu_pytorch_tanh only",
-               activation);
-}
-constexpr const char* kGemmaReads[] = {"hidden_activation"};
-constexpr OwnKeys kGemma{kGemmaReads, kGemmaNeutral, read_gemma, nullptr};
-
-Status read_gemma3(const json& root, ModelSpec& spec) {
-  spec.embedding_scale = std::sqrt(double(spec.dim));
-  double scalar = 256;
-  SLUICE_TRY(read(root, "query_pre_attn_scalar", scalar, 1.0, kMostScale));
-  if (scalar != std::round(scalar))
-    return error("model config: query_pre_attn_scalar is {}; transformers takes whole numbers only", scalar);
-  for (LayerSpec& layer : spec.layers) layer.attention.scale = 1 / std::sqrt(scalar);
-  return {};
-}
-void write_gemma3(const ModelSpec& spec, json& root) {
-  const double scale = spec.layers.front().attention.scale;
-  root["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
-}
-// hidden_act stands beside hidden_activation, and transformers passes it over.
-constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar", "hidden_act"};
-constexpr OwnKeys kGemma3{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
-
-// A soft cap that is null is none.
-Status read_softcap(const json& root, const char* key, double& cap) {
-  if (!root.contains(key) || !root[key].is_null()) return read(root, key, cap, 1 / kMostScale, kMostScale);
-  cap = 0;
-  return {};
-}
-Status read_gemma2(const json& root, ModelSpec& spec) {
-  SLUICE_TRY(read_gemma3(root, spec));
-  double scores = 50;
-  spec.logit_softcap = 30;
-  SLUICE_TRY(read_softcap(root, "attn_logit_softcapping", scores));
-  SLUICE_TRY(read_softcap(root, "final_logit_softcapping", spec.logit_softcap));
-  for (LayerSpec& layer : spec.layers) layer.attention.softcap = scores;
-  return {};
-}
-void write_gemma2(const ModelSpec& spec, json& root) {
-  write_gemma3(spec, root);
-  const std::pair<const char*, double> caps[] = {
-      {"attn_logit_softcapping", spec.layers.front().attention.softcap},
-      {"final_logit_softcapping", spec.logit_softcap}};
-  for (const auto& [key, cap] : caps) root[key] = cap == 0 ? json(nullptr) : json(cap);
-}
-constexpr const char* kGemma2Reads[] = {"query_pre_attn_scalar", "hidden_act", "attn_logit_softcapping",
-                                        "final_logit_softcapping"};
-constexpr OwnKeys kGemma2{kGemma2Reads, kGemmaNeutral, read_gemma2, write_gemma2};
-
-constexpr const char* kCohere2Reads[] = {"logit_scale"};
-Status read_cohere2(const json& root, ModelSpec& spec) {
-  spec.logit_scale = 0.0625;
-  for (LayerSpec& layer : spec.layers) layer.parallel = true, layer.norm2 = false;
-  return read(root, "logit_scale", spec.logit_scale, 1 / kMostScale, kMostScale);
-}
-void write_cohere2(const ModelSpec& spec, json& root) {
-  root["logit_scale"] = spec.logit_scale;
-}
-constexpr OwnKeys kCohere2{kCohere2Reads, {}, read_cohere2, write_cohere2};
-
-constexpr const char* kGptNeoxReads[] = {"use_parallel_residual"};
-Status read_gpt_neox(const json& root, ModelSpec& spec) {
-  bool parallel = true;
-  SLUICE_TRY(read(root, "use_parallel_residual", parallel));
-  for (LayerSpec& layer : spec.layers) {
-    layer.parallel = parallel;
-    const Attention& a = layer.attention;
-    if (a.kv_heads == a.heads) continue;
-    return error(
-        "model config: num_key_value_heads is {}; gpt_neox models have as many as num_attention_heads, {}",
-        a.kv_heads, a.heads);
-  }
-  return {};
-}
-void write_gpt_neox(const ModelSpec& spec, json& root) {
-  root["use_parallel_residual"] = spec.layers.front().parallel;
-}
-constexpr OwnKeys kGptNeox{kGptNeoxReads, {}, read_gpt_neox, write_gpt_neox};
-
 constexpr Renamed kGpt2Renamed[] = {{"n_embd", "hidden_size"},
                                     {"n_layer", "num_hidden_layers"},
                                     {"n_head", "num_attention_heads"},
                                     {"n_inner", "intermediate_size", false},
                                     {"n_positions", "max_position_embeddings"}};
-// What says nothing of the arithmetic here.
-constexpr const char* kGpt2Reads[] = {"n_ctx",
-                                      "reorder_and_upcast_attn",
-                                      "summary_activation",
-                                      "summary_first_dropout",
-                                      "summary_proj_to_labels",
-                                      "summary_type",
-                                      "summary_use_proj"};
-constexpr Neutral kGpt2Neutral[] = {{"resid_pdrop", 0},         {"embd_pdrop", 0},
-                                    {"attn_pdrop", 0},          {"scale_attn_weights", 1},
-                                    {"add_cross_attention", 0}, {"scale_attn_by_inverse_layer_idx", 0}};
-Status read_gpt2(const json& root, ModelSpec& spec) {
-  spec.positions = 1024;
-  SLUICE_TRY(read(root, "max_position_embeddings", spec.positions));
-  for (LayerSpec& layer : spec.layers) {
-    if (!says(root, "intermediate_size")) layer.mlp.ffn = 4 * spec.dim;
-    layer.attention.rotated = false;
-    const Attention& a = layer.attention;
-    if (a.kv_heads != a.heads)
-      return error("model config: num_key_value_heads is {}; gpt2 models have as many as n_head, {}",
-                   a.kv_heads, a.heads);
-  }
-  return {};
-}
-void write_gpt2(const ModelSpec& spec, json& root) {
-  root["max_position_embeddings"] = spec.positions;
-}
-constexpr OwnKeys kGpt2{kGpt2Reads, kGpt2Neutral, read_gpt2, write_gpt2};
-
 constexpr Renamed kLfm2Renamed[] = {{"block_ff_dim", "intermediate_size"},
                                     {"tie_embedding", "tie_word_embeddings"}};
-// The last are of the first files, which say with them what is said elsewhere, or how weights began.
-constexpr const char* kLfm2Reads[] = {"block_auto_adjust_ff_dim",
-                                      "block_ffn_dim_multiplier",
-                                      "block_multiple_of",
-                                      "conv_L_cache",
-                                      "full_attn_idxs",
-                                      "block_dim",
-                                      "block_mlp_init_scale",
-                                      "block_norm_eps",
-                                      "block_out_init_scale",
-                                      "block_use_swiglu",
-                                      "block_use_xavier_init",
-                                      "conv_dim",
-                                      "conv_dim_out",
-                                      "conv_use_xavier_init",
-                                      "num_heads",
-                                      "use_pos_enc"};
-constexpr Neutral kLfm2Neutral[] = {{"conv_bias", 0}};
-Status read_lfm2(const json& root, ModelSpec& spec) {
-  bool adjusts = true;
-  double factor = 1;
-  int64_t multiple = 256;
-  SLUICE_TRY(read(root, "block_auto_adjust_ff_dim", adjusts));
-  SLUICE_TRY(read(root, "block_ffn_dim_multiplier", factor, 1 / kMostScale, kMostScale));
-  SLUICE_TRY(read(root, "block_multiple_of", multiple, int64_t{1}, kMostWidth));
-  const bool multiplies =
-      !root.contains("block_ffn_dim_multiplier") || says(root, "block_ffn_dim_multiplier");
-  for (LayerSpec& layer : spec.layers) {
-    Mlp& mlp = layer.mlp;
-    if (mlp.activation != GateActivation::Silu)
-      return error("model config: hidden_act; lfm2 models have silu only");
-    if (!adjusts) continue;
-    mlp.ffn = int64_t(2 * double(mlp.ffn) / 3);
-    if (multiplies) mlp.ffn = (int64_t(factor * double(mlp.ffn)) + multiple - 1) / multiple * multiple;
-  }
-  return {};
-}
-void write_lfm2(const ModelSpec&, json& root) {
-  root["block_auto_adjust_ff_dim"] = false;
-}
-constexpr OwnKeys kLfm2{kLfm2Reads, kLfm2Neutral, read_lfm2, write_lfm2};
 
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
@@ -237,7 +35,7 @@ constexpr Family kFamilies[] = {
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .mlp_bias = {"mlp_bias"},
-     .own = &kLlama,
+     .own = &kLlamaOwnKeys,
      .defaults = {.dim = 4096,
                   .ffn = 11008,
                   .layers = 32,
@@ -391,7 +189,7 @@ constexpr Family kFamilies[] = {
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .mlp_bias = {"mlp_bias"},
-     .own = &kGranite,
+     .own = &kGraniteOwnKeys,
      .defaults = {.dim = 4096,
                   .ffn = 11008,
                   .layers = 32,
@@ -412,7 +210,7 @@ constexpr Family kFamilies[] = {
      .o_bias = {"attention_bias"},
      .norm_offset = 1,
      .gelu_is_tanh = true,
-     .own = &kGemma,
+     .own = &kGemmaOwnKeys,
      .defaults = {.dim = 3072,
                   .ffn = 24576,
                   .layers = 28,
@@ -441,7 +239,7 @@ constexpr Family kFamilies[] = {
      .norms = Norms::Around,
      .norm_offset = 1,
      .activation_key = "hidden_activation",
-     .own = &kGemma2,
+     .own = &kGemma2OwnKeys,
      .defaults = {.dim = 2304,
                   .ffn = 9216,
                   .layers = 26,
@@ -475,7 +273,7 @@ constexpr Family kFamilies[] = {
      .norm_offset = 1,
      .window_rope = {.has = true, .key = "rope_local_base_freq", .theta = 10000},
      .activation_key = "hidden_activation",
-     .own = &kGemma3,
+     .own = &kGemma3OwnKeys,
      .defaults = {.dim = 2304,
                   .ffn = 9216,
                   .layers = 26,
@@ -525,7 +323,7 @@ constexpr Family kFamilies[] = {
      .norm = {.centred = true, .bias = true},
      .names = {.up = "mlp.c_fc", .down = "mlp.c_proj"},
      .gated = false,
-     .own = &kStarcoder2,
+     .own = &kStarcoder2OwnKeys,
      .defaults = {.dim = 3072,
                   .ffn = 12288,
                   .layers = 30,
@@ -550,7 +348,7 @@ constexpr Family kFamilies[] = {
      .partial = {"partial_rotary_factor"},
      .names = {.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"},
      .own_code_too = true,
-     .own = &kPhi3,
+     .own = &kPhi3OwnKeys,
      .defaults = {.dim = 3072,
                   .ffn = 8192,
                   .layers = 32,
@@ -609,7 +407,7 @@ constexpr Family kFamilies[] = {
      .norm_eps_key = "layer_norm_eps",
      .norm = {.centred = true},
      .head_dim_follows = true,
-     .own = &kCohere2,
+     .own = &kCohere2OwnKeys,
      .defaults = {.dim = 8192,
                   .ffn = 22528,
                   .layers = 40,
@@ -649,7 +447,7 @@ constexpr Family kFamilies[] = {
                .qkv_by_heads = true},
      .gated = false,
      .head_dim_follows = true,
-     .own = &kGptNeox,
+     .own = &kGptNeoxOwnKeys,
      .defaults = {.dim = 6144,
                   .ffn = 24576,
                   .layers = 44,
@@ -706,7 +504,7 @@ constexpr Family kFamilies[] = {
                .norm2 = "ffn_norm"},
      .convolves = true,
      .renamed = kLfm2Renamed,
-     .own = &kLfm2,
+     .own = &kLfm2OwnKeys,
      .defaults = {.dim = 2560,
                   .ffn = 12288,
                   .layers = 32,
@@ -748,7 +546,7 @@ constexpr Family kFamilies[] = {
      .head_dim_follows = true,
      .learns_positions = true,
      .renamed = kGpt2Renamed,
-     .own = &kGpt2,
+     .own = &kGpt2OwnKeys,
      .defaults = {.dim = 768,
                   .ffn = 3072,
                   .layers = 12,
