@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "model/families/known.h"
 #include "model/model_config.h"
@@ -275,8 +276,52 @@ TEST_F(ModelConfig, WhatIsSaidOfFamiliesIsThere) {
   const auto greedy = nlohmann::json::parse(text_of(tests / "generate/greedy.json"));
   const std::string random = text_of(tests / "transformers/random_models.py"),
                     back = text_of(tests / "transformers/round_trip.py");
+  // Of results the last of a name counts.
+  const auto results = [&](const std::string& question, const char* key, const char* unless = nullptr) {
+    std::map<std::string, nlohmann::json> last;
+    std::istringstream lines(text_of(tests.parent_path() / "bench/results" / (question + ".jsonl")));
+    for (std::string line; std::getline(lines, line);) {
+      const auto entry = nlohmann::json::parse(line);
+      if (unless == nullptr || entry.at("value").at(unless) != "yes")
+        last[entry.at("what").at(key)] = entry.at("value");
+    }
+    return last;
+  };
+  const auto tokenizers = results("tokenizers", "tokenizer"),
+             random_results = results("random_models", "family"),
+             templates = results("templates", "template"), llamacpp = results("llamacpp", "family", "note");
+  const auto found_in = [](const std::map<std::string, nlohmann::json>& in, const std::string& key) {
+    const auto it = in.find(key);
+    return it == in.end() ? nlohmann::json::object() : it->second;
+  };
+  const auto families = nlohmann::json::parse(text_of(tests / "chat/fixtures/families.json"));
+  const auto words_of = [](std::string_view text) {
+    std::istringstream in{std::string(text)};
+    return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+  };
   ASSERT_EQ(family_facts().size(), fixtures.size());
   for (const auto& [type, about] : family_facts()) {
+    // Tokenizers were compared, with nothing that differs: real ones in packages, small ones in every test.
+    EXPECT_FALSE(about.tokenizers.empty() && about.alike.empty()) << type;
+    for (const std::string& of : words_of(about.tokenizers))
+      EXPECT_EQ(found_in(tokenizers, of).value("differ", -1), 0) << type << ": " << of;
+    for (const std::string& of : words_of(about.alike))
+      EXPECT_TRUE(fs::exists(tests / "tokenizer/fixtures" / (of + ".recorded.json")) ||
+                  found_in(tokenizers, of).value("differ", -1) == 0)
+          << type << ": " << of;
+    const auto listed = families.find(type);
+    EXPECT_EQ(listed == families.end() ? 0 : int(listed->size()), about.chat_templates) << type;
+    if (listed != families.end()) {
+      for (const auto& source : *listed) {
+        const auto found = found_in(templates, source.at("from"));
+        EXPECT_EQ(found.value("differ", -1), 0) << source;
+        EXPECT_GT(found.value("right", 0), 0) << source;
+      }
+    }
+    if (about.llama_cpp != LlamaCpp::NotTried)
+      EXPECT_EQ(found_in(llamacpp, std::string(type)).value("tokens", ""), "equal") << type;
+    EXPECT_GE(found_in(random_results, std::string(type)).value("right", 0), 40) << type;
+    EXPECT_EQ(found_in(random_results, std::string(type)).value("wrong", -1), 0) << type;
     const std::string name(type), first = fixtures[name].substr(0, fixtures[name].find(' '));
     EXPECT_EQ(about.fixtures, fixtures[name]) << name;
     EXPECT_FALSE(about.models.empty() || about.keys.empty()) << name;

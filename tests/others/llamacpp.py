@@ -67,8 +67,8 @@ MODELS = {
     "gpt_neox": ("GPTNeoX", {"rotary_pct": 0.25, "rotary_emb_base": 10000, "use_parallel_residual": True, "hidden_act": "gelu",
                              "rms_norm_eps": None, "layer_norm_eps": 1e-5, "num_key_value_heads": None, "rope_theta": None}, ""),
     "gpt2": ("GPT2", {**{key: None for key in SIZES}, "n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 512, "n_ctx": 512,
-                      "rope_theta": None, "layer_norm_epsilon": 1e-5, "hidden_act": None, "activation_function": "gelu_new", "tie_word_embeddings": True,
-                      "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, ""),
+                      "rope_theta": None, "layer_norm_epsilon": 1e-5, "hidden_act": None, "activation_function": "gelu_new",
+                      "tie_word_embeddings": True, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, ""),
     "ministral3": ("Ministral3", {"rope_theta": None, "head_dim": 16, "sliding_window": None, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 256, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}}, ""),
@@ -112,7 +112,7 @@ def greedy_here(folder, work):
 
 
 def greedy_there(path, prompt):
-    model = Llama(str(path), n_ctx=512, n_threads=2, verbose=False)
+    model = Llama(str(path), n_ctx=512, n_threads=1, verbose=False)
     found = []
     for token in model.generate(prompt, temp=0, top_k=1, repeat_penalty=1.0):
         found.append(token)
@@ -126,7 +126,7 @@ def loss_here(folder, text, work):
 
 
 def loss_there(path, tokens):
-    model = Llama(str(path), n_ctx=512, n_batch=512, n_threads=2, logits_all=True, type_k=GGML_TYPE_F32,
+    model = Llama(str(path), n_ctx=512, n_batch=512, n_threads=1, logits_all=True, type_k=GGML_TYPE_F32,
                   type_v=GGML_TYPE_F32, verbose=False)
     model.eval(tokens)
     logits = numpy.array(model.scores[: len(tokens) - 1], dtype=numpy.float64)
