@@ -137,7 +137,11 @@ TEST(Harness, CatchesAWrongElement) {
     }
     Spoiled::write(launch, operands);
   });
-  expect_caught(backend, "wrong", always);
+  // A master's byte is less than what the rounding of Muon's products in bf16 may make of a weight.
+  expect_caught(backend, "wrong", [](const Op& op) {
+    const auto* muon = std::get_if<Muon>(&op);
+    return muon == nullptr || muon->master != MasterWeights::I8;
+  });
 }
 
 TEST(Harness, CatchesAnUnwrittenElement) {
