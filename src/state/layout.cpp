@@ -27,10 +27,6 @@ void add_master(const Program& program, const ParamObjects& objects, int64_t fir
   }
 }
 
-bool has_master(const ParamObjects& objects) {
-  return !objects.parts.empty() && objects.parts.front().master.valid();
-}
-
 // The tensors of an object: its elements and, where it has any, their scales.
 void add_whole(const Program& program, ObjectId id, bool never_negative, std::vector<StoredTensor>& out) {
   const Object& o = program.object(id);
@@ -91,7 +87,7 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
     SLUICE_CHECK(format.block == 0, "{} is in {}, and checkpoints have no place for scales",
                  model.weights[w].object, to_text(format));
     const DType own = format.type;
-    const bool from_master = f32_weights && has_master(objects);
+    const bool from_master = f32_weights && objects.has_master();
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {
       const int64_t elements = source.elements();

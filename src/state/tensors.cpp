@@ -44,15 +44,11 @@ const StateSlot* slot_of(const ParamObjects& objects, TensorKind kind) {
   return it == objects.rule->state.end() ? nullptr : &*it;
 }
 
-bool has_master(const ParamObjects& objects) {
-  return !objects.parts.empty() && objects.parts.front().master.valid();
-}
-
 std::vector<std::string_view> slots_of(const ParamObjects& objects) {
   std::vector<std::string_view> out;
   if (objects.rule == nullptr) return out;
   for (const StateSlot& slot : objects.rule->state) out.push_back(slot.role);
-  if (has_master(objects)) out.push_back(kMasterRole);
+  if (objects.has_master()) out.push_back(kMasterRole);
   return out;
 }
 
@@ -66,7 +62,7 @@ Result<std::vector<Range>> ranges_of(const Model& model, TensorKind kind, std::s
     return error("{}: it is not trained, and has neither gradient nor optimizer state", name);
   if (kind.of == TensorKind::Gradient) return std::vector<Range>{{objects.grad, place.first, count}};
   const StateSlot* slot = slot_of(objects, kind);
-  const bool master = kind.slot == kMasterRole && has_master(objects);
+  const bool master = kind.slot == kMasterRole && objects.has_master();
   if (slot == nullptr && !master)
     return error("state {} of {}: allowed are {}", kind.slot, name, fmt::join(slots_of(objects), ", "));
   std::vector<Range> out;

@@ -29,6 +29,8 @@ struct ParamObjects {
   };
   std::vector<Part> parts;
   const UpdateRule* rule = nullptr;  // null where there are no parts
+
+  bool has_master() const { return !parts.empty() && parts.front().master.valid(); }
 };
 
 // What updates work on beside a weight.
