@@ -15,8 +15,10 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kCudnnLength = 128;
 // Backward passes of heads above kMostCudnnHeadDimBack it has on Hopper alone.
 constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256, kMostCudnnHeadDimBack = 128;
-// Own kernels compute a score of a backward pass in about this many times cuDNN's time.
-constexpr int64_t kOwnWindows = 3;
+// In how many times cuDNN's time own kernels compute a score of a backward pass, as measured on an H100.
+constexpr double times_of_cudnn(int64_t head_dim) {
+  return head_dim <= 128 ? 3 : 4;
+}
 // Bookkeeping of a graph beside what the formulas count.
 constexpr int64_t kGraphSlack = 64 * kKiB;
 
@@ -127,7 +129,11 @@ bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& librarie
   if (s.softcap > 0 && libraries.cc_major != 9) return false;
   if (s.window > 0 && (s.distance != 0 || libraries.cc_major != 9)) return false;
   // Deterministic backward passes compute what the window hides, too, which own kernels leave out.
-  if (s.window > 0 && backward && libraries.deterministic && s.window * kOwnWindows < s.q_len) return false;
+  if (s.window > 0 && backward && libraries.deterministic) {
+    AttnShape all = s;
+    all.window = 0;
+    if (s.pairs() * times_of_cudnn(s.head_dim) < all.pairs()) return false;
+  }
   if (s.head_dim % 8 != 0 || s.head_dim > kMostCudnnHeadDim || s.head_dim < kLeastCudnnHeadDim) return false;
   if (backward && s.head_dim > kMostCudnnHeadDimBack && libraries.cc_major != 9) return false;
   if (!backward || !libraries.deterministic) return true;

@@ -62,6 +62,9 @@ TEST(GpuWorkspace, OfWindowsAndCapsIsOfCudnnWhereTheyWereMeasured) {
   }
   window.window = window.q_len / 8;
   EXPECT_TRUE(suits_cudnn(window, false, {.deterministic = true, .cc_major = 9}));
+  AttnShape wider = window;
+  wider.window = window.q_len / 4;
+  EXPECT_TRUE(suits_cudnn(wider, true, {.deterministic = true, .cc_major = 9}));
   EXPECT_FALSE(suits_cudnn(window, true, {.deterministic = true, .cc_major = 9}));
   EXPECT_TRUE(suits_cudnn(window, true, {.deterministic = false, .cc_major = 9}));
 }
