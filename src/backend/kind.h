@@ -29,6 +29,7 @@ struct BackendTraits {
 // Each backend takes what concerns it.
 struct BackendOptions {
   int device = 0;              // which one, where there are several
+  int place_here = 0;          // with `device` alone: the one so many behind it, in turn over all there are
   std::vector<int> devices;    // those that share a step; empty: `device` alone
   bool all_devices = false;    // all that find() finds, instead
   bool joined = true;          // devices copy to each other where they can; otherwise by way of the host

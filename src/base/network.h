@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -10,6 +11,9 @@
 #include "base/status.h"
 
 namespace sluice::core {
+
+// Host memory beside its arena through which a device that is not the host's exchanges, each of a process.
+constexpr int64_t kNetworkStagingBytes = 16 << 20;
 
 class Network {
  public:

@@ -26,6 +26,8 @@ Result<Job> Job::join(std::string_view command) {
   job.activity_->stage("its start");
   job.group_ = counted_by(*job.activity_, std::move(*group));
   job.network_ = std::make_unique<ProcessNetwork>(*job.group_, job.activity_.get());
+  SLUICE_ASSIGN(const auto hosts, gathered(*job.group_, job.group_->host()));
+  job.place_here_ = std::count(hosts.begin(), hosts.begin() + job.rank(), job.group_->host());
   return job;
 }
 
@@ -139,13 +141,6 @@ Status Job::bring(std::string& from, const std::filesystem::path& in) {
   return agree(own);
 }
 
-Status Job::check(const Machine& machine) const {
-  if (!alone() && !machine.traits().shares_cores)
-    return error("run.backend = {}: several processes train on CPUs only; add --set run.backend=cpu",
-                 machine.backend->name);
-  return {};
-}
-
 Status Job::watch(const Machine& machine, int64_t lost_after) {
   if (alone()) return {};
   // Who wants none has none sent to it.
@@ -182,9 +177,11 @@ Status Job::put_on(Machine& machine) {
   return alone() ? Status() : share_steps(machine, *group_, *network_);
 }
 
-void Job::share_cores(RunConfig& config) const {
-  if (!alone() && config.run.threads == 0)
+void Job::share_host(RunConfig& config) const {
+  if (alone()) return;
+  if (config.run.threads == 0)
     config.run.threads = cores_of_each(allowed_cores(), all_cores(), group_->here());
+  config.run.place_here = place_here_;
 }
 
 void Job::abandon(const Error& why) {

@@ -25,6 +25,7 @@ class Job {
 
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+  int here() const { return group_ == nullptr ? 1 : group_->here(); }  // of this host
   // The process that talks to people and writes files.
   bool speaks() const { return rank() == 0; }
   bool alone() const { return size() == 1; }
@@ -68,12 +69,11 @@ class Job {
   // What this process is at, for the others.
   void at(std::string_view stage);
 
-  // Whether a machine can be put on the job.
-  Status check(const Machine& machine) const;
-  // Has a machine share steps with the others (run/processes/processes.h). REQUIRES: check(machine).
+  // Has a machine share steps with the others (run/processes/processes.h).
   Status put_on(Machine& machine);
-  // Of threads that compute here: those that the processes of this host have each, if that is left open.
-  void share_cores(RunConfig& config) const;
+  // Of this host's threads that compute those that its processes have each, if that is left open, and of its
+  // GPUs one after the other, from run.device on.
+  void share_host(RunConfig& config) const;
 
   // After an error that the others may not have: says it and ends all processes.
   [[noreturn]] void abandon(const Error& why);
@@ -93,6 +93,7 @@ class Job {
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;
+  int64_t place_here_ = 0;        // among the processes of this host
   std::unique_ptr<Watch> watch_;  // takes leave before the group ends
 };
 

@@ -234,13 +234,18 @@ struct Beginning {
 Status read_request(const RunRequest& request, const Job& job, Beginning& b) {
   SLUICE_ASSIGN(b.config, load_config(request.config_path, request.settings));
   SLUICE_ASSIGN(b.config.allow, parse_allowances(request.allow));
-  job.share_cores(b.config);
+  job.share_host(b.config);
   SLUICE_ASSIGN(b.machine, resolve_machine(b.config, request.machine));
   if (!b.machine.traits().runs_models) {
     return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
                  b.machine.backend->name);
   }
-  return job.check(b.machine);
+  if (job.here() > 1 && !b.machine.traits().shares_cores && b.machine.devices() > 1) {
+    return error(
+        "run.devices = {}: {} processes of this host take a GPU each, from run.device on; allowed is 1",
+        to_text(b.config.run.devices), job.here());
+  }
+  return {};
 }
 
 // One process takes the directory, and all go on with the run that is there.

@@ -127,7 +127,10 @@ void visit_keys(Config& c, F&& key) {
       "it");
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
-  key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
+  key("run.device", c.run.device, Range{0, 1023},
+      "index of the GPU; of several processes on a host, that of the first, and the others take the next "
+      "ones in "
+      "turn");
   key("run.devices", c.run.devices, nullptr,
       "devices that share a step: all, how many, or their indices, such as 0,2; with 1 run.device says "
       "which");

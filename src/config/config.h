@@ -80,6 +80,7 @@ struct RunConfig {
   struct {
     std::string backend = "auto";
     int64_t device = 0, threads = 0, replicas = 0, lost_after = 30;
+    int64_t place_here = 0;  // no key: of this process among those of its host that share a step, from 0
     DeviceChoice devices = first_devices(1);
     std::string peer = "auto";
     std::string dir = "runs/latest";

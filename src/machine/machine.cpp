@@ -107,6 +107,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   SLUICE_TRY(check_addresses());
   BackendOptions options;
   options.device = int(config.run.device);
+  options.place_here = int(config.run.place_here);
   const DeviceChoice& devices = config.run.devices;
   SLUICE_TRY(check_one_step(devices));
   options.all_devices = devices.all;

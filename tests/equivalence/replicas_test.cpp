@@ -6,7 +6,6 @@
 #include <numeric>
 #include <thread>
 
-#include "backend/cpu/cpu_backend.h"
 #include "comm/process_network.h"
 #include "equivalence/small_runs.h"
 
@@ -18,7 +17,7 @@ using rig::must;
 constexpr int64_t kSteps = 3;
 
 struct Job {
-  Numerics numerics;
+  Numerics numerics = numerics_under_test().front().numerics;
   Updates updates = Updates::AtTheEnd;
   StepShape shape = kShapes[1].shape;
   int64_t replicas = 4;
@@ -51,7 +50,7 @@ rig::History run_process(const Job& job, Network* network) {
   request.quick = true;
   request.shape.replicas = job.replicas / processes;
   request.shape.processes = processes;
-  auto backend = make_cpu_backend({.threads = 2, .devices = job.devices, .network = network});
+  auto backend = rig::small_devices(job.devices, true, network);
   if (job.tight) {
     const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
     request.caps[kDevice] = 3 * must(minimal_device_bytes(model.program, rig::profile_of(*backend), {})) / 2;

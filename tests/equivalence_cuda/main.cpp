@@ -17,13 +17,15 @@ std::unique_ptr<Backend> small_backend() {
 }
 
 // On one GPU two devices are two parts of its memory with streams of their own.
-std::unique_ptr<Backend> small_devices(int count, bool joined) {
+std::unique_ptr<Backend> small_devices(int count, bool joined, Network* network) {
   CudaOptions options;
   options.tune = false;
   const int gpus = int(must(cuda_devices()).size());
   options.devices.clear();
-  for (int d = 0; d < count; ++d) options.devices.push_back(d % gpus);
+  const int first = network == nullptr ? 0 : network->rank() * count;
+  for (int d = 0; d < count; ++d) options.devices.push_back((first + d) % gpus);
   options.joined = joined;
+  options.network = network;
   return must(make_cuda_backend(options));
 }
 

@@ -89,6 +89,7 @@ class CudaBackend final : public Backend {
 
  private:
   void note_failure(const std::optional<cuda::Lanes::Failure>& failure);
+  void note_failed_exchange();
   void end_noting(std::span<const Interval> timeline);
   Status queue(const Command& command);
   Status queue_copy(const Copy& copy, cudaStream_t stream);
@@ -170,7 +171,8 @@ Status CudaBackend::prepare(Gpu& gpu, Tier tier, const Op& op) {
   SLUICE_TRY(gpu.make_current());
   const cuda::Scratch scratch{gpu.arena.data(), options_.tune ? gpu.arena.bytes() : 0};
   SLUICE_TRY(gpu.runner.prepare(op, scratch, lanes_.stream(lanes().compute(tier)), options_.log));
-  return rehearse(gpu, tier, op);
+  // Of an exchange every process would have to take part.
+  return lane_of(op) == LaneKind::Network ? Status() : rehearse(gpu, tier, op);
 }
 
 // Runs the op once on zeros in the arena, if it fits there: the driver loads kernels when they first run, and
@@ -203,7 +205,10 @@ Status CudaBackend::begin(uint32_t commands, bool timed) {
   names_.reserve(commands);
   current_ = -1;
   ranges_.begin_step();
-  for (Gpu& gpu : gpus_) gpu.runner.part();
+  for (Gpu& gpu : gpus_) {
+    gpu.runner.part();
+    gpu.runner.exchange().begin_step();
+  }
   return lanes_.begin(commands, timed);
 }
 
@@ -236,6 +241,7 @@ Status CudaBackend::queue(const Command& command) {
   cudaStream_t stream = lanes_.stream(command.lane);
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
     if (waits) gpu.runner.part();
+    gpu.runner.exchange().at(command.id, launch->task);
     SLUICE_TRY(gpu.runner.run(*launch, stream));
   } else {
     SLUICE_TRY(queue_copy(std::get<Copy>(command.work), stream));
@@ -271,6 +277,14 @@ void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failur
   fault_ = Fault{first, error_at(which, reason)};
 }
 
+// The stream goes on behind a sum that failed, with values that are of no use.
+void CudaBackend::note_failed_exchange() {
+  for (Gpu& gpu : gpus_) {
+    if (const auto failure = gpu.runner.exchange().failure(); failure && !fault_)
+      fault_ = Fault{failure->command, failure->error};
+  }
+}
+
 Status CudaBackend::wait(uint32_t command) {
   if (fault_) return fault_->error;
   const Status waited = lanes_.wait(command);
@@ -279,6 +293,8 @@ Status CudaBackend::wait(uint32_t command) {
     if (!fault_) fault_ = Fault{command, waited.error()};
     return fault_->error;
   }
+  note_failed_exchange();
+  if (fault_) return fault_->error;
   // The caller's copies come between, and make devices current.
   current_ = -1;
   for (Gpu& gpu : gpus_) gpu.runner.part();
@@ -288,6 +304,7 @@ Status CudaBackend::wait(uint32_t command) {
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
   // What was queued before a fault may still use buffers: wait for it in any case.
   note_failure(lanes_.drain());
+  note_failed_exchange();
   ranges_.end_step();
   if (timeline != nullptr && !fault_) *timeline = lanes_.intervals();
   if (noting_)
@@ -430,14 +447,16 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
     SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
     const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
     SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, cache));
+    SLUICE_ASSIGN(auto exchange, cuda::Exchange::create(options.network));
     gpus.push_back({index, std::move(device), nvml[d], before[d],
-                    cuda::Runner(std::move(products), std::move(attention))});
+                    cuda::Runner(std::move(products), std::move(attention), std::move(exchange))});
   }
   bool joined = false;
   if (options.joined && gpus.size() > 1) {
     SLUICE_ASSIGN(joined, join(options.devices));
   }
-  const LaneTable table = gpus.size() == 1 ? LaneTable() : LaneTable::of_devices(gpus.size(), joined);
+  LaneTable table = gpus.size() == 1 ? LaneTable() : LaneTable::of_devices(gpus.size(), joined);
+  if (options.network != nullptr) table.add_networks();
   SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(table, options.devices, options.run_ahead));
   SLUICE_TRY(gpus.front().make_current());
   return std::unique_ptr<Backend>(

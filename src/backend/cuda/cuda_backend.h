@@ -23,6 +23,7 @@
 
 #include "backend/heeded.h"
 #include "backend/kind.h"
+#include "base/network.h"
 #include "ops/gpu_workspace.h"
 
 namespace sluice::core {
@@ -38,7 +39,8 @@ struct CudaOptions {
   // fit (one takes 530 MB with four query heads and blocks of 8,192, 2.1 GB with 16,384), on slower kernels
   // when none does, and fastest on all at once.
   int64_t attention_workspace_bytes = GpuLibraries{}.attention_cap_bytes;
-  int run_ahead = 256;  // commands in flight before submit() waits
+  Network* network = nullptr;  // every device has a lane to it; borrowed. Null: there is none
+  int run_ahead = 256;         // commands in flight before submit() waits
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;
   // A file in which choices and compiled library plans are kept from one start to the next; empty: none.

@@ -47,7 +47,7 @@ constexpr Heeded kHeeded[] = {
     {"cached_attn", "rows q capacity hq hkv hd dtype window softcap sinks"},
     {"last_logits", "rows q dim vocab dtype softcap"},
     {"add_gradients", "n left right dtype"},
-    {"sum_over_processes", "n processes slot slots dtype first apart"},  // refused as it is (supports.cpp)
+    {"sum_over_processes", "n processes slot slots dtype first apart"},
 };
 
 }  // namespace

@@ -13,14 +13,17 @@
 namespace sluice::core {
 namespace {
 
-std::vector<int> chosen_of(const BackendOptions& options) {
-  return options.devices.empty() ? std::vector<int>{options.device} : options.devices;
+// A device that is not there stays what it is, for the error.
+std::vector<int> chosen_of(const BackendOptions& options, size_t found) {
+  if (!options.devices.empty()) return options.devices;
+  if (options.place_here == 0 || options.device >= int(found)) return {options.device};
+  return {int((size_t(options.device) + size_t(options.place_here)) % found)};
 }
 
 Result<FoundMachine> find(const BackendOptions& options) {
   SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
   if (devices.empty()) return error(ErrorKind::Device, "there is no NVIDIA GPU");
-  std::vector<int> chosen = chosen_of(options);
+  std::vector<int> chosen = chosen_of(options, devices.size());
   if (options.all_devices) {
     chosen.resize(std::min(devices.size(), Tier::kMostDevices));
     std::iota(chosen.begin(), chosen.end(), 0);
@@ -54,9 +57,15 @@ Result<FoundMachine> find(const BackendOptions& options) {
 
 Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   CudaOptions cuda;
-  cuda.devices = chosen_of(options);
+  size_t found = 0;
+  if (options.place_here > 0) {
+    SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
+    found = devices.size();
+  }
+  cuda.devices = chosen_of(options, found);
   cuda.joined = options.joined;
   cuda.deterministic = options.deterministic;
+  cuda.network = options.network;
   if (!options.cache.empty()) cuda.cache = (std::filesystem::path(options.cache) / "cuda-libraries").string();
   return make_cuda_backend(cuda);
 }

@@ -81,8 +81,11 @@ struct Runner::Call {
   Scratch scratch() const { return {workspace.data, workspace.bytes}; }
 };
 
-Runner::Runner(Products products, Attention attention)
-    : products_(std::move(products)), attention_(std::move(attention)), begin_early_(kernels_begin_early()) {}
+Runner::Runner(Products products, Attention attention, std::unique_ptr<Exchange> exchange)
+    : products_(std::move(products)),
+      attention_(std::move(attention)),
+      exchange_(std::move(exchange)),
+      begin_early_(kernels_begin_early()) {}
 
 int64_t Runner::workspace_bytes(const Op& op) const {
   return sluice::core::workspace_bytes(op, attention_.libraries());
@@ -470,8 +473,23 @@ Status Runner::run(const AddGradients& op, const Call& call) {
   });
 }
 
-Status Runner::run(const SumOverProcesses& op, const Call&) {
-  return error(ErrorKind::Internal, "{}: cuda_supports() was not asked", to_text(op));
+Status Runner::run(const SumOverProcesses& op, const Call& call) {
+  if (exchange_->processes() != op.processes)
+    return error(ErrorKind::Internal, "a sum over {} processes in a job of {}", op.processes,
+                 exchange_->processes());
+  const Buffer& own = call[op.apart ? SumOverProcesses::kOwn : SumOverProcesses::kG];
+  if (op.processes > 1)
+    SLUICE_TRY(exchange_->sum(own.data, own.bytes, op.apart ? DType::F32 : op.dtype, call.stream));
+  SLUICE_ASSIGN(std::byte* const partials, exchange_->partials());
+  return with_float(op.dtype, [&]<class Grad>(Grad) -> cudaError_t {
+    Grad* const g = call.as<Grad>(SumOverProcesses::kG);
+    if (op.apart) {
+      const cudaError_t status = cast(own.as<float>(), g, op.elements, call.stream);
+      if (status != cudaSuccess) return status;
+    }
+    return sum_sq(g, call.as<double>(SumOverProcesses::kSums), partials, op.elements, op.slot, op.slots,
+                  op.first, call.stream);
+  });
 }
 
 Status Runner::run(const ClipScale& op, const Call& call) {

@@ -3,19 +3,21 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "backend/backend.h"
 #include "backend/cuda/attention.h"
+#include "backend/cuda/exchange.h"
 #include "backend/cuda/products.h"
 
 namespace sluice::core::cuda {
 
 class Runner {
  public:
-  // The device is current.
-  Runner(Products products, Attention attention);
+  // The device is current. `exchange` is what a network lane runs on.
+  Runner(Products products, Attention attention, std::unique_ptr<Exchange> exchange);
 
   int64_t workspace_bytes(const Op& op) const;
 
@@ -29,6 +31,7 @@ class Runner {
   Status run(const Launch& launch, cudaStream_t stream);
   // What is queued next begins when everything before it has ended.
   void part() { last_overlaps_ = false; }
+  Exchange& exchange() { return *exchange_; }
 
  private:
   struct Call;
@@ -76,6 +79,7 @@ class Runner {
 
   Products products_;
   Attention attention_;
+  std::unique_ptr<Exchange> exchange_;
   bool begin_early_;            // the GPU can
   bool last_overlaps_ = false;  // the op queued last is one that another may overlap
 };

@@ -153,8 +153,8 @@ void examine(const ClipScale&, Objection&) {}
 void examine(const AddGradients& op, Objection& o) {
   o.floating("left", op.left).floating("right", op.right).floating("sum", op.dtype);
 }
-void examine(const SumOverProcesses&, Objection& o) {
-  o.require(false, "sums over processes, which are made on CPUs only");
+void examine(const SumOverProcesses& op, Objection& o) {
+  o.floating("gradients", op.dtype);
 }
 void examine_update(const auto& op, Objection& o) {
   if constexpr (requires { op.dtype; }) o.activations(op.dtype);

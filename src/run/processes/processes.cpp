@@ -16,6 +16,14 @@ double rounded(double value) {
   return std::round(value / digit) * digit;
 }
 
+// Of the host beside its arena: what a sum receives, and what it passes through from devices of memory of
+// their own, each of which has a lane.
+int64_t exchange_bytes(const Machine& machine) {
+  const int64_t staged =
+      machine.traits().shares_cores ? 0 : int64_t(machine.devices()) * kNetworkStagingBytes;
+  return OrderedSum::kBufferBytes + staged;
+}
+
 }  // namespace
 
 Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network) {
@@ -38,14 +46,14 @@ Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& networ
   const double sent = 2.0 * double(group.size() - 1) / double(group.size()) * double(values.size());
   plan_to_share(machine, group.size(),
                 {rounded(sent / std::max(1e-9, many_s - few_s)), rounded(1e9 * few_s)});
-  machine.held_bytes[kHost] += OrderedSum::kBufferBytes;
+  machine.held_bytes[kHost] += exchange_bytes(machine);
   machine.options.network = &network;
   return {};
 }
 
 void plan_to_share(Machine& machine, int processes, const NetworkCost& network) {
   machine.profile.network = network;
-  machine.profile.overhead_bytes[kHost] += OrderedSum::kBufferBytes;
+  machine.profile.overhead_bytes[kHost] += exchange_bytes(machine);
   machine.processes = processes;
 }
 

@@ -9,7 +9,6 @@ namespace sluice::core {
 
 // Has the machine exchange over `network`, which is the group's and outlives it, at the rate that a few sums
 // are found to take, rounded; what sums take of the host's memory is set aside. Every process has to call it.
-// REQUIRES: the backend takes a network, as that of CPUs.
 Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network);
 // The machine as one of so many that only plan for it, with that network between them.
 void plan_to_share(Machine& machine, int processes, const NetworkCost& network);

@@ -10,10 +10,11 @@ std::unique_ptr<Backend> small_backend() {
   return make_cpu_backend(options);
 }
 
-std::unique_ptr<Backend> small_devices(int count, bool joined) {
+std::unique_ptr<Backend> small_devices(int count, bool joined, Network* network) {
   CpuOptions options;
   options.threads = 1;
   options.devices = count;
+  options.network = network;
   options.joined = joined;
   return make_cpu_backend(options);
 }

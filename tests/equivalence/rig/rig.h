@@ -46,8 +46,9 @@ Profile profile_of(const Backend& backend);
 // The backend under test, for tiny programs, and what it takes. Every test executable links one definition of
 // these: sluice_test_rig_cpu, or sluice_test_rig_cuda.
 std::unique_ptr<Backend> small_backend();
-// The same with several devices; copies go between them directly where they are `joined`.
-std::unique_ptr<Backend> small_devices(int count, bool joined);
+// The same with several devices; copies go between them directly where they are `joined`. With a network it
+// is that of one of several processes.
+std::unique_ptr<Backend> small_devices(int count, bool joined, Network* network = nullptr);
 bool takes(const Numerics& numerics);
 
 // Fills the arenas with NaNs up to these sizes: whatever a plan forgets to write must not happen to be zero.

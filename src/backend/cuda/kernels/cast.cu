@@ -55,6 +55,7 @@ cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream) {
   return run(x, y, elements, false, stream);
 }
 template cudaError_t cast(const float*, bf16*, int64_t, cudaStream_t);
+template cudaError_t cast(const float*, float*, int64_t, cudaStream_t);
 template cudaError_t cast(const bf16*, float*, int64_t, cudaStream_t);
 
 template <class G>

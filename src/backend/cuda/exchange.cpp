@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/exchange.h"
+
+#include <algorithm>
+
+#include "backend/cuda/check.h"
+#include "ops/gpu_partials.h"
+
+namespace sluice::core::cuda {
+
+Result<std::unique_ptr<Exchange>> Exchange::create(Network* network) {
+  std::unique_ptr<Exchange> exchange(new Exchange(network));
+  if (network == nullptr) return exchange;
+  SLUICE_CUDA_TRY(cudaHostAlloc(reinterpret_cast<void**>(exchange->staged_.receive()), kNetworkStagingBytes,
+                                cudaHostAllocDefault));
+  SLUICE_TRY(exchange->partials());
+  exchange->worker_ = std::thread([of = exchange.get()] { of->work(); });
+  return exchange;
+}
+
+Exchange::~Exchange() {
+  if (!worker_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  worker_.join();
+}
+
+Result<std::byte*> Exchange::partials() {
+  if (!partials_)
+    SLUICE_CUDA_TRY(
+        cudaMalloc(reinterpret_cast<void**>(partials_.receive()), kSumSqPartials * size_of(DType::F64)));
+  return partials_.get();
+}
+
+Status Exchange::sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream) {
+  constexpr auto kRun = [](void* of) {
+    const auto& piece = *static_cast<const Piece*>(of);
+    piece.exchange->wait_for(piece);
+  };
+  for (int64_t at = 0; at < bytes; at += kNetworkStagingBytes) {
+    const int64_t count = std::min(kNetworkStagingBytes, bytes - at);
+    Piece& piece = pieces_.emplace_back(Piece{this, count, dtype, command_, task_});
+    SLUICE_CUDA_TRY(
+        cudaMemcpyAsync(staged_.get(), values + at, size_t(count), cudaMemcpyDeviceToHost, stream));
+    SLUICE_CUDA_TRY(cudaLaunchHostFunc(stream, kRun, &piece));
+    SLUICE_CUDA_TRY(
+        cudaMemcpyAsync(values + at, staged_.get(), size_t(count), cudaMemcpyHostToDevice, stream));
+  }
+  return {};
+}
+
+void Exchange::wait_for(const Piece& piece) {
+  std::unique_lock lock(mutex_);
+  given_ = &piece;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return given_ == nullptr; });
+}
+
+void Exchange::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ends_ || given_ != nullptr; });
+    if (given_ == nullptr) return;
+    const Piece& piece = *given_;
+    if (!failure_) {
+      lock.unlock();
+      network_->at(piece.task);
+      const Status summed = network_->sum({staged_.get(), size_t(piece.bytes)}, piece.dtype);
+      lock.lock();
+      if (!summed.ok()) failure_ = Failure{piece.command, summed.error()};
+    }
+    given_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+std::optional<Exchange::Failure> Exchange::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+}  // namespace sluice::core::cuda

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over processes on a GPU's network lane, by way of the host.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "backend/cuda/handle.h"
+#include "base/network.h"
+#include "base/status.h"
+
+namespace sluice::core::cuda {
+
+class Exchange {
+ public:
+  // The device is current. Borrows the network; null: there are no other processes.
+  static Result<std::unique_ptr<Exchange>> create(Network* network);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  int processes() const { return network_ == nullptr ? 1 : network_->processes(); }
+  // Device memory for the partial sums of one SumSq: the workspace in the arena is that of the compute lane.
+  // With a network it is there from the start.
+  Result<std::byte*> partials();
+
+  // What sum() is called for next.
+  void at(uint32_t command, std::string_view task) { command_ = command, task_ = task; }
+  // Queues: `values`, f32 or bf16 of the device by `dtype`, become their sums over all processes. The
+  // stream's work waits meanwhile, and the driver's thread that runs it; other streams go on.
+  Status sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream);
+
+  // What failed first of the sums that have run: after an error nothing more is exchanged. Any thread.
+  struct Failure {
+    uint32_t command;
+    Error error;
+  };
+  std::optional<Failure> failure() const;
+  // Forgets the sums of the step before, all of which have run.
+  void begin_step() { pieces_.clear(); }
+
+ private:
+  // What the driver's thread is given.
+  struct Piece {
+    Exchange* exchange;
+    int64_t bytes;
+    DType dtype;
+    uint32_t command;
+    std::string_view task;
+  };
+
+  explicit Exchange(Network* network) : network_(network) {}
+  // On the driver's thread, which may not call CUDA, as libraries of networks do: waits until work() has run
+  // it.
+  void wait_for(const Piece& piece);
+  void work();
+
+  Network* network_;
+  Handle<std::byte*, &cudaFreeHost> staged_;  // pinned, kNetworkStagingBytes
+  Handle<std::byte*, &cudaFree> partials_;
+  uint32_t command_ = 0;
+  std::string_view task_;
+  std::deque<Piece> pieces_;  // of this step
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  const Piece* given_ = nullptr;  // to the worker, until it has run
+  bool ends_ = false;
+  std::optional<Failure> failure_;
+  std::thread worker_;  // with a network
+};
+
+}  // namespace sluice::core::cuda
