@@ -46,7 +46,7 @@ MODELS = {
     "qwen2_window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, "window"),
     "qwen3": ("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}, ""),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 1, 1, 0]}, ""),
-    "smollm3_second": ("SmolLM3", {"no_rope_layers": [1, 0, 1, 0]}, "not rotated"),
+    "smollm3_other": ("SmolLM3", {"no_rope_layers": [0, 1, 0, 1]}, "not rotated"),
     "olmo": ("Olmo", {"clip_qkv": None, "rms_norm_eps": None}, ""),
     "olmo2": ("Olmo2", {}, ""),
     "olmo3": ("Olmo3", {"sliding_window": 8, "layer_types": [WINDOW, WINDOW, WINDOW, FULL], "rope_theta": None,
