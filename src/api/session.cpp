@@ -104,12 +104,15 @@ Result<core::UpdateValues> values_with(const core::OptimizerConfig& planned,
     if (!clips && !(value >= it->low && value <= it->high))
       return error("hyperparameters[{}] = {}: allowed are numbers from {} to {}", name, value, it->low,
                    it->high);
+    if (!clips && it->flag && value != 0 && value != 1)
+      return error("hyperparameters[{}] = {}: allowed are 0 and 1", name, value);
     if (clips) {
       out.clip_norm = float(value);
     } else {
       out.hyperparameters[size_t(it - own.begin())] = value;
     }
   }
+  if (planned.optimizer->check != nullptr) SLUICE_TRY(planned.optimizer->check(out.hyperparameters));
   return out;
 }
 

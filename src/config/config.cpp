@@ -259,6 +259,8 @@ Status check_hyperparameters(const RunConfig& config) {
       return error("train.{}: {} has no such setting; it has {}", name, optimizer.name,
                    fmt::join(names, ", "));
     }
+    if (it->flag && value != 0 && value != 1)
+      return error("train.{} = {}: allowed are 0 and 1", name, print(value));
     SLUICE_TRY(check_range(fmt::format("train.{}", name), print(value), value, {it->low, it->high}));
   }
   if (optimizer.check == nullptr) return {};

@@ -196,7 +196,7 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
   TrainingCounts counts;
   for (const Task& task : program.tasks()) {
     const Work w = work(task.op);
-    counts.flops += w.flops;
+    (task.phase == Phase::Update ? counts.update_flops : counts.flops) += w.flops;
     counts.again_flops += w.again_flops;
     (task.phase == Phase::Update ? counts.update_traffic_bytes : counts.traffic_bytes) +=
         traffic(task.op) + w.pass_bytes;

@@ -53,8 +53,9 @@ struct Kept {
 
 // One training step of one round and one chunk.
 struct TrainingCounts {
-  double flops = 0;        // forward and backward
-  double again_flops = 0;  // that ops compute a second time within themselves
+  double flops = 0;         // forward and backward
+  double update_flops = 0;  // of products that updates make; however many tokens a step has
+  double again_flops = 0;   // that ops compute a second time within themselves
   double traffic_bytes = 0, update_traffic_bytes = 0;
   int64_t weight_bytes = 0, grad_bytes = 0, state_bytes = 0;  // masters are state
   // Activations that the forward pass of the layers leaves for the backward pass.

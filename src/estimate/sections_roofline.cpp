@@ -35,7 +35,7 @@ class Roofline {
     const Optimizer* optimizer = find_optimizer(in_.recipe->optimizer);
     const TrainingCounts c = count_training(spec, shape, numerics_of(*in_.recipe),
                                             optimizer != nullptr ? *optimizer : *optimizers().front());
-    return {c.flops / device_.peak_flops, c.traffic_bytes / device_.memory_rate};
+    return {(c.flops + c.update_flops) / device_.peak_flops, c.traffic_bytes / device_.memory_rate};
   }
 
   // The fewest tokens from which `times` is not bound by memory; 0: none up to kMostTokens.

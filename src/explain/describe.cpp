@@ -52,6 +52,18 @@ std::string describe_model(const Prepared& p) {
   return fmt::format("{}, {} parameters", p.model.family, count(double(p.model.params())));
 }
 
+// The type of the optimizer's state, where one of its slots has none of its own.
+std::string state_text(const Prepared& p) {
+  std::string own;
+  for (const UpdateRule& rule : p.optimizer.optimizer->rules) {
+    for (const StateSlot& slot : rule.state) {
+      if (!slot.format) return std::string(name_of(p.numerics.state));
+      own = to_text(*slot.format);
+    }
+  }
+  return own.empty() ? std::string(name_of(p.numerics.state)) : own;
+}
+
 std::string title_of(const Prepared& p) {
   return fmt::format("{}, on {}; device {}, host {}", describe_model(p), p.machine.description,
                      format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
@@ -68,7 +80,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"numbers",
        fmt::format(
            "{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute), name_of(p.numerics.grad),
-           name_of(p.numerics.state),
+           state_text(p),
            p.numerics.master == MasterWeights::Off   ? ""
            : p.numerics.master == MasterWeights::F32 ? ", f32 master weights"
                                                      : ", master weights of 24 bits",

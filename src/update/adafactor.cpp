@@ -21,9 +21,10 @@ constexpr Hyperparameter kHyperparameters[] = {
     {"eps_scale", 1e-3, 1e-20, 1, "least size of a weight by which scale_parameter multiplies"},
     {"clip_threshold", 1, 1e-6, 1e9, "largest root of the mean square of a tensor's update, before the rate"},
     {"weight_decay", 0.1, 0, 10, "decoupled; none on norm weights and biases"},
-    {"scale_parameter", 0, 0, 1, "1: the rate is multiplied by the root of the mean square of the tensor"},
-    {"relative_step", 0, 0, 1, "1: the rate is multiplied by the least of 0.01 and 1 / sqrt(t)"},
-    {"warmup_init", 0, 0, 1, "1: with relative_step, by 1e-6 t in place of 0.01"},
+    {"scale_parameter", 0, 0, 1, "1: the rate is multiplied by the root of the mean square of the tensor",
+     true},
+    {"relative_step", 0, 0, 1, "1: the rate is multiplied by the least of 0.01 and 1 / sqrt(t)", true},
+    {"warmup_init", 0, 0, 1, "1: with relative_step, by 1e-6 t in place of 0.01", true},
 };
 constexpr StateSlot kState[] = {{"row", true, DType::F32, Each::Row},
                                 {"col", true, DType::F32, Each::Column}};

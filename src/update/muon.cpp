@@ -11,11 +11,12 @@ namespace {
 enum { kMomentum, kNesterov, kMatchRms, kOfAdamW, kWeightDecay = kOfAdamW + 3 };
 constexpr Hyperparameter kHyperparameters[] = {
     {"momentum", 0.95, 0, 0.99999, "decay of the mean of gradients of matrices"},
-    {"nesterov", 1, 0, 1, "1: looks ahead by the momentum"},
+    {"nesterov", 1, 0, 1, "1: looks ahead by the momentum", true},
     {"match_rms", 1, 0, 1,
-     "1: updates of matrices are as large as AdamW's, which then takes the same rate; 0: they are multiplied "
-     "by "
-     "the root of rows / columns, at least 1"},
+     "1: updates of matrices are as large as AdamW's, which then takes the same rate; 0: their rate is "
+     "multiplied "
+     "by the root of rows / columns, at least by 1",
+     true},
     {"beta1", 0.9, 0, 0.99999, "of AdamW, which updates what is no matrix of a layer"},
     {"beta2", 0.95, 0, 0.99999, "of AdamW"},
     {"eps", 1e-8, 1e-20, 1, "of AdamW"},
@@ -60,6 +61,11 @@ Op update(const UpdatePart& p, std::span<const double> values, bool) {
               .stochastic = n.stochastic};
 }
 
+// Its authors' for matrices whose updates are not as large as AdamW's.
+std::optional<double> own_rate(std::span<const double> values, bool) {
+  return values[kMatchRms] != 0 ? std::nullopt : std::optional(0.02);
+}
+
 const UpdateRule& rule_of_adamw() {
   return adamw().rules.front();
 }
@@ -76,7 +82,7 @@ const Optimizer& muon() {
   static const UpdateRule kRules[] = {{kState, update, nullptr, takes, true},
                                       {rule_of_adamw().state, update_others, update_state_of_others}};
   // As AdamW's, whose updates its own are as large as.
-  static const Optimizer kMuon{"muon", kHyperparameters, kRules, {3e-3, 0.4}, {4e-4, 1}};
+  static const Optimizer kMuon{"muon", kHyperparameters, kRules, {3e-3, 0.4}, {4e-4, 1}, nullptr, own_rate};
   return kMuon;
 }
 

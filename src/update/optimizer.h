@@ -26,6 +26,7 @@ struct Hyperparameter {
   double value;           // when it is not given
   double low, high;       // allowed
   std::string_view meaning;
+  bool flag = false;  // 0 or 1, and nothing between
 };
 
 // Consecutive elements of a weight, which one update works on: `rows` of `cols`. Those of a rule that takes

@@ -9,7 +9,7 @@ enum { kMomentum, kWeightDecay, kNesterov };
 constexpr Hyperparameter kHyperparameters[] = {
     {"momentum", 0.9, 0, 0.99999, "part of the last update's direction that is kept"},
     {"weight_decay", 0.1, 0, 10, "added to gradients; none on norm weights and biases"},
-    {"nesterov", 0, 0, 1, "1: looks ahead by the momentum"},
+    {"nesterov", 0, 0, 1, "1: looks ahead by the momentum", true},
 };
 constexpr StateSlot kState[] = {{"m"}};
 

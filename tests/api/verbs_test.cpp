@@ -143,6 +143,17 @@ TEST(Verbs, TakeTheSeedsOfAnyLoss) {
   EXPECT_NEAR(stepped->loss, sum, 1e-6);
 }
 
+TEST(Verbs, RefuseHyperparametersThatDoNotGoTogether) {
+  StepOptions options = every_verb();
+  options.optimizer = "adafactor";
+  Running r(options);
+  ASSERT_TRUE(r.session.forward_backward(some_rows().batch()).ok());
+  expect_error(r.session.optim_step(1e-2, {{"warmup_init", 1}}).error(), ErrorKind::Invalid, "relative_step");
+  expect_error(r.session.optim_step(1e-2, {{"relative_step", 0.5}}).error(), ErrorKind::Invalid,
+               "hyperparameters[relative_step] = 0.5: allowed are 0 and 1");
+  EXPECT_TRUE(r.session.optim_step(1e-2, {{"relative_step", 1}, {"warmup_init", 1}}).ok());
+}
+
 // d(sum of s * log p)/dw along a direction, by central differences through the weights themselves.
 TEST(Verbs, MakeTheGradientsThatDifferencesShow) {
   StepOptions options = every_verb();

@@ -153,7 +153,10 @@ TEST(Config, EveryKeyCanBeSetToItsDefault) {
 TEST(Config, AKeyOfAnotherOptimizerIsRefusedWithThoseThatThisOneHas) {
   expect_error({"train.optimizer=lion", "train.eps=1e-8"},
                {"train.eps", "lion", "train.beta1, train.beta2, train.weight_decay"});
-  expect_error({"train.optimizer=sgd", "train.nesterov=2"}, {"train.nesterov = 2", "from 0 to 1"});
+  for (const char* value : {"2", "0.5"}) {
+    expect_error({"train.optimizer=sgd", fmt::format("train.nesterov={}", value)},
+                 {fmt::format("train.nesterov = {}", value), "0 and 1"});
+  }
   // It has no first moment.
   expect_error({"train.optimizer=adafactor", "train.beta1=0.9"},
                {"train.beta1", "adafactor", "train.decay_rate"});

@@ -103,6 +103,18 @@ TEST(Counts, ArithmeticIsTheSumOverTasks) {
   }
 }
 
+// What an update computes is not of its tokens.
+TEST(Counts, FlopsOfTrainingAreThoseOfItsPasses) {
+  const ModelSpec spec = models().front().spec;
+  const BatchShape shape{64, 1};
+  const Numerics bf16{.compute = DType::BF16};
+  const TrainingCounts adamw = count_training(spec, shape, bf16, *find_optimizer("adamw")),
+                       muon = count_training(spec, shape, bf16, *find_optimizer("muon"));
+  EXPECT_EQ(muon.flops, adamw.flops);
+  EXPECT_EQ(adamw.update_flops, 0);
+  EXPECT_GT(muon.update_flops, 0);
+}
+
 // What is computed again is what the forward pass of the layers computes, less the last product of what is
 // kept: all but the down projection with each layer's input, and but the output projection with each half's,
 // which halves beside each other have in common.
