@@ -108,9 +108,8 @@ TEST(Optimizers, HyperparametersAreAttributesOfAStep) {
     for (size_t h = 0; h < defaults.size(); ++h) {
       SCOPED_TRACE(testing::Message() << optimizer->name << ", " << optimizer->hyperparameters[h].name);
       std::vector<double> values = defaults;
-      const auto& [name, value, low, high, meaning] = optimizer->hyperparameters[h];
-      // A switch that is on is turned off.
-      values[h] = value == high ? low : std::min(high, value / 2 + 0.25);
+      const Hyperparameter& of = optimizer->hyperparameters[h];
+      values[h] = of.flag ? 1 - of.value : std::min(of.high, of.value / 2 + 0.25);
       bool heeded = false;
       for (const UpdateRule& rule : optimizer->rules) {
         const std::vector<Op> planned = ops_of(rule, kNumerics[0], defaults),
