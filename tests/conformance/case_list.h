@@ -35,4 +35,10 @@ class List {
 // cases_update.cpp: what follows a backward pass. Sums of replicas, norms, clipping and updates.
 void add_updates(List& list);
 
+// cases_attention.cpp; windows, sinks and soft caps apart, so that the other cases keep their numbers.
+void add_attention(List& list);
+void add_windows(List& list);
+void add_sinks(List& list);
+void add_softcaps(List& list);
+
 }  // namespace sluice::core::conformance
