@@ -15,7 +15,6 @@ import os
 import pathlib
 import statistics
 import sys
-import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
@@ -24,7 +23,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from torch_llama import ChunkedCrossEntropy  # noqa: E402
+from torch_llama import train  # noqa: E402
 
 
 def parse_args():
@@ -64,28 +63,12 @@ def measure(args, checkpointing):
     cuda = args.device == "cuda"
     model = build(args, checkpointing)
     head, params = model.get_output_embeddings().weight, list(model.parameters())
-    optimizer = torch.optim.AdamW(params, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    args.vocab = model.config.vocab_size
+
+    def hidden_of(tokens):
+        return model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+    times, losses = train(args, hidden_of, head, params)
     tokens_per_step = args.accum * args.micro_batch * args.seq_len
-    times, losses = [], []
-    for step in range(args.warmup + args.steps):
-        ids = torch.randint(model.config.vocab_size, (args.accum, args.micro_batch, args.seq_len + 1), device=args.device)
-        if cuda:
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        total = torch.zeros((), device=args.device)
-        for row in ids:
-            hidden = model.base_model(input_ids=row[:, :-1], use_cache=False).last_hidden_state
-            loss = ChunkedCrossEntropy.apply(hidden.flatten(0, 1), head, row[:, 1:].flatten(), tokens_per_step, args.chunk)
-            loss.backward()
-            total += loss.detach()
-        torch.nn.utils.clip_grad_norm_(params, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(total.item())
-        if cuda:
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-        print(f"step {step}: loss {losses[-1]:.4f}, {times[-1]:.3f} s", file=sys.stderr, flush=True)
     seconds = statistics.median(times[args.warmup:])
     return {"model": args.config.stem, "parameters": sum(p.numel() for p in params), "seq_len": args.seq_len,
             "micro_batch": args.micro_batch, "accum": args.accum, "checkpointing": checkpointing, "attention": args.attention,

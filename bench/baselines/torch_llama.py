@@ -140,19 +140,10 @@ def hidden_states(model, tokens, checkpointing):
     return base.norm(x)
 
 
-def main():
-    args = parse_args()
+def train(args, hidden_of, head, params):
+    """Times and losses of steps: args.accum micro-batches of random tokens, whose hidden states hidden_of() gives, clipping, AdamW."""
     cuda = args.device == "cuda"
-    torch.manual_seed(0)
-    if cuda:
-        choose_attention(args.attention)
-    model = build(args)
-    if not args.no_compile:
-        for layer in model.model.layers:
-            layer.compile()
-    params = list(model.parameters())
     optimizer = torch.optim.AdamW(params, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-
     tokens_per_step = args.accum * args.micro_batch * args.seq_len
     times, losses = [], []
     for step in range(args.warmup + args.steps):
@@ -163,9 +154,9 @@ def main():
         start = time.perf_counter()
         total = torch.zeros((), device=args.device)
         for row in ids:
-            hidden = hidden_states(model, row[:, :-1], args.checkpointing)
-            loss = ChunkedCrossEntropy.apply(hidden.flatten(0, 1), model.lm_head.weight,
-                                             row[:, 1:].flatten(), tokens_per_step, args.chunk)
+            hidden = hidden_of(row[:, :-1])
+            loss = ChunkedCrossEntropy.apply(hidden.flatten(0, 1), head, row[:, 1:].flatten(),
+                                             tokens_per_step, args.chunk)
             loss.backward()
             total += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(params, 1.0)
@@ -177,7 +168,23 @@ def main():
         times.append(time.perf_counter() - start)
         print(f"step {step}: loss {losses[-1]:.4f}, norm {norm.item():.3f}, {times[-1]:.3f} s, "
               f"{tokens_per_step / times[-1]:.1f} tok/s", file=sys.stderr, flush=True)
+    return times, losses
 
+
+def main():
+    args = parse_args()
+    cuda = args.device == "cuda"
+    torch.manual_seed(0)
+    if cuda:
+        choose_attention(args.attention)
+    model = build(args)
+    if not args.no_compile:
+        for layer in model.model.layers:
+            layer.compile()
+    params = list(model.parameters())
+    times, losses = train(args, lambda tokens: hidden_states(model, tokens, args.checkpointing),
+                          model.lm_head.weight, params)
+    tokens_per_step = args.accum * args.micro_batch * args.seq_len
     seconds = statistics.median(times[args.warmup :])
     peak = torch.cuda.max_memory_reserved() / 2**30 if cuda else 0.0
     print(f"{tokens_per_step / seconds:.1f} tok/s, peak {peak:.2f} GiB", file=sys.stderr)

@@ -154,6 +154,7 @@ class Session {
   // Those of one weight, where an optimizer keeps other things of some than of others; none of one that is
   // not trained. An error: another name.
   Result<std::vector<std::string>> state_slots(std::string_view name) const;
+  // A slot may have a number for each row or column of a tensor, in their order, as Adafactor's do.
   Result<std::vector<float>> state(std::string_view slot, std::string_view name);
   Status set_state(std::string_view slot, std::string_view name, std::span<const float> values);
 

@@ -101,11 +101,8 @@ Result<core::UpdateValues> values_with(const core::OptimizerConfig& planned,
     if (clips && !(value >= 0 && value <= core::kMostClipNorm))
       return error("hyperparameters[{}] = {}: allowed are numbers from 0 to {}", name, value,
                    core::kMostClipNorm);
-    if (!clips && !(value >= it->low && value <= it->high))
-      return error("hyperparameters[{}] = {}: allowed are numbers from {} to {}", name, value, it->low,
-                   it->high);
-    if (!clips && it->flag && value != 0 && value != 1)
-      return error("hyperparameters[{}] = {}: allowed are 0 and 1", name, value);
+    if (!clips && !it->takes(value))
+      return error("hyperparameters[{}] = {}: allowed are {}", name, value, it->allowed());
     if (clips) {
       out.clip_norm = float(value);
     } else {

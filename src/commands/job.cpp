@@ -27,7 +27,7 @@ Result<Job> Job::join(std::string_view command) {
   job.group_ = counted_by(*job.activity_, std::move(*group));
   job.network_ = std::make_unique<ProcessNetwork>(*job.group_, job.activity_.get());
   SLUICE_ASSIGN(const auto hosts, gathered(*job.group_, job.group_->host()));
-  job.place_here_ = std::count(hosts.begin(), hosts.begin() + job.rank(), job.group_->host());
+  job.place_here_ = int(std::count(hosts.begin(), hosts.begin() + job.rank(), job.group_->host()));
   return job;
 }
 
@@ -177,11 +177,9 @@ Status Job::put_on(Machine& machine) {
   return alone() ? Status() : share_steps(machine, *group_, *network_);
 }
 
-void Job::share_host(RunConfig& config) const {
-  if (alone()) return;
-  if (config.run.threads == 0)
-    config.run.threads = cores_of_each(allowed_cores(), all_cores(), group_->here());
-  config.run.place_here = place_here_;
+void Job::share_cores(RunConfig& config) const {
+  if (!alone() && config.run.threads == 0)
+    config.run.threads = cores_of_each(allowed_cores(), all_cores(), here());
 }
 
 void Job::abandon(const Error& why) {

@@ -26,6 +26,7 @@ class Job {
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
   int here() const { return group_ == nullptr ? 1 : group_->here(); }  // of this host
+  int place_here() const { return place_here_; }                       // among these, from 0
   // The process that talks to people and writes files.
   bool speaks() const { return rank() == 0; }
   bool alone() const { return size() == 1; }
@@ -71,9 +72,8 @@ class Job {
 
   // Has a machine share steps with the others (run/processes/processes.h).
   Status put_on(Machine& machine);
-  // Of this host's threads that compute those that its processes have each, if that is left open, and of its
-  // GPUs one after the other, from run.device on.
-  void share_host(RunConfig& config) const;
+  // Of threads that compute here: those that the processes of this host have each, if that is left open.
+  void share_cores(RunConfig& config) const;
 
   // After an error that the others may not have: says it and ends all processes.
   [[noreturn]] void abandon(const Error& why);
@@ -93,7 +93,7 @@ class Job {
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;
-  int64_t place_here_ = 0;        // among the processes of this host
+  int place_here_ = 0;
   std::unique_ptr<Watch> watch_;  // takes leave before the group ends
 };
 

@@ -128,8 +128,7 @@ void visit_keys(Config& c, F&& key) {
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
   key("run.device", c.run.device, Range{0, 1023},
-      "index of the GPU; of several processes on a host, that of the first, and the others take the next "
-      "ones in "
+      "index of the GPU; of several processes on a host that of the first, behind which the others come in "
       "turn");
   key("run.devices", c.run.devices, nullptr,
       "devices that share a step: all, how many, or their indices, such as 0,2; with 1 run.device says "
@@ -259,14 +258,9 @@ Status check_hyperparameters(const RunConfig& config) {
       return error("train.{}: {} has no such setting; it has {}", name, optimizer.name,
                    fmt::join(names, ", "));
     }
-    if (it->flag && value != 0 && value != 1)
-      return error("train.{} = {}: allowed are 0 and 1", name, print(value));
-    SLUICE_TRY(check_range(fmt::format("train.{}", name), print(value), value, {it->low, it->high}));
+    if (!it->takes(value)) return error("train.{} = {}; allowed are {}", name, print(value), it->allowed());
   }
-  if (optimizer.check == nullptr) return {};
-  std::vector<double> values;
-  for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(config.value_of(h));
-  return optimizer.check(values);
+  return optimizer.check == nullptr ? Status() : optimizer.check(config.optimizer_values());
 }
 
 // As typed after --set: quoted text and lists follow the file's syntax, but a shell may have taken the quotes

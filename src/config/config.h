@@ -80,7 +80,6 @@ struct RunConfig {
   struct {
     std::string backend = "auto";
     int64_t device = 0, threads = 0, replicas = 0, lost_after = 30;
-    int64_t place_here = 0;  // no key: of this process among those of its host that share a step, from 0
     DeviceChoice devices = first_devices(1);
     std::string peer = "auto";
     std::string dir = "runs/latest";
@@ -117,6 +116,12 @@ struct RunConfig {
   double value_of(const Hyperparameter& h) const {
     const auto it = train.hyperparameters.find(h.name);
     return it == train.hyperparameters.end() ? h.value : it->second;
+  }
+  // Of all, in the optimizer's order.
+  std::vector<double> optimizer_values() const {
+    std::vector<double> out;
+    for (const Hyperparameter& h : optimizer().hyperparameters) out.push_back(value_of(h));
+    return out;
   }
 };
 

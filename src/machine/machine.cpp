@@ -94,7 +94,7 @@ Result<Card> card_for(const RunConfig& config, const std::string& name) {
   return changed(std::move(card), config.machine);
 }
 
-Result<Machine> resolve_machine(const RunConfig& config, const std::string& card) {
+Result<Machine> resolve_machine(const RunConfig& config, const std::string& card, int place_here) {
   if (!card.empty()) {
     SLUICE_ASSIGN(Card named, card_for(config, card));
     return simulated_machine(config, std::move(named));
@@ -107,7 +107,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   SLUICE_TRY(check_addresses());
   BackendOptions options;
   options.device = int(config.run.device);
-  options.place_here = int(config.run.place_here);
+  options.place_here = place_here;
   const DeviceChoice& devices = config.run.devices;
   SLUICE_TRY(check_one_step(devices));
   options.all_devices = devices.all;

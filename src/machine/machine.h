@@ -14,8 +14,9 @@
 namespace sluice::core {
 
 // The machine that config.run names; "auto" is the first backend of the registry that finds its hardware.
-// `card` names one to plan for instead, as card_named() takes it; empty: none.
-Result<Machine> resolve_machine(const RunConfig& config, const std::string& card);
+// `card` names one to plan for instead, as card_named() takes it; empty: none. `place_here` is that of this process
+// among those of its host which share a step, from 0.
+Result<Machine> resolve_machine(const RunConfig& config, const std::string& card, int place_here = 0);
 
 // A machine file, as to_toml(Card) writes it.
 Result<Card> read_card(const std::filesystem::path& path);

@@ -192,6 +192,19 @@ Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key)
                spec.positions);
 }
 
+int64_t least_piece(const ModelSpec& spec) {
+  int64_t out = 1;
+  for (const LayerSpec& layer : spec.layers) out = std::max(out, layer.conv_width - 1);
+  return out;
+}
+
+Status check_pieces(const ModelSpec& spec, int64_t seq_len, int64_t chunk_tokens) {
+  const int64_t least = least_piece(spec);
+  if (chunk_tokens >= seq_len || chunk_tokens >= least) return {};
+  return error("shape.chunk_tokens = {}: pieces of sequences need at least {} in a model with convolutions",
+               chunk_tokens, least);
+}
+
 std::string to_text(const ModelSpec& spec) {
   std::string out = fmt::format("{} x {}", spec.layers.size(), spec.dim);
   for (size_t begin = 0, end = 0; begin < spec.layers.size(); begin = end) {

@@ -175,6 +175,11 @@ ModelSpec model_of(const EqualLayers& shape);
 // Whether texts of so many tokens have positions in the model; `key` stands for the number.
 Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key);
 
+// Tokens that a piece of a sequence needs at least: as many as a convolution looks back.
+int64_t least_piece(const ModelSpec& spec);
+// Whether sequences may be cut into chunks of so many tokens.
+Status check_pieces(const ModelSpec& spec, int64_t seq_len, int64_t chunk_tokens);
+
 // Shapes that fit together: positive sizes, heads divisible by kv_heads, one even head_dim. Errors name the
 // key of config.json.
 Status validate(const ModelSpec& spec);

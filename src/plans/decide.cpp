@@ -72,12 +72,7 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
   p.shape.replicas = replicas.here;
   p.shape.processes = replicas.processes;
   request.shape = p.shape;
-  for (const LayerSpec& layer : p.model.layers) {
-    if (p.shape.chunk_tokens < p.shape.seq_len && p.shape.chunk_tokens < layer.conv_width - 1)
-      return error(
-          "shape.chunk_tokens = {}: pieces of sequences need at least {} in a model with convolutions",
-          p.shape.chunk_tokens, layer.conv_width - 1);
-  }
+  SLUICE_TRY(check_pieces(p.model, p.shape.seq_len, p.shape.chunk_tokens));
   p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
   request.settings = choice.settings;
   p.why_shape = choice.why;

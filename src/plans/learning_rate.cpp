@@ -53,10 +53,8 @@ ChosenRate automatic_rate(const RateSubject& s) {
 Result<std::string> choose_rate(RunConfig& c, const ModelSpec& model) {
   std::string why;
   if (!c.train.learning_rate) {
-    std::vector<double> values;
-    for (const Hyperparameter& h : c.optimizer().hyperparameters) values.push_back(c.value_of(h));
-    ChosenRate chosen = automatic_rate(
-        {c.optimizer(), model.params(), c.train.tokens_per_step, !c.model.weights.empty(), values});
+    ChosenRate chosen = automatic_rate({c.optimizer(), model.params(), c.train.tokens_per_step,
+                                        !c.model.weights.empty(), c.optimizer_values()});
     c.train.learning_rate = chosen.rate;
     why = std::move(chosen.why);
   }

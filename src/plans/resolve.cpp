@@ -40,8 +40,7 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {
   OptimizerConfig o;
   o.optimizer = &config.optimizer();
-  o.values.clear();
-  for (const Hyperparameter& h : o.optimizer->hyperparameters) o.values.push_back(config.value_of(h));
+  o.values = config.optimizer_values();
   o.clip_norm = float(config.train.clip_norm);
   o.deferred = config.train.deferred_update.value_or(!machine.traits().shares_cores);
   return o;

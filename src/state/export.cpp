@@ -303,7 +303,8 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
         spec.family));
   if (tried && !as_usual([](const LayerSpec& layer) { return layer.attention.rotated; }))
     out.emplace_back(
-        "llama.cpp takes the layers that are not rotated to be where the family has them usually, which is not so "
+        "llama.cpp takes the layers that are not rotated to be where the family has them usually, which is "
+        "not so "
         "in this model: other logits");
   if (tried && spec.rope.kind == RopeScaling::Dynamic) {
     out.push_back(fmt::format(
@@ -312,7 +313,8 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
   }
   if (tried && !as_usual([](const LayerSpec& layer) { return layer.mlp.activation; }))
     out.push_back(
-        fmt::format("llama.cpp takes the activations of this family to be {}, which are {} here (hidden_act): other logits",
+        fmt::format("llama.cpp takes the activations of this family to be {}, which are {} here "
+                    "(hidden_act): other logits",
                     name_of(usual.layers[0].mlp.activation), name_of(spec.layers[0].mlp.activation)));
   const auto has = [&](std::string_view name) {
     return std::find(files.begin(), files.end(), name) != files.end();

@@ -253,7 +253,9 @@ Status check_write(const Model& model, TensorKind kind, std::string_view name,
   SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, kind, name, places));
   const Order order = order_of(model, kind, places, ranges);
   if (int64_t(values.size()) != order.numbers)
-    return error("weight {}: {} values; it has {}", name, values.size(), order.numbers);
+    return error("{} {}: {} values; it has {}",
+                 kind.of == TensorKind::State ? fmt::format("state {} of", kind.slot) : "weight", name,
+                 values.size(), order.numbers);
   const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
   const StateSlot* slot = slot_of(model.params[places.front().weight], kind);
   SLUICE_TRY(check_values(tensor, slot != nullptr && slot->squares, 0, std::as_bytes(values)));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "update/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -21,6 +23,10 @@ const Optimizer* find_optimizer(std::string_view name) {
   const auto all = optimizers();
   const auto it = std::find_if(all.begin(), all.end(), [&](const Optimizer* o) { return o->name == name; });
   return it == all.end() ? nullptr : *it;
+}
+
+std::string Hyperparameter::allowed() const {
+  return flag ? "0 and 1" : fmt::format("numbers from {} to {}", low, high);
 }
 
 Numerics numerics_of(const Weight& weight, Numerics numerics) {

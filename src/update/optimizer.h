@@ -27,6 +27,9 @@ struct Hyperparameter {
   double low, high;       // allowed
   std::string_view meaning;
   bool flag = false;  // 0 or 1, and nothing between
+
+  bool takes(double v) const { return flag ? v == 0 || v == 1 : v >= low && v <= high; }
+  std::string allowed() const;  // "numbers from 0 to 10"
 };
 
 // Consecutive elements of a weight, which one update works on: `rows` of `cols`. Those of a rule that takes

@@ -27,13 +27,6 @@ StepShape pass_of(const EvaluatorSetup& s, int64_t chunk_tokens, int64_t chunks)
   return shape;
 }
 
-// Tokens of a piece of a row: as many as a convolution looks back.
-int64_t least_piece(const ModelSpec& model) {
-  int64_t out = 1;
-  for (const LayerSpec& layer : model.layers) out = std::max(out, layer.conv_width - 1);
-  return out;
-}
-
 // Chunks of whole rows, as few passes as there are rows for; and pieces of a row, which take less memory.
 std::vector<int64_t> chunks_to_try(const EvaluatorSetup& s) {
   if (s.chunk_tokens > 0) return {s.chunk_tokens};
@@ -50,9 +43,7 @@ Result<EvaluatorPlan> plan_with(const EvaluatorSetup& setup, int64_t chunk_token
                                 const Profile& profile) {
   EvaluatorPlan out{setup, pass_of(setup, chunk_tokens, chunks), {}};
   SLUICE_TRY(validate(out.shape));
-  if (chunk_tokens < setup.seq_len && chunk_tokens < least_piece(setup.model))
-    return error("shape.chunk_tokens = {}: pieces of sequences need at least {} in a model with convolutions",
-                 chunk_tokens, least_piece(setup.model));
+  SLUICE_TRY(check_pieces(setup.model, setup.seq_len, chunk_tokens));
   out.pass.model = build_evaluation(setup.model, out.shape, setup.numerics);
   PlanRequest request;
   request.caps = setup.caps;
