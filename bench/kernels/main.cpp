@@ -36,6 +36,14 @@ constexpr double kTargetNs = 60e6;          // of timed work per op
 constexpr auto kBf16 = DType::BF16;
 constexpr auto kF32 = DType::F32;
 
+constexpr Mixture kMixture{16384, 64, 8};
+constexpr ExpertGroup kGroup{0, 64};
+Linear router() {
+  Linear op{kMixture.tokens, 2048, kMixture.experts, kBf16};
+  op.f32_result = true;
+  return op;
+}
+
 struct Entry {
   std::string name;
   SharedOp op;
@@ -152,6 +160,26 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"one token: attention, cache of 4k", CachedAttention{1, 1, 4096, kQHeads, kKvHeads, kHeadDim, kBf16}},
       {"64 tokens: attention, cache of 4k", CachedAttention{1, 64, 4096, kQHeads, kKvHeads, kHeadDim, kBf16}},
       {"one token: head", LastLogits{1, 1, kDim, kVocab, kBf16}},
+      // Experts of OLMoE's sizes, 2,048 rows each: gates and up projections are twice as wide as the down
+      // projection's input.
+      {"experts: grouped product", GroupedLinear{kMixture, kGroup, 2048, 1024, kBf16, false, false}},
+      {"experts: grouped dgrad", GroupedDgrad{kMixture, kGroup, 2048, 1024, kBf16, false, false}},
+      {"experts: grouped wgrad",
+       GroupedWgrad{kMixture, kGroup, 2048, 1024, kBf16, kBf16, false, false, false}},
+      {"experts: gate and up, gathering", GroupedLinear{kMixture, kGroup, 2048, 2048, kBf16, true, false}},
+      {"experts: down", GroupedLinear{kMixture, kGroup, 1024, 2048, kBf16, false, false}},
+      {"experts: dgrad down, gathering", GroupedDgrad{kMixture, kGroup, 1024, 2048, kBf16, true, false}},
+      {"experts: wgrad down, gathering",
+       GroupedWgrad{kMixture, kGroup, 1024, 2048, kBf16, kBf16, true, false, true}},
+      {"experts: wgrad gate and up, gathering",
+       GroupedWgrad{kMixture, kGroup, 2048, 2048, kBf16, kBf16, false, true, true}},
+      {"experts: glu bwd", ExpertGluBwd{kMixture, 1024, kBf16}},
+      {"experts: combine + residual", CombineExperts{kMixture, 2048, kBf16, true, true}},
+      {"experts: router", router()},
+      {"experts: route", Route{kMixture, RouterScore::Softmax}},
+      {"experts: route bwd", RouteBwd{kMixture, kBf16, RouterScore::Softmax}},
+      {"experts: router load", RouterLoad{kMixture, true, true, true}},
+      {"experts: sort", SortByExpert{kMixture}},
   };
 }
 
@@ -162,6 +190,13 @@ std::optional<Op> bare(const Op& op) {
     return LinearDgrad{o->tokens, o->in, o->out, kBf16, false};
   if (const auto* o = std::get_if<LinearWgrad>(&op))
     return LinearWgrad{o->tokens, o->in, o->out, kBf16, kBf16, false};
+  // The dense product of as many rows.
+  const auto rows = [](const auto* o) { return o->mixture.rows() * o->group.count / o->mixture.experts; };
+  if (const auto* o = std::get_if<GroupedLinear>(&op)) return Linear{rows(o), o->in, o->out, kBf16};
+  if (const auto* o = std::get_if<GroupedDgrad>(&op))
+    return LinearDgrad{rows(o), o->in, o->out, kBf16, false};
+  if (const auto* o = std::get_if<GroupedWgrad>(&op))
+    return LinearWgrad{rows(o), o->in, o->out, kBf16, kBf16, false};
   if (const auto* o = std::get_if<AttnFwd>(&op)) return AttnFwd{o->shape, kBf16, false};
   if (const auto* o = std::get_if<AttnBwd>(&op)) return AttnBwd{o->shape, kBf16, false, false};
   return std::nullopt;
@@ -267,16 +302,38 @@ class Bench {
     if (operand.name == "spans") {
       return upload(std::vector{int32_t(operand.limit), std::numeric_limits<int32_t>::max()});
     }
+    if (operand.values == Values::Routing) return upload(routing(operand));
     if (operand.format.type == DType::I32) {
       std::vector<int32_t> values(size_t(operand.elements));
       std::minstd_rand random(2);
       for (size_t i = 0; i < values.size(); ++i) {
-        values[i] =
-            operand.name == "pos" ? int32_t(int64_t(i) % sequence % kDocument) : int32_t(random() % kVocab);
+        const int64_t most = operand.values == Values::Ids ? operand.limit : kVocab;
+        values[i] = operand.name == "pos" ? int32_t(int64_t(i) % sequence % kDocument)
+                                          : int32_t(int64_t(random()) % most);
       }
       return upload(values);
     }
     return copy_pattern(buffer);
+  }
+
+  // Of tokens whose choices are about equally many of each expert.
+  static std::vector<int32_t> routing(const Operand& operand) {
+    const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
+    const RoutingLayout layout{experts, rows};
+    std::vector<int32_t> out(size_t(operand.elements)), chosen(static_cast<size_t>(rows));
+    std::minstd_rand random(3);
+    for (int32_t& e : chosen) e = int32_t(int64_t(random()) % experts);
+    int32_t row = 0;
+    for (int32_t e = 0; e < int32_t(experts); ++e) {
+      out[size_t(layout.begin() + e)] = row;
+      for (int64_t i = 0; i < rows; ++i) {
+        if (chosen[size_t(i)] != e) continue;
+        out[size_t(layout.choice() + row)] = int32_t(i);
+        out[size_t(layout.row() + i)] = row++;
+      }
+    }
+    out[size_t(layout.begin() + experts)] = row;
+    return out;
   }
 
   Status copy_pattern(const Buffer& buffer) {

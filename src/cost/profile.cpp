@@ -11,6 +11,10 @@ namespace {
 // run at 0.87 of the rate of heads of 128 forward and at 0.90 of it backward.
 constexpr double kSoftmaxColumns = 20;
 
+// Products over the rows of experts reach this much of a dense one's rate, forward and backward together: on
+// an H100, of experts with 2,048 rows.
+constexpr double kGroupedShare = 0.45;
+
 double rate_of(const Work& work, const Rates& rates) {
   const auto attention = [&](double flops) {
     return flops * double(work.head_dim) / (double(work.head_dim) + kSoftmaxColumns);
@@ -19,6 +23,8 @@ double rate_of(const Work& work, const Rates& rates) {
     case Unit::Memory:
     case Unit::Product:
       return rates.product_flops;
+    case Unit::GroupedProduct:
+      return kGroupedShare * rates.product_flops;
     case Unit::AttentionForward:
       return attention(rates.attention_forward_flops);
     case Unit::AttentionBackward:
@@ -29,8 +35,9 @@ double rate_of(const Work& work, const Rates& rates) {
 
 double estimate_ns(const Op& op, const Rates& rates) {
   const Work w = work(op);
-  return rates.launch_ns + 1e9 * (std::max(w.flops / rate_of(w, rates), traffic(op) / rates.memory_bytes) +
-                                  w.pass_bytes / rates.memory_bytes);
+  return rates.launch_ns +
+         1e9 * (std::max((w.flops + w.idle_flops) / rate_of(w, rates), traffic(op) / rates.memory_bytes) +
+                w.pass_bytes / rates.memory_bytes);
 }
 
 }  // namespace
@@ -170,6 +177,8 @@ Rates reached_rates(const Program& program, const Profile& profile) {
         break;
       case Unit::Product:
         add(products, w.flops);
+        break;
+      case Unit::GroupedProduct:
         break;
       case Unit::AttentionForward:
         add(forward, beside_softmax);

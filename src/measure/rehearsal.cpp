@@ -52,6 +52,24 @@ size_t index_of(DType type) {
   return with_type(type, []<class T>(T) { return std::is_same_v<T, float> ? size_t{0} : size_t{1}; });
 }
 
+// A routing to as many experts as the operand's limit, about balanced.
+void fill_routing(const Operand& operand, int32_t* routing) {
+  const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
+  const RoutingLayout layout{experts, rows};
+  std::vector<int32_t> expert(static_cast<size_t>(rows)), next(static_cast<size_t>(experts) + 1, 0);
+  for (int64_t i = 0; i < rows; ++i) {
+    expert[size_t(i)] = int32_t(philox(7, uint64_t(i), 0).v[0] % uint64_t(experts));
+    ++next[size_t(expert[size_t(i)]) + 1];
+  }
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::copy(next.begin(), next.end(), routing + layout.begin());
+  for (int64_t i = 0; i < rows; ++i) {
+    const int32_t row = next[size_t(expert[size_t(i)])]++;
+    routing[layout.choice() + row] = int32_t(i);
+    routing[layout.row() + i] = row;
+  }
+}
+
 // An operand made on the host: ids below their limit, positions that count up, a clip scale and step
 // arguments that make an update do its work, zeros for sums.
 std::vector<std::byte> small_values(const Operand& operand) {
@@ -91,6 +109,9 @@ std::vector<std::byte> small_values(const Operand& operand) {
     case Values::Weights:
     case Values::Squares:
     case Values::LogSumExp:
+      break;
+    case Values::Routing:
+      fill_routing(operand, reinterpret_cast<int32_t*>(out.data()));
       break;
   }
   return out;

@@ -29,6 +29,11 @@ constexpr int64_t conv_partials(int64_t tokens) {
 constexpr int64_t column_partials(int64_t rows) {
   return bias_partials(rows);
 }
+// Of SortByExpert: counts of 1024 rows or more each.
+constexpr int64_t sort_partials(int64_t rows) {
+  const int64_t blocks = (rows + 1023) / 1024;
+  return blocks < 256 ? blocks : 256;
+}
 // Of CachedAttention with few new tokens: one for so many keys, counted from the text's beginning, so that no
 // result depends on the capacity. With more tokens there is work enough without.
 constexpr int64_t kCacheSplit = 64, kSplitTokens = 8;

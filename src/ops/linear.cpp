@@ -11,7 +11,7 @@ using enum Values;
 Operands Linear::operands() const {
   Operands o{{"x", Read, dtype, tokens * in, Activations},
              {"w", Read, weight_format.value_or(dtype), out * in, Weights},
-             {"y", Write, dtype, tokens * out, Activations}};
+             {"y", Write, result_type(), tokens * out, Activations}};
   if (has_residual) o.push_back({"residual", Read, dtype, tokens * out, Activations});
   if (rope_heads > 0) {
     o.push_back({"pos", Read, I32, tokens, Positions});

@@ -30,7 +30,9 @@ struct Linear {
   std::optional<Format> weight_format = {};  // of w; nothing: dtype
   float still_scale = 0;                     // as Rope's, and what follows
   Temperature temperature = {};
+  bool f32_result = false;  // y is f32, and then neither rotated nor added to a residual
 
+  DType result_type() const { return f32_result ? DType::F32 : dtype; }
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
   // position, and its position must not be used.
   size_t residual_operand() const { return kY + 1; }
@@ -48,6 +50,7 @@ struct Linear {
     if (weight_format) f("w", *weight_format);
     if (still_scale != 0) f("still_scale", still_scale, kNoCost);
     temperature.fields(f);
+    if (f32_result) f("f32_result", f32_result);
   }
 };
 

@@ -21,6 +21,7 @@
 #include "ops/conv.h"
 #include "ops/embed.h"
 #include "ops/exchange.h"
+#include "ops/experts.h"
 #include "ops/generation.h"
 #include "ops/gpu_workspace.h"
 #include "ops/layer_norm.h"
@@ -42,7 +43,9 @@ using AnyOp =
                  Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
                  SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
                  CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
-                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor, Muon>;
+                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor, Muon, Route,
+                 RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
+                 GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -30,6 +30,7 @@ enum class Values : uint8_t {
   Frequencies,  // of a rotation: from 1 downwards
   Clip,         // a norm, and the factor by which gradients are scaled
   StepArgs,     // one of ops/step_args.h
+  Routing,      // of rows to experts, as many as the limit (ops/experts.h)
 };
 
 struct Operand {

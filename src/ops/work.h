@@ -7,12 +7,13 @@
 namespace sluice::core {
 
 // What limits an op, and so at which rate it runs.
-enum class Unit : uint8_t { Memory, Product, AttentionForward, AttentionBackward };
+enum class Unit : uint8_t { Memory, Product, GroupedProduct, AttentionForward, AttentionBackward };
 
 struct Work {
   Unit unit = Unit::Memory;
   double flops = 0;        // of products: multiply-adds count two; elementwise work counts nothing
   double again_flops = 0;  // computed a second time within the op
+  double idle_flops = 0;   // of grouped products: those of tiles that no row fills, which take as long
   double pass_bytes = 0;   // moved between products, while none runs
   int64_t head_dim = 0;    // of attention: how many columns of products share the softmax of a score
 

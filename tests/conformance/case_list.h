@@ -41,4 +41,7 @@ void add_windows(List& list);
 void add_sinks(List& list);
 void add_softcaps(List& list);
 
+// cases_experts.cpp
+void add_experts(List& list);
+
 }  // namespace sluice::core::conformance

@@ -431,6 +431,7 @@ std::vector<Case> all_cases() {
   add_convolutions(list);
   add_sinks(list);
   add_limits(list);
+  add_experts(list);
   return std::move(list.cases);
 }
 
@@ -467,6 +468,15 @@ bool suits(const AttnBwd& op) {
 }
 bool suits(const HeadLoss& op) {
   return fits(op.dtype, {op.dim, op.vocab});
+}
+bool suits(const GroupedLinear& op) {
+  return fits(op.dtype, {op.in, op.out});
+}
+bool suits(const GroupedDgrad& op) {
+  return fits(op.dtype, {op.in, op.out});
+}
+bool suits(const GroupedWgrad& op) {
+  return fits(op.dtype, {op.in, op.out});
 }
 bool suits(const Muon& op) {
   return fits(op.dtype, {op.rows, op.cols, op.first});

@@ -32,6 +32,7 @@ double store(double x, double toward, const Kept& kept, const uint32_t* draw) {
   if (kept.master) return rounded_master(double{to_float(x, toward)});
   switch (kept.type) {
     case DType::F64:
+    case DType::I32:
       return x;
     case DType::F32:
       return double{to_float(x, toward)};
@@ -41,7 +42,6 @@ double store(double x, double toward, const Kept& kept, const uint32_t* draw) {
       const uint32_t bits = round_stochastic(std::bit_cast<uint32_t>(f), *draw);
       return double{std::bit_cast<float>(bits << 16)};
     }
-    case DType::I32:
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:

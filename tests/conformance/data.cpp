@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/data.h"
 
+#include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "base/check.h"
@@ -276,6 +279,69 @@ void adapt(const LionState& op, const Data& data, Random& random, Tensors& t) {
   adapt_update(op, data, random, t, 1e-4f);
 }
 
+// Different experts for the choices of a token, as `spread` says.
+std::vector<int32_t> choices(const Mixture& m, Spread spread, Random& random) {
+  std::vector<int32_t> out;
+  for (int64_t t = 0; t < m.tokens; ++t) {
+    const size_t first = out.size();
+    while (int64_t(out.size() - first) < m.top_k) {
+      const bool half = spread == Spread::FirstHalf && m.experts >= 2 * m.top_k;
+      auto e = int32_t(random.integer(0, half ? m.experts / 2 : m.experts));
+      if (spread == Spread::OneExpert && out.size() == first) e = int32_t(m.experts / 2);
+      if (std::find(out.begin() + int64_t(first), out.end(), e) == out.end()) out.push_back(e);
+    }
+  }
+  return out;
+}
+template <class T>
+requires requires {
+  T::kChosen;
+  T::kLogits;
+  requires !std::same_as<T, Route>;
+} || std::same_as<T, SortByExpert>
+void adapt(const T& op, const Data& data, Random& random, Tensors& t) {
+  const std::vector<int32_t> chosen = choices(op.mixture, data.experts, random);
+  for (size_t i = 0; i < chosen.size(); ++i) t[T::kChosen].set(int64_t(i), double(chosen[i]));
+}
+// Logits of which none are so near each other that sigmoids might change their order; or many that are equal.
+void adapt(const Route& op, const Data& data, Random& random, Tensors& t) {
+  const int64_t experts = op.mixture.experts;
+  for (int64_t token = 0; token < op.mixture.tokens; ++token) {
+    std::vector<int64_t> order(static_cast<size_t>(experts));
+    std::iota(order.begin(), order.end(), 0);
+    for (int64_t i = experts - 1; i > 0; --i)
+      std::swap(order[size_t(i)], order[size_t(random.integer(0, i + 1))]);
+    for (int64_t e = 0; e < experts; ++e) {
+      const int64_t rank = data.ties ? order[size_t(e)] / 3 : order[size_t(e)];
+      t[Route::kLogits].set(token * experts + e, 6.0 * double(rank) / double(experts) - 3 +
+                                                     (data.ties ? 0 : 1e-3 * random.normal()));
+    }
+  }
+  if (!op.has_bias) return;
+  // It adds what cannot bring two sums together.
+  for (int64_t e = 0; e < experts; ++e) t[Route::kBias].set(e, e % 2 == 0 ? 0.0 : 2.0);
+}
+// A routing of other choices.
+template <class T>
+requires requires {
+  T::kRouting;
+  requires !std::same_as<T, SortByExpert>;
+}
+void adapt(const T& op, const Data& data, Random& random, Tensors& t) {
+  const std::vector<int32_t> chosen = choices(op.mixture, data.experts, random);
+  Tensor& routing = t[T::kRouting];
+  std::vector<int32_t> order(chosen.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return chosen[size_t(i)]; });
+  const int64_t experts = op.mixture.experts, rows = op.mixture.rows();
+  for (int64_t e = 0; e <= experts; ++e)
+    routing.set(e, double(std::ranges::count_if(chosen, [&](int32_t c) { return c < e; })));
+  for (int64_t i = 0; i < rows; ++i) {
+    routing.set(experts + 1 + i, double(order[size_t(i)]));
+    routing.set(experts + 1 + rows + order[size_t(i)], double(i));
+  }
+}
+
 template <class T>
 void adapt(const T&, const Data&, Random&, Tensors&) {}
 
@@ -299,6 +365,7 @@ Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
       fill_integers(tensor, random, 8192);
       break;
     case Values::Spans:
+    case Values::Routing:
       break;  // adapt() knows the rest of the op
     case Values::Frequencies:
       fill_inv_freq(tensor);

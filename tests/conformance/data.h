@@ -11,6 +11,9 @@
 
 namespace sluice::core::conformance {
 
+// Which experts tokens choose, beside one another: any; the same first; those of the lower half.
+enum class Spread : uint8_t { Random, OneExpert, FirstHalf };
+
 // What the operands should look like beyond being random.
 struct Data {
   uint64_t seed = 1;
@@ -19,10 +22,12 @@ struct Data {
   // before the first query. In row r of several all but the first begin r tokens later. Empty: one document,
   // which begins with the row, or some tokens before the block when distance > 0.
   std::vector<int64_t> documents;
-  double ignored = 0;             // HeadLoss: share of targets that do not count, evenly spread
-  bool seeds = false;             // HeadLoss: weights are seeds, so that the loss's scale is 1
-  bool update = true;             // updates: StepArgs::update
-  float clip = 0.75f;             // updates: clip[1]
+  double ignored = 0;  // HeadLoss: share of targets that do not count, evenly spread
+  bool seeds = false;  // HeadLoss: weights are seeds, so that the loss's scale is 1
+  bool update = true;  // updates: StepArgs::update
+  float clip = 0.75f;  // updates: clip[1]
+  Spread experts = Spread::Random;
+  bool ties = false;              // Route: many logits are equal
   std::optional<double> special;  // SumSq, ClipScale, Cast and gates: the value of one element in the middle
 };
 

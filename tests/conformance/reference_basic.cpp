@@ -330,4 +330,38 @@ Outputs expect(const SwigluBwd& op, Inputs in) {
   return {dgu, y};
 }
 
+Outputs expect(const ExpertGluBwd& op, Inputs in) {
+  const Mixture& m = op.mixture;
+  const auto gu = in[ExpertGluBwd::kGu].values(), dy = in[ExpertGluBwd::kDy].values(),
+             gates = in[ExpertGluBwd::kGates].values();
+  const auto routing = in[ExpertGluBwd::kRouting].as<int32_t>();
+  const auto bias = op.biased > 0 ? in[ExpertGluBwd::kBias].values() : std::vector<double>();
+  const auto dout = op.biased > 0 ? in[ExpertGluBwd::kDout].values() : std::vector<double>();
+  const Swiglu glu{m.rows(), op.dim, op.dtype, op.activation, false, op.limit};
+  Expected dgu{ExpertGluBwd::kDgu, std::vector<Approx>(gu.size())};
+  Expected scaled_y{ExpertGluBwd::kGated};
+  Expected dgates{ExpertGluBwd::kDgates, std::vector<Approx>(gates.size())};
+  int64_t expert = 0;
+  for (int64_t i = 0; i < m.rows(); ++i) {
+    const int64_t choice = routing[index(m.experts + 1 + i)];
+    while (routing[index(expert + 1)] <= i) ++expert;
+    const Approx of_row(gates[index(choice)]);
+    Sum dot;
+    for (int64_t d = 0; d < op.dim; ++d) {
+      const size_t gate_at = index(i * 2 * op.dim + d), up_at = gate_at + index(op.dim);
+      const Gated x = limited(glu, gu[gate_at], gu[up_at]);
+      const Approx gate(x.gate), given(dy[index(i * op.dim + d)]), s = share(op.activation, x.gate);
+      const Approx y = gated(op.activation, x.gate, x.up), g = of_row * given;
+      if (x.gate_within) dgu.values[gate_at] = g * x.up * (s + growth(op.activation, x.gate));
+      if (x.up_within) dgu.values[up_at] = g * (gate * s);
+      scaled_y.values.push_back(of_row * y);
+      dot.add(y * given);
+    }
+    for (int64_t o = 0; o < op.biased; ++o)
+      dot.add(Approx(bias[index(expert * op.biased + o)]), dout[index(choice / m.top_k * op.biased + o)]);
+    dgates.values[index(choice)] = dot.total();
+  }
+  return {dgu, scaled_y, dgates};
+}
+
 }  // namespace sluice::core::conformance

@@ -55,6 +55,20 @@ Outputs expect(const Adafactor& op, Inputs in);
 Outputs expect(const Muon& op, Inputs in);
 Outputs expect(const LionState& op, Inputs in);
 
+// reference_experts.cpp; ExpertGluBwd's stands beside SwigluBwd's
+Outputs expect(const Route& op, Inputs in);
+Outputs expect(const RouteBwd& op, Inputs in);
+Outputs expect(const RouterLoad& op, Inputs in);
+Outputs expect(const SortByExpert& op, Inputs in);
+Outputs expect(const GroupedLinear& op, Inputs in);
+Outputs expect(const GroupedDgrad& op, Inputs in);
+Outputs expect(const GroupedWgrad& op, Inputs in);
+Outputs expect(const GroupedBiasGrad& op, Inputs in);
+Outputs expect(const CombineExperts& op, Inputs in);
+Outputs expect(const ExpertGluBwd& op, Inputs in);
+Outputs expect(const GatedAdd& op, Inputs in);
+Outputs expect(const GatedAddBwd& op, Inputs in);
+
 // Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
 void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
             std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back,

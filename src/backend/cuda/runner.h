@@ -75,6 +75,18 @@ class Runner {
   Status run(const LastLogits& op, const Call& call);
   Status run(const AddGradients& op, const Call& call);
   Status run(const SumOverProcesses& op, const Call& call);
+  Status run(const Route& op, const Call& call);
+  Status run(const RouteBwd& op, const Call& call);
+  Status run(const RouterLoad& op, const Call& call);
+  Status run(const SortByExpert& op, const Call& call);
+  Status run(const GroupedLinear& op, const Call& call);
+  Status run(const GroupedDgrad& op, const Call& call);
+  Status run(const GroupedWgrad& op, const Call& call);
+  Status run(const GroupedBiasGrad& op, const Call& call);
+  Status run(const CombineExperts& op, const Call& call);
+  Status run(const ExpertGluBwd& op, const Call& call);
+  Status run(const GatedAdd& op, const Call& call);
+  Status run(const GatedAddBwd& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

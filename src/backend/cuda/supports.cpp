@@ -71,6 +71,40 @@ void examine(const LayerNormBwd& op, Objection& o) {
 void examine(const Linear& op, Objection& o) {
   o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}, {"head_dim", op.head_dim}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+  o.require(!op.f32_result || !op.has_bias, "a bias that is added to an f32 result");
+}
+void examine(const Route&, Objection&) {}
+void examine(const RouteBwd& op, Objection& o) {
+  o.activations(op.dtype);
+}
+void examine(const RouterLoad&, Objection&) {}
+void examine(const SortByExpert&, Objection&) {}
+void examine(const GroupedLinear& op, Objection& o) {
+  o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}});
+  o.most("tokens x top_k", op.mixture.rows(), cuda::kMostExpertRows);
+}
+void examine(const GroupedDgrad& op, Objection& o) {
+  o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}});
+  o.most("tokens x top_k", op.mixture.rows(), cuda::kMostExpertRows);
+}
+void examine(const GroupedWgrad& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}, {"out", op.out}});
+  o.most("tokens x top_k", op.mixture.rows(), cuda::kMostExpertRows);
+}
+void examine(const GroupedBiasGrad& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"out", op.out}});
+}
+void examine(const CombineExperts& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
+void examine(const ExpertGluBwd& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}, {"columns of the bias", op.biased}});
+}
+void examine(const GatedAdd& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
+void examine(const GatedAddBwd& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
 }
 void examine(const LinearDgrad& op, Objection& o) {
   o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}});

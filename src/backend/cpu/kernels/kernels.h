@@ -101,6 +101,18 @@ Status launch(const ShortConv& op, const Args& args, const Machine& machine);
 Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine);
 Status launch(const CachedConv& op, const Args& args, const Machine& machine);
 Status launch(const SinkGrad& op, const Args& args, const Machine& machine);
+Status launch(const Route& op, const Args& args, const Machine& machine);
+Status launch(const RouteBwd& op, const Args& args, const Machine& machine);
+Status launch(const RouterLoad& op, const Args& args, const Machine& machine);
+Status launch(const SortByExpert& op, const Args& args, const Machine& machine);
+Status launch(const GroupedLinear& op, const Args& args, const Machine& machine);
+Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine);
+Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine);
+Status launch(const GroupedBiasGrad& op, const Args& args, const Machine& machine);
+Status launch(const CombineExperts& op, const Args& args, const Machine& machine);
+Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine);
+Status launch(const GatedAdd& op, const Args& args, const Machine& machine);
+Status launch(const GatedAddBwd& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -119,10 +131,19 @@ int64_t workspace_of(const SumSq& op);
 int64_t workspace_of(const SumOverProcesses& op);
 int64_t workspace_of(const Adafactor& op);
 int64_t workspace_of(const Muon& op);
+int64_t workspace_of(const RouterLoad& op);
+int64_t workspace_of(const GroupedLinear& op);
+int64_t workspace_of(const GroupedDgrad& op);
+int64_t workspace_of(const GroupedWgrad& op);
 int64_t scratch_of(const EmbedBwd& op);
 int64_t scratch_of(const AttnFwd& op);
 int64_t scratch_of(const AttnBwd& op);
 int64_t scratch_of(const CachedAttention& op);
+int64_t scratch_of(const GroupedLinear& op);
+int64_t scratch_of(const GroupedDgrad& op);
+int64_t scratch_of(const GroupedWgrad& op);
+int64_t scratch_of(const GroupedBiasGrad& op);
+int64_t scratch_of(const CombineExperts& op);
 
 // Hands out consecutive pieces of a workspace or scratch block, each aligned to 64 bytes; with a null base it
 // only adds up.

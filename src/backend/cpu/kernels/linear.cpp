@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kRowsPerTask = 16;
 
 GemmShape forward_product(const Linear& op) {
-  return {Layout::NT, op.tokens, op.out, op.in, op.dtype, op.dtype, op.has_residual || op.has_bias};
+  return {Layout::NT, op.tokens, op.out, op.in, op.dtype, op.result_type(), op.has_residual || op.has_bias};
 }
 GemmShape dgrad_product(const LinearDgrad& op) {
   return {Layout::NN, op.tokens, op.in, op.out, op.dtype, op.dtype, op.accumulate || op.has_residual};
@@ -40,14 +40,15 @@ void copy_rows(const std::byte* from, std::byte* to, int64_t rows, int64_t row, 
 
 // What the product is added to.
 void begin_with_bias(const Linear& op, const Args& args, const Machine& machine) {
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    const T* residual = op.has_residual ? args.in<T>(int(op.residual_operand())) : nullptr;
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask, offset = first * op.out;
-      SLUICE_LOOP(machine.isa, add_bias, args.in<T>(int(op.bias_operand())),
-                  residual ? residual + offset : nullptr, args.out<T>(Linear::kY) + offset,
-                  std::min(kRowsPerTask, op.tokens - first), op.out);
+  with_type(op.dtype, [&]<class T>(T) {
+    with_type(op.result_type(), [&]<class Y>(Y) {
+      const Y* residual = op.has_residual ? args.in<Y>(int(op.residual_operand())) : nullptr;
+      machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+        const int64_t first = task * kRowsPerTask, offset = first * op.out;
+        SLUICE_LOOP(machine.isa, add_bias, args.in<T>(int(op.bias_operand())),
+                    residual ? residual + offset : nullptr, args.out<Y>(Linear::kY) + offset,
+                    std::min(kRowsPerTask, op.tokens - first), op.out);
+      });
     });
   });
 }

@@ -4,8 +4,8 @@
 #include "backend/cpu/kernels/row_sums.h"
 
 // y = bias (+ residual), row by row.
-template <class T>
-void add_bias(const T* bias, const T* residual, T* y, int64_t rows, int64_t columns) {
+template <class T, class Y>
+void add_bias(const T* bias, const Y* residual, Y* y, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r, y += columns) {
     for_each_vector(columns, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
       F16 sum = load(bias + i, part);

@@ -3,6 +3,24 @@
 
 #include "backend/cpu/kernels/kernels.h"
 
+namespace sluice::core::cpu {
+namespace {
+
+// ExpertGluBwd's operands, and its sizes.
+template <class T>
+struct ExpertRows {
+  const T *gu, *dy;
+  const float* gates;
+  const int32_t *begin, *choice;
+  T *dgu, *gated;
+  float* dgates;
+  const T *bias, *dout;  // null: there is no bias
+  int64_t biased, top_k, dim;
+};
+
+}  // namespace
+}  // namespace sluice::core::cpu
+
 #define SLUICE_LOOPS "backend/cpu/kernels/swiglu_loops.h"
 #include "backend/cpu/each_isa.h"
 
@@ -35,6 +53,33 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
                   args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + wide,
                   args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
                   op.activation, op.plain, op.limit);
+    });
+  });
+  return {};
+}
+
+Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine) {
+  const int64_t rows = op.mixture.rows();
+  const auto* routing = args.in<int32_t>(ExpertGluBwd::kRouting);
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    const ExpertRows<T> all{.gu = args.in<T>(ExpertGluBwd::kGu),
+                            .dy = args.in<T>(ExpertGluBwd::kDy),
+                            .gates = args.in<float>(ExpertGluBwd::kGates),
+                            .begin = routing,
+                            .choice = routing + RoutingLayout{op.mixture.experts, rows}.choice(),
+                            .dgu = args.out<T>(ExpertGluBwd::kDgu),
+                            .gated = args.out<T>(ExpertGluBwd::kGated),
+                            .dgates = args.out<float>(ExpertGluBwd::kDgates),
+                            .bias = op.biased > 0 ? args.in<T>(ExpertGluBwd::kBias) : nullptr,
+                            .dout = op.biased > 0 ? args.in<T>(ExpertGluBwd::kDout) : nullptr,
+                            .biased = op.biased,
+                            .top_k = op.mixture.top_k,
+                            .dim = op.dim};
+    machine.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask;
+      SLUICE_LOOP(machine.isa, expert_backward, all, first, std::min(rows, first + kRowsPerTask),
+                  op.activation, op.limit);
     });
   });
   return {};

@@ -120,3 +120,51 @@ void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim,
       return backward_of<QuickGelu>(gu, dy, dgu, y, rows, dim, plain, limit);
   }
 }
+
+// Of rows [first, last) of experts.
+template <class Gate, class T>
+void expert_backward_of(const ExpertRows<T>& all, int64_t first, int64_t last, Limit limit) {
+  const int64_t dim = all.dim;
+  int64_t expert = 0;
+  for (int64_t row = first; row < last; ++row) {
+    const int64_t choice = all.choice[row];
+    const float gate_of_row = all.gates[choice];
+    const T *gu = all.gu + row * 2 * dim, *dy = all.dy + row * dim;
+    T *dgu = all.dgu + row * 2 * dim, *gated = all.gated + row * dim;
+    F16 dot{};
+    for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+      const F16 x = load(gu + i, part), beside = load(gu + dim + i, part);
+      const F16 gate = limit.gate(x), up = limit.up(beside), given = load(dy + i, part);
+      const F16 share = Gate::share(gate), act = gate * share, y = activate(gate, share, up);
+      const F16 g = gate_of_row * given;
+      dot += given * y;
+      store(gated + i, gate_of_row * y, part);
+      store(dgu + i, limit.below(x, g * up * (share + Gate::growth(gate, share, act))), part);
+      store(dgu + dim + i, limit.within(beside, g * act), part);
+    });
+    if (all.bias != nullptr) {
+      while (all.begin[expert + 1] <= row) ++expert;
+      const T *bias = all.bias + expert * all.biased, *dout = all.dout + choice / all.top_k * all.biased;
+      for_each_vector(all.biased, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+        dot += load(bias + i, part) * load(dout + i, part);
+      });
+    }
+    all.dgates[choice] = sum(dot);
+  }
+}
+
+template <class T>
+void expert_backward(const ExpertRows<T>& all, int64_t first, int64_t last, GateActivation activation,
+                     float most) {
+  const Limit limit{most};
+  switch (activation) {
+    case GateActivation::Silu:
+      return expert_backward_of<Silu>(all, first, last, limit);
+    case GateActivation::GeluTanh:
+      return expert_backward_of<GeluTanh>(all, first, last, limit);
+    case GateActivation::Gelu:
+      return expert_backward_of<Gelu>(all, first, last, limit);
+    case GateActivation::QuickGelu:
+      return expert_backward_of<QuickGelu>(all, first, last, limit);
+  }
+}

@@ -179,6 +179,10 @@ cudaError_t few_rows(const FewRows& product, bf16* y, Queue queue) {
   return run(product, y, queue);
 }
 
+cudaError_t few_rows(const FewRows& product, float* y, Queue queue) {
+  return run(product, y, queue);
+}
+
 cudaError_t last_logits(FewRows product, float* logits, Queue queue) {
   const int64_t rows = product.rows;
   for (int64_t first = 0; first < rows; first += kFewRows) {

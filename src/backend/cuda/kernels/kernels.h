@@ -130,6 +130,19 @@ cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, const G
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
                        const GateForm& form, cudaStream_t stream);
 
+// ExpertGluBwd's operands; bias and dout are null where there is no bias.
+struct ExpertGlu {
+  const bf16 *gu, *dy;
+  const float* gates;
+  const int32_t *begin, *choice;
+  bf16 *dgu, *gated;
+  float* dgates;
+  const bf16 *bias, *dout;
+  int64_t rows, dim, biased;
+  int32_t top_k;
+};
+cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStream_t stream);
+
 // --- cast.cu ---
 template <class In, class Out>
 cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
@@ -271,6 +284,7 @@ struct FewRows {
 };
 // REQUIRES: rows <= kFewRows
 cudaError_t few_rows(const FewRows& product, bf16* y, Queue queue);
+cudaError_t few_rows(const FewRows& product, float* y, Queue queue);
 // Any number of rows. REQUIRES: spans
 cudaError_t last_logits(FewRows product, float* logits, Queue queue);
 
@@ -349,6 +363,66 @@ template <class G>
 cudaError_t sink_grad(const bf16* sinks, const float* lse, const bf16* o, const bf16* d_o, G* d_sinks,
                       void* workspace, int64_t tokens, int64_t q_len, int64_t heads, int64_t head_dim,
                       bool accumulate, cudaStream_t stream);
+
+// --- grouped.cu, experts.cu ---
+// Rows of a routing (ops/experts.h), and the experts whose products are meant.
+constexpr int64_t kMostExpertRows = int64_t{1} << 26;
+struct Grouping {
+  const int32_t* routing;
+  int64_t experts, rows, top_k;
+  int64_t first, count;
+
+  const int32_t* choices() const { return routing + experts + 1; }
+  const int32_t* row_of_choice() const { return choices() + rows; }
+};
+// y[i] = x[i] w_e^T (+ bias_e), bias null where there is none; and dx[i] = dy[i] w_e. If `gathers`, the first
+// matrix has rows of tokens. Without `accumulate` rows of other experts become 0.
+cudaError_t grouped_linear(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y,
+                           int64_t out, int64_t in, bool gathers, bool accumulate, cudaStream_t stream);
+cudaError_t grouped_dgrad(const Grouping& g, const bf16* dy, const bf16* w, bf16* dx, int64_t out, int64_t in,
+                          bool gathers, bool accumulate, cudaStream_t stream);
+template <class G>
+cudaError_t grouped_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw, int64_t out, int64_t in,
+                          bool gathers_dy, bool gathers_x, bool accumulate, cudaStream_t stream);
+// Of rows, or with gates of tokens' rows times these.
+template <class G>
+cudaError_t grouped_bias_grad(const Grouping& g, const bf16* dy, const float* gates, G* dbias, int64_t out,
+                              bool accumulate, cudaStream_t stream);
+
+struct RouterSizes {
+  int64_t tokens, experts, top_k;
+};
+enum class RouterKind : uint8_t { Softmax, Chosen, Sigmoid };
+struct RouterForm {
+  RouterKind score;
+  bool normalised;
+  float scale;
+};
+// What is added to the gradient of logits: of each softmax score `balance` times the round's choices of its
+// expert, and of the squares of log-sums `z`.
+struct RouterTerms {
+  bool wanted;
+  double balance;
+  float z;
+};
+// `bias` and `round` are null where there are none.
+cudaError_t route(const float* logits, const float* bias, float* gates, int32_t* chosen, const RouterSizes& s,
+                  const RouterForm& form, cudaStream_t stream);
+cudaError_t route_bwd(const float* logits, const int32_t* chosen, const float* dgates, const double* round,
+                      bf16* dlogits, const RouterSizes& s, const RouterForm& form, const RouterTerms& terms,
+                      cudaStream_t stream);
+cudaError_t router_load(const float* logits, const int32_t* chosen, double* layer, bool add_layer,
+                        double* round, bool add_round, void* workspace, const RouterSizes& s,
+                        cudaStream_t stream);
+cudaError_t sort_by_expert(const int32_t* chosen, int32_t* routing, void* workspace, const RouterSizes& s,
+                           cudaStream_t stream);
+// `row` is of each choice; gates and residual are null where there are none.
+cudaError_t combine_experts(const bf16* x, const int32_t* row, const float* gates, const bf16* residual,
+                            bf16* y, int64_t tokens, int64_t dim, int64_t top_k, cudaStream_t stream);
+cudaError_t gated_add(const bf16* x, const float* gate, const bf16* residual, bf16* y, int64_t tokens,
+                      int64_t dim, cudaStream_t stream);
+cudaError_t gated_add_bwd(const bf16* x, const float* gate, const bf16* dy, bf16* dx, bf16* dgate,
+                          int64_t tokens, int64_t dim, cudaStream_t stream);
 
 // --- tuning.cu ---
 // Fills with bell-shaped random numbers of the given standard deviation.

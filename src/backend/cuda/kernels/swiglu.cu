@@ -5,6 +5,7 @@
 
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
@@ -106,6 +107,50 @@ __global__ void swiglu_bwd_kernel(const bf16* gu, const bf16* dy, bf16* dgu, bf1
   if (!kPlain) store8(dgu + at + dim, d_up);
 }
 
+// A block has a row of an expert. Its expert, where there is a bias, is the last that begins at or before it.
+template <class Gate>
+__global__ void __launch_bounds__(kThreads) expert_glu_bwd_kernel(ExpertGlu all, float limit) {
+  __shared__ float scratch[kMaxWarps];
+  const int64_t row = blockIdx.x, dim = all.dim;
+  const int32_t choice = all.choice[row];
+  const float of_row = all.gates[choice];
+  float dot = 0;
+  for (int64_t column = int64_t{threadIdx.x} * kVec; column < dim; column += int64_t{blockDim.x} * kVec) {
+    const int64_t at = row * 2 * dim + column;
+    const auto gates = Vec8<bf16>::load(all.gu + at), ups = Vec8<bf16>::load(all.gu + at + dim);
+    const auto grads = Vec8<bf16>::load(all.dy + row * dim + column);
+    float gate[kVec], up[kVec], grad[kVec], out[kVec], d_gate[kVec], d_up[kVec];
+    gates.unpack(gate);
+    ups.unpack(up);
+    grads.unpack(grad);
+    for (int j = 0; j < kVec; ++j) {
+      const float x = limited_gate(gate[j], limit), u = limited_up(up[j], limit), s = Gate::share(x);
+      const float y = gated<Gate>(x, u), g = of_row * grad[j];
+      dot += grad[j] * y;
+      out[j] = of_row * y;
+      d_up[j] = limit > 0 && fabsf(up[j]) > limit ? 0.0f : g * x * s;
+      d_gate[j] = limit > 0 && gate[j] > limit ? 0.0f : g * u * (s + Gate::growth(x, s));
+    }
+    store8(all.gated + row * dim + column, out);
+    store8(all.dgu + at, d_gate);
+    store8(all.dgu + at + dim, d_up);
+  }
+  if (all.bias != nullptr) {
+    int64_t expert = 0;
+    while (all.begin[expert + 1] <= row) ++expert;
+    const bf16 *bias = all.bias + expert * all.biased, *dout = all.dout + choice / all.top_k * all.biased;
+    for (int64_t column = int64_t{threadIdx.x} * kVec; column < all.biased;
+         column += int64_t{blockDim.x} * kVec) {
+      float a[kVec], b[kVec];
+      load8(bias + column, a);
+      load8(dout + column, b);
+      for (int j = 0; j < kVec; ++j) dot += a[j] * b[j];
+    }
+  }
+  dot = block_sum(dot, scratch);
+  if (threadIdx.x == 0) all.dgates[choice] = dot;
+}
+
 dim3 grid_for(int64_t tokens, int64_t dim) {
   return dim3(unsigned(tokens), blocks_for(dim, kThreads * kVec));
 }
@@ -120,6 +165,13 @@ cudaError_t with_gate(Activation activation, bool plain, F f) {
 }
 
 }  // namespace
+
+cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStream_t stream) {
+  return with_gate(form.activation, false, [&](auto gate, auto) {
+    return launch(expert_glu_bwd_kernel<decltype(gate)>, dim3(unsigned(rows.rows)),
+                  threads_for(rows.dim / kVec, kThreads), 0, stream, rows, form.limit);
+  });
+}
 
 cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue) {
   return with_gate(form.activation, form.plain, [&](auto gate, auto is_plain) {

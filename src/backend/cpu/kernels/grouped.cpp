@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products over the rows of each expert, one after the other, by our own kernels, which need not know before
+// how many rows there are. An element is summed up in an order that does not depend on that, so a row's
+// result does not depend on which others its expert has. Rows of tokens are copied together before.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/gemm_varying.h"
+#include "backend/cpu/kernels/kernels.h"
+
+namespace sluice::core::cpu {
+namespace {
+
+constexpr int64_t kRowsPerCopy = 32;
+
+// What a product over at most all tokens' rows needs: one expert has no more.
+GemmShape most_of(const GroupedLinear& op) {
+  return {Layout::NT, op.mixture.tokens, op.out, op.in, op.dtype, op.dtype, op.has_bias};
+}
+GemmShape most_of(const GroupedDgrad& op) {
+  return {Layout::NN, op.mixture.tokens, op.in, op.out, op.dtype, op.dtype, false};
+}
+GemmShape most_of(const GroupedWgrad& op) {
+  return {Layout::TN, op.out, op.in, op.mixture.tokens, op.dtype, op.grad_dtype, op.accumulate};
+}
+
+// Bytes of the rows that are copied together.
+int64_t gathered_bytes(const GroupedLinear& op) {
+  return op.gathers ? op.mixture.tokens * op.in * size_of(op.dtype) : 0;
+}
+int64_t gathered_bytes(const GroupedDgrad& op) {
+  return op.gathers ? op.mixture.tokens * op.out * size_of(op.dtype) : 0;
+}
+int64_t gathered_bytes(const GroupedWgrad& op) {
+  return (op.gathers_dy  ? op.mixture.tokens * op.out
+          : op.gathers_x ? op.mixture.tokens * op.in
+                         : 0) *
+         size_of(op.dtype);
+}
+
+template <class O>
+int64_t workspace_for(const O& op) {
+  Carver size(nullptr);
+  size.take<std::byte>(gathered_bytes(op));
+  size.take<std::byte>(varying_workspace_bytes(most_of(op)));
+  return size.used();
+}
+
+// The rows of an expert, and what they are of.
+class Rows {
+ public:
+  Rows(const Mixture& mixture, const int32_t* routing) : mixture_(mixture), routing_(routing) {}
+
+  int64_t begin(int64_t expert) const { return routing_[expert]; }
+  int64_t count(int64_t expert) const { return routing_[expert + 1] - routing_[expert]; }
+
+  // Copies rows of tokens, of `bytes` each, that an expert's rows are of, one behind the other.
+  void gather(int64_t expert, const void* from, int64_t bytes, std::byte* to, ThreadPool& pool) const {
+    const int32_t* choice =
+        routing_ + RoutingLayout{mixture_.experts, mixture_.rows()}.choice() + begin(expert);
+    const int64_t rows = count(expert);
+    pool.parallel_for(ceil_div(rows, kRowsPerCopy), [&](int64_t task, int) {
+      for (int64_t i = task * kRowsPerCopy; i < std::min(rows, (task + 1) * kRowsPerCopy); ++i) {
+        const int64_t token = choice[i] / mixture_.top_k;
+        std::memcpy(to + i * bytes, static_cast<const std::byte*>(from) + token * bytes, size_t(bytes));
+      }
+    });
+  }
+
+ private:
+  const Mixture& mixture_;
+  const int32_t* routing_;
+};
+
+// Makes rows of experts outside the group zero, if it is the first.
+void clear_others(const Rows& rows, const Mixture& mixture, const ExpertGroup& group, std::byte* y,
+                  int64_t row_bytes) {
+  const int64_t first = rows.begin(group.first), last = rows.begin(group.first + group.count);
+  std::memset(y, 0, size_t(first * row_bytes));
+  std::memset(y + last * row_bytes, 0, size_t((mixture.rows() - last) * row_bytes));
+}
+
+}  // namespace
+
+int64_t workspace_of(const GroupedLinear& op) {
+  return workspace_for(op);
+}
+int64_t workspace_of(const GroupedDgrad& op) {
+  return workspace_for(op);
+}
+int64_t workspace_of(const GroupedWgrad& op) {
+  return workspace_for(op);
+}
+int64_t scratch_of(const GroupedLinear& op) {
+  return varying_scratch_bytes(most_of(op));
+}
+int64_t scratch_of(const GroupedDgrad& op) {
+  return varying_scratch_bytes(most_of(op));
+}
+int64_t scratch_of(const GroupedWgrad& op) {
+  return varying_scratch_bytes(most_of(op));
+}
+
+Status launch(const GroupedLinear& op, const Args& args, const Machine& machine) {
+  const Rows rows(op.mixture, args.in<int32_t>(GroupedLinear::kRouting));
+  const int64_t size = size_of(op.dtype);
+  Carver carver(args.workspace);
+  auto* gathered = carver.take<std::byte>(gathered_bytes(op));
+  auto* workspace = carver.take<std::byte>(0);
+  auto* y = args.out<std::byte>(GroupedLinear::kY);
+  if (!op.accumulate) clear_others(rows, op.mixture, op.group, y, op.out * size);
+  for (int64_t i = 0; i < op.group.count; ++i) {
+    const int64_t expert = op.group.first + i, count = rows.count(expert);
+    if (count == 0) continue;
+    const auto* x = args.in<std::byte>(GroupedLinear::kX);
+    if (op.gathers) {
+      rows.gather(expert, x, op.in * size, gathered, machine.pool);
+      x = gathered;
+    } else {
+      x += rows.begin(expert) * op.in * size;
+    }
+    std::byte* to = y + rows.begin(expert) * op.out * size;
+    if (op.has_bias) {
+      const auto* bias = args.in<std::byte>(GroupedLinear::kBias) + i * op.out * size;
+      for (int64_t r = 0; r < count; ++r) std::memcpy(to + r * op.out * size, bias, size_t(op.out * size));
+    }
+    GemmShape shape = most_of(op);
+    shape.m = count;
+    varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x,
+                     args.in<std::byte>(GroupedLinear::kW) + i * op.out * op.in * size, to, workspace);
+  }
+  return {};
+}
+
+Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine) {
+  const Rows rows(op.mixture, args.in<int32_t>(GroupedDgrad::kRouting));
+  const int64_t size = size_of(op.dtype);
+  Carver carver(args.workspace);
+  auto* gathered = carver.take<std::byte>(gathered_bytes(op));
+  auto* workspace = carver.take<std::byte>(0);
+  auto* dx = args.out<std::byte>(GroupedDgrad::kDx);
+  if (!op.accumulate) clear_others(rows, op.mixture, op.group, dx, op.in * size);
+  for (int64_t i = 0; i < op.group.count; ++i) {
+    const int64_t expert = op.group.first + i, count = rows.count(expert);
+    if (count == 0) continue;
+    const auto* dy = args.in<std::byte>(GroupedDgrad::kDy);
+    if (op.gathers) {
+      rows.gather(expert, dy, op.out * size, gathered, machine.pool);
+      dy = gathered;
+    } else {
+      dy += rows.begin(expert) * op.out * size;
+    }
+    GemmShape shape = most_of(op);
+    shape.m = count;
+    varying_multiply(machine.isa, shape, machine.pool, machine.scratch, dy,
+                     args.in<std::byte>(GroupedDgrad::kW) + i * op.out * op.in * size,
+                     dx + rows.begin(expert) * op.in * size, workspace);
+  }
+  return {};
+}
+
+Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine) {
+  const Rows rows(op.mixture, args.in<int32_t>(GroupedWgrad::kRouting));
+  const int64_t size = size_of(op.dtype), dw_bytes = op.out * op.in * size_of(op.grad_dtype);
+  Carver carver(args.workspace);
+  auto* gathered = carver.take<std::byte>(gathered_bytes(op));
+  auto* workspace = carver.take<std::byte>(0);
+  for (int64_t i = 0; i < op.group.count; ++i) {
+    const int64_t expert = op.group.first + i, count = rows.count(expert);
+    auto* dw = args.out<std::byte>(GroupedWgrad::kDw) + i * dw_bytes;
+    if (count == 0) {
+      if (!op.accumulate) std::memset(dw, 0, size_t(dw_bytes));
+      continue;
+    }
+    const auto of = [&](int operand, bool gathers, int64_t columns) -> const std::byte* {
+      const auto* from = args.in<std::byte>(operand);
+      if (!gathers) return from + rows.begin(expert) * columns * size;
+      rows.gather(expert, from, columns * size, gathered, machine.pool);
+      return gathered;
+    };
+    const std::byte* dy = of(GroupedWgrad::kDy, op.gathers_dy, op.out);
+    const std::byte* x = of(GroupedWgrad::kX, op.gathers_x, op.in);
+    GemmShape shape = most_of(op);
+    shape.k = count;
+    varying_multiply(machine.isa, shape, machine.pool, machine.scratch, dy, x, dw, workspace);
+  }
+  return {};
+}
+
+}  // namespace sluice::core::cpu

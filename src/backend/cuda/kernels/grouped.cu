@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products over the rows of each expert (ops/experts.h), on tensor cores. The grid is that of the most tiles
+// there can be; a block finds its expert and its rows from where experts begin, and leaves if it has none.
+//
+// C[m, n] = sum over k of A[m, k] B[k, n]. Forward, k is what rows have in common, A's rows are the expert's,
+// and B's columns lie along k. For the gradient of what was multiplied B lies as it is. For that of weights k
+// are the expert's rows, and both matrices have a row for each k. An element is summed up in the order of k.
+#include <type_traits>
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::core::cuda {
+namespace {
+
+// A block has four warps, each of a 64 x 64 corner of its tile; k comes in pieces, of which some are on their
+// way.
+constexpr int kTile = 128, kDepth = 32, kStages = 4, kThreads = 128, kCorner = 64;
+constexpr int kChunk = 8;  // elements of 16 bytes
+constexpr int kMatrixBytes = kTile * kDepth * 2, kStageBytes = 2 * kMatrixBytes;
+constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
+
+enum class Form { Forward, Dgrad, Wgrad };
+
+// Where a chunk of a tile lies in shared memory: of one whose rows lie along k, four chunks each, and of one
+// that has a row for each k, sixteen. Chunks are exchanged so that neither eight rows of a column of chunks
+// share a bank.
+__device__ int along_k(int row, int chunk) {
+  return row * 64 + ((chunk ^ ((row >> 1) & 3)) * 16);
+}
+__device__ int across_k(int k, int chunk) {
+  return k * 256 + ((chunk ^ (k & 7)) * 16);
+}
+
+// Rows of a matrix of `columns`, which are in place or those of the tokens of choices.
+struct RowSource {
+  const bf16* data;
+  const int32_t* choice;  // null: they are in place
+  int64_t columns;
+  uint32_t reciprocal;  // 2^32 / top_k, rounded up; 0: top_k is 1
+
+  __device__ int32_t token_of(int32_t of_choice) const {
+    return reciprocal == 0 ? of_choice : int32_t(__umulhi(uint32_t(of_choice), reciprocal));
+  }
+  __device__ const bf16* row(int64_t i) const {
+    return data + (choice == nullptr ? i : int64_t{token_of(choice[i])}) * columns;
+  }
+};
+
+struct Tile {
+  int64_t expert;       // in the group
+  int64_t first, rows;  // of the expert's rows: the tile's first one, and how many are left from there
+};
+
+// The tile that a block of rows is, or none. Every thread of a warp calls it.
+__device__ bool find_tile(const int32_t* begin, int64_t experts, int64_t wanted, Tile& tile) {
+  const int lane = threadIdx.x % kWarp;
+  int64_t before = 0;
+  for (int64_t base = 0; base < experts; base += kWarp) {
+    const int64_t e = base + lane;
+    const int32_t from = e < experts ? begin[e] : 0, count = e < experts ? begin[e + 1] - from : 0;
+    const int tiles = (count + kTile - 1) / kTile;
+    int upto = tiles;
+#pragma unroll
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const int other = __shfl_up_sync(kFullWarp, upto, offset);
+      if (lane >= offset) upto += other;
+    }
+    const bool here = wanted < before + upto;
+    const unsigned found = __ballot_sync(kFullWarp, here);
+    if (found != 0) {
+      const int owner = __ffs(int(found)) - 1;
+      const int64_t skipped = (wanted - before - __shfl_sync(kFullWarp, upto - tiles, owner)) * kTile;
+      tile.expert = base + owner;
+      tile.first = __shfl_sync(kFullWarp, from, owner) + skipped;
+      tile.rows = __shfl_sync(kFullWarp, count, owner) - skipped;
+      return true;
+    }
+    before += __shfl_sync(kFullWarp, upto, kWarp - 1);
+  }
+  return false;
+}
+
+template <Form kForm, class C>
+struct GroupedArgs {
+  RowSource a;           // Forward, Dgrad: the rows. Wgrad: rows of A^T
+  RowSource b;           // Wgrad alone
+  const bf16* w;         // of the group; Forward [experts, n, k], Dgrad [experts, k, n]
+  const bf16* bias;      // [experts, n], or null
+  const int32_t* begin;  // of the group's experts
+  C* c;
+  int64_t experts, m, n, k;  // m: of Wgrad; k: not of Wgrad
+  bool accumulate;
+};
+
+template <Form kForm, class C>
+__global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm, C> args) {
+  constexpr bool kWeights = kForm == Form::Wgrad;
+  unsigned char* const shared = dynamic_shared();
+  const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
+  const int64_t column = int64_t{blockIdx.x} * kTile;
+  Tile tile;
+  if constexpr (kWeights) {
+    tile.expert = blockIdx.z;
+    tile.first = args.begin[tile.expert];
+    tile.rows = args.begin[tile.expert + 1] - tile.first;
+  } else {
+    if (!find_tile(args.begin, args.experts, blockIdx.y, tile)) return;
+  }
+  const int64_t depth = kWeights ? tile.rows : args.k;
+  const int64_t row = kWeights ? int64_t{blockIdx.y} * kTile : 0;  // of C, of Wgrad
+  const bf16* const w = kWeights ? nullptr : args.w + tile.expert * args.n * args.k;
+
+  // Rows of A that the thread copies chunks of, the same for every k. Of Wgrad each k has others: where they
+  // are of choices, these are read a piece ahead.
+  const bf16* a_rows[4];
+  int32_t ahead[4] = {};
+  const int across = thread % 16 * kChunk;
+  const int32_t* const choice = args.a.choice != nullptr ? args.a.choice : args.b.choice;
+  const auto look_ahead = [&](int64_t piece) {
+    if (choice == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int64_t at = piece * kDepth + thread / 16 + 8 * i;
+      ahead[i] = at < depth ? choice[tile.first + at] : 0;
+    }
+  };
+  if constexpr (kWeights) {
+    look_ahead(0);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int64_t r = thread / 4 + 32 * i;
+      a_rows[i] = r < tile.rows ? args.a.row(tile.first + r) : nullptr;
+    }
+  }
+  const auto load = [&](int64_t piece, int stage) {
+    unsigned char* const as = shared + stage * kStageBytes;
+    unsigned char* const bs = as + kMatrixBytes;
+    const int64_t k0 = piece * kDepth;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kWeights) {
+        const int r = thread / 16 + 8 * i, chunk = thread % 16;
+        const bool there = k0 + r < depth;
+        const auto in_place = int32_t(tile.first + k0 + r);
+        const int32_t token = choice != nullptr ? args.a.token_of(ahead[i]) : in_place;
+        const auto copy = [&](unsigned char* to, const RowSource& from, int64_t first, bool within) {
+          const int64_t of = from.choice != nullptr ? token : in_place;
+          const bool valid = there && within;
+          copy_async(to + across_k(r, chunk), valid ? from.data + of * from.columns + first : from.data,
+                     valid);
+        };
+        copy(as, args.a, row + across, row + across < args.m);
+        copy(bs, args.b, column + across, column + across < args.n);
+      } else {
+        const int r = thread / 4 + 32 * i, chunk = thread % 4;
+        const int64_t at = k0 + chunk * kChunk;
+        const bool a_there = a_rows[i] != nullptr && at < depth;
+        copy_async(as + along_k(r, chunk), a_there ? a_rows[i] + at : args.a.data, a_there);
+        if constexpr (kForm == Form::Forward) {
+          const bool b_there = column + r < args.n && at < depth;
+          copy_async(bs + along_k(r, chunk), b_there ? w + (column + r) * args.k + at : w, b_there);
+        } else {
+          const int kr = thread / 16 + 8 * i, kc = thread % 16;
+          const int64_t of_b = column + kc * kChunk;
+          const bool b_there = k0 + kr < depth && of_b < args.n;
+          copy_async(bs + across_k(kr, kc), b_there ? w + (k0 + kr) * args.n + of_b : w, b_there);
+        }
+      }
+    }
+    if constexpr (kWeights) look_ahead(piece + 1);
+  };
+
+  float sums[4][8][4] = {};
+  const int m0 = warp / 2 * kCorner, n0 = warp % 2 * kCorner;
+  const int64_t pieces = (depth + kDepth - 1) / kDepth;
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    if (stage < pieces) load(stage, stage);
+    close_copies();
+  }
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    await_copies<kStages - 2>();
+    __syncthreads();
+    const int64_t next = piece + kStages - 1;
+    if (next < pieces) load(next, int(next % kStages));
+    close_copies();
+    const unsigned char* const as = shared + piece % kStages * kStageBytes;
+    const unsigned char* const bs = as + kMatrixBytes;
+#pragma unroll
+    for (int k = 0; k < kDepth; k += 16) {
+      uint32_t a[4][4], b[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int m = m0 + 16 * i;
+        if constexpr (kWeights) {
+          load_matrices_transposed(a[i],
+                                   as + across_k(k + lane % 8 + lane / 16 * 8, m / kChunk + lane / 8 % 2));
+        } else {
+          load_matrices(a[i], as + along_k(m + lane % 16, k / kChunk + lane / 16));
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int n = n0 + 16 * j;
+        if constexpr (kForm == Form::Forward) {
+          load_matrices(b[j], bs + along_k(n + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
+        } else {
+          load_matrices_transposed(b[j],
+                                   bs + across_k(k + lane % 8 + lane / 8 % 2 * 8, n / kChunk + lane / 16));
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+          multiply_add(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+      }
+    }
+  }
+
+  const int64_t rows_left = kWeights ? args.m - row : tile.rows;
+  C* const out = args.c + (kWeights ? (tile.expert * args.m + row) * args.n : tile.first * args.n);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = m0 + 16 * i + 8 * half + lane / 4;
+      if (r >= rows_left) continue;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const int64_t at = column + n0 + 8 * j + lane % 4 * 2;
+        if (at >= args.n) continue;
+        float x = sums[i][j][2 * half], y = sums[i][j][2 * half + 1];
+        C* const to = out + r * args.n + at;
+        if constexpr (kForm == Form::Forward) {
+          if (args.bias != nullptr) {
+            x += to_float(args.bias[tile.expert * args.n + at]);
+            y += to_float(args.bias[tile.expert * args.n + at + 1]);
+          }
+        }
+        if (kWeights && args.accumulate) x += to_float(to[0]), y += to_float(to[1]);
+        if constexpr (std::is_same_v<C, bf16>) {
+          *reinterpret_cast<uint32_t*>(to) = pack_bf16(x, y);
+        } else {
+          *reinterpret_cast<float2*>(to) = make_float2(x, y);
+        }
+      }
+    }
+  }
+}
+
+// Zeros in the rows before `begin[first]` and from `begin[last]` on.
+__global__ void clear_rows_kernel(const int32_t* begin, int64_t first, int64_t last, int64_t rows, bf16* y,
+                                  int64_t columns) {
+  const int64_t row = blockIdx.x;
+  if (row >= begin[first] && row < begin[last]) return;
+  constexpr float kZeros[kVec] = {};
+  for (int64_t column = int64_t{threadIdx.x} * kVec; column < columns; column += int64_t{blockDim.x} * kVec)
+    store8(y + row * columns + column, kZeros);
+}
+
+constexpr uint32_t reciprocal_of(int64_t top_k) {
+  return top_k == 1 ? 0 : uint32_t(((int64_t{1} << 32) + top_k - 1) / top_k);
+}
+
+constexpr unsigned tiles_for(int64_t size) {
+  return blocks_for(size, kTile);
+}
+
+template <Form kForm>
+cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y, int64_t n,
+                      int64_t k, bool gathers, bool accumulate, cudaStream_t stream) {
+  if (!accumulate && g.count < g.experts) {
+    const auto status = launch(clear_rows_kernel, dim3(unsigned(g.rows)), threads_for(n / kVec, 256), 0,
+                               stream, g.routing, g.first, g.first + g.count, g.rows, y, n);
+    if (status != cudaSuccess) return status;
+  }
+  GroupedArgs<kForm, bf16> args{};
+  args.a = {x, gathers ? g.choices() : nullptr, k, reciprocal_of(g.top_k)};
+  args.w = w;
+  args.bias = bias;
+  args.begin = g.routing + g.first;
+  args.c = y;
+  args.experts = g.count;
+  args.n = n;
+  args.k = k;
+  const dim3 grid(tiles_for(n), unsigned(g.rows / kTile + g.count));
+  return launch(grouped_kernel<kForm, bf16>, grid, kThreads, kSharedBytes, stream, args);
+}
+
+}  // namespace
+
+cudaError_t grouped_linear(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y,
+                           int64_t out, int64_t in, bool gathers, bool accumulate, cudaStream_t stream) {
+  return over_rows<Form::Forward>(g, x, w, bias, y, out, in, gathers, accumulate, stream);
+}
+
+cudaError_t grouped_dgrad(const Grouping& g, const bf16* dy, const bf16* w, bf16* dx, int64_t out, int64_t in,
+                          bool gathers, bool accumulate, cudaStream_t stream) {
+  return over_rows<Form::Dgrad>(g, dy, w, nullptr, dx, in, out, gathers, accumulate, stream);
+}
+
+template <class G>
+cudaError_t grouped_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw, int64_t out, int64_t in,
+                          bool gathers_dy, bool gathers_x, bool accumulate, cudaStream_t stream) {
+  GroupedArgs<Form::Wgrad, G> args{};
+  args.a = {dy, gathers_dy ? g.choices() : nullptr, out, reciprocal_of(g.top_k)};
+  args.b = {x, gathers_x ? g.choices() : nullptr, in, reciprocal_of(g.top_k)};
+  args.begin = g.routing + g.first;
+  args.c = dw;
+  args.experts = g.count;
+  args.m = out;
+  args.n = in;
+  args.accumulate = accumulate;
+  const dim3 grid(tiles_for(in), tiles_for(out), unsigned(g.count));
+  return launch(grouped_kernel<Form::Wgrad, G>, grid, kThreads, kSharedBytes, stream, args);
+}
+template cudaError_t grouped_wgrad(const Grouping&, const bf16*, const bf16*, float*, int64_t, int64_t, bool,
+                                   bool, bool, cudaStream_t);
+template cudaError_t grouped_wgrad(const Grouping&, const bf16*, const bf16*, bf16*, int64_t, int64_t, bool,
+                                   bool, bool, cudaStream_t);
+
+}  // namespace sluice::core::cuda
