@@ -162,6 +162,8 @@ int64_t& Parts::of(ModelPart part) {
     case ModelPart::Convolution:
       return attention;
     case ModelPart::Mlp:
+    case ModelPart::Router:
+    case ModelPart::Experts:
       return ffn;
     case ModelPart::Norm:
       return norms;

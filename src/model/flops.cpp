@@ -16,6 +16,22 @@ double seen_twice(const LayerSpec& layer, int64_t seq_len) {
   return cut ? window * (2 - window / double(seq_len)) : double(seq_len);
 }
 
+// Elements of a weight that a token is multiplied with.
+double active_elements(const ModelSpec& spec, const Weight& w) {
+  if (w.part != ModelPart::Experts) return double(w.elements());
+  const Experts& e = spec.layers[size_t(w.layer)].experts;
+  return double(w.elements()) * double(e.top_k) / double(e.count);
+}
+
+// Columns that a token's products have beside attention's, for each of the stream's: of experts those that it
+// chooses, their router, and the shared one with its gate.
+double feed_forward_columns(const LayerSpec& layer) {
+  const double of_one = double(layer.mlp.up_dim() + layer.mlp.ffn);
+  const Experts& e = layer.experts;
+  if (e.count == 0) return of_one;
+  return of_one * double(e.top_k) + double(e.count) + double(e.shared > 0 ? 3 * e.shared + 1 : 0);
+}
+
 // What the backward pass leaves out.
 double left_out(const ModelSpec& spec, int64_t seq_len) {
   double flops = 0;
@@ -30,7 +46,7 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
     const bool embeds = w.part == ModelPart::Embedding;
     const bool has_product =
         w.matrix && !embeds && w.part != ModelPart::Positions && w.part != ModelPart::Convolution;
-    if (has_product) flops += 2 * double(w.elements()) * double(int(!w.trainable) + int(!goes_on));
+    if (has_product) flops += 2 * active_elements(spec, w) * double(int(!w.trainable) + int(!goes_on));
     if (w.part == ModelPart::AttentionOut && !before) {
       const LayerSpec& layer = spec.layers[size_t(w.layer)];
       flops += 4 * seen_twice(layer, seq_len) * double(layer.attention.q_dim());
@@ -48,12 +64,11 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   double flops = 6 * d * double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
     if (layer.conv_width > 0) {
-      flops += 6 * d * (4 * d + double(layer.mlp.up_dim() + layer.mlp.ffn));
+      flops += 6 * d * (4 * d + feed_forward_columns(layer));
       continue;
     }
     const double q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
-    flops += 6 * d * (2 * q + 2 * k + double(layer.mlp.up_dim() + layer.mlp.ffn)) +
-             6 * seen_twice(layer, seq_len) * q;
+    flops += 6 * d * (2 * q + 2 * k + feed_forward_columns(layer)) + 6 * seen_twice(layer, seq_len) * q;
   }
   return spec.freeze.empty() ? flops : flops - left_out(spec, seq_len);
 }

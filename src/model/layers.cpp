@@ -45,10 +45,11 @@ std::string name_at(std::string_view what, int layer, int round, int chunk) {
 
 }  // namespace
 
-ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, const Place& at, Stream stream) {
+ObjectId Forward::sized(std::string_view role, DType dtype, int64_t elements, const Place& at,
+                        Stream stream) {
   return program_.add(Object{name_at(role, at.layer, at.round, at.chunk), std::string(role),
-                             ObjectKind::Activation, dtype, Format(dtype).bytes(tokens(at) * width), at.layer,
-                             at.round, at.chunk, false, stream});
+                             ObjectKind::Activation, dtype, Format(dtype).bytes(elements), at.layer, at.round,
+                             at.chunk, false, stream});
 }
 
 Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const {
@@ -115,6 +116,7 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   const bool rotated = p.rope_heads > 0;
   Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = compute_};
   op.has_residual = residual.has_value();
+  op.f32_result = p.f32_result && compute_ != DType::F32;
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? spec_.head_dim() : 0;
   op.rope_scale = rotated ? rope_scale(at) : 1;
@@ -164,7 +166,7 @@ ObjectId Forward::add_positions(ObjectId embedded, int round, int chunk) {
 // behind the halves instead, or too; and both halves may read x.
 ObjectId Forward::layer(ObjectId x, const Place& at) {
   const LayerSpec& spec = spec_.layers[size_t(at.layer)];
-  const int64_t dim = spec_.dim, q_dim = spec.attention.q_dim(), ffn = spec.mlp.ffn;
+  const int64_t dim = spec_.dim, q_dim = spec.attention.q_dim();
   const bool before = spec.norms != Norms::After;
   const ObjectId h1 = before ? norm("norm1", x, "h1", at) : x;
   // Before attention, so that in the backward pass what comes to x along the residual comes first.
@@ -181,22 +183,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   add_half(out, "attn_out", "norm1_after", o, x, x_mid, at);
 
   const ObjectId h2 = spec.parallel ? beside : second_norm(x_mid);
-  const ObjectId gu = activation("gu", spec.mlp.up_dim(), at);
-  project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, spec.mlp.up_dim()}, h2, gu, {}, at);
-  record();
-  const ObjectId act = activation("act", ffn, at);
-  task("swiglu",
-       Swiglu{.tokens = tokens(at),
-              .dim = ffn,
-              .dtype = compute_,
-              .activation = spec.mlp.activation,
-              .plain = !spec.mlp.gated,
-              .limit = float(spec.mlp.limit)},
-       {gu, act}, at);
-  record();
-  const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk}, Stream::Between);
-  add_half({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, "mlp_out", "norm2_after", act, x_mid, x_out,
-           at);
+  const ObjectId x_out = feed_forward(h2, x_mid, at);
   if (gradients_ != nullptr) gradients_->record_input(x);
   return x_out;
 }
@@ -329,9 +316,7 @@ ObjectId Forward::convolve(ObjectId x, const Place& at) {
   std::vector<ObjectId>& tails = tails_[size_t(at.layer)];
   if (op.has_before) uses.emplace_back(tails[size_t(at.chunk) - 1]);
   if (op.has_tail) {
-    tails[size_t(at.chunk)] = program_.add(
-        Object{name_at("conv_tail", at.layer, at.round, at.chunk), "conv_tail", ObjectKind::Activation,
-               compute_, Format(compute_).bytes((width - 1) * dim), at.layer, at.round, at.chunk, false});
+    tails[size_t(at.chunk)] = sized("conv_tail", compute_, (width - 1) * dim, at);
     uses.emplace_back(tails[size_t(at.chunk)]);
   }
   program_.add(made("conv", op, uses, at));

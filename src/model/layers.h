@@ -6,12 +6,14 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/batch.h"
 #include "model/weights.h"
 #include "ops/attention.h"
 #include "ops/conv.h"
+#include "ops/experts.h"
 #include "ops/loss.h"
 #include "program/gradient/gradients.h"
 #include "program/program.h"
@@ -26,6 +28,13 @@ struct Chunking {
   bool packed = false;  // documents may begin inside a sequence
 };
 
+// Of training, what routers add to (LoadLayout): a sum of each layer, of which those without experts have
+// none; and one of each round, where a loss is made of it.
+struct RouterSums {
+  std::vector<ObjectId> layers, rounds;
+  std::vector<RouterLosses> losses;  // [round]; none: there are no such losses
+};
+
 // Inputs and constants of the model's tasks.
 struct ModelInputs {
   ObjectId args;                             // StepArgs
@@ -33,6 +42,7 @@ struct ModelInputs {
   ObjectId window_inv_freq;                  // the same of layers with a window, where they have their own
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
   BatchLayout layout;                        // of each
+  RouterSums router;
   // Of passes that generate text: keys and values so far, by layer, for so many tokens of each row; spans
   // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up.
   // Without caches attention is over the round alone.
@@ -116,6 +126,24 @@ class Forward {
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
+  // The second half of a layer: an MLP, or experts. Returns the stream with it.
+  ObjectId feed_forward(ObjectId x, ObjectId stream, const Place& at);
+  // What every token is multiplied with, between x and the gated rows of it that come back.
+  ObjectId gated(const Mlp& mlp, std::string_view prefix, ObjectId x, const Place& at);
+  ObjectId mix(ObjectId x, ObjectId stream, const Place& at);
+  // The stream behind a layer.
+  ObjectId stream_after(const Place& at) {
+    return activation("x", spec_.dim, {at.layer + 1, at.round, at.chunk}, Stream::Between);
+  }
+  struct Routed {
+    ObjectId gates, routing;
+  };
+  Routed route(ObjectId x, const Mixture& mixture, const Place& at);
+  void load(const Mixture& mixture, ObjectId logits, ObjectId chosen, const Place& at);
+  // Sums experts' results by token, with the residual.
+  void run_experts(ObjectId x, const Mixture& mixture, const Routed& routed, std::optional<ObjectId> residual,
+                   ObjectId sum, const Place& at);
+  void share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at);
   // What a layer may have in place of projections and attention.
   ObjectId convolve(ObjectId x, const Place& at);
   ObjectId attend_to_cache(const Projected& p, const Place& at);
@@ -123,6 +151,7 @@ class Forward {
     std::string_view task, weight, bias;  // names; no bias: empty
     int64_t in, out;
     int64_t rope_heads = 0;  // that it rotates itself, in programs that decode
+    bool f32_result = false;
   };
   // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.
   TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
@@ -140,7 +169,11 @@ class Forward {
   ObjectId weight(std::string_view role, int layer) const;
   Bound batch(const Place& at, BatchColumn column) const;
   ObjectId object(std::string_view role, DType dtype, int64_t width, const Place& at,
-                  Stream stream = Stream::No);
+                  Stream stream = Stream::No) {
+    return sized(role, dtype, tokens(at) * width, at, stream);
+  }
+  ObjectId sized(std::string_view role, DType dtype, int64_t elements, const Place& at,
+                 Stream stream = Stream::No);
   ObjectId activation(std::string_view role, int64_t width, const Place& at, Stream stream = Stream::No) {
     return object(role, compute_, width, at, stream);
   }
@@ -168,6 +201,7 @@ class Forward {
   std::vector<std::vector<ObjectId>> kv_;                                // [layer][chunk] of the round
   std::vector<std::vector<ObjectId>> tails_;                             // likewise, of convolutions
   ObjectId loss_written_;                                                // the newest
+  std::unordered_set<uint32_t> loads_written_;                           // objects
 };
 
 }  // namespace sluice::core

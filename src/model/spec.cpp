@@ -12,6 +12,24 @@
 namespace sluice::core {
 namespace {
 
+Status validate_experts(const LayerSpec& layer) {
+  const Experts& e = layer.experts;
+  if (e.count == 0) return {};
+  if (e.count < 0 || e.count > kMostExperts)
+    return error("model: num_experts is {}; allowed are 1 to {}", e.count, kMostExperts);
+  const int64_t most = std::min(e.count, kMostChosen);
+  if (e.top_k < 1 || e.top_k > most)
+    return error("model: num_experts_per_tok is {}; allowed are 1 to {}", e.top_k, most);
+  if (e.shared < 0 || e.shared > kMostWidth)
+    return error("model: shared_expert_intermediate_size is {}; allowed are 0 to {}", e.shared, kMostWidth);
+  if (e.group < 1 || e.count % e.group != 0)
+    return error("model: {} experts in groups of {}; equal groups are needed", e.count, e.group);
+  if (!layer.mlp.gated) return error("model: experts without gates");
+  if (layer.matrices) return error("model: experts in {}", to_text(*layer.matrices));
+  if (layer.parallel) return error("model: experts beside attention");
+  return {};
+}
+
 Status validate_layer(const LayerSpec& layer) {
   const Attention& a = layer.attention;
   const std::pair<const char*, int64_t> positive[] = {{"num_attention_heads", a.heads},
@@ -46,7 +64,7 @@ Status validate_layer(const LayerSpec& layer) {
   if (layer.mlp.limit < 0 || (layer.mlp.limit > 0 && !layer.mlp.gated))
     return error("model: an MLP limited at {}; a positive limit, and gates, are needed", layer.mlp.limit);
   if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
-  return {};
+  return validate_experts(layer);
 }
 
 // Blocks lie within the rows of a matrix.
@@ -62,11 +80,20 @@ Status validate_format(const LayerSpec& layer, int64_t dim) {
   return {};
 }
 
+std::string ffn_text(const LayerSpec& layer) {
+  const Experts& e = layer.experts;
+  if (e.count == 0) return fmt::format("ffn {}", layer.mlp.ffn);
+  std::string out = fmt::format("{} of {} experts of ffn {}", e.top_k, e.count, layer.mlp.ffn);
+  if (e.score == RouterScore::Sigmoid) out += ", by sigmoids";
+  if (e.shared > 0) out += fmt::format(", one of {} for all", e.shared);
+  return out;
+}
+
 std::string to_text(const LayerSpec& layer) {
   const Attention& a = layer.attention;
-  if (layer.conv_width > 0) return fmt::format("convolution of {}, ffn {}", layer.conv_width, layer.mlp.ffn);
-  std::string out = fmt::format("{} query and {} key-value heads of {}, ffn {}", a.heads, a.kv_heads,
-                                a.head_dim, layer.mlp.ffn);
+  if (layer.conv_width > 0) return fmt::format("convolution of {}, {}", layer.conv_width, ffn_text(layer));
+  std::string out = fmt::format("{} query and {} key-value heads of {}, {}", a.heads, a.kv_heads, a.head_dim,
+                                ffn_text(layer));
   if (a.qk_norm != QkNorm::None) out += a.qk_norm == QkNorm::Heads ? ", head norms" : ", norms of q and k";
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
@@ -99,6 +126,20 @@ int64_t ModelSpec::params() const {
   return params;
 }
 
+bool ModelSpec::has_experts() const {
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.experts.count > 0; });
+}
+
+int64_t ModelSpec::active_params() const {
+  int64_t params = 0;
+  for (const Weight& weight : weights_of(*this)) {
+    const Experts& e =
+        weight.part == ModelPart::Experts ? layers[size_t(weight.layer)].experts : Experts{1, 1};
+    params += weight.elements() / e.count * e.top_k;
+  }
+  return params;
+}
+
 ModelSpec model_of(const EqualLayers& s) {
   ModelSpec spec;
   spec.dim = s.dim;
@@ -116,9 +157,15 @@ Status validate(const ModelSpec& spec) {
     if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
     if (value > most) return error("model: {} is {}; at most {} is allowed", key, value, most);
   }
+  Experts experts;  // of all layers that have some
   for (const LayerSpec& layer : spec.layers) {
     SLUICE_TRY(validate_layer(layer));
     SLUICE_TRY(validate_format(layer, spec.dim));
+    if (layer.experts.count > 0) {
+      if (experts.count > 0 && layer.experts != experts)
+        return error("model: layers with experts that differ");
+      experts = layer.experts;
+    }
     if (layer.attention.head_dim != spec.head_dim()) {
       return error("model: head_dim is {} in one layer and {} in another; it must be the same",
                    spec.head_dim(), layer.attention.head_dim);

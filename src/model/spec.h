@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "base/status.h"
+#include "ops/experts.h"
 #include "ops/gate_activation.h"
 
 namespace sluice::core {
@@ -79,6 +80,22 @@ struct Mlp {
   bool operator==(const Mlp&) const = default;
 };
 
+// A mixture of experts in place of an MLP, each of which is one: of all of them a token has the results of
+// top_k, times their gates.
+struct Experts {
+  int64_t count = 0;  // 0: there are none, and the layer's MLP is for every token
+  int64_t top_k = 0;
+  RouterScore score = RouterScore::Softmax;
+  bool normalised = false;      // as Route's
+  double scale = 1;             // of gates
+  bool router_bias = false;     // of the logits
+  bool selection_bias = false;  // of choices alone, and no gradient moves it
+  int64_t shared = 0;           // the width of an expert for every token, with a gate; 0: there is none
+  int64_t group = 0;            // experts whose weights are one object, so that they are moved at once
+
+  bool operator==(const Experts&) const = default;
+};
+
 // Where the norms of a layer's halves stand: x + half(norm(x)), x + norm(half(x)), or both.
 enum class Norms : uint8_t { Before, After, Around };
 
@@ -99,6 +116,10 @@ struct TensorNames {
   const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
   const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
+  // Of a mixture: its router, its experts, which have a number each, and within one of them.
+  const char *router = "mlp.gate", *experts = "mlp.experts";
+  const char *expert_gate = "gate_proj", *expert_up = "up_proj", *expert_down = "down_proj";
+  const char* selection_bias = "mlp.expert_bias";
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
   const char* positions = nullptr;
   bool transposed = false;  // matrices of layers have a row for each input
@@ -118,13 +139,14 @@ struct RotatedRows {
 
 struct LayerSpec {
   Attention attention;
-  Mlp mlp;
+  Mlp mlp;  // or each expert's
   Norms norms = Norms::Before;
   // Both halves read the layer's input, and are added to it; and without norm2 its first norm's result.
   bool parallel = false, norm2 = true;
   // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
   std::optional<Format> matrices = {};
   int64_t conv_width = 0;  // of a short convolution in place of attention (ops/conv.h); 0: attention
+  Experts experts = {};
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -143,6 +165,9 @@ struct ModelSpec {
   RopeScaling rope;
   std::optional<RopeScaling> window_rope = {};  // of layers with a window; nothing: as of the others
   RotatedRows rotated = {};
+  // What a step's loss has beside that of its tokens, of layers with experts: RouterLosses' balance, in the
+  // mean of its rounds, and z, in the mean of its tokens.
+  double router_balance = 0, router_z = 0;
   std::vector<LayerSpec> layers;
   // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
@@ -152,6 +177,9 @@ struct ModelSpec {
   std::vector<std::string> notices;
 
   int64_t params() const;
+  // Of these, the ones that a token's products are with: of experts, as many as it chooses.
+  int64_t active_params() const;
+  bool has_experts() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
   int64_t head_dim() const { return layers.front().attention.head_dim; }
   int64_t rotated_rows() const { return rotated.rows == 0 ? head_dim() : rotated.rows; }

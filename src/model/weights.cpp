@@ -41,7 +41,7 @@ class Table {
  private:
   void layer(int index) {
     const LayerSpec& layer = spec_.layers[size_t(index)];
-    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    const int64_t d = spec_.dim;
     const TensorNames& names = spec_.names;
     layer_ = index;
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
@@ -53,6 +53,17 @@ class Table {
     }
     if (after) norm("norm1_after", at(names.norm1_after), d);
     if (before && layer.norm2) norm("norm2", at(norm2_of(names, after)), d);
+    if (layer.experts.count > 0) {
+      experts(layer);
+    } else {
+      feed_forward(layer);
+    }
+    if (after) norm("norm2_after", at(names.norm2_after), d);
+  }
+
+  void feed_forward(const LayerSpec& layer) {
+    const TensorNames& names = spec_.names;
+    const int64_t d = spec_.dim, f = layer.mlp.ffn;
     const auto gate_and_up = [&](const char* kind, int64_t cols) {
       using Sources = std::vector<WeightSource>;
       if (names.gate_up != nullptr) return Sources{{at(names.gate_up) + kind, 2 * f, cols}};
@@ -63,7 +74,50 @@ class Table {
     if (layer.mlp.bias) bias("bgu", gate_and_up(".bias", 1));
     matrix("wd", ModelPart::Mlp, {{at(names.down) + ".weight", d, f}}, into_residual_);
     if (layer.mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
-    if (after) norm("norm2_after", at(names.norm2_after), d);
+  }
+
+  void experts(const LayerSpec& layer) {
+    const TensorNames& names = spec_.names;
+    const Experts& e = layer.experts;
+    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
+    if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
+    if (e.selection_bias) {
+      bias("selection_bias", {{at(names.selection_bias), e.count, 1}});
+      out_.back().trainable = false;
+      out_.back().format = DType::F32;
+    }
+    const auto of = [&](int64_t expert, const char* name, const char* kind) {
+      return fmt::format("{}.{}.{}{}", at(names.experts), expert, name, kind);
+    };
+    for (int64_t first = 0; first < e.count; first += e.group) {
+      std::vector<WeightSource> gate_up, down;
+      for (int64_t i = first; i < first + e.group; ++i) {
+        gate_up.push_back({of(i, names.expert_gate, ".weight"), f, d});
+        gate_up.push_back({of(i, names.expert_up, ".weight"), f, d});
+        down.push_back({of(i, names.expert_down, ".weight"), d, f});
+      }
+      const std::string number = group_name(first / e.group);
+      matrix(("wgu" + number).c_str(), ModelPart::Experts, std::move(gate_up));
+      matrix(("wd" + number).c_str(), ModelPart::Experts, std::move(down), into_residual_);
+    }
+    if (layer.mlp.bias) {
+      std::vector<WeightSource> gate_up, down;
+      for (int64_t i = 0; i < e.count; ++i) {
+        gate_up.push_back({of(i, names.expert_gate, ".bias"), f, 1});
+        gate_up.push_back({of(i, names.expert_up, ".bias"), f, 1});
+        down.push_back({of(i, names.expert_down, ".bias"), d, 1});
+      }
+      bias("bgu", std::move(gate_up));
+      bias("bd", std::move(down));
+    }
+    if (e.shared == 0) return;
+    matrix("shared_wgu", ModelPart::Mlp,
+           {{at("mlp.shared_expert.gate_proj.weight"), e.shared, d},
+            {at("mlp.shared_expert.up_proj.weight"), e.shared, d}});
+    matrix("shared_wd", ModelPart::Mlp, {{at("mlp.shared_expert.down_proj.weight"), d, e.shared}},
+           into_residual_);
+    matrix("shared_gate", ModelPart::Router, {{at("mlp.shared_expert_gate.weight"), 1, d}});
   }
 
   std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
@@ -277,6 +331,10 @@ int64_t Weight::elements() const {
   int64_t elements = 0;
   for (const WeightSource& s : sources) elements += s.elements();
   return elements;
+}
+
+std::string group_name(int64_t group) {
+  return group == 0 ? std::string() : fmt::format("_{}", group);
 }
 
 std::vector<Weight> weights_of(const ModelSpec& spec) {

@@ -60,9 +60,9 @@ struct Init {
   float deviation = 0;  // Normal
 };
 
-// What of a model a weight is. Positions are learnt ones, which are added to the embedding; projections are
-// those that make q, k and v, and read the same. Those around a convolution are products; its own weights are
-// not.
+// What of a model a weight is. Experts' weights are those that only tokens that chose them meet. Positions
+// are learnt ones, which are added to the embedding; projections are those that make q, k and v, and read the
+// same. Those around a convolution are products; its own weights are not.
 enum class ModelPart : uint8_t {
   Embedding,
   Positions,
@@ -71,6 +71,8 @@ enum class ModelPart : uint8_t {
   ConvProjection,
   Convolution,
   Mlp,
+  Router,
+  Experts,
   Norm,
   Bias,
   Head
@@ -91,6 +93,9 @@ struct Weight {
 
   int64_t elements() const;
 };
+
+// What the roles of the weights of experts end with, by the number of their group.
+std::string group_name(int64_t group);
 
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.

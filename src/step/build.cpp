@@ -50,13 +50,14 @@ class Builder {
   }
   void add_log_probs();
   void add_asked();
+  void add_router_sums();
   void add_loss() {
     for (int64_t i = 0; i < shape_.replicas; ++i)
       model_.loss.push_back(metric(i == 0 ? "loss" : fmt::format("loss.{}", i), DType::F64, 2));
   }
 
   ModelInputs inputs() const {
-    return {model_.args, inv_freq_, window_inv_freq_, model_.batch, model_.layout, {}};
+    return {model_.args, inv_freq_, window_inv_freq_, model_.batch, model_.layout, router_, {}};
   }
   std::vector<ObjectId> params() const {
     std::vector<ObjectId> out;
@@ -78,6 +79,7 @@ class Builder {
   const Numerics num_;
   Model model_;
   ObjectId inv_freq_, window_inv_freq_;
+  RouterSums router_;
 };
 
 void Builder::add_weights(GradientLife gradients) {
@@ -159,6 +161,33 @@ void Builder::add_asked() {
   }
 }
 
+void Builder::add_router_sums() {
+  int64_t mixtures = 0;
+  for (size_t l = 0; l < spec_.layers.size(); ++l) {
+    const int64_t experts = spec_.layers[l].experts.count;
+    router_.layers.push_back(
+        experts == 0 ? ObjectId()
+                     : metric(fmt::format("router_load.L{}", l), DType::F64, LoadLayout{experts}.elements()));
+    mixtures += experts > 0 ? 1 : 0;
+  }
+  model_.router_load = router_.layers;
+  if (spec_.router_balance == 0 && spec_.router_z == 0) return;
+  const LayerSpec& any =
+      *std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.experts.count > 0; });
+  const int64_t rounds = shape_.all_rounds() * shape_.processes;
+  for (int r = 0; r < shape_.all_rounds(); ++r) {
+    if (spec_.router_balance != 0)
+      router_.rounds.push_back(program().add(
+          Object{fmt::format("router_load.r{}", r), "router_load_round", ObjectKind::ActGrad, DType::F64,
+                 LoadLayout{any.experts.count}.elements() * size_of(DType::F64), -1, r}));
+    int64_t tokens = 0;
+    for (int c = 0; c < shape_.chunks_in(r); ++c) tokens += shape_.tokens_in(r, c);
+    router_.losses.push_back({.balance = float(spec_.router_balance / double(rounds)),
+                              .z = float(spec_.router_z / double(shape_.tokens_of_all())),
+                              .n = tokens * mixtures});
+  }
+}
+
 // Every chunk passes a layer before the next layer starts. The head's turn comes in the backward pass, chunk
 // by chunk: what it makes of a chunk is used up before the next one's. Where a caller's loss is asked in
 // between, the head is in both.
@@ -170,6 +199,7 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
   add_loss();
   if (loss.log_probs || loss.asked) add_log_probs();
   if (loss.asked) add_asked();
+  if (spec_.has_experts()) add_router_sums();
   const auto slots = int64_t(model_.weights.size());
   const ObjectId sums = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});

@@ -53,6 +53,9 @@ struct Model {
   std::vector<std::vector<ObjectId>> log_probs;
   // [round], f32[2, tokens]: see GatherWeights (training, where LossForm asks for them)
   std::vector<ObjectId> asked;
+  // By layer, metrics, f64, see LoadLayout: what routers did; none of layers without experts, and none at all of
+  // models without (training).
+  std::vector<ObjectId> router_load;
   ObjectId clip;         // metric, f32[2]: gradient norm, scale (training)
   ObjectId logits;       // metric, f32[rows, vocab] (generation)
   int64_t capacity = 0;  // tokens of a text, prompt and all (generation)

@@ -31,6 +31,7 @@ bool takes(const Weight& weight) {
     case ModelPart::AttentionOut:
     case ModelPart::ConvProjection:
     case ModelPart::Mlp:
+    case ModelPart::Experts:
       return weight.matrix;
     default:
       return false;

@@ -19,7 +19,16 @@ ModelSpec tiny(const std::string& type) {
                            {"vocab_size", 37}};
   if (!type.starts_with("gpt")) config["num_key_value_heads"] = 2;  // those have as many as heads
   if (type == "lfm2") config["full_attn_idxs"] = {0};               // without it no layer has a convolution
+  const bool experts = type == "mixtral" || type.ends_with("moe");
+  if (experts) {
+    config["num_experts_per_tok"] = 2;
+    config[type == "mixtral" ? "num_local_experts" : "num_experts"] = 6;
+    if (type.starts_with("qwen")) config["moe_intermediate_size"] = 24;
+    config["output_router_logits"] = type == "olmoe";
+  }
   ModelSpec spec = rig::must(parse_model_config(with_own_keys(config.dump())));
+  // Experts in three groups.
+  for (LayerSpec& layer : spec.layers) layer.experts.group = experts ? 2 : 0;
   for (LayerSpec& layer : spec.layers) layer.attention.window = std::min<int64_t>(layer.attention.window, 6);
   return spec;
 }
@@ -53,7 +62,9 @@ TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   rig::Rig all(request_of(spec));
   std::vector<std::string> frozen{std::string(spec.names.layers) + ".0"};
   // A convolution's own weights, too: its op writes their gradient anyway.
-  frozen.emplace_back(spec.layers[1].conv_width > 0 ? "*.conv.conv" : "*.mlp");
+  frozen.emplace_back(spec.layers[1].conv_width > 0 ? "*.conv.conv"
+                      : spec.family == "mixtral"    ? "*.block_sparse_moe"
+                                                    : "*.mlp");
   rig::must(freeze(spec, frozen, "train.freeze"));
   rig::Rig some(request_of(spec));
   const rig::Tokens tokens = rig::random_tokens(kFamilyShape, spec.vocab, 3);

@@ -21,8 +21,11 @@ class ManyPlans {
  public:
   ManyPlans(const Numerics& numerics, Updates updates) : ManyPlans(numerics, updates, rig::small_backend()) {}
   ManyPlans(const Numerics& numerics, Updates updates, std::unique_ptr<Backend> taken)
-      : request_(small_request(kShape, numerics, updates)),
-        model_(build_training(request_.model, request_.shape, numerics, request_.optimizer)),
+      : ManyPlans(small_request(kShape, numerics, updates), std::move(taken)) {}
+  // Of another model of that shape.
+  ManyPlans(StageRequest request, std::unique_ptr<Backend> taken)
+      : request_(std::move(request)),
+        model_(build_training(request_.model, request_.shape, request_.numerics, request_.optimizer)),
         backend_(std::move(taken)),
         profile_(rig::profile_of(*backend_)),
         tokens_(rig::random_tokens(kShape, request_.model.vocab, 3)) {
@@ -37,6 +40,8 @@ class ManyPlans {
     rig::must(backend_->prepare(all));
   }
 
+  // What is learnt from here on.
+  rig::Tokens& tokens() { return tokens_; }
   const Program& program() const { return model_.program; }
   const Profile& profile() const { return profile_; }
   Backend& backend() { return *backend_; }

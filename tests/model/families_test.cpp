@@ -113,7 +113,7 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"model_type": "t5"})", {"'t5'", "llama, mistral, qwen2, qwen3, smollm3"});
   // Of those that people will try it says what is missing.
   expect_model_error(R"({"model_type": "phi"})", {"phi", "bias of the head", "llama"});
-  expect_model_error(R"({"model_type": "mixtral"})", {"mixtral", "experts"});
+  expect_model_error(R"({"model_type": "deepseek_v3"})", {"deepseek_v3", "latent attention"});
   expect_model_error(R"({"model_type": "gemma", "attn_logit_softcapping": 50})",
                      {"attn_logit_softcapping is 50", "without it only"});
   expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
@@ -212,7 +212,11 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"gpt2", 768, 12, 12, 12, 64, 3072, 50257, 1e4, true, 1e-5},
                             {"gemma2", 2304, 26, 8, 4, 256, 9216, 256000, 1e4, true},
                             {"ministral3", 4096, 34, 32, 8, 128, 14336, 131072, 1e6, false, 1e-5},
-                            {"lfm2", 2560, 32, 32, 8, 80, 8192, 65536, 1e6, true, 1e-5}}) {
+                            {"lfm2", 2560, 32, 32, 8, 80, 8192, 65536, 1e6, true, 1e-5},
+                            {"mixtral", 4096, 32, 32, 8, 128, 14336, 32000, 1e6, false, 1e-5},
+                            {"olmoe", 2048, 16, 16, 16, 128, 2048, 50304, 1e4, false, 1e-5},
+                            {"qwen2_moe", 2048, 24, 16, 16, 128, 1408, 151936, 1e4, false},
+                            {"qwen3_moe", 2048, 24, 32, 4, 64, 768, 151936, 1e4, false}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();

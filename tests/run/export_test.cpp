@@ -115,7 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                                          "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
                                          "mistral_tiny_yarn", "qwen2_tiny", "qwen2_tiny_window", "qwen3_tiny",
                                          "qwen3_tiny_tied", "smollm3_tiny", "phi3_tiny", "gpt_neox_tiny",
-                                         "gpt2_tiny", "lfm2_tiny"),
+                                         "gpt2_tiny", "lfm2_tiny", "mixtral_tiny", "olmoe_tiny",
+                                         "qwen2_moe_tiny", "qwen3_moe_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Export, RoundsToNearestTiesToEven) {
@@ -471,8 +472,7 @@ TEST(Export, SaysWhatOthersWouldDoOtherwise) {
   EXPECT_EQ(notices("llama_tiny", nullptr, {}),
             "config.json has keys that Sluice does not know, and passes over: of_somebody_else\n");
   // Of what families usually are nothing is said.
-  for (const char* other :
-       {"gemma_tiny", "gpt2_tiny", "granite_tiny", "lfm2_tiny", "glm4_tiny_plain"})
+  for (const char* other : {"gemma_tiny", "gpt2_tiny", "granite_tiny", "lfm2_tiny", "glm4_tiny_plain"})
     EXPECT_EQ(notices(other, nullptr, {}).find("llama.cpp"), std::string::npos) << other;
   EXPECT_NE(notices("gemma3_tiny", "layer_types", Json::array({"full_attention", "sliding_attention"}))
                 .find("windows where they have them usually"),

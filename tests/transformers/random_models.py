@@ -32,6 +32,8 @@ except ImportError as missing:
     print(f"skipped: {missing.name} is not installed")
     sys.exit(77)
 
+from folder_tensors import in_folder, router_loss
+
 GELUS = ("silu", "gelu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu")
 NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 # What sums of f32 in another order may be off by: of the largest logit, and of the norm of a gradient. A gradient that is rounding
@@ -197,17 +199,52 @@ def lfm2(r, n):
                 "block_ffn_dim_multiplier": r.choice((1.0, 1.3))}
 
 
+def experts(r, config, count_key):
+    """With experts that no token chooses, and with one that all do, among the others."""
+    count = r.choice((2, 3, 4, 7, 8, 16, 33, 64))
+    out = config | {count_key: count, "num_experts_per_tok": r.randint(1, min(8, count)), "output_router_logits": r.random() < 0.5,
+                    "router_aux_loss_coef": r.choice((0.01, 0.3))}
+    if count_key == "num_experts":
+        out["norm_topk_prob"] = r.random() < 0.5
+    return out
+
+
+def mixtral(r, n):
+    return experts(r, mistral(r, n), "num_local_experts")
+
+
+def olmoe(r, n):
+    return experts(r, follows(sizes(r, n)) | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5}, "num_experts")
+
+
+def mixed_layers(r, c):
+    dense = [layer for layer in range(c["num_hidden_layers"]) if r.random() < 0.3]
+    return {"moe_intermediate_size": r.randint(3, 40), "mlp_only_layers": dense[:c["num_hidden_layers"] - 1], "hidden_act": r.choice(GELUS)}
+
+
+def qwen2_moe(r, n):
+    c = follows(sizes(r, n))
+    return experts(r, c | mixed_layers(r, c) | {"rope_parameters": rope(r, 0, n, LONGER), "qkv_bias": r.random() < 0.5,
+                                                "shared_expert_intermediate_size": r.randint(3, 40)}, "num_experts")
+
+
+def qwen3_moe(r, n):
+    c = sizes(r, n)
+    return experts(r, c | mixed_layers(r, c) | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5}, "num_experts")
+
+
 FAMILIES = {
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "ministral3": ("Ministral3", ministral3), "qwen2": ("Qwen2", qwen2),
     "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "olmo": ("Olmo", olmo), "olmo2": ("Olmo2", olmo), "olmo3": ("Olmo3", olmo3),
     "granite": ("Granite", granite), "gemma": ("Gemma", gemma), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3Text", gemma3),
     "starcoder2": ("Starcoder2", starcoder2), "phi3": ("Phi3", phi3), "glm4": ("Glm4", glm4), "cohere2": ("Cohere2", cohere2),
-    "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2), "lfm2": ("Lfm2", lfm2),
+    "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2), "lfm2": ("Lfm2", lfm2), "mixtral": ("Mixtral", mixtral), "olmoe": ("Olmoe", olmoe),
+    "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe),
 }
 
 
 def make_model(name, options, seed, folder):
-    config = getattr(transformers, name + "Config")(**options, **NO_TOKENS, attn_implementation="eager")
+    config = getattr(transformers, name + "Config")(**options, **NO_TOKENS, attn_implementation="eager", experts_implementation="eager")
     model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).float().train()
     gen = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -223,10 +260,6 @@ def make_model(name, options, seed, folder):
     return model
 
 
-def in_folder(model, name):
-    return name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
-
-
 def upright(model, name, tensor):
     turned = isinstance(model.get_submodule(name.rpartition(".")[0]), transformers.pytorch_utils.Conv1D) and tensor.dim() == 2
     return tensor.T if turned else tensor
@@ -235,9 +268,10 @@ def upright(model, name, tensor):
 def differences(model, step, batches):
     """Words of what is off, most off first."""
     tokens, targets = batches["tokens"][0].long(), batches["targets"][0].long()
-    logits = model(input_ids=tokens, use_cache=False).logits
+    found = model(input_ids=tokens, use_cache=False)
+    logits = found.logits
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
-    loss.backward()
+    (loss + router_loss(model, found)).backward()
     rows = step["logit_rows"].long()
     out = []
     off = float((step["logits"] - logits[0, rows].detach()).abs().max() / logits.detach().abs().max())
@@ -247,11 +281,10 @@ def differences(model, step, batches):
         out.append(f"loss {step['loss'].item():.7f} for {loss.item():.7f}")
     largest = max(float(p.grad.norm()) for p in model.parameters())
     for name, p in model.named_parameters():
-        want = upright(model, name, p.grad).flatten()
-        got = step["grad." + in_folder(model, name)].flatten()
-        off = float((got - want).norm())
-        if not off < GRADIENTS * max(float(want.norm()), 1e-3 * largest):
-            out.append(f"{name} by {off / float(want.norm()):.1e}")
+        for tensor, want in in_folder(model, name, upright(model, name, p.grad)).items():
+            off = float((step["grad." + tensor].flatten() - want.flatten()).norm())
+            if not off < GRADIENTS * max(float(want.norm()), 1e-3 * largest):
+                out.append(f"{tensor} by {off / max(float(want.norm()), 1e-30):.1e}")
     return out
 
 

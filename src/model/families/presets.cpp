@@ -25,6 +25,22 @@ constexpr Preset kPresets[] = {
     {"llama3-32b", "32", {5120, 64, 64, 8, 128, 25600, 128256}, false, 500000},
 };
 
+// Models with experts, as their config.json has them: what is left out is as in transformers' classes.
+struct ConfigPreset {
+  std::string_view name, config;
+};
+constexpr ConfigPreset kConfigPresets[] = {
+    {"olmoe-7b-a1b",
+     R"({"model_type": "olmoe", "hidden_size": 2048, "intermediate_size": 1024, "num_hidden_layers": 16,
+         "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 50304, "num_experts": 64,
+         "num_experts_per_tok": 8, "norm_topk_prob": false})"},
+    {"qwen3-30b-a3b",
+     R"({"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48,
+         "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+         "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": true,
+         "rope_theta": 1000000, "rms_norm_eps": 1e-6})"},
+};
+
 }  // namespace
 
 std::string preset_meant_by(std::string_view name) {
@@ -33,6 +49,9 @@ std::string preset_meant_by(std::string_view name) {
     const std::string billions = std::string(p.billions);
     const bool old = !billions.empty() && (plain == billions || plain == billions + "b");
     if (old || plain == plain_name(p.name)) return std::string(p.name);
+  }
+  for (const ConfigPreset& p : kConfigPresets) {
+    if (plain == plain_name(p.name)) return std::string(p.name);
   }
   return {};
 }
@@ -65,12 +84,16 @@ Result<ModelSpec> model_preset(std::string_view name) {
     spec.rope.theta = p.theta;
     return spec;
   }
+  for (const ConfigPreset& p : kConfigPresets) {
+    if (p.name == meant) return parse_model_config(p.config);
+  }
   return error("model '{}': allowed are {}{}", name, fmt::join(model_presets(), ", "), other_models(name));
 }
 
 std::vector<std::string> model_presets() {
   std::vector<std::string> names;
   for (const Preset& p : kPresets) names.emplace_back(p.name);
+  for (const ConfigPreset& p : kConfigPresets) names.emplace_back(p.name);
   return names;
 }
 

@@ -345,6 +345,119 @@ void backward(const HeadLoss& op, Node node, Gradients& g) {
   g.task(task, stem(task), whole, uses);
 }
 
+// From the gates to the logits; what routers add to their sums follows, where it does.
+void backward(const Route& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId logits = task.uses[Route::kLogits].object;
+  RouteBwd bwd{.mixture = op.mixture,
+               .dtype = op.dtype,
+               .score = op.score,
+               .normalised = op.normalised,
+               .scale = op.scale,
+               .losses = op.losses};
+  const auto dlogits = g.into(logits, op.dtype);
+  SLUICE_CHECK(!dlogits.accumulate, "{}: its input is used elsewhere, too", task.name);
+  std::vector<Bound> uses{logits, task.uses[Route::kChosen], g.of(task.uses[Route::kGates].object),
+                          dlogits.object};
+  if (bwd.reads_round()) uses.emplace_back(node[1].uses[RouterLoad::kRound]);
+  g.task(task, named(task, "_bwd"), bwd, uses);
+}
+
+// Of experts: their first products by groups, their gates, their last products, and the sum by tokens. With
+// the gradients of rows before they are gated come those of the gates, so that the results of the last
+// products need not be kept.
+void backward(const GroupedLinear&, Node node, Gradients& g) {
+  const size_t groups = (node.size() - 2) / 2;
+  const Node up = node.first(groups), down = node.subspan(groups + 1, groups);
+  const Task &glu = node[groups], &combine = node.back();
+  const auto& whole = op_of<CombineExperts>(combine);
+  const ObjectId dout = g.of(combine.uses[CombineExperts::kY].object);
+  const ObjectId gates = combine.uses[whole.gates_operand()].object;
+  const ObjectId routing = combine.uses[CombineExperts::kRouting].object;
+  const ObjectId x = up.front().uses[GroupedLinear::kX].object;
+  const ObjectId gu = glu.uses[Swiglu::kGu].object, act = glu.uses[Swiglu::kY].object;
+  const auto dgrad = [&](Node products, ObjectId dy, bool gathers, ObjectId dx) {
+    for (const Task& task : products) {
+      const auto& op = op_of<GroupedLinear>(task);
+      g.task(task, named(task, "_dgrad"),
+             GroupedDgrad{op.mixture, op.group, op.in, op.out, op.dtype, gathers, op.accumulate},
+             {dy, task.uses[GroupedLinear::kW], routing, dx});
+    }
+  };
+  const auto wgrad = [&](Node products, ObjectId dy, bool gathers_dy, ObjectId from) {
+    for (const Task& task : products) {
+      const auto& op = op_of<GroupedLinear>(task);
+      const ObjectId w = task.uses[GroupedLinear::kW].object;
+      if (!g.wanted(w)) continue;
+      const auto dw = g.into(w);
+      g.task(task, named(task, "_wgrad"),
+             GroupedWgrad{op.mixture, op.group, op.in, op.out, op.dtype, g.param_dtype(), gathers_dy,
+                          !gathers_dy, dw.accumulate},
+             {dy, from, routing, dw.object});
+    }
+  };
+  // Of the biases of all groups.
+  const auto bias_grad = [&](const Task& first, ObjectId dy, bool gathers) {
+    const auto& op = op_of<GroupedLinear>(first);
+    if (!op.has_bias) return;
+    const ObjectId bias = first.uses[GroupedLinear::kBias].object;
+    if (!g.wanted(bias)) return;
+    const auto db = g.into(bias);
+    std::vector<Bound> uses{dy, routing, db.object};
+    if (gathers) uses.emplace_back(gates);
+    g.task(first, named(first, "_bgrad"),
+           GroupedBiasGrad{op.mixture, op.out, op.dtype, g.param_dtype(), gathers, db.accumulate}, uses);
+  };
+
+  const ObjectId dact = g.into(act).object;
+  dgrad(down, dout, true, dact);
+  const auto& gate = op_of<Swiglu>(glu);
+  const auto& last = op_of<GroupedLinear>(down.front());
+  const ObjectId dgu = g.into(gu).object, dgates = g.into(gates).object;
+  const ObjectId gated = g.like(act, g.program().object(act).role + "2", ObjectKind::ActGrad, last.dtype);
+  std::vector<Bound> uses{gu, dact, gates, routing, dgu, gated, dgates};
+  if (last.has_bias)
+    uses.insert(uses.end(), {Bound(down.front().uses[GroupedLinear::kBias].object), Bound(dout)});
+  g.task(glu, named(glu, "_bwd"),
+         ExpertGluBwd{.mixture = last.mixture,
+                      .dim = gate.dim,
+                      .dtype = gate.dtype,
+                      .activation = gate.activation,
+                      .limit = gate.limit,
+                      .biased = last.has_bias ? last.out : 0},
+         uses);
+  wgrad(down, dout, true, gated);
+  bias_grad(down.front(), dout, true);
+  if (g.wanted(x)) {
+    const ObjectId rows = down.front().uses[GroupedLinear::kY].object;
+    const ObjectId drows = g.like(rows, "d_expert_in", ObjectKind::ActGrad, last.dtype);
+    dgrad(up, dgu, false, drows);
+    const auto dx = g.into_sum(x);
+    CombineExperts sum = whole;
+    sum.has_gates = false;
+    sum.has_residual = dx.addend.has_value();
+    std::vector<Bound> summed{drows, routing, dx.object};
+    if (dx.addend) summed.emplace_back(*dx.addend);
+    g.task(combine, named(combine, "_bwd"), sum, summed);
+  }
+  wgrad(up, dgu, false, x);
+  bias_grad(up.front(), dgu, false);
+  if (!whole.has_residual) return;
+  const ObjectId residual = combine.uses[whole.residual_operand()].object;
+  if (g.wanted(residual)) g.add(residual, dout);
+}
+
+void backward(const GatedAdd& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId x = task.uses[GatedAdd::kX].object, gate = task.uses[GatedAdd::kGate].object;
+  const ObjectId dy = g.of(task.uses[GatedAdd::kY].object);
+  const ObjectId dx = g.into(x).object, dgate = g.into(gate, op.dtype).object;
+  g.task(task, named(task, "_bwd"), GatedAddBwd{op.tokens, op.dim, op.dtype}, {x, gate, dy, dx, dgate});
+  if (!op.has_residual) return;
+  const ObjectId residual = task.uses[GatedAdd::kResidual].object;
+  if (g.wanted(residual)) g.add(residual, dy);
+}
+
 template <class O>
 concept HasRule = requires(const O& op, Node node, Gradients& g) {
   backward(op, node, g);

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of families whose layers have experts.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "model/families/keys.h"
+#include "model/families/own_keys.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+// How many experts' gates and up projections are one object: of so many elements at most, which is a quarter
+// of a GiB in bf16, and one expert at least.
+constexpr int64_t kMostOfGroup = int64_t{1} << 27;
+int64_t group_of(int64_t experts, int64_t elements) {
+  int64_t group =
+      std::clamp<int64_t>(kMostOfGroup / std::max<int64_t>(elements, 1), 1, std::max<int64_t>(experts, 1));
+  while (experts % group != 0) --group;
+  return group;
+}
+
+// Transformers' defaults of a family.
+struct ExpertDefaults {
+  int64_t count, top_k;
+  // Of each; null: intermediate_size.
+  const char* ffn_key;
+  int64_t ffn;
+  double balance;
+};
+constexpr double kMostCoefficient = 1e6;
+
+// Sizes and losses that families share; gives them to layers from `first` on.
+Status read_experts(const json& root, const ExpertDefaults& defaults, Experts experts, ModelSpec& spec) {
+  experts.count = defaults.count;
+  experts.top_k = defaults.top_k;
+  // Classes of transformers have one name or the other, and read both.
+  const char* found = nullptr;
+  for (const char* key : {"num_experts", "num_local_experts"}) {
+    if (!says(root, key)) continue;
+    const int64_t before = experts.count;
+    SLUICE_TRY(read(root, key, experts.count, int64_t{1}, kMostExperts));
+    if (found != nullptr && experts.count != before)
+      return error("model config: {} is {} and {}, which is the same, {}", found, before, key, experts.count);
+    found = key;
+  }
+  SLUICE_TRY(
+      read(root, "num_experts_per_tok", experts.top_k, int64_t{1}, std::min(experts.count, kMostChosen)));
+  int64_t ffn = defaults.ffn;
+  if (defaults.ffn_key != nullptr) SLUICE_TRY(read(root, defaults.ffn_key, ffn, int64_t{1}, kMostWidth));
+  for (LayerSpec& layer : spec.layers) {
+    layer.experts = experts;
+    if (defaults.ffn_key != nullptr) layer.mlp.ffn = ffn;
+    if (layer.mlp.ffn < 1 || layer.mlp.ffn > kMostWidth || spec.dim < 1 || spec.dim > kMostWidth) continue;
+    layer.experts.group = group_of(experts.count, layer.mlp.up_dim() * spec.dim);
+  }
+  // transformers adds the loss in training where its model hands on what routers say.
+  bool adds = false;
+  double balance = defaults.balance;
+  SLUICE_TRY(read(root, "output_router_logits", adds));
+  SLUICE_TRY(read(root, "router_aux_loss_coef", balance, 0.0, kMostCoefficient));
+  spec.router_balance = adds ? balance : 0;
+  return {};
+}
+
+const LayerSpec& with_experts(const ModelSpec& spec) {
+  return *std::ranges::find_if(spec.layers, [](const LayerSpec& layer) { return layer.experts.count > 0; });
+}
+
+void write_experts(const ModelSpec& spec, const char* count_key, json& root) {
+  const Experts& e = with_experts(spec).experts;
+  root[count_key] = e.count;
+  root["num_experts_per_tok"] = e.top_k;
+  if (spec.router_balance == 0) return;
+  root["output_router_logits"] = true;
+  root["router_aux_loss_coef"] = spec.router_balance;
+}
+
+// Layers that have an MLP of intermediate_size instead.
+void make_dense(int64_t ffn, LayerSpec& layer) {
+  layer.experts = {};
+  layer.mlp.ffn = ffn;
+}
+
+// Whether the softmax over all experts is made that over the chosen ones.
+Status read_normalised(const json& root, Experts& experts) {
+  bool normalised = false;
+  SLUICE_TRY(read(root, "norm_topk_prob", normalised));
+  if (normalised) experts.score = RouterScore::Chosen;
+  return {};
+}
+
+constexpr const char* kMixtralReads[] = {"num_experts", "num_local_experts", "num_experts_per_tok",
+                                         "output_router_logits", "router_aux_loss_coef"};
+constexpr Neutral kMixtralNeutral[] = {{"router_jitter_noise", 0}};
+Status read_mixtral(const json& root, ModelSpec& spec) {
+  return read_experts(root, {8, 2, nullptr, 0, 0.001}, {.score = RouterScore::Chosen}, spec);
+}
+void write_mixtral(const ModelSpec& spec, json& root) {
+  write_experts(spec, "num_local_experts", root);
+}
+
+constexpr const char* kOlmoeReads[] = {"num_experts",          "num_local_experts",    "num_experts_per_tok",
+                                       "output_router_logits", "router_aux_loss_coef", "norm_topk_prob"};
+Status read_olmoe(const json& root, ModelSpec& spec) {
+  Experts experts;
+  SLUICE_TRY(read_normalised(root, experts));
+  return read_experts(root, {64, 8, nullptr, 0, 0.01}, experts, spec);
+}
+void write_olmoe(const ModelSpec& spec, json& root) {
+  write_experts(spec, "num_experts", root);
+  root["norm_topk_prob"] = with_experts(spec).experts.score == RouterScore::Chosen;
+}
+
+constexpr const char* kQwen2MoeReads[] = {"num_experts",
+                                          "num_local_experts",
+                                          "num_experts_per_tok",
+                                          "moe_intermediate_size",
+                                          "shared_expert_intermediate_size",
+                                          "decoder_sparse_step",
+                                          "mlp_only_layers",
+                                          "norm_topk_prob",
+                                          "output_router_logits",
+                                          "router_aux_loss_coef"};
+constexpr const char* kQwen3MoeReads[] = {
+    "num_experts",           "num_local_experts",    "num_experts_per_tok",
+    "moe_intermediate_size", "decoder_sparse_step",  "mlp_only_layers",
+    "norm_topk_prob",        "output_router_logits", "router_aux_loss_coef"};
+// Layers are without experts where a list says so, and all but every so manieth.
+Status read_dense_layers(const json& root, int64_t ffn, ModelSpec& spec) {
+  SLUICE_TRY(read(root, "intermediate_size", ffn));
+  int64_t step = 1;
+  SLUICE_TRY(read(root, "decoder_sparse_step", step, int64_t{1}, kMostLayers));
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    if (int64_t(l + 1) % step != 0) make_dense(ffn, spec.layers[l]);
+  }
+  if (!says(root, "mlp_only_layers")) return {};
+  const json& list = root["mlp_only_layers"];
+  const auto layers = int64_t(spec.layers.size());
+  const bool fits =
+      list.is_array() && std::ranges::all_of(list, [](const json& l) { return l.is_number_integer(); });
+  if (!fits) return error("model config: mlp_only_layers is {}; a list of layers is needed", describe(list));
+  for (const json& entry : list) {
+    const auto layer = entry.get<int64_t>();
+    if (layer >= 0 && layer < layers) make_dense(ffn, spec.layers[size_t(layer)]);
+  }
+  if (spec.has_experts()) return {};
+  return error("model config: no layer of this {} model has experts", spec.family);
+}
+Status read_qwen_moe(const json& root, const ExpertDefaults& defaults, int64_t dense_ffn, Experts experts,
+                     ModelSpec& spec) {
+  SLUICE_TRY(read_normalised(root, experts));
+  SLUICE_TRY(read_experts(root, defaults, experts, spec));
+  return read_dense_layers(root, dense_ffn, spec);
+}
+void write_qwen_moe(const ModelSpec& spec, json& root) {
+  write_experts(spec, "num_experts", root);
+  const LayerSpec& mixed = with_experts(spec);
+  root["moe_intermediate_size"] = mixed.mlp.ffn;
+  root["norm_topk_prob"] = mixed.experts.score == RouterScore::Chosen;
+  root["decoder_sparse_step"] = 1;
+  root["mlp_only_layers"] = json::array();
+  root.erase("intermediate_size");
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    if (spec.layers[l].experts.count > 0) continue;
+    root["mlp_only_layers"].push_back(l);
+    root["intermediate_size"] = spec.layers[l].mlp.ffn;
+  }
+}
+Status read_qwen2_moe(const json& root, ModelSpec& spec) {
+  Experts experts{.shared = 5632};
+  SLUICE_TRY(read(root, "shared_expert_intermediate_size", experts.shared, int64_t{1}, kMostWidth));
+  return read_qwen_moe(root, {60, 4, "moe_intermediate_size", 1408, 0.001}, 5632, experts, spec);
+}
+void write_qwen2_moe(const ModelSpec& spec, json& root) {
+  write_qwen_moe(spec, root);
+  root["shared_expert_intermediate_size"] = with_experts(spec).experts.shared;
+}
+Status read_qwen3_moe(const json& root, ModelSpec& spec) {
+  return read_qwen_moe(root, {128, 8, "moe_intermediate_size", 768, 0.001}, 6144, {}, spec);
+}
+
+}  // namespace
+
+const OwnKeys kMixtralOwnKeys{kMixtralReads, kMixtralNeutral, read_mixtral, write_mixtral};
+const OwnKeys kOlmoeOwnKeys{kOlmoeReads, {}, read_olmoe, write_olmoe};
+const OwnKeys kQwen2MoeOwnKeys{kQwen2MoeReads, {}, read_qwen2_moe, write_qwen2_moe};
+const OwnKeys kQwen3MoeOwnKeys{kQwen3MoeReads, {}, read_qwen3_moe, write_qwen_moe};
+
+}  // namespace sluice::core
