@@ -74,11 +74,12 @@ std::vector<std::string> legend_of(const Basis& b) {
 Result<Page> estimate(const EstimateInput& input) {
   SLUICE_TRY(validate(input));
   Basis basis{.in = input};
-  basis.params = basis.matrices = basis.in_layers = double(input.subject.params);
+  basis.params = basis.matrices = basis.active = basis.in_layers = double(input.subject.params);
   if (input.subject.spec) {
     basis.spec = &*input.subject.spec;
     basis.parts = parts_of(*basis.spec);
     basis.matrices = double(basis.parts.matrices());
+    basis.active = basis.matrices - double(basis.spec->params() - basis.spec->active_params());
     basis.in_layers = double(basis.parts.attention + basis.parts.ffn);
     basis.forward = count_forward(*basis.spec, input.batch, DType::BF16);
     const Optimizer* optimizer = find_optimizer(input.recipe->optimizer);

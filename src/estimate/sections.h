@@ -13,6 +13,7 @@ struct Basis {
   const EstimateInput& in;
   double params = 0;     // P: every one
   double matrices = 0;   // N: without norms and biases, as rules count
+  double active = 0;     // of these, the ones that a token is multiplied with
   double in_layers = 0;  // of N, those in layers
   StaticBytes statics;   // by the recipe
   // With a model that Sluice builds Programs of.

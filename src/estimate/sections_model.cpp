@@ -19,10 +19,16 @@ std::optional<Section> parameters_section(const Basis& b) {
     add("embedding", "embedding", double(p.embedding), "V D");
     add("head", "head", double(p.head), b.spec->tied_embeddings ? "the embedding, tied" : "V D");
     add("attention", "attention", double(p.attention), "L (2 D Q + 2 D K)");
-    add("ffn", "FFN", double(p.ffn), b.spec->layers.front().mlp.gated ? "3 L D F" : "2 L D F");
+    add("ffn", b.spec->has_experts() ? "experts, and FFN" : "FFN", double(p.ffn),
+        b.spec->has_experts()              ? "3 D F of every expert, and routers"
+        : b.spec->layers.front().mlp.gated ? "3 L D F"
+                                           : "2 L D F");
     add("norms", "norms", double(p.norms), "their weights");
     if (alike) add("biases", "biases", double(p.biases), "their weights");
     add("matrices", "all without norms, N", b.matrices, "what rules of thumb count");
+    if (b.spec->has_experts())
+      add("active", "of these, those that a token meets", b.active,
+          "N of the rules of FLOPs: the experts that it chooses");
     add("without_ends", "the same without embedding and head", b.in_layers, "attention + FFN");
   } else if (b.in.subject.blocks) {
     add("matrices", "matrices of blocks", b.params, "L x matrices x D F");
@@ -97,7 +103,7 @@ std::optional<Section> inference_section(const Basis& b) {
     const Device& d = *b.in.device;
     s.facts.push_back(
         {"memory_bound_context", "context from which decoding is bound by memory at any batch",
-         2 * b.matrices / d.peak_flops * d.memory_rate / bytes, Form::Number,
+         2 * b.active / d.peak_flops * d.memory_rate / bytes, Form::Number,
          "tokens; reading K and V takes as long as a token's products: (2 N / C) W / bytes of a token"});
     s.tables.push_back(longest_contexts(b, bytes));
   }
@@ -106,7 +112,7 @@ std::optional<Section> inference_section(const Basis& b) {
 
 std::optional<Section> flops_section(const Basis& b) {
   Section s{"flops", "FLOPs of a token (multiply-add = 2)"};
-  const double n = b.matrices;
+  const double n = b.active;
   const auto add = [&](const char* key, const char* what, double value, const char* formula, double rule,
                        const char* rule_formula) {
     s.facts.push_back({key, what, value, Form::Flops, formula, Rule{rule, rule_formula}});
@@ -126,8 +132,10 @@ std::optional<Section> flops_section(const Basis& b) {
       "the same + tasks to run again where only each layer's input is kept", 8 * n, "8 N");
   s.facts.push_back(
       {"model", "training, as MFU counts", model_flops_per_token(*b.spec, b.in.batch.seq_len), Form::Flops,
-       b.spec->layers.front().mlp.gated ? "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"
-                                        : "sum over layers of 6 D (2 Q + 2 K + 2 F) + 6 S Q, + 6 D V"});
+       b.spec->has_experts()
+           ? "sum over layers of 6 D (2 Q + 2 K + 3 F of each chosen expert + experts) + 6 S Q, + 6 D V"
+       : b.spec->layers.front().mlp.gated ? "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"
+                                          : "sum over layers of 6 D (2 Q + 2 K + 2 F) + 6 S Q, + 6 D V"});
   s.facts.push_back({"attention", "of inference, scores and values", b.forward.attention_flops / b.tokens(),
                      Form::Flops, "sum over attention tasks / T: causal, 2 (S + 1) Q per layer"});
   const double rows = double(b.in.batch.rows), length = double(b.in.batch.seq_len), h = double(b.spec->dim);

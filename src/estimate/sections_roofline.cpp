@@ -82,8 +82,7 @@ std::optional<Section> roofline_section(const Basis& b) {
   const Roofline roofline(b);
   const double kept = double(b.training.everything.bytes) / b.tokens() / 2;  // numbers of a token
   const auto rule = [&](double tokens) {
-    return Times{2 * b.matrices * tokens / d.peak_flops,
-                 (b.matrices + 2 * kept * tokens) * 2 / d.memory_rate};
+    return Times{2 * b.active * tokens / d.peak_flops, (b.matrices + 2 * kept * tokens) * 2 / d.memory_rate};
   };
   Table table{"batches",
               "A batch, by compute and by memory",
@@ -122,7 +121,7 @@ std::optional<Section> roofline_section(const Basis& b) {
       "too. Rule: 2 N T / C, and (N + 2 A T) 2 / W with A numbers that a token leaves."};
   Section s{"roofline", "Roofline"};
   const double turn =
-      2 * b.matrices / d.memory_rate / (2 * b.matrices / d.peak_flops - 4 * kept / d.memory_rate);
+      2 * b.matrices / d.memory_rate / (2 * b.active / d.peak_flops - 4 * kept / d.memory_rate);
   const auto fact = [&](const char* key, const char* what, int64_t tokens, std::optional<Rule> rule_of) {
     const bool found = tokens > 0;
     s.facts.push_back({key, what, found ? double(tokens) : INFINITY, Form::Count,

@@ -19,7 +19,7 @@ void add_measured(const Basis& b, Section& s) {
   const EstimateInput& in = b.in;
   if (in.tokens_per_s == 0 && in.step_s == 0) return;
   const double speed = in.step_s > 0 ? b.step_tokens() / in.step_s : in.tokens_per_s;
-  const double each = speed / double(in.devices), n = b.matrices;
+  const double each = speed / double(in.devices), n = b.active;
   s.facts.push_back({"tokens_per_s", "tokens/s, measured", speed, Form::Number,
                      in.step_s > 0 ? "T x accumulation x replicas / seconds of a step" : "as given"});
   Arithmetic kinds[] = {{"model_flops", "of the model, each device", "mfu", "MFU", 6 * n,
@@ -66,7 +66,7 @@ void add_cost(const Basis& b, Section& s) {
     table.rows.push_back(
         {name, {hours, hours / double(in.devices), price(hours), by_rule, price(by_rule)}, rule});
   };
-  const double n = b.matrices;
+  const double n = b.active;
   const bool exact = b.spec != nullptr;
   add("evaluate", exact ? b.forward.flops / b.tokens() : 2 * n, 2 * n, "2 N");
   add("train", exact ? b.training_flops() : 6 * n, 6 * n, "6 N");
@@ -86,7 +86,7 @@ void add_cost(const Basis& b, Section& s) {
 std::optional<Section> time_section(const Basis& b) {
   Section s{"time", "Time and cost"};
   if (b.in.device) {
-    const double c = b.in.device->peak_flops, n = b.matrices;
+    const double c = b.in.device->peak_flops, n = b.active;
     const auto add = [&](const char* key, const char* what, double per_token, double rule,
                          const char* formula) {
       Fact fact{key, what, per_token / c, Form::Seconds, "FLOPs of a token / C"};

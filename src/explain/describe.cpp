@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -48,8 +49,39 @@ std::string why_numbers(const Numerics& n) {
 
 }  // namespace
 
+// "6.92 B parameters", and how many of them a token meets where it chooses experts.
+std::string params_text(const ModelSpec& model) {
+  std::string out = fmt::format("{} parameters", count(double(model.params())));
+  if (model.has_experts()) out += fmt::format(", {} of them active", count(double(model.active_params())));
+  return out;
+}
+
+// What crosses the link of experts that do not stay on the device, and how many tokens of a round take as
+// long.
+std::string experts_text(const Prepared& p) {
+  double bytes = 0;
+  const std::vector<Weight> weights = weights_of(p.model);
+  for (const Weight& w : weights) {
+    if (w.part == ModelPart::Experts) bytes += double(Format(p.numerics.compute).bytes(w.elements()));
+  }
+  double link = 0;
+  for (const Link& l : p.machine.profile.links) {
+    if (l.to.is_device() && !l.from.is_device()) link = std::max(link, l.bytes_per_s);
+  }
+  if (bytes == 0 || link == 0) return {};
+  double forward_ns = 0;  // of a step's tokens
+  for (const Task& task : p.stages.main.model.program.tasks()) {
+    if (task.phase == Phase::Forward) forward_ns += p.machine.profile.cost(task.op).ns;
+  }
+  const double tokens = bytes / link * 1e9 / forward_ns * double(p.shape.tokens());
+  return fmt::format(
+      "{} of all experts cross the link in each pass where they do not stay on the device; a "
+      "forward pass over {} or more takes as long",
+      format_bytes(int64_t(bytes)), counted(int64_t(std::ceil(tokens)), "token"));
+}
+
 std::string describe_model(const Prepared& p) {
-  return fmt::format("{}, {} parameters", p.model.family, count(double(p.model.params())));
+  return fmt::format("{}, {}", p.model.family, params_text(p.model));
 }
 
 // The type of the optimizer's state, where one of its slots has none of its own.
@@ -74,8 +106,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
   const StepShape& s = p.shape;
   return {
       {"machine", p.machine.description},
-      {"model", fmt::format("{}, {} parameters: layers x width {}{}", m.family, count(double(m.params())),
-                            to_text(m), m.tied_embeddings ? ", tied" : "")},
+      {"model", fmt::format("{}, {}: layers x width {}{}", m.family, params_text(m), to_text(m),
+                            m.tied_embeddings ? ", tied" : "")},
       {"trained", describe_trained(m)},
       {"numbers",
        fmt::format(
@@ -92,6 +124,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                    counted(s.tokens_of_all(), "token"), fmt::group_digits(s.seq_len),
                    counted(s.head_tokens, "row"))},
       {"", p.why_shape},
+      {"experts", experts_text(p)},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
                            format_bytes(p.config.caps[kHost]))},
       {"note", fmt::format("{}", fmt::join(p.config.notices, "; "))},
