@@ -27,6 +27,19 @@ struct MemoryUse {
   int64_t peak_device_bytes = 0, peak_host_bytes = 0;
 };
 
+// What the routers of a model with experts did in a step, by how many choices fell on each expert.
+struct ExpertLoad {
+  // Of the choices of a layer's experts, their standard deviation over their mean, 0: all have as many. In
+  // the mean of the layers, and of the layer in which it is largest.
+  double variation = 0, worst_variation = 0;
+  int worst_layer = 0;
+  double busiest = 0;  // the most choices that any expert had, over the mean of its layer
+  double entropy = 0;  // of a token's softmax scores, in the mean, nats
+  // Experts times the sum over them of their share of choices times their mean score, over all layers: the
+  // least is the number of choices of a token. What router_aux_loss_coef of a model is taken times.
+  double balance = 0;
+};
+
 struct StepEvent {
   int64_t step = 0;          // done, counted from 1 over the whole run
   double loss = 0;           // mean over targets, nats; NaN: there are none
@@ -42,6 +55,7 @@ struct StepEvent {
   int64_t learnt_tokens = 0;  // of `tokens`, those that have a target
   double epoch = 0;           // how often the data was gone through by then; 0: it has no end
   double accuracy = 0;  // of the learnt tokens, the share that no other token was likelier than; NaN: none
+  std::optional<ExpertLoad> router;  // none: the model has no experts
 };
 
 struct EvaluationEvent {

@@ -80,8 +80,11 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
   std::vector<double> recent(step_s_.end() - std::min<long>(20, long(step_s_.size())), step_s_.end());
   std::sort(recent.begin(), recent.end());
   const double s = recent[recent.size() / 2];
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
-                     e.step, c_.train.steps, e.loss, e.gradient_norm, double(e.tokens) / s,
+  // How far from equal experts' loads are, in the worst layer.
+  const std::string load =
+      e.router ? fmt::format("  load ±{:.0f} %", 100 * e.router->worst_variation) : std::string();
+  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}{}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
+                     e.step, c_.train.steps, e.loss, e.gradient_norm, load, double(e.tokens) / s,
                      format_duration(double(c_.train.steps - e.step) * s),
                      format_bytes(e.memory.device_bytes), format_bytes(c_.caps[kDevice]),
                      format_bytes(e.memory.host_bytes), format_bytes(c_.caps[kHost]));
@@ -155,6 +158,17 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                   {"step/predicted_ms", e.predicted_seconds * 1e3},
                   {"memory/device_bytes", double(e.memory.device_bytes)},
                   {"memory/host_bytes", double(e.memory.host_bytes)}};
+  if (e.router) {
+    line["router"] = {
+        {"load_variation", e.router->variation}, {"worst_load_variation", e.router->worst_variation},
+        {"worst_layer", e.router->worst_layer},  {"busiest_expert", e.router->busiest},
+        {"entropy", e.router->entropy},          {"balance_loss", e.router->balance}};
+    scalars.insert(scalars.end(), {{"router/load_variation", e.router->variation},
+                                   {"router/worst_load_variation", e.router->worst_variation},
+                                   {"router/busiest_expert", e.router->busiest},
+                                   {"router/entropy", e.router->entropy},
+                                   {"router/balance_loss", e.router->balance}});
+  }
   if (peak_flops_ > 0) {
     line["mfu"] = model_flops_ / e.seconds / peak_flops_;
     scalars.emplace_back("mfu", model_flops_ / e.seconds / peak_flops_);

@@ -16,6 +16,7 @@
 #include "model/families/families.h"
 #include "run/inputs/resolve.h"
 #include "run/passes/caps.h"
+#include "run/session/expert_load.h"
 #include "run/session/slow_links.h"
 #include "state/embedding_rows.h"
 #include "state/weights.h"
@@ -204,8 +205,25 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
                               .targets = targets,
                               .hits = int64_t(sums.hits)},
                    .clip = clip};
+  SLUICE_ASSIGN(passed_->result.router, read_expert_load());
   passed_->result.ns = now_ns() - begin_ns;
   return {};
+}
+
+Result<std::optional<sluice::ExpertLoad>> Engine::read_expert_load() const {
+  const Model& model = p_.stages.main.model;
+  std::vector<LayerLoad> layers;
+  for (size_t l = 0; l < model.router_load.size(); ++l) {
+    const ObjectId object = model.router_load[l];
+    if (!object.valid()) continue;
+    std::vector<double> own(size_t(training_->program().object(object).elements()));
+    SLUICE_TRY(training_->read(object, std::as_writable_bytes(std::span(own))));
+    SLUICE_ASSIGN(const std::vector<double> all, of_all(std::span<const double>(own)));
+    std::fill(own.begin(), own.end(), 0.0);
+    for (size_t i = 0; i < all.size(); ++i) own[i % own.size()] += all[i];
+    layers.push_back({int(l), std::move(own)});
+  }
+  return expert_load_of(layers, p_.shape.tokens_of_all());
 }
 
 template <class T>

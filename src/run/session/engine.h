@@ -33,6 +33,7 @@ struct StepResult {
   // Why no update was made of the step, such as "the gradient of lm_head.weight is not finite"; empty: one
   // was. Weights and state are then what they were before.
   std::string skipped;
+  std::optional<sluice::ExpertLoad> router;  // none: the model has no experts
 };
 
 // What the sum of losses is taken times: weights that are seeds of a loss are scaled already.
@@ -153,6 +154,7 @@ class Engine {
   StepResult settle(double learning_rate, const UpdateValues& values);
   Status clip_again(float max_norm);
   Status read_log_probs();
+  Result<std::optional<sluice::ExpertLoad>> read_expert_load() const;
   // A program beside training, with its executor. REQUIRES: it was planned.
   struct Beside {
     const Model& model;

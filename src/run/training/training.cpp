@@ -117,7 +117,8 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
                           r.skipped,
                           r.targets,
                           session.epochs_done(),
-                          double(r.hits) / double(r.targets)};
+                          double(r.hits) / double(r.targets),
+                          r.router};
     observer.stepped(event);
     if (traced) {
       if (const std::string slow = engine.slow_links(timeline); !slow.empty()) observer.warned(slow);
