@@ -288,8 +288,28 @@ def differences(model, step, batches):
     return out
 
 
-def try_one(dump, family, seed, work):
-    """None: right; else ("refused" or "wrong", words)."""
+# In bf16: a choice of experts counts as sure where the last chosen logit is above the first one left out by so much of the largest,
+# and a row's logits as near where none is off by more of the largest. Both are a few times what bf16 rounds away.
+SURE, NEAR = 2.0**-5, 2.0**-4
+
+
+def sure_rows_that_are_near(model, step, batches):
+    """How many rows of a step in bf16 had sure choices in every layer, and how many of these are near transformers' in f32."""
+    with torch.no_grad():
+        found = model(input_ids=batches["tokens"][0].long(), use_cache=False, output_router_logits=True)
+    rows, k = step["logit_rows"].long(), model.config.num_experts_per_tok
+    sure = torch.ones(len(rows), dtype=torch.bool)
+    for logits in found.router_logits:
+        best = logits.view(-1, logits.shape[-1])[rows].sort(dim=-1, descending=True).values
+        if k < best.shape[-1]:
+            sure &= best[:, k - 1] - best[:, k] > SURE * best.abs().amax(-1)
+    want = found.logits[0, rows]
+    near = (step["logits"] - want).abs().amax(-1) < NEAR * want.abs().amax()
+    return int(sure.sum()), int((sure & near).sum())
+
+
+def try_one(dump, family, seed, work, compute="f32"):
+    """None: right; else ("refused" or "wrong", words); in bf16 ("rows", their numbers)."""
     r = random.Random(f"{family} {seed}")
     length = r.choice((16, 32, 48))
     name, options = FAMILIES[family][0], FAMILIES[family][1](r, length)
@@ -300,15 +320,24 @@ def try_one(dump, family, seed, work):
     chunk = r.choice((length, length // 2 if length % 32 == 0 else length))
     done = subprocess.run([dump, work / "dump", "-", f"model.config={work / 'model/config.json'}", f"model.weights={work / 'model'}",
                            f"train.seq_len={length}", f"train.tokens_per_step={2 * length}", f"shape.chunk_tokens={chunk}",
-                           "train.steps=1", "train.compute=f32", "run.backend=cpu", "run.threads=1", "data.cache=", "sample.tokens=0",
+                           "train.steps=1", f"train.compute={compute}", "run.backend=cpu", "run.threads=1", "data.cache=", "sample.tokens=0",
                            f"run.dir={work / 'none'}", "run.trace=false"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work)
     if done.returncode != 0:
         return "refused", done.stdout.strip().splitlines()[-1]
     with safe_open(work / "dump/step.safetensors", "pt") as file:
         step = {key: file.get_tensor(key) for key in file.keys()}
+    if compute == "bf16":
+        return "rows", sure_rows_that_are_near(model, step, load_file(work / "dump/batches.safetensors"))
     off = differences(model, step, load_file(work / "dump/batches.safetensors"))
     return ("wrong", f"{'; '.join(off[:3])}: {json.dumps(options)}") if off else None
+
+
+def add_record(question, family, values, args, more=""):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+    from record import record
+    record(question, {"family": family}, values, args.record,
+           f"tests/transformers/random_models.py DUMP --family {family} --models {args.models} --seed {args.seed}{more}")
 
 
 def main():
@@ -317,6 +346,7 @@ def main():
     parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--models", type=int, default=40, help="of each family")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bf16", action="store_true", help="of families with experts: compares rows of a step in bf16 whose choices are sure")
     parser.add_argument("--keep", type=pathlib.Path, help="leave models that are wrong in this folder")
     parser.add_argument("--record", metavar="MACHINE", help="add the results to bench/results/random_models.jsonl")
     args = parser.parse_args()
@@ -328,10 +358,14 @@ def main():
     for family in args.family:
         found = collections.Counter()
         words = collections.Counter()
+        sure = near = 0
         for seed in range(args.seed, args.seed + args.models):
             with contextlib.ExitStack() as stack:
                 work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                result = try_one(args.dump, family, seed, work)
+                result = try_one(args.dump, family, seed, work, "bf16" if args.bf16 else "f32")
+                if result is not None and result[0] == "rows":
+                    sure, near = sure + result[1][0], near + result[1][1]
+                    continue
                 found[result[0] if result else "right"] += 1
                 if result is None:
                     continue
@@ -341,12 +375,15 @@ def main():
                         work.rename(args.keep / f"{family}_{seed}")
                 else:
                     words[f"{result[0]}: " + re.sub(r"\d+(\.\d+)?", "N", result[1])] += 1
+        if args.bf16:
+            print(f"{family}: of {sure} rows with sure choices {near} are near", flush=True)
+            if args.record:
+                add_record("random_models_bf16", family, {"sure": sure, "near": near, "share": round(near / max(sure, 1), 4)}, args, " --bf16")
+            failed |= near < 0.9 * sure or sure == 0
+            continue
         print(f"{family}: {found['right']} right, {found['wrong']} wrong, {found['refused']} refused, {found['invalid']} not transformers'", flush=True)
         if args.record:
-            sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-            from record import record
-            record("random_models", {"family": family}, {key: found[key] for key in ("right", "wrong", "refused")}, args.record,
-                   f"tests/transformers/random_models.py DUMP --family {family} --models {args.models} --seed {args.seed}")
+            add_record("random_models", family, {key: found[key] for key in ("right", "wrong", "refused")}, args)
         for text, count in words.most_common():
             print(f"  {count} x {text}")
         failed |= found["wrong"] > 0 or found["right"] < found["refused"] + found["invalid"]
