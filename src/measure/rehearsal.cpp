@@ -52,13 +52,16 @@ size_t index_of(DType type) {
   return with_type(type, []<class T>(T) { return std::is_same_v<T, float> ? size_t{0} : size_t{1}; });
 }
 
-// A routing to as many experts as the operand's limit, about balanced.
+// A routing to as many experts as the operand's limit, balanced.
 void fill_routing(const Operand& operand, int32_t* routing) {
   const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
   const RoutingLayout layout{experts, rows};
   std::vector<int32_t> expert(static_cast<size_t>(rows)), next(static_cast<size_t>(experts) + 1, 0);
   for (int64_t i = 0; i < rows; ++i) {
-    expert[size_t(i)] = int32_t(philox(7, uint64_t(i), 0).v[0] % uint64_t(experts));
+    // Of as many choices as there are experts each has one, in an order of their own: no expert may have more
+    // rows than there are tokens.
+    const uint64_t turn = philox(7, uint64_t(i / experts), 0).v[0];
+    expert[size_t(i)] = int32_t((uint64_t(i) + turn) % uint64_t(experts));
     ++next[size_t(expert[size_t(i)]) + 1];
   }
   std::partial_sum(next.begin(), next.end(), next.begin());
