@@ -89,13 +89,14 @@ double ns_of(const Program& program, const Profile& profile) {
 // Counts instead of choosing a shape, and ends there.
 class Counting final : public Surroundings {
  public:
-  Counting() : Surroundings(1) {}
+  explicit Counting(int64_t replicas) : Surroundings(1), replicas_(std::max<int64_t>(1, replicas)) {}
   Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
                             const BytesByTier& /*held_bytes*/) override {
     const auto cut = [&](int64_t chunk, int64_t rounds) {
       const int64_t head = request.head_tokens > 0 ? std::min(chunk, request.head_tokens) : chunk;
       StepShape s{request.seq_len, chunk, 1, rounds, head, request.packed};
       s.chunks_per_round = s.chunks_per_sequence();
+      s.replicas = replicas_;
       return s;
     };
     const int64_t given = request.chunk_tokens, chunk = given > 0 ? given : request.seq_len,
@@ -107,7 +108,7 @@ class Counting final : public Surroundings {
     const Program rounds = subject.program(two, false);
 
     Formula out;
-    out.tokens = request.tokens_per_step;
+    out.tokens = request.tokens_per_step * replicas_;
     const double devices = double(profile.devices());
     if (given > 0 && units > 1) {
       // Rounds are alike, but for what is made once.
@@ -136,6 +137,9 @@ class Counting final : public Surroundings {
     return error("nothing is planned");
   }
   std::optional<Formula> formula;
+
+ private:
+  int64_t replicas_;  // of which the request has one
 };
 
 Status check_no_files(const RunConfig& c) {
@@ -221,8 +225,11 @@ Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const st
 Result<Prepared> first_plan(const AskedPlan& asked) {
   AskedPlan ruled = asked;
   SLUICE_ASSIGN(const RunConfig config, typed_config(asked.settings));
-  const int64_t chunk = std::min(config.train.seq_len, config.train.tokens_per_step);
-  const int64_t chunks = config.train.tokens_per_step / chunk, of_round = std::min<int64_t>(4, chunks);
+  // The shape is that of each replica.
+  const int64_t tokens =
+      std::max<int64_t>(1, config.train.tokens_per_step / std::max<int64_t>(1, config.run.replicas));
+  const int64_t chunk = std::min(config.train.seq_len, tokens);
+  const int64_t chunks = tokens / chunk, of_round = std::min<int64_t>(4, chunks);
   const std::pair<const char*, int64_t> rule[] = {{"chunk_tokens", chunk},
                                                   {"rounds", (chunks + of_round - 1) / of_round},
                                                   {"first_round_chunks", of_round},
@@ -235,7 +242,8 @@ Result<Prepared> first_plan(const AskedPlan& asked) {
 }
 
 Result<Formula> by_formula(const AskedPlan& asked) {
-  Counting counting;
+  SLUICE_ASSIGN(const RunConfig config, typed_config(asked.settings));
+  Counting counting(config.run.replicas);
   const auto none = planned_by(asked, counting);
   if (!counting.formula) return none.error();
   return *counting.formula;

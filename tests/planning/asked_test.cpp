@@ -110,6 +110,22 @@ TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
   EXPECT_EQ(refused.error().detail("need"), "");
 }
 
+TEST(FirstPlan, IsOfAllReplicas) {
+  const std::vector<std::string> two = {"run.replicas=2"};
+  const auto first = first_plan(asked("700MiB", "2GiB", two));
+  ASSERT_TRUE(first.ok()) << first.message();
+  EXPECT_EQ(first->shape.replicas, 2);
+  EXPECT_EQ(first->shape.chunks(), 4);
+  EXPECT_EQ(first->shape.tokens_of_all(), 2048);
+  const auto formula = by_formula(asked("700MiB", "2GiB", two)), one = by_formula(asked("700MiB", "2GiB"));
+  ASSERT_TRUE(formula.ok() && one.ok()) << formula.message();
+  EXPECT_EQ(formula->tokens, 2048);
+  // As many tokens, one update; halves of a step are slower chunks.
+  EXPECT_GT(formula->compute_ns, one->compute_ns);
+  EXPECT_LT(formula->compute_ns, 1.5 * one->compute_ns);
+  EXPECT_GE(first->stages.main.plan.makespan_ns, formula->least_ns);
+}
+
 // Of 11 million parameters, on a device that is too small for them.
 AskedPlan asked_of_small(int64_t host_bytes, const std::string& master) {
   AskedPlan out = asked(std::to_string(kHeldByDevice + 48 * kMiB) + "B", std::to_string(host_bytes) + "B",
