@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "commands/say.h"
 #include "host/cores.h"
@@ -149,10 +150,13 @@ Status Job::watch(const Machine& machine, int64_t lost_after) {
   (void)::gethostname(host, sizeof host - 1);
   const std::chrono::milliseconds limit = std::chrono::seconds(lost_after);
   Watch::Callbacks callbacks;
-  callbacks.late = [](const std::string& text) { say(stderr, "{}\n", text); };
+  // Heartbeats go on, and a job ends, where nobody reads what is said of it.
+  callbacks.late = [](const std::string& text) { say_without_waiting(text + "\n"); };
   callbacks.lost = [](const std::string& text) {
-    if (!text.empty()) say(stderr, "sluice: {}; all processes end, and what was saved is whole\n", text);
-    std::fflush(stderr);
+    const std::string said =
+        fmt::format("sluice: {}; all processes end, and what was saved is whole\n", text);
+    for (int i = 0; !text.empty() && i < 10 && !say_without_waiting(said); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::_Exit(1);  // the main thread may wait for the lost process for ever
   };
   auto watch = Watch::start(*group_, *activity_,

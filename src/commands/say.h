@@ -6,6 +6,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -30,6 +31,17 @@ void say(FILE* out, fmt::format_string<Args...> format, Args&&... args) {
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   say(stdout, format, std::forward<Args>(args)...);
+}
+
+// To standard error, unless it would be waited for: who reads it may have stopped, and another thread may
+// wait for that already. Whether it was said. A text is one line, far less than what a pipe takes at once.
+inline bool say_without_waiting(std::string_view text) {
+  if (ftrylockfile(stderr) != 0) return false;
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  const bool there = poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0;
+  if (there) say(stderr, "{}", text);
+  funlockfile(stderr);
+  return there;
 }
 
 // A result, such as text that a model made, or JSON: to standard output as it is, where a file or another
