@@ -20,6 +20,35 @@ struct Model {
   int64_t tokens, sequence, dim, heads, kv_heads, head_dim, ffn, vocab;
 };
 
+// Those of a mixture of experts, behind products of the same FLOPs over the rows of all.
+std::vector<SharedOp> mixture_ops(const Model& m, DType t, int64_t experts) {
+  const Mixture mixture{m.tokens, experts, 2};
+  const int64_t rows = mixture.rows(), ffn = m.dim / 2;
+  const ExpertGroup all{0, experts};
+  const auto f32 = DType::F32;
+  return {Linear{rows, m.dim, 2 * ffn, t},
+          GroupedLinear{mixture, all, m.dim, 2 * ffn, t, true, false},
+          Linear{rows, ffn, m.dim, t},
+          GroupedLinear{mixture, all, ffn, m.dim, t, false, false},
+          LinearDgrad{rows, m.dim, 2 * ffn, t, false},
+          GroupedDgrad{mixture, all, m.dim, 2 * ffn, t, false, false},
+          LinearDgrad{rows, ffn, m.dim, t, false},
+          GroupedDgrad{mixture, all, ffn, m.dim, t, true, false},
+          LinearWgrad{rows, m.dim, 2 * ffn, t, f32, true},
+          GroupedWgrad{mixture, all, m.dim, 2 * ffn, t, f32, false, true, true},
+          LinearWgrad{rows, ffn, m.dim, t, f32, true},
+          GroupedWgrad{mixture, all, ffn, m.dim, t, f32, true, false, true},
+          GroupedBiasGrad{mixture, 2 * ffn, t, f32, false, true},
+          Route{mixture, RouterScore::Softmax},
+          RouteBwd{mixture, t, RouterScore::Softmax},
+          RouterLoad{mixture, true, true},
+          SortByExpert{mixture},
+          CombineExperts{mixture, m.dim, t, true, true},
+          ExpertGluBwd{mixture, ffn, t},
+          GatedAdd{m.tokens, m.dim, t, true},
+          GatedAddBwd{m.tokens, m.dim, t}};
+}
+
 // The ops of one layer, the head and the update.
 std::vector<SharedOp> ops_of(const Model& m, DType t) {
   const int64_t q = m.heads * m.head_dim, kv = 2 * m.kv_heads * m.head_dim, n = m.tokens;
@@ -74,6 +103,24 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
                     MasterWeights::Off, t == DType::BF16}};
 }
 
+// Of choices by chance, so that experts have about equally many rows.
+void fill_routing(const Operand& operand, int32_t* routing) {
+  const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
+  const RoutingLayout layout{experts, rows};
+  std::mt19937 random(1);
+  std::vector<std::vector<int32_t>> choices(static_cast<size_t>(experts));
+  for (int64_t i = 0; i < rows; ++i) choices[random() % static_cast<size_t>(experts)].push_back(int32_t(i));
+  int32_t row = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    routing[layout.begin() + e] = row;
+    for (const int32_t choice : choices[static_cast<size_t>(e)]) {
+      routing[layout.choice() + row] = choice;
+      routing[layout.row() + choice] = row++;
+    }
+  }
+  routing[layout.begin() + experts] = row;
+}
+
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.
 void fill(const Operand& operand, std::byte* data) {
   std::mt19937 random(1);
@@ -88,6 +135,7 @@ void fill(const Operand& operand, std::byte* data) {
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(i % 2 == 0 ? operand.limit : 1 << 30);
     return;
   }
+  if (operand.values == Values::Routing) return fill_routing(operand, reinterpret_cast<int32_t*>(data));
   const Format& format = operand.format;
   for (int64_t group = 0; format.block > 0 && group < operand.elements / format.block; ++group)
     reinterpret_cast<float*>(data + operand.elements)[group] = 0.1f;  // scales
@@ -99,7 +147,10 @@ void fill(const Operand& operand, std::byte* data) {
     if (format.type == DType::U8 || format.type == DType::I8)
       reinterpret_cast<uint8_t*>(data)[i] = uint8_t(random());
     if (format.type == DType::I32) {
-      reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(operand.name == "pos" ? i % 4096 : i % 256);
+      reinterpret_cast<int32_t*>(data)[i] =
+          static_cast<int32_t>(operand.name == "pos"      ? i % 4096
+                               : operand.name == "chosen" ? i % operand.limit
+                                                          : i % 256);
     }
   }
 }
@@ -158,13 +209,17 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
   std::printf("%s\n", cpu_description().c_str());
   for (const Model& model : models) {
     for (const DType type : types) {
-      std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
-      for (const SharedOp& op : ops_of(model, type)) {
-        if (to_text(op).find(filter) == std::string::npos) continue;
-        SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, op));
-        std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns,
-                    to_text(op).c_str());
-        std::fflush(stdout);
+      // Experts of some 64 and of some 256 rows.
+      for (const std::vector<SharedOp>& ops :
+           {ops_of(model, type), mixture_ops(model, type, 64), mixture_ops(model, type, 16)}) {
+        std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
+        for (const SharedOp& op : ops) {
+          if (to_text(op).find(filter) == std::string::npos) continue;
+          SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, op));
+          std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns,
+                      to_text(op).c_str());
+          std::fflush(stdout);
+        }
       }
     }
   }

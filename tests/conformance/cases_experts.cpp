@@ -68,6 +68,16 @@ void add_grouped(List& list) {
       }
     }
   }
+  // Few tokens, and more of an expert's than one task takes.
+  for (const DType dtype : kDTypes) {
+    for (const bool gathers : {false, true})
+      list.add(GroupedLinear{{5, 8, 2}, {2, 4}, 72, 56, dtype, gathers, true, gathers});
+    const Mixture m{600, 2, 1};
+    const Data one{.experts = Spread::OneExpert};
+    list.add(GroupedLinear{m, {0, 2}, 200, 40, dtype, true, false, true}, "one expert first", one);
+    list.add(GroupedDgrad{m, {0, 2}, 40, 200, dtype, true, false}, "one expert first", one);
+    list.add(GroupedWgrad{m, {0, 2}, 40, 56, dtype, kF32, false, true, true}, "one expert first", one);
+  }
   for (const auto& [spread, note] : kSpreads) {
     const Data data{.experts = spread};
     const Mixture m{70, 8, 2};

@@ -334,6 +334,121 @@ void add_update(std::vector<Relation>& all, std::string_view name, const Update&
       [](Harness& harness, const Update& whole) { return unbiased(harness, whole); });
 }
 
+// Sizes of a grouped product: more experts than one group, and nothing that is a whole number of blocks.
+constexpr Mixture kExperts{60, 6, 2};
+constexpr ExpertGroup kAllExperts{0, 6};
+constexpr int64_t kExpertIn = 72, kExpertOut = 56;
+
+// Of GroupedLinear or GroupedDgrad.
+template <class Product>
+struct Grouped;
+template <>
+struct Grouped<GroupedLinear> {
+  static constexpr int kResult = GroupedLinear::kY;
+  static constexpr int64_t kFrom = kExpertIn, kTo = kExpertOut;
+};
+template <>
+struct Grouped<GroupedDgrad> {
+  static constexpr int kResult = GroupedDgrad::kDx;
+  static constexpr int64_t kFrom = kExpertOut, kTo = kExpertIn;
+};
+
+Tensor weights_of(const Tensor& all, const ExpertGroup& group) {
+  return part(all, group.first * kExpertOut * kExpertIn, group.count * kExpertOut * kExpertIn);
+}
+
+// Experts in three groups, one after the other, write what all of them write at once.
+constexpr ExpertGroup kGroups[] = {{0, 1}, {1, 3}, {4, 2}};
+
+template <class Product>
+Findings same_in_groups(Harness& harness, Product op) {
+  Findings findings;
+  const Tensors before = make_operands(op, {});
+  const Tensors whole = run(harness, op, before, findings);
+  Tensors operands = before;
+  for (const ExpertGroup& group : kGroups) {
+    op.group = group, op.accumulate = group.first > 0;
+    operands[1] = weights_of(before[1], group);
+    operands = run(harness, op, operands, findings);
+    if (!findings.empty()) return findings;
+  }
+  if (operands[Grouped<Product>::kResult].bytes != whole[Grouped<Product>::kResult].bytes)
+    findings.emplace_back("groups of experts differ from all at once");
+  return findings;
+}
+Findings same_in_groups(Harness& harness, GroupedWgrad op) {
+  Findings findings;
+  Tensors operands = make_operands(op, {});
+  const Tensors whole = run(harness, op, operands, findings);
+  for (const ExpertGroup& group : kGroups) {
+    op.group = group;
+    operands[GroupedWgrad::kDw] = make_tensor(op.grad_dtype, group.count * kExpertOut * kExpertIn);
+    const Tensors out = run(harness, op, operands, findings);
+    if (!findings.empty()) return findings;
+    if (out[GroupedWgrad::kDw].bytes != weights_of(whole[GroupedWgrad::kDw], group).bytes)
+      findings.push_back(fmt::format("experts from {} on differ", group.first));
+  }
+  return findings;
+}
+
+// Chunks of a batch have the rows of the whole, whichever others their experts have there.
+template <class Product>
+Findings same_in_chunks(Harness& harness, Product op) {
+  Findings findings;
+  constexpr int64_t kCut = 23, kTo = Grouped<Product>::kTo;
+  const Tensors choices = make_operands(SortByExpert{kExperts}, {});
+  const Tensors all = make_operands(op, {});
+  // Of each choice, the row of its expert's result.
+  const auto results = [&](int64_t first, int64_t tokens) {
+    const Mixture m{tokens, kExperts.experts, kExperts.top_k};
+    const RoutingLayout layout{m.experts, m.rows()};
+    const Tensors sorted = run(harness, SortByExpert{m},
+                               {part(choices[SortByExpert::kChosen], first * m.top_k, m.rows()),
+                                make_tensor(DType::I32, layout.elements())},
+                               findings);
+    std::vector<Tensor> rows;
+    if (sorted.empty()) return rows;
+    Product mine = op;
+    mine.mixture = m;
+    constexpr int64_t kFrom = Grouped<Product>::kFrom;
+    const Tensors out = run(harness, mine,
+                            {part(all[0], first * kFrom, tokens * kFrom), all[1],
+                             sorted[SortByExpert::kRouting], make_tensor(op.dtype, m.rows() * kTo)},
+                            findings);
+    if (out.empty()) return rows;
+    for (int64_t c = 0; c < m.rows(); ++c) {
+      const auto row = int64_t(sorted[SortByExpert::kRouting].at(layout.row() + c));
+      rows.push_back(part(out[Grouped<Product>::kResult], row * kTo, kTo));
+    }
+    return rows;
+  };
+  const std::vector<Tensor> whole = results(0, kExperts.tokens);
+  std::vector<Tensor> chunks = results(0, kCut);
+  for (Tensor& row : results(kCut, kExperts.tokens - kCut)) chunks.push_back(std::move(row));
+  if (!findings.empty()) return findings;
+  for (size_t c = 0; c < whole.size(); ++c) {
+    if (whole[c].bytes != chunks[c].bytes) findings.push_back(fmt::format("the row of choice {} differs", c));
+  }
+  return findings;
+}
+
+void add_experts(std::vector<Relation>& all, DType dtype) {
+  const auto add = [&](std::string_view what, const auto& op, auto check) {
+    all.push_back({fmt::format("{}_{}", what, name_of(dtype)), op,
+                   [=](Harness& harness) { return check(harness, op); }});
+  };
+  const auto groups = [](Harness& harness, const auto& op) { return same_in_groups(harness, op); };
+  const auto chunks = [](Harness& harness, const auto& op) { return same_in_chunks(harness, op); };
+  const GroupedLinear linear{kExperts, kAllExperts, kExpertIn, kExpertOut, dtype, true, false};
+  const GroupedDgrad dgrad{kExperts, kAllExperts, kExpertIn, kExpertOut, dtype, true, false};
+  add("grouped_linear_in_groups_is_whole", linear, groups);
+  add("grouped_dgrad_in_groups_is_whole", dgrad, groups);
+  add("grouped_wgrad_in_groups_is_whole",
+      GroupedWgrad{kExperts, kAllExperts, kExpertIn, kExpertOut, dtype, dtype, false, true, false}, groups);
+  add("grouped_linear_in_chunks_is_whole", linear, chunks);
+  add("grouped_dgrad_in_chunks_is_whole", dgrad, chunks);
+}
+
 }  // namespace
 
 std::vector<Relation> all_relations() {
@@ -351,6 +466,7 @@ std::vector<Relation> all_relations() {
                      [=](Harness& harness) { return same_swiglu(harness, dtype, activation); }});
     }
   }
+  for (const DType dtype : {DType::F32, DType::BF16}) add_experts(all, dtype);
   add_update(all, "adamw", kAdamW);
   add_update(all, "sgd_momentum", kSgdMomentum);
   add_update(all, "sgd_nesterov", kNesterov);

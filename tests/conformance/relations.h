@@ -18,6 +18,9 @@ struct Relation {
 
 // - Attention over a sequence block by block, merged forward and accumulated backward, is dense attention.
 // - SwigluBwd writes the bits of y that Swiglu writes.
+// - Experts in groups, one after the other, are all experts at once, and rows of chunks of a batch are those
+// of
+//   the whole, bit by bit.
 // - An optimizer's update in two parts writes the bits that it writes in one, and so do the update without
 //   moments and that of the state after it; p is the master's rounding; stochastic rounding goes to one of
 //   the two neighbours and is unbiased.

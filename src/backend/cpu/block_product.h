@@ -7,12 +7,22 @@ struct Strided {
   const float* data;
   int64_t row, col;
 
+  SLUICE_INLINE float at(int64_t r, int64_t c) const { return data[r * row + c * col]; }
   SLUICE_INLINE Strided from_row(int64_t r) const { return {data + r * row, row, col}; }
 };
 
+// A matrix whose rows lie anywhere, from column `first` on.
+struct Scattered {
+  const float* const* rows;
+  int64_t first;
+
+  SLUICE_INLINE float at(int64_t r, int64_t c) const { return rows[r][first + c]; }
+  SLUICE_INLINE Scattered from_row(int64_t r) const { return {rows + r, first}; }
+};
+
 // C[kRows, 16 * kVecs] (+)= A[kRows, k] B[k, 16 * kVecs], C kept in registers. ldb and ldc are row strides.
-template <int kRows, int kVecs>
-SLUICE_INLINE void multiply_tile(int64_t k, Strided a, const float* b, int64_t ldb, float* c, int64_t ldc,
+template <int kRows, int kVecs, class A>
+SLUICE_INLINE void multiply_tile(int64_t k, A a, const float* b, int64_t ldb, float* c, int64_t ldc,
                                  bool accumulate) {
   F16 acc[kRows][kVecs];
 #pragma GCC unroll 8
@@ -26,7 +36,7 @@ SLUICE_INLINE void multiply_tile(int64_t k, Strided a, const float* b, int64_t l
     for (int v = 0; v < kVecs; ++v) row[v] = load(b + p * ldb + v * kVec);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const float x = a.data[r * a.row + p * a.col];
+      const float x = a.at(r, p);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) acc[r][v] += x * row[v];
     }
@@ -42,23 +52,32 @@ SLUICE_INLINE void multiply_tile(int64_t k, Strided a, const float* b, int64_t l
 constexpr int kTileRows = SLUICE_REGISTERS == 32 ? 8 : SLUICE_REGISTERS == 8 ? 6 : 3;
 constexpr int kTileVecs = SLUICE_REGISTERS == 32 ? 2 : 1;
 
-template <int kVecs>
-SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
+template <int kVecs, class A>
+SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, A a, const float* b, int64_t ldb, float* c,
                                     int64_t ldc, bool accumulate) {
   int64_t i = 0;
   for (; i + kTileRows <= m; i += kTileRows) {
     multiply_tile<kTileRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+  }
+  if constexpr (kTileRows > 4) {
+    for (; i + 4 <= m; i += 4)
+      multiply_tile<4, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
   }
   for (; i + 2 <= m; i += 2) multiply_tile<2, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
   if (i < m) multiply_tile<1, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
 }
 
 // C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of 16.
-inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
-                     int64_t ldc, bool accumulate) {
+template <class A>
+SLUICE_INLINE void multiply_any(int64_t m, int64_t n, int64_t k, A a, const float* b, int64_t ldb, float* c,
+                                int64_t ldc, bool accumulate) {
   int64_t j = 0;
   for (; j + kTileVecs * kVec <= n; j += kTileVecs * kVec) {
     multiply_columns<kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
   }
   for (; j < n; j += kVec) multiply_columns<1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+}
+inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
+                     int64_t ldc, bool accumulate) {
+  multiply_any(m, n, k, a, b, ldb, c, ldc, accumulate);
 }

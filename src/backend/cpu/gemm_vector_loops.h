@@ -1,44 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
+#include "backend/cpu/block_pack.h"
 #include "backend/cpu/block_product.h"
-
-// to[k][column], 32 columns wide, from rows that lie along k: a transpose in squares of 16. Missing columns
-// are zero.
-template <class T>
-SLUICE_INLINE void pack_columns(const T* from, int64_t stride, int64_t columns, int64_t depth, float* to) {
-  for (int64_t half = 0; half < kPanel; half += kVec) {
-    int64_t k = 0;
-    for (; k + kVec <= depth; k += kVec) {
-      F16 x[kVec];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kVec; ++i) {
-        x[i] = half + i < columns ? load(from + (half + i) * stride + k) : F16{};
-      }
-      transpose_16(x);
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kVec; ++i) store(to + (k + i) * kPanel + half, x[i]);
-    }
-    for (; k < depth; ++k) {
-      for (int64_t i = half; i < half + kVec; ++i) {
-        to[k * kPanel + i] = i < columns ? static_cast<float>(from[i * stride + k]) : 0.0f;
-      }
-    }
-  }
-}
-
-// The same from rows that lie along the columns.
-template <class T>
-SLUICE_INLINE void pack_rows(const T* from, int64_t stride, int64_t columns, int64_t depth, float* to) {
-  for (int64_t k = 0; k < depth; ++k, from += stride, to += kPanel) {
-    if (columns < kPanel) {
-      store(to, F16{});
-      store(to + kVec, F16{});
-    }
-    for_each_vector(std::min(columns, kPanel),
-                    [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(to + i, load(from + i, part)); });
-  }
-}
 
 template <class T>
 SLUICE_INLINE void pack_from(const Packing& p, const T* b, int64_t begin, int64_t end) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "conformance/data.h"
 #include "conformance/reference.h"
@@ -22,16 +23,9 @@ std::vector<double> values_of(const Outputs& outputs, int operand) {
   return values;
 }
 
-// Differences have an error of h^2 f''' / 6, and h is 1/128.
-void expect_gradient(const std::vector<double>& gradient, const Op& forward, std::vector<Tensor> in, int x,
-                     int y, const std::vector<double>& dy) {
-  Tensor& tensor = in[static_cast<size_t>(x)];
-  const auto loss = [&] {
-    const std::vector<double> values = values_of(reference(forward, in), y);
-    double sum = 0;
-    for (size_t i = 0; i < values.size(); ++i) sum += values[i] * dy[i];
-    return sum;
-  };
+// Of loss() by the elements of a tensor that it reads. Differences have an error of h^2 f''' / 6, and h is
+// 1/128.
+void expect_derivative(const std::vector<double>& gradient, Tensor& tensor, const auto& loss) {
   double scale = 0;
   for (const double g : gradient) scale = std::max(scale, std::abs(g));
   ASSERT_EQ(gradient.size(), static_cast<size_t>(tensor.elements()));
@@ -46,6 +40,16 @@ void expect_gradient(const std::vector<double>& gradient, const Op& forward, std
     EXPECT_NEAR(gradient[static_cast<size_t>(i)], (loss_above - loss_below) / (above - below), 1e-3 * scale)
         << "element " << i;
   }
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+void expect_gradient(const std::vector<double>& gradient, const Op& forward, std::vector<Tensor> in, int x,
+                     int y, const std::vector<double>& dy) {
+  expect_derivative(gradient, in[static_cast<size_t>(x)],
+                    [&] { return dot(values_of(reference(forward, in), y), dy); });
 }
 
 TEST(Gradients, Embed) {
@@ -283,6 +287,135 @@ TEST(Gradients, HeadLossFromSeeds) {
   const int log_probs = forward.log_probs_operand();
   expect_gradient(values_of(out, HeadLoss::kDx), forward, forward_in, HeadLoss::kX, log_probs, seeds);
   expect_gradient(values_of(out, HeadLoss::kDw), forward, forward_in, HeadLoss::kW, log_probs, seeds);
+}
+
+// Of the gates and of both losses that a router may have, in a round that has had other tokens before.
+void expect_router_gradient(RouterScore score, bool normalised, const RouterLosses& losses) {
+  const Mixture m{4, 5, 2};
+  const Route forward{m, score, normalised, false, 1.5f};
+  const RouteBwd backward{m, kF32, score, normalised, 1.5f, losses};
+  const RouterLoad load{m, true, true};
+  std::vector<Tensor> in = make_operands(forward, {}), loads = make_operands(load, {}),
+                      for_dlogits = make_operands(backward, {});
+  Tensor& logits = in[Route::kLogits];
+  loads[RouterLoad::kChosen] = make_tensor(DType::I32, values_of(reference(forward, in), Route::kChosen));
+  const auto round = [&] {
+    loads[RouterLoad::kLogits] = logits;
+    return values_of(reference(load, loads), RouterLoad::kRound);
+  };
+  for_dlogits[RouteBwd::kLogits] = logits;
+  for_dlogits[RouteBwd::kChosen] = loads[RouterLoad::kChosen];
+  if (backward.reads_round()) for_dlogits[RouteBwd::kRound] = make_tensor(DType::F64, round());
+  const auto dlogits = values_of(reference(backward, for_dlogits), RouteBwd::kDlogits);
+  const auto dgates = for_dlogits[RouteBwd::kDgates].values();
+  expect_derivative(dlogits, logits, [&] {
+    double loss = dot(values_of(reference(forward, in), Route::kGates), dgates);
+    if (losses.n == 0) return loss;
+    const LoadLayout at{m.experts};
+    const std::vector<double> sums = round();
+    const double n = double(losses.n);
+    for (int64_t e = 0; e < m.experts; ++e)
+      loss += double(losses.balance) * double(m.experts) * sums[size_t(at.choices() + e)] / n *
+              sums[size_t(at.scores() + e)] / n;
+    return loss + double(losses.z) * sums[size_t(at.z())];
+  });
+}
+
+TEST(Gradients, Route) {
+  for (const RouterLosses& losses : {RouterLosses{}, {2, 0, 7}, {0, 0.1f, 7}, {2, 0.1f, 7}}) {
+    expect_router_gradient(RouterScore::Softmax, false, losses);
+    expect_router_gradient(RouterScore::Chosen, false, losses);
+    expect_router_gradient(RouterScore::Sigmoid, false, losses);
+    expect_router_gradient(RouterScore::Sigmoid, true, losses);
+  }
+}
+
+// A group in the middle, whose experts' rows alone count.
+TEST(Gradients, GroupedLinear) {
+  const Mixture m{6, 5, 2};
+  const ExpertGroup group{1, 3};
+  const int64_t in = 4, out = 3;
+  for (const bool gathers : {false, true}) {
+    const GroupedLinear forward{m, group, in, out, kF32, gathers, false, true};
+    const GroupedDgrad dgrad{m, group, in, out, kF32, false, false};
+    const GroupedWgrad wgrad{m, group, in, out, kF32, kF32, false, gathers, false};
+    const auto given = make_operands(forward, {});
+    const Tensor &x = given[GroupedLinear::kX], &w = given[GroupedLinear::kW],
+                 &routing = given[GroupedLinear::kRouting];
+    const Tensor dy = make_operands(dgrad, {.seed = 2})[GroupedDgrad::kDy];
+    std::vector<double> dx =
+        values_of(reference(dgrad, std::vector<Tensor>{dy, w, routing, make_tensor(kF32, m.rows() * in)}),
+                  GroupedDgrad::kDx);
+    if (gathers) {
+      const std::vector<Tensor> rows{make_tensor(kF32, dx), routing, make_tensor(kF32, m.tokens * in)};
+      dx = values_of(reference(CombineExperts{m, in, kF32, false, false}, rows), CombineExperts::kY);
+    }
+    const auto dw = values_of(
+        reference(wgrad, std::vector<Tensor>{dy, x, routing, make_tensor(kF32, group.count * out * in)}),
+        GroupedWgrad::kDw);
+    expect_gradient(dx, forward, given, GroupedLinear::kX, GroupedLinear::kY, dy.values());
+    expect_gradient(dw, forward, given, GroupedLinear::kW, GroupedLinear::kY, dy.values());
+  }
+}
+
+// From what gates are applied to back to what experts' first products wrote, as the program does it: nothing
+// behind the last products is kept.
+void expect_expert_gradients(GateActivation activation, float limit) {
+  const Mixture m{6, 4, 2};
+  const ExpertGroup all{0, m.experts};
+  const int64_t ffn = 3, dim = 4;
+  const ExpertGluBwd glu{m, ffn, kF32, activation, limit, dim};
+  auto back = make_operands(glu, {});
+  Tensor &gu = back[ExpertGluBwd::kGu], &gates = back[ExpertGluBwd::kGates],
+         &bias = back[ExpertGluBwd::kBias];
+  const Tensor &routing = back[ExpertGluBwd::kRouting], &dout = back[ExpertGluBwd::kDout];
+  const GroupedLinear down{m, all, ffn, dim, kF32, false, false, true};
+  Tensor w = make_operands(down, {})[GroupedLinear::kW];
+  const auto loss = [&] {
+    const Swiglu swiglu{
+        .tokens = m.rows(), .dim = ffn, .dtype = kF32, .activation = activation, .limit = limit};
+    const auto act =
+        values_of(reference(swiglu, std::vector<Tensor>{gu, make_tensor(kF32, m.rows() * ffn)}), Swiglu::kY);
+    const auto rows = values_of(reference(down, std::vector<Tensor>{make_tensor(kF32, act), w, routing,
+                                                                    make_tensor(kF32, m.rows() * dim), bias}),
+                                GroupedLinear::kY);
+    const std::vector<Tensor> combined{make_tensor(kF32, rows), routing, make_tensor(kF32, m.tokens * dim),
+                                       gates};
+    return dot(values_of(reference(CombineExperts{m, dim, kF32, true, false}, combined), CombineExperts::kY),
+               dout.values());
+  };
+  const std::vector<Tensor> for_dy{dout, w, routing, make_tensor(kF32, m.rows() * ffn)};
+  back[ExpertGluBwd::kDy] = make_tensor(
+      kF32,
+      values_of(reference(GroupedDgrad{m, all, ffn, dim, kF32, true, false}, for_dy), GroupedDgrad::kDx));
+  const Outputs out = reference(glu, back);
+  const std::vector<Tensor> for_dw{dout, make_tensor(kF32, values_of(out, ExpertGluBwd::kGated)), routing,
+                                   make_tensor(kF32, w.elements())};
+  const Outputs dw = reference(GroupedWgrad{m, all, ffn, dim, kF32, kF32, true, false, false}, for_dw);
+  const std::vector<Tensor> for_dbias{dout, routing, make_tensor(kF32, bias.elements()), gates};
+  const Outputs dbias = reference(GroupedBiasGrad{m, dim, kF32, kF32, true, false}, for_dbias);
+  expect_derivative(values_of(out, ExpertGluBwd::kDgu), gu, loss);
+  expect_derivative(values_of(out, ExpertGluBwd::kDgates), gates, loss);
+  expect_derivative(values_of(dw, GroupedWgrad::kDw), w, loss);
+  expect_derivative(values_of(dbias, GroupedBiasGrad::kDbias), bias, loss);
+}
+
+TEST(Gradients, Experts) {
+  expect_expert_gradients(GateActivation::Silu, 0);
+}
+TEST(Gradients, LimitedExperts) {
+  expect_expert_gradients(GateActivation::QuickGelu, 0.8f);
+}
+
+TEST(Gradients, GatedAdd) {
+  const GatedAddBwd backward{3, 5, kF32};
+  const auto given = make_operands(backward, {});
+  const auto out = reference(backward, given);
+  const std::vector<Tensor> in{given[GatedAddBwd::kX], given[GatedAddBwd::kGate], make_tensor(kF32, 15)};
+  const auto dy = given[GatedAddBwd::kDy].values();
+  expect_gradient(values_of(out, GatedAddBwd::kDx), GatedAdd{3, 5, kF32}, in, GatedAdd::kX, GatedAdd::kY, dy);
+  expect_gradient(values_of(out, GatedAddBwd::kDgate), GatedAdd{3, 5, kF32}, in, GatedAdd::kGate,
+                  GatedAdd::kY, dy);
 }
 
 }  // namespace

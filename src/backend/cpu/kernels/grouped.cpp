@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products over the rows of each expert, one after the other, by our own kernels, which need not know before
-// how many rows there are. An element is summed up in an order that does not depend on that, so a row's
-// result does not depend on which others its expert has. Rows of tokens are copied together before.
+// Products over the rows of each expert, by our own kernels, which need not know before how many rows there
+// are. An element is summed up in an order that does not depend on that, so a row's result does not depend on
+// which others its expert has.
+//
+// In f32 they are cut into tasks all together (grouped_joint.h). In bf16, and for few tokens, experts come
+// one after the other, and rows of tokens are copied together before.
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/gemm_few.h"
 #include "backend/cpu/gemm_varying.h"
+#include "backend/cpu/kernels/grouped_joint.h"
 #include "backend/cpu/kernels/kernels.h"
 
 namespace sluice::core::cpu {
 namespace {
 
-constexpr int64_t kRowsPerCopy = 32;
+constexpr int64_t kRowsPerCopy = 32, kBytesPerClear = 256 * kKiB;
 
 // What a product over at most all tokens' rows needs: one expert has no more.
 GemmShape most_of(const GroupedLinear& op) {
@@ -38,46 +43,51 @@ int64_t gathered_bytes(const GroupedWgrad& op) {
          size_of(op.dtype);
 }
 
+// Whether experts' products are cut into tasks all together.
+bool is_joint(const GroupedLinear& op) {
+  return op.dtype == DType::F32 && op.mixture.tokens > kFewRows;
+}
+bool is_joint(const GroupedDgrad& op) {
+  return op.dtype == DType::F32;
+}
+bool is_joint(const GroupedWgrad& op) {
+  return op.dtype == DType::F32;
+}
+
 template <class O>
 int64_t workspace_for(const O& op) {
+  if (is_joint(op)) return joint_workspace_bytes(op);
   Carver size(nullptr);
   size.take<std::byte>(gathered_bytes(op));
   size.take<std::byte>(varying_workspace_bytes(most_of(op)));
   return size.used();
 }
 
-// The rows of an expert, and what they are of.
-class Rows {
- public:
-  Rows(const Mixture& mixture, const int32_t* routing) : mixture_(mixture), routing_(routing) {}
-
-  int64_t begin(int64_t expert) const { return routing_[expert]; }
-  int64_t count(int64_t expert) const { return routing_[expert + 1] - routing_[expert]; }
-
-  // Copies rows of tokens, of `bytes` each, that an expert's rows are of, one behind the other.
-  void gather(int64_t expert, const void* from, int64_t bytes, std::byte* to, ThreadPool& pool) const {
-    const int32_t* choice =
-        routing_ + RoutingLayout{mixture_.experts, mixture_.rows()}.choice() + begin(expert);
-    const int64_t rows = count(expert);
-    pool.parallel_for(ceil_div(rows, kRowsPerCopy), [&](int64_t task, int) {
-      for (int64_t i = task * kRowsPerCopy; i < std::min(rows, (task + 1) * kRowsPerCopy); ++i) {
-        const int64_t token = choice[i] / mixture_.top_k;
-        std::memcpy(to + i * bytes, static_cast<const std::byte*>(from) + token * bytes, size_t(bytes));
-      }
-    });
-  }
-
- private:
-  const Mixture& mixture_;
-  const int32_t* routing_;
-};
+// Copies rows of tokens, of `bytes` each, that an expert's rows are of, one behind the other.
+void gather(const ExpertRows& rows, int64_t expert, const void* from, int64_t bytes, std::byte* to,
+            ThreadPool& pool) {
+  const int32_t* choice = rows.choice(expert);
+  const int64_t count = rows.count(expert);
+  pool.parallel_for(ceil_div(count, kRowsPerCopy), [&](int64_t task, int) {
+    for (int64_t i = task * kRowsPerCopy; i < std::min(count, (task + 1) * kRowsPerCopy); ++i) {
+      const int64_t token = choice[i] / rows.top_k();
+      std::memcpy(to + i * bytes, static_cast<const std::byte*>(from) + token * bytes, size_t(bytes));
+    }
+  });
+}
 
 // Makes rows of experts outside the group zero, if it is the first.
-void clear_others(const Rows& rows, const Mixture& mixture, const ExpertGroup& group, std::byte* y,
-                  int64_t row_bytes) {
-  const int64_t first = rows.begin(group.first), last = rows.begin(group.first + group.count);
-  std::memset(y, 0, size_t(first * row_bytes));
-  std::memset(y + last * row_bytes, 0, size_t((mixture.rows() - last) * row_bytes));
+void clear_others(const ExpertRows& rows, const Mixture& mixture, const ExpertGroup& group, std::byte* y,
+                  int64_t row_bytes, ThreadPool& pool) {
+  const auto clear = [&](int64_t first, int64_t last) {
+    const int64_t bytes = (last - first) * row_bytes;
+    pool.parallel_for(ceil_div(bytes, kBytesPerClear), [&](int64_t task, int) {
+      const int64_t at = task * kBytesPerClear;
+      std::memset(y + first * row_bytes + at, 0, size_t(std::min(kBytesPerClear, bytes - at)));
+    });
+  };
+  clear(0, rows.begin(group.first));
+  clear(rows.begin(group.first + group.count), mixture.rows());
 }
 
 }  // namespace
@@ -92,29 +102,33 @@ int64_t workspace_of(const GroupedWgrad& op) {
   return workspace_for(op);
 }
 int64_t scratch_of(const GroupedLinear& op) {
-  return varying_scratch_bytes(most_of(op));
+  return is_joint(op) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
 }
 int64_t scratch_of(const GroupedDgrad& op) {
-  return varying_scratch_bytes(most_of(op));
+  return is_joint(op) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
 }
 int64_t scratch_of(const GroupedWgrad& op) {
-  return varying_scratch_bytes(most_of(op));
+  return is_joint(op) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
 }
 
 Status launch(const GroupedLinear& op, const Args& args, const Machine& machine) {
-  const Rows rows(op.mixture, args.in<int32_t>(GroupedLinear::kRouting));
+  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLinear::kRouting));
   const int64_t size = size_of(op.dtype);
   Carver carver(args.workspace);
   auto* gathered = carver.take<std::byte>(gathered_bytes(op));
   auto* workspace = carver.take<std::byte>(0);
   auto* y = args.out<std::byte>(GroupedLinear::kY);
-  if (!op.accumulate) clear_others(rows, op.mixture, op.group, y, op.out * size);
+  if (!op.accumulate) clear_others(rows, op.mixture, op.group, y, op.out * size, machine.pool);
+  if (is_joint(op)) {
+    multiply_jointly(op, args, machine);
+    return {};
+  }
   for (int64_t i = 0; i < op.group.count; ++i) {
     const int64_t expert = op.group.first + i, count = rows.count(expert);
     if (count == 0) continue;
     const auto* x = args.in<std::byte>(GroupedLinear::kX);
     if (op.gathers) {
-      rows.gather(expert, x, op.in * size, gathered, machine.pool);
+      gather(rows, expert, x, op.in * size, gathered, machine.pool);
       x = gathered;
     } else {
       x += rows.begin(expert) * op.in * size;
@@ -126,26 +140,34 @@ Status launch(const GroupedLinear& op, const Args& args, const Machine& machine)
     }
     GemmShape shape = most_of(op);
     shape.m = count;
-    varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x,
-                     args.in<std::byte>(GroupedLinear::kW) + i * op.out * op.in * size, to, workspace);
+    const auto* w = args.in<std::byte>(GroupedLinear::kW) + i * op.out * op.in * size;
+    if (op.mixture.tokens <= kFewRows) {
+      few_multiply(machine.isa, shape, machine.pool, x, w, to);
+    } else {
+      varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x, w, to, workspace);
+    }
   }
   return {};
 }
 
 Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine) {
-  const Rows rows(op.mixture, args.in<int32_t>(GroupedDgrad::kRouting));
+  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedDgrad::kRouting));
   const int64_t size = size_of(op.dtype);
   Carver carver(args.workspace);
   auto* gathered = carver.take<std::byte>(gathered_bytes(op));
   auto* workspace = carver.take<std::byte>(0);
   auto* dx = args.out<std::byte>(GroupedDgrad::kDx);
-  if (!op.accumulate) clear_others(rows, op.mixture, op.group, dx, op.in * size);
+  if (!op.accumulate) clear_others(rows, op.mixture, op.group, dx, op.in * size, machine.pool);
+  if (is_joint(op)) {
+    multiply_jointly(op, args, machine);
+    return {};
+  }
   for (int64_t i = 0; i < op.group.count; ++i) {
     const int64_t expert = op.group.first + i, count = rows.count(expert);
     if (count == 0) continue;
     const auto* dy = args.in<std::byte>(GroupedDgrad::kDy);
     if (op.gathers) {
-      rows.gather(expert, dy, op.out * size, gathered, machine.pool);
+      gather(rows, expert, dy, op.out * size, gathered, machine.pool);
       dy = gathered;
     } else {
       dy += rows.begin(expert) * op.out * size;
@@ -160,7 +182,11 @@ Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine) 
 }
 
 Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine) {
-  const Rows rows(op.mixture, args.in<int32_t>(GroupedWgrad::kRouting));
+  if (is_joint(op)) {
+    multiply_jointly(op, args, machine);
+    return {};
+  }
+  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedWgrad::kRouting));
   const int64_t size = size_of(op.dtype), dw_bytes = op.out * op.in * size_of(op.grad_dtype);
   Carver carver(args.workspace);
   auto* gathered = carver.take<std::byte>(gathered_bytes(op));
@@ -175,7 +201,7 @@ Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine) 
     const auto of = [&](int operand, bool gathers, int64_t columns) -> const std::byte* {
       const auto* from = args.in<std::byte>(operand);
       if (!gathers) return from + rows.begin(expert) * columns * size;
-      rows.gather(expert, from, columns * size, gathered, machine.pool);
+      gather(rows, expert, from, columns * size, gathered, machine.pool);
       return gathered;
     };
     const std::byte* dy = of(GroupedWgrad::kDy, op.gathers_dy, op.out);
