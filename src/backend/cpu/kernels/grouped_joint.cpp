@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backend/cpu/gemm_packed.h"
+#include "base/check.h"
 
 namespace sluice::core::cpu {
 namespace {
@@ -179,6 +180,8 @@ void multiply_jointly(const GroupedWgrad& op, const Args& args, const Machine& m
       packing.add(next, ceil_div(rows.count(next), kDepth));
       products.add(next, blocks);
     }
+    SLUICE_CHECK(next > first, "expert {} has {} rows, of {} tokens", first, rows.count(first),
+                 op.mixture.tokens);
     machine.pool.parallel_for(packing.count(), [&](int64_t task, int) {
       const auto [expert, chunk] = packing.at(task);
       const int64_t from = chunk * kDepth, row = rows.begin(expert) + from;
