@@ -21,12 +21,32 @@ namespace {
 
 constexpr std::string_view kNames[] = {"none", "per tensor", "flat", "flat, library's", "planned"};
 
+// Seconds that compute lanes spend on each; what is computed a second time counts with the backward pass,
+// which asks for it.
+struct Spent {
+  double forward_s = 0, backward_s = 0, update_s = 0;
+
+  void add(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
+    for (size_t id = 0; id < plan.actions.size(); ++id) {
+      const Action& a = plan.actions[id];
+      if (!plan.computes(a)) continue;
+      const Phase phase = program.task(a.task).phase;
+      double& of = phase == Phase::Update                    ? update_s
+                   : phase == Phase::Forward && !a.recompute ? forward_s
+                                                             : backward_s;
+      of += (timeline[id].end_ns - timeline[id].start_ns) / 1e9 / double(plan.devices());
+    }
+  }
+};
+
 class DataParallel {
  public:
   DataParallel(ProcessGroup& group, Session& session, const std::atomic<bool>& interrupted)
       : group_(group), session_(session), interrupted_(interrupted), sum_(group) {
     const Model& model = session.engine().prepared().stages.main.model;
     rows_ = Rows(model.layout, model.shape.tokens());
+    const BytesByTier bytes = session.engine().memory().bytes;
+    start_bytes_ = double(bytes[kDevice] + bytes[kHost]);
     for (const StoredTensor& t : layout_of(model, false).weights) {
       weights_.push_back(t.info.name);
       if (session.engine().check_tensor({TensorKind::Gradient}, t.info.name).ok())
@@ -45,8 +65,9 @@ class DataParallel {
     }
     out.calls = int64_t(exchanges(plan).size());
     double step_s = 0, waited_s = 0;
+    Spent spent;
     for (int64_t i = 0; i < options.warm_up + options.steps; ++i) {
-      if (i == options.warm_up) step_s = waited_s = 0;
+      if (i == options.warm_up) step_s = waited_s = 0, spent = {};
       SLUICE_ASSIGN(const bool stop, any(group_, interrupted_));
       if (stop) return error(ErrorKind::Cancelled, "interrupted");
       std::vector<Interval> timeline;
@@ -54,11 +75,13 @@ class DataParallel {
       SLUICE_TRY(session_.step(&timeline));
       step_s += watch.seconds();
       waited_s += breakdown_of(plan, timeline).stall_devices_ns / 1e9;
+      spent.add(program, plan, timeline);
     }
     const auto steps = double(options.steps);
     SLUICE_ASSIGN(out.step, over_ranks(step_s / steps));
     SLUICE_ASSIGN(out.passes, over_ranks((step_s - waited_s) / steps));
     SLUICE_ASSIGN(out.summing, over_ranks(waited_s / steps));
+    SLUICE_TRY(put(spent, steps, out));
     return peak_and_weights(std::move(out));
   }
 
@@ -66,8 +89,10 @@ class DataParallel {
   Result<DataParallelResult> of(GradientExchange exchange, const BenchOptions& options) {
     DataParallelResult out{.exchange = exchange};
     double step_s = 0, passes_s = 0, sum_s = 0;
+    Spent spent;
+    const Prepared& p = session_.engine().prepared();
     for (int64_t i = 0; i < options.warm_up + options.steps; ++i) {
-      if (i == options.warm_up) step_s = passes_s = sum_s = 0;
+      if (i == options.warm_up) step_s = passes_s = sum_s = 0, spent = {};
       SLUICE_ASSIGN(const bool stop, any(group_, interrupted_));
       if (stop) return error(ErrorKind::Cancelled, "interrupted");
       Stopwatch watch;
@@ -75,11 +100,12 @@ class DataParallel {
       fill_rows(*session_.data().train, next_row_step_ * group_.size() + group_.rank(), 0,
                 rows_.part(0, rows_.tokens()));
       ++next_row_step_;
-      SLUICE_TRY(session_.engine().make_passes(rows_, {}));
+      std::vector<Interval> timeline;
+      SLUICE_TRY(session_.engine().make_passes(rows_, {}, &timeline));
       const double passed = watch.lap();
+      spent.add(p.stages.main.model.program, p.stages.main.plan, timeline);
       SLUICE_TRY(add_gradients(exchange, out));
       const double summed = watch.lap();
-      const Prepared& p = session_.engine().prepared();
       SLUICE_TRY(session_.engine().decide_update(1e-4, values_of(p.optimizer)));
       passes_s += passed, sum_s += summed, step_s += passed + summed + watch.seconds();
     }
@@ -87,6 +113,7 @@ class DataParallel {
     SLUICE_ASSIGN(out.step, over_ranks(step_s / steps));
     SLUICE_ASSIGN(out.passes, over_ranks(passes_s / steps));
     SLUICE_ASSIGN(out.summing, over_ranks(sum_s / steps));
+    SLUICE_TRY(put(spent, steps, out));
     return peak_and_weights(std::move(out));
   }
 
@@ -95,10 +122,18 @@ class DataParallel {
     // Both memories of a step lie in the host's here.
     const BytesByTier peak = session_.engine().memory().peak_bytes;
     SLUICE_ASSIGN(const auto peaks, gathered(group_, double(peak[kDevice] + peak[kHost])));
+    SLUICE_ASSIGN(const auto starts, gathered(group_, start_bytes_));
     out.peak_bytes = std::ranges::max(peaks);
+    out.start_bytes = std::ranges::max(starts);
     if (out.exchange == GradientExchange::None) return out;  // each has weights of its own
     SLUICE_ASSIGN(out.unequal, unequal_weights());
     return out;
+  }
+  Status put(const Spent& spent, double steps, DataParallelResult& out) {
+    SLUICE_ASSIGN(out.forward, over_ranks(spent.forward_s / steps));
+    SLUICE_ASSIGN(out.backward, over_ranks(spent.backward_s / steps));
+    SLUICE_ASSIGN(out.update, over_ranks(spent.update_s / steps));
+    return {};
   }
   Result<Measured> over_ranks(double own) {
     SLUICE_ASSIGN(const auto all, gathered(group_, own));
@@ -157,6 +192,7 @@ class DataParallel {
   int64_t next_row_step_ = 0;
   std::vector<std::string> weights_, trained_;
   std::vector<float> flat_;
+  double start_bytes_ = 0;
 };
 
 }  // namespace
@@ -225,9 +261,11 @@ Page data_parallel_page(const DataParallelBench& bench) {
                   bench.processes, bench.threads, bench.model, bench.batch, bench.seq_len, bench.compute));
   page.legend.push_back(
       "Planned: gradients are summed on a lane of the plan, beside the backward pass; summing is what the "
-      "passes wait for it. Otherwise they are summed once the backward pass is done, in f32, so that all of "
+      "passes wait for it. Otherwise they are summed once the backward pass "
+      "is done, in f32, so that all of "
       "summing is exposed; it has what copying gradients out and in takes. The passes have the update of the "
-      "step before; what is left of a step is the norm of the sums. ± is over processes.");
+      "step before; what is left of a step is the norm of the sums. Forward, backward and update: what "
+      "computing lanes spend on each, without waiting. ± is over processes.");
   if (bench.here * bench.threads > bench.cores)
     page.legend.push_back(
         fmt::format("They share {} cores: times are not those of as many cores.", bench.cores));
@@ -237,12 +275,19 @@ Page data_parallel_page(const DataParallelBench& bench) {
                    {"step_deviation_s", "±", Form::Seconds},
                    {"passes_s", "passes and update", Form::Seconds},
                    {"passes_deviation_s", "±", Form::Seconds},
+                   {"forward_s", "forward", Form::Seconds},
+                   {"forward_deviation_s", "±", Form::Seconds},
+                   {"backward_s", "backward", Form::Seconds},
+                   {"backward_deviation_s", "±", Form::Seconds},
+                   {"update_s", "update", Form::Seconds},
+                   {"update_deviation_s", "±", Form::Seconds},
                    {"summing_s", "summing", Form::Seconds},
                    {"summing_deviation_s", "±", Form::Seconds},
                    {"exposed", "of the step", Form::Share},
                    {"calls", "calls", Form::Count},
                    {"bytes", "gradients", Form::Memory},
                    {"unequal", "weights unequal", Form::Count},
+                   {"start_bytes", "at the start", Form::Memory},
                    {"peak_bytes", "peak", Form::Memory}};
   Bars bars{.title = "A step of data parallel processes", .subtitle = "seconds", .bars = {}};
   for (const DataParallelResult& r : bench.results) {
@@ -251,12 +296,19 @@ Page data_parallel_page(const DataParallelBench& bench) {
                   r.step.deviation,
                   r.passes.mean,
                   r.passes.deviation,
+                  r.forward.mean,
+                  r.forward.deviation,
+                  r.backward.mean,
+                  r.backward.deviation,
+                  r.update.mean,
+                  r.update.deviation,
                   r.summing.mean,
                   r.summing.deviation,
                   r.summing.mean / r.step.mean,
                   double(r.calls),
                   double(r.bytes),
                   r.unequal,
+                  r.start_bytes,
                   r.peak_bytes};
     table.rows.push_back(std::move(row));
     bars.bars.push_back({std::string(name_of(r.exchange)), r.step.mean, to_text(r.step.mean, Form::Seconds)});

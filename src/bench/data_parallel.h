@@ -31,11 +31,12 @@ struct DataParallelResult {
   // Seconds over ranks, of each rank's mean over its steps. The passes have the update of the step before.
   // Of sums that are planned, `summing` is what the passes wait for them.
   Measured step, passes, summing;
-  int64_t calls = 0;  // of a step
-  int64_t bytes = 0;  // of gradients, in f32
+  Measured forward, backward, update;  // of the passes: what compute lanes spend on each
+  int64_t calls = 0;                   // of a step
+  int64_t bytes = 0;                   // of gradients, in f32
   // Tensors whose weights are not those of rank 0, to the bit, on some rank; nothing: they need not be.
   std::optional<double> unequal;
-  double peak_bytes = 0;  // of the fullest rank
+  double start_bytes = 0, peak_bytes = 0;  // of the fullest rank
 };
 
 struct DataParallelBench {

@@ -37,6 +37,10 @@ rows = {row["name"]: row for row in map(json.loads, open(sys.argv[1])) if row.ge
 assert list(rows) == ["planned", "per tensor", "flat", "flat, library's", "none"], list(rows)
 summed = [row for name, row in rows.items() if name != "none"]
 assert all(row["unequal"] == 0 and row["bytes"] > 0 and row["summing_s"] >= 0 for row in summed), rows
+for row in rows.values():
+    parts = row["forward_s"] + row["backward_s"] + row["update_s"]
+    assert min(row["forward_s"], row["backward_s"], row["update_s"]) > 0 and parts <= row["step_s"], row
+    assert 0 < row["start_bytes"] <= row["peak_bytes"], row
 assert rows["per tensor"]["calls"] > 1 and rows["flat"]["calls"] == 1, rows
 PY
 # An error of all is said once, and nobody waits for anybody.

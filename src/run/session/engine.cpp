@@ -153,9 +153,9 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   return result;
 }
 
-Status Engine::make_passes(const Rows& rows, const StepLoss& loss) {
+Status Engine::make_passes(const Rows& rows, const StepLoss& loss, std::vector<Interval>* timeline) {
   SLUICE_CHECK(p_.optimizer.deferred, "the update is part of the passes");
-  SLUICE_TRY(pass(rows, 0, values_of(p_.optimizer), loss, nullptr));
+  SLUICE_TRY(pass(rows, 0, values_of(p_.optimizer), loss, timeline));
   return check_caps();
 }
 

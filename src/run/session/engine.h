@@ -71,7 +71,7 @@ class Engine {
   // The same in two: the passes of these rows, after which their gradients are at home, and the update of
   // what they left, which may be called off. Between the two nothing is loaded and no other step made; what
   // runs between steps may. REQUIRES: updates are deferred; passes were made.
-  Status make_passes(const Rows& rows, const StepLoss& loss);
+  Status make_passes(const Rows& rows, const StepLoss& loss, std::vector<Interval>* timeline = nullptr);
   Result<StepResult> decide_update(double learning_rate, const UpdateValues& values);
   void call_off_update() { passed_.reset(); }
   bool has_passed() const { return passed_.has_value(); }  // passes whose update is not decided
