@@ -68,7 +68,19 @@ std::string experts_text(const Prepared& p) {
   for (const Link& l : p.machine.profile.links) {
     if (l.to.is_device() && !l.from.is_device()) link = std::max(link, l.bytes_per_s);
   }
-  if (bytes == 0 || link == 0) return {};
+  if (bytes == 0) return {};
+  std::string balanced;
+  if (p.model.router_balance != 0) {
+    int64_t most = 0;
+    for (int64_t r = 0; r < p.shape.all_rounds(); ++r) {
+      int64_t tokens = 0;
+      for (int64_t c = 0; c < p.shape.chunks_in(r); ++c) tokens += p.shape.tokens_in(r, c);
+      most = std::max(most, tokens);
+    }
+    balanced =
+        fmt::format("loads are balanced over the {} of a round, all layers together", counted(most, "token"));
+  }
+  if (link == 0) return balanced;
   double forward_ns = 0;  // of a step's tokens
   for (const Task& task : p.stages.main.model.program.tasks()) {
     if (task.phase == Phase::Forward) forward_ns += p.machine.profile.cost(task.op).ns;
@@ -76,8 +88,9 @@ std::string experts_text(const Prepared& p) {
   const double tokens = bytes / link * 1e9 / forward_ns * double(p.shape.tokens());
   return fmt::format(
       "{} of all experts cross the link in each pass where they do not stay on the device; a "
-      "forward pass over {} or more takes as long",
-      format_bytes(int64_t(bytes)), counted(int64_t(std::ceil(tokens)), "token"));
+      "forward pass over {} or more takes as long{}{}",
+      format_bytes(int64_t(bytes)), counted(int64_t(std::ceil(tokens)), "token"),
+      balanced.empty() ? "" : "; ", balanced);
 }
 
 std::string describe_model(const Prepared& p) {
