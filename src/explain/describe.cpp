@@ -26,17 +26,17 @@ std::string count(double n) {
 std::string describe_trained(const ModelSpec& model) {
   int64_t trained = 0;
   // By name: several weights may be rows of one tensor.
-  std::set<std::string> tensors, frozen;
+  std::set<std::string> tensors, untrained;
   for (const Weight& w : weights_of(model)) {
     if (w.trainable) trained += w.elements();
     for (const WeightSource& part : w.sources) {
       tensors.insert(part.tensor);
-      if (!w.trainable) frozen.insert(part.tensor);
+      if (frozen(model.freeze, part.tensor)) untrained.insert(part.tensor);
     }
   }
-  if (frozen.empty()) return {};
+  if (untrained.empty()) return {};
   return fmt::format("{} of {} parameters; {} of {} tensors are frozen (train.freeze)",
-                     count(double(trained)), count(double(model.params())), frozen.size(), tensors.size());
+                     count(double(trained)), count(double(model.params())), untrained.size(), tensors.size());
 }
 
 // Why these number formats, where people used to others would ask.

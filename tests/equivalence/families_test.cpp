@@ -18,17 +18,18 @@ ModelSpec tiny(const std::string& type) {
                            {"num_attention_heads", 4}, {"head_dim", 8},     {"intermediate_size", 24},
                            {"vocab_size", 37}};
   if (!type.starts_with("gpt")) config["num_key_value_heads"] = 2;  // those have as many as heads
-  if (type == "lfm2") config["full_attn_idxs"] = {0};               // without it no layer has a convolution
+  if (type.starts_with("lfm2")) config["full_attn_idxs"] = {0};     // without it no layer has a convolution
   const bool experts = type == "mixtral" || type.ends_with("moe");
   if (experts) {
     config["num_experts_per_tok"] = 2;
     config[type == "mixtral" ? "num_local_experts" : "num_experts"] = 6;
-    if (type.starts_with("qwen")) config["moe_intermediate_size"] = 24;
+    if (type.starts_with("qwen") || type == "lfm2_moe") config["moe_intermediate_size"] = 24;
+    if (type == "lfm2_moe") config["num_dense_layers"] = 1;
     config["output_router_logits"] = type == "olmoe";
   }
   ModelSpec spec = rig::must(parse_model_config(with_own_keys(config.dump())));
   // Experts in three groups.
-  for (LayerSpec& layer : spec.layers) layer.experts.group = experts ? 2 : 0;
+  for (LayerSpec& layer : spec.layers) layer.experts.group = layer.experts.count > 0 ? 2 : 0;
   for (LayerSpec& layer : spec.layers) layer.attention.window = std::min<int64_t>(layer.attention.window, 6);
   return spec;
 }

@@ -216,7 +216,8 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"mixtral", 4096, 32, 32, 8, 128, 14336, 32000, 1e6, false, 1e-5},
                             {"olmoe", 2048, 16, 16, 16, 128, 2048, 50304, 1e4, false, 1e-5},
                             {"qwen2_moe", 2048, 24, 16, 16, 128, 1408, 151936, 1e4, false},
-                            {"qwen3_moe", 2048, 24, 32, 4, 64, 768, 151936, 1e4, false}}) {
+                            {"qwen3_moe", 2048, 24, 32, 4, 64, 768, 151936, 1e4, false},
+                            {"lfm2_moe", 2048, 32, 32, 8, 64, 7168, 65536, 1e6, true, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();
@@ -433,6 +434,42 @@ TEST_F(ModelConfig, ConvolutionsAreWhereItSays) {
       R"({"model_type": "lfm2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]})",
       {"layer_types has \"sliding_attention\"", "conv"});
   EXPECT_EQ(widths(R"(, "full_attn_idxs": [])"), (std::vector<int64_t>{3, 3, 3}));
+}
+TEST_F(ModelConfig, TheFirstLayersOfLfm2MoeHaveNoExperts) {
+  const auto config = [](const char* more) {
+    return fmt::format(R"({{"model_type": "lfm2_moe", "num_hidden_layers": 3, "intermediate_size": 24,
+                            "moe_intermediate_size": 8, "num_experts": 6, "num_experts_per_tok": 2{}}})",
+                       more);
+  };
+  const auto sizes = [&](const char* more) {
+    const auto model = parse_model_config(config(more));
+    if (!model.ok()) return std::vector<std::pair<int64_t, int64_t>>{};
+    std::vector<std::pair<int64_t, int64_t>> out;
+    for (const LayerSpec& layer : model->layers) out.emplace_back(layer.experts.count, layer.mlp.ffn);
+    EXPECT_EQ(parse_model_config(to_json(*model))->layers, model->layers);
+    return out;
+  };
+  using Sizes = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(sizes(""), (Sizes{{0, 24}, {0, 24}, {6, 8}}));
+  EXPECT_EQ(sizes(R"(, "num_dense_layers": 0)"), (Sizes{{6, 8}, {6, 8}, {6, 8}}));
+  EXPECT_EQ(sizes(R"(, "num_dense_layers": 7)"), (Sizes{{0, 24}, {0, 24}, {0, 24}}));
+  const auto experts = [&](const char* more) {
+    const auto model = parse_model_config(config(more));
+    EXPECT_EQ(parse_model_config(to_json(*model))->layers, model->layers);
+    return model->layers.back().experts;
+  };
+  const Experts usual = experts(""),
+                other = experts(
+                    R"(, "norm_topk_prob": false, "use_expert_bias": false, "routed_scaling_factor": 2.5)");
+  EXPECT_EQ(usual.score, RouterScore::Sigmoid);
+  EXPECT_TRUE(usual.normalised && usual.selection_bias && usual.scale == 1);
+  EXPECT_TRUE(!other.normalised && !other.selection_bias && other.scale == 2.5);
+  // Its class of transformers has no loss of routers.
+  EXPECT_EQ(parse_model_config(config(R"(, "output_router_logits": true, "router_aux_loss_coef": 0.5)"))
+                ->router_balance,
+            0);
+  expect_model_error(config(R"(, "num_dense_layers": -1)"), {"num_dense_layers is -1"});
+  expect_model_error(config(R"(, "hidden_act": "gelu")"), {"lfm2_moe models have silu only"});
 }
 TEST_F(ModelConfig, Gpt2CallsSizesByOtherNames) {
   const auto model = parse_model_config(

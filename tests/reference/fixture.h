@@ -94,11 +94,13 @@ inline Distance distance(const std::vector<float>& a, const std::vector<float>& 
   return {std::sqrt(dd / bb), ab / std::sqrt(aa * bb), worst / top};
 }
 
-// Calls f(tensor name, values) for every checkpoint tensor, with its part of object `prefix` + weight.
+// Calls f(tensor name, values) for every checkpoint tensor that is trained, with its part of object `prefix`
+// + weight.
 template <class F>
 void for_each_tensor(const ModelSpec& config, const Executor& executor, const std::string& prefix, F&& f) {
   std::map<std::string, std::vector<float>> tensors;  // of several weights, some
   for (const Weight& weight : weights_of(config)) {
+    if (!weight.trainable) continue;
     const auto all = rig::read_floats(executor, rig::find(executor.program(), prefix + weight.object));
     int64_t first = 0;
     for (const WeightSource& s : weight.sources) {

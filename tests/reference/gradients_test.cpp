@@ -151,6 +151,9 @@ const Case kWithExperts[] = {
     {"qwen3_moe", "qwen3_moe_tiny", "", {64, 128, 1, 1, 128}},
     {"qwen3_moe_four_chunks_two_rounds", "qwen3_moe_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_qwen3_moe_four_chunks", "qwen3_moe_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"lfm2_moe", "lfm2_moe_tiny", "", {64, 128, 1, 1, 128}},
+    {"lfm2_moe_four_chunks_two_rounds", "lfm2_moe_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_lfm2_moe_four_chunks", "lfm2_moe_tiny", "packed_", {128, 32, 4, 1, 32, true}},
 };
 
 class Gradients : public testing::TestWithParam<Case> {};

@@ -81,6 +81,7 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
   const Program& program = p.stages.main.model.program;
   std::vector<Gradient> out;
   for (const Weight& weight : weights_of(p.model)) {
+    if (!weight.trainable) continue;
     const auto& objects = program.objects();
     const auto found = std::find_if(objects.begin(), objects.end(), [&](const Object& o) {
       return o.kind == ObjectKind::Grad && o.name == "d_" + weight.object;

@@ -13,7 +13,7 @@ def in_folder(model, name, values):
     layer, _, fused = name.rpartition(".experts.")
     if not layer:
         return {name: values}
-    gate, up, down = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    gate, up, down = ("w1", "w3", "w2") if kind in ("mixtral", "lfm2_moe") else ("gate_proj", "up_proj", "down_proj")
     parts = {gate: 0, up: 1} if fused == "gate_up_proj" else {down: 0}
     return {
         f"{layer}.experts.{expert}.{part}.weight": of_expert.chunk(len(parts))[i].clone()
@@ -24,6 +24,6 @@ def in_folder(model, name, values):
 
 def router_loss(model, out):
     """What transformers' models add to the loss of their labels, where their configuration asks for it."""
-    if not getattr(model.config, "output_router_logits", False):
+    if not getattr(model.config, "output_router_logits", False) or not hasattr(model.config, "router_aux_loss_coef"):
         return 0
     return model.config.router_aux_loss_coef * out.aux_loss

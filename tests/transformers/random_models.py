@@ -233,13 +233,21 @@ def qwen3_moe(r, n):
     return experts(r, c | mixed_layers(r, c) | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.5}, "num_experts")
 
 
+def lfm2_moe(r, n):
+    c = experts(r, lfm2(r, n), "num_experts")
+    for key in ("block_auto_adjust_ff_dim", "block_multiple_of", "block_ffn_dim_multiplier", "router_aux_loss_coef"):
+        del c[key]
+    return c | {"moe_intermediate_size": r.randint(3, 40), "num_dense_layers": r.randrange(c["num_hidden_layers"]),
+                "use_expert_bias": r.random() < 0.7, "routed_scaling_factor": r.choice((1.0, 2.5))}
+
+
 FAMILIES = {
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "ministral3": ("Ministral3", ministral3), "qwen2": ("Qwen2", qwen2),
     "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "olmo": ("Olmo", olmo), "olmo2": ("Olmo2", olmo), "olmo3": ("Olmo3", olmo3),
     "granite": ("Granite", granite), "gemma": ("Gemma", gemma), "gemma2": ("Gemma2", gemma2), "gemma3_text": ("Gemma3Text", gemma3),
     "starcoder2": ("Starcoder2", starcoder2), "phi3": ("Phi3", phi3), "glm4": ("Glm4", glm4), "cohere2": ("Cohere2", cohere2),
     "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2), "lfm2": ("Lfm2", lfm2), "mixtral": ("Mixtral", mixtral), "olmoe": ("Olmoe", olmoe),
-    "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe),
+    "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "lfm2_moe": ("Lfm2Moe", lfm2_moe),
 }
 
 
@@ -256,6 +264,9 @@ def make_model(name, options, seed, folder):
                 p.copy_(mean + 0.2 * torch.randn(p.shape, generator=gen))
             else:
                 p.copy_(0.2 * torch.randn(p.shape, generator=gen))
+        for buffer, b in model.named_buffers():
+            if buffer.endswith(".expert_bias"):
+                b.copy_(0.1 * torch.randn(b.shape, generator=gen))
     model.save_pretrained(folder)
     return model
 

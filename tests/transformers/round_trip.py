@@ -67,6 +67,8 @@ MODELS = {
                   torch.float32),
     "qwen3_moe": ("Qwen3Moe", {"num_experts": 8, "moe_intermediate_size": 32, "head_dim": 32}, torch.float32),
     "lfm2": ("Lfm2", {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False, "pad_token_id": 0}, torch.float32),
+    "lfm2_moe": ("Lfm2Moe", {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "num_experts": 6, "num_experts_per_tok": 2,
+                             "moe_intermediate_size": 32, "pad_token_id": 0}, torch.float32),
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 16}, torch.float32),
     "ministral3": ("Ministral3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
                                                       "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}}, torch.float32),

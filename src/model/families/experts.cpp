@@ -27,7 +27,7 @@ struct ExpertDefaults {
   // Of each; null: intermediate_size.
   const char* ffn_key;
   int64_t ffn;
-  double balance;
+  double balance;  // 0: its class has no loss of routers, whatever a file says
 };
 constexpr double kMostCoefficient = 1e6;
 
@@ -35,7 +35,7 @@ constexpr double kMostCoefficient = 1e6;
 Status read_experts(const json& root, const ExpertDefaults& defaults, Experts experts, ModelSpec& spec) {
   experts.count = defaults.count;
   experts.top_k = defaults.top_k;
-  // Classes of transformers have one name or the other, and read both.
+  // Classes of transformers have one name or the other, and most read both.
   const char* found = nullptr;
   for (const char* key : {"num_experts", "num_local_experts"}) {
     if (!says(root, key)) continue;
@@ -58,6 +58,7 @@ Status read_experts(const json& root, const ExpertDefaults& defaults, Experts ex
   // transformers adds the loss in training where its model hands on what routers say.
   bool adds = false;
   double balance = defaults.balance;
+  if (balance == 0) return {};
   SLUICE_TRY(read(root, "output_router_logits", adds));
   SLUICE_TRY(read(root, "router_aux_loss_coef", balance, 0.0, kMostCoefficient));
   spec.router_balance = adds ? balance : 0;
@@ -181,11 +182,48 @@ Status read_qwen3_moe(const json& root, ModelSpec& spec) {
   return read_qwen_moe(root, {128, 8, "moe_intermediate_size", 768, 0.001}, 6144, {}, spec);
 }
 
+constexpr const char* kLfm2MoeReads[] = {
+    "num_experts",      "num_local_experts", "num_experts_per_tok",   "moe_intermediate_size",
+    "num_dense_layers", "use_expert_bias",   "routed_scaling_factor", "norm_topk_prob",
+    "conv_L_cache",     "full_attn_idxs",    "output_router_logits",  "use_pos_enc"};
+constexpr Neutral kLfm2MoeNeutral[] = {{"conv_bias", 0}};
+Status read_lfm2_moe(const json& root, ModelSpec& spec) {
+  Experts experts{.score = RouterScore::Sigmoid, .normalised = true, .selection_bias = true};
+  SLUICE_TRY(read(root, "norm_topk_prob", experts.normalised));
+  SLUICE_TRY(read(root, "use_expert_bias", experts.selection_bias));
+  SLUICE_TRY(read(root, "routed_scaling_factor", experts.scale, 1 / kMostCoefficient, kMostCoefficient));
+  const int64_t dense_ffn = spec.layers.empty() ? 0 : spec.layers.front().mlp.ffn;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.mlp.activation != GateActivation::Silu)
+      return error("model config: hidden_act; lfm2_moe models have silu only");
+  }
+  SLUICE_TRY(read_experts(root, {32, 4, "moe_intermediate_size", 1792, 0}, experts, spec));
+  int64_t dense = 2;
+  SLUICE_TRY(read(root, "num_dense_layers", dense, int64_t{0}, kMostLayers));
+  for (int64_t l = 0; l < std::min(dense, int64_t(spec.layers.size())); ++l)
+    make_dense(dense_ffn, spec.layers[size_t(l)]);
+  return {};
+}
+void write_lfm2_moe(const ModelSpec& spec, json& root) {
+  const auto dense =
+      std::ranges::count_if(spec.layers, [](const LayerSpec& l) { return l.experts.count == 0; });
+  root["num_dense_layers"] = dense;
+  if (dense == 0) root.erase("intermediate_size");
+  if (!spec.has_experts()) return;
+  write_experts(spec, "num_experts", root);
+  const LayerSpec& mixed = with_experts(spec);
+  root["moe_intermediate_size"] = mixed.mlp.ffn;
+  root["norm_topk_prob"] = mixed.experts.normalised;
+  root["use_expert_bias"] = mixed.experts.selection_bias;
+  root["routed_scaling_factor"] = mixed.experts.scale;
+}
+
 }  // namespace
 
 const OwnKeys kMixtralOwnKeys{kMixtralReads, kMixtralNeutral, read_mixtral, write_mixtral};
 const OwnKeys kOlmoeOwnKeys{kOlmoeReads, {}, read_olmoe, write_olmoe};
 const OwnKeys kQwen2MoeOwnKeys{kQwen2MoeReads, {}, read_qwen2_moe, write_qwen2_moe};
 const OwnKeys kQwen3MoeOwnKeys{kQwen3MoeReads, {}, read_qwen3_moe, write_qwen_moe};
+const OwnKeys kLfm2MoeOwnKeys{kLfm2MoeReads, kLfm2MoeNeutral, read_lfm2_moe, write_lfm2_moe};
 
 }  // namespace sluice::core

@@ -8,7 +8,7 @@
 namespace sluice::core {
 
 extern const OwnKeys kLlamaOwnKeys, kStarcoder2OwnKeys, kPhi3OwnKeys, kGraniteOwnKeys, kGemmaOwnKeys,
-    kGemma3OwnKeys, kGemma2OwnKeys, kCohere2OwnKeys, kGptNeoxOwnKeys, kGpt2OwnKeys, kLfm2OwnKeys, kMixtralOwnKeys,
-    kOlmoeOwnKeys, kQwen2MoeOwnKeys, kQwen3MoeOwnKeys;
+    kGemma3OwnKeys, kGemma2OwnKeys, kCohere2OwnKeys, kGptNeoxOwnKeys, kGpt2OwnKeys, kLfm2OwnKeys,
+    kMixtralOwnKeys, kOlmoeOwnKeys, kQwen2MoeOwnKeys, kQwen3MoeOwnKeys, kLfm2MoeOwnKeys;
 
 }  // namespace sluice::core

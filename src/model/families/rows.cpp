@@ -21,6 +21,7 @@ constexpr Renamed kGpt2Renamed[] = {{"n_embd", "hidden_size"},
                                     {"n_positions", "max_position_embeddings"}};
 constexpr Renamed kLfm2Renamed[] = {{"block_ff_dim", "intermediate_size"},
                                     {"tie_embedding", "tie_word_embeddings"}};
+constexpr Renamed kLfm2MoeRenamed[] = {{"tie_embedding", "tie_word_embeddings"}};
 
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
@@ -602,13 +603,14 @@ constexpr Family kFamilies[] = {
                   .pad_token = 1}},
     {.model_type = "qwen2_moe",
      .architecture = "Qwen2MoeForCausalLM",
-     .about = {.models = "Qwen1.5-MoE and Qwen2, with experts, one of them for every token (biases of q, k, v)",
-               .keys = "`num_experts`, `num_experts_per_tok`, `moe_intermediate_size`, `norm_topk_prob`, "
-                       "`shared_expert_intermediate_size`; `decoder_sparse_step`, `mlp_only_layers`: layers "
-                       "without experts; `router_aux_loss_coef` where `output_router_logits` is true; "
-                       "`qkv_bias`",
-               .fixtures = "qwen2_moe_tiny",
-               .tokenizers = "qwen2"},
+     .about =
+         {.models = "Qwen1.5-MoE and Qwen2, with experts, one of them for every token (biases of q, k, v)",
+          .keys = "`num_experts`, `num_experts_per_tok`, `moe_intermediate_size`, `norm_topk_prob`, "
+                  "`shared_expert_intermediate_size`; `decoder_sparse_step`, `mlp_only_layers`: layers "
+                  "without experts; `router_aux_loss_coef` where `output_router_logits` is true; "
+                  "`qkv_bias`",
+          .fixtures = "qwen2_moe_tiny",
+          .tokenizers = "qwen2"},
      .qkv_bias = {"qkv_bias", true},
      .own = &kQwen2MoeOwnKeys,
      .defaults = {.dim = 2048,
@@ -639,6 +641,47 @@ constexpr Family kFamilies[] = {
                   .context = 32768,
                   .norm_eps = 1e-6,
                   .theta = 10000}},
+    {.model_type = "lfm2_moe",
+     .architecture = "Lfm2MoeForCausalLM",
+     .about =
+         {.models = "LFM2 with experts: 8B-A1B (convolutions as in `lfm2`; a bias of choices, not trained)",
+          .keys = "`layer_types`, `conv_L_cache` and `norm_eps` as in `lfm2`; `num_experts`, "
+                  "`num_experts_per_tok`, `moe_intermediate_size`, `norm_topk_prob`, "
+                  "`routed_scaling_factor`; `use_expert_bias`: of choices; `num_dense_layers`: the first "
+                  "ones, without experts; `conv_bias` must be false",
+          .fixtures = "lfm2_moe_tiny",
+          .alike = "llama3"},
+     .qk_norm = QkNorm::Heads,
+     .norm_eps_key = "norm_eps",
+     .names = {.norm = "model.embedding_norm",
+               .o = "self_attn.out_proj",
+               .q_norm = "self_attn.q_layernorm",
+               .k_norm = "self_attn.k_layernorm",
+               .gate = "feed_forward.w1",
+               .up = "feed_forward.w3",
+               .down = "feed_forward.w2",
+               .router = "feed_forward.gate",
+               .experts = "feed_forward.experts",
+               .expert_gate = "w1",
+               .expert_up = "w3",
+               .expert_down = "w2",
+               .selection_bias = "feed_forward.expert_bias",
+               .norm1 = "operator_norm",
+               .norm2 = "ffn_norm"},
+     .convolves = true,
+     .renamed = kLfm2MoeRenamed,
+     .own = &kLfm2MoeOwnKeys,
+     .defaults = {.dim = 2048,
+                  .ffn = 7168,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .vocab = 65536,
+                  .context = 128000,
+                  .tied = true,
+                  .norm_eps = 1e-5,
+                  .theta = 1000000,
+                  .pad_token = 0}},
 };
 
 }  // namespace
