@@ -29,6 +29,11 @@ class Network {
   virtual Status sum(std::span<std::byte> values, DType dtype) = 0;
   // Fills `all` with every process's `own`, in the order of ranks. REQUIRES: equal sizes on all.
   virtual Status gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
+  // Gives every process what `root` has in `bytes`.
+  virtual Status broadcast(std::span<std::byte> bytes, int root) = 0;
+  // Sends `out` to one process and fills `in` from another; either may be empty, and is then not sent or not
+  // awaited. Lengths match on both sides.
+  virtual Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) = 0;
 };
 
 }  // namespace sluice::core

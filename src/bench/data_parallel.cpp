@@ -19,7 +19,8 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kNames[] = {"none", "per tensor", "flat", "flat, library's", "planned"};
+constexpr std::string_view kNames[] = {
+    "none", "per tensor", "flat", "flat, library's", "planned", "planned, buckets", "planned, sharded state"};
 
 // Seconds that compute lanes spend on each; what is computed a second time counts with the backward pass,
 // which asks for it.
@@ -55,11 +56,11 @@ class DataParallel {
   }
 
   // The same of a session whose plan exchanges.
-  Result<DataParallelResult> planned(const BenchOptions& options) {
+  Result<DataParallelResult> planned(GradientExchange exchange, const BenchOptions& options) {
     Engine& engine = session_.engine();
     const Plan& plan = engine.prepared().stages.main.plan;
     const Program& program = engine.prepared().stages.main.model.program;
-    DataParallelResult out{.exchange = GradientExchange::Planned};
+    DataParallelResult out{.exchange = exchange};
     for (const ParamObjects& p : engine.prepared().stages.main.model.params) {
       if (p.grad.valid()) out.bytes += program.object(p.grad).elements() * int64_t{sizeof(float)};
     }
@@ -176,8 +177,12 @@ class DataParallel {
 
   Result<double> unequal_weights() {
     double unequal = 0;
+    Engine& engine = session_.engine();
+    // Where state is sharded the others make the pending update when process 0 does.
+    if (group_.rank() == 0) SLUICE_TRY(engine.tensor({}, weights_.front()));
+    SLUICE_TRY(engine.meet());
     for (const std::string& name : weights_) {
-      SLUICE_ASSIGN(const std::vector<float> weight, session_.engine().tensor({}, name));
+      SLUICE_ASSIGN(const std::vector<float> weight, engine.tensor({}, name));
       SLUICE_ASSIGN(const auto sums, gathered(group_, checksum_of(std::as_bytes(std::span(weight)))));
       unequal += std::ranges::any_of(sums, [&](const Checksum& c) { return c != sums.front(); }) ? 1 : 0;
     }
@@ -238,12 +243,17 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
     DataParallel processes(group, *session, interrupted);
     for (const GradientExchange way : ways) {
       doing(std::string(name_of(way)));
-      SLUICE_TRY(
-          keep(way == GradientExchange::Planned ? processes.planned(options) : processes.of(way, options)));
+      SLUICE_TRY(keep(way >= GradientExchange::Planned ? processes.planned(way, options)
+                                                       : processes.of(way, options)));
     }
     return {};
   };
-  Status measured = measure(shared, std::move(of_all), {GradientExchange::Planned});
+  Status measured = measure(shared, of_all, {GradientExchange::Planned});
+  Machine in_buckets = shared;
+  in_buckets.bucket_bytes = kBucketBytes;
+  if (measured.ok()) measured = measure(in_buckets, of_all, {GradientExchange::Buckets});
+  of_all.run.shard_state = true;
+  if (measured.ok()) measured = measure(shared, std::move(of_all), {GradientExchange::Sharded});
   // Last the one after which weights are those of no other: here all begin alike.
   if (measured.ok())
     measured = measure(machine, std::move(config),
@@ -261,7 +271,9 @@ Page data_parallel_page(const DataParallelBench& bench) {
                   bench.processes, bench.threads, bench.model, bench.batch, bench.seq_len, bench.compute));
   page.legend.push_back(
       "Planned: gradients are summed on a lane of the plan, beside the backward pass; summing is what the "
-      "passes wait for it. Otherwise they are summed once the backward pass "
+      "passes wait for it. Buckets: the same, but sums begin when gradients of 25 MiB are complete. Sharded "
+      "state: each process has the optimizer state of a part of the weights alone, and "
+      "gives the others what it updates, on the same lane. Otherwise they are summed once the backward pass "
       "is done, in f32, so that all of "
       "summing is exposed; it has what copying gradients out and in takes. The passes have the update of the "
       "step before; what is left of a step is the norm of the sums. Forward, backward and update: what "

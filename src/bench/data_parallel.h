@@ -23,7 +23,10 @@ enum class GradientExchange : uint8_t {
   Flat,         // one call for all, the same
   FlatLibrary,  // the same by the library's own sum, whose bits are not those of one process
   Planned,      // on a network lane of the plan, beside the backward pass, as `sluice train` does
+  Buckets,      // the same, once gradients of kBucketBytes are complete
+  Sharded,      // as planned; each process updates weights of its own and gives them the others
 };
+constexpr int64_t kBucketBytes = 25 << 20;  // PyTorch's
 std::string_view name_of(GradientExchange exchange);
 
 struct DataParallelResult {

@@ -25,6 +25,10 @@ class ProcessNetwork final : public Network {
   Status gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     return group_.all_gather(own, all);
   }
+  Status broadcast(std::span<std::byte> bytes, int root) override { return group_.broadcast(bytes, root); }
+  Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
+    return group_.exchange(out, to, in, from);
+  }
 
  private:
   ProcessGroup& group_;

@@ -87,9 +87,15 @@ Status check_alike(Job& job, Session& session) {
   });
 }
 
+// Process 0 may have saved what others have.
+void meet(Job& job, Session& session) {
+  if (const Status met = session.engine().meet(); !met.ok()) job.abandon(met.error());
+}
+
 // Who has to stop stops all; whether the loss gets no better is for process 0 to say, whose evaluations
 // count.
-std::optional<TrainingEnd> end_of_all(Job& job, const Session& session, std::optional<TrainingEnd> own) {
+std::optional<TrainingEnd> end_of_all(Job& job, Session& session, std::optional<TrainingEnd> own) {
+  meet(job, session);
   // Nobody wants it done before the steps are.
   const std::vector<uint8_t> all = job.gather(uint8_t(own.value_or(TrainingEnd::Done)));
   job.at(fmt::format("step {}", session.steps_done() + 1));
@@ -114,13 +120,15 @@ Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked
   asked.heeded = true;
   const auto end = train(session, silent_observer(), options);
   if (!end.ok() && end.error().detail("of all").empty()) job.abandon(end.error());
+  meet(job, session);
   // Launchers end everybody at the first that goes with a status: process 0 does, once it is done.
   SLUICE_TRY(job.agree({}));
   return Ending::Done;
 }
 
+// `session` stays open after the last save.
 Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData data, TrainingObserver& observer,
-                   Job& job, Requests& asked) {
+                   Job& job, Requests& asked, std::unique_ptr<Session>& session) {
   const std::filesystem::path dir = p.config.run.dir;
   show_text(describe(p));
   for (const auto* notices : {&data.notices, &data.heldout_notices}) {
@@ -136,7 +144,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   std::fflush(stdout);
   auto opened = Session::open(p, std::move(data), observer);
   SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(naming_older_one(p.config, opened.error()))));
-  const std::unique_ptr<Session> session = std::move(*opened);
+  session = std::move(*opened);
   SLUICE_TRY(check_alike(job, *session));
   observer.stop();
   show_text(describe(session->engine().start_up()));
@@ -332,8 +340,10 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   job.at("the beginning of training");
   if (!job.speaks()) return follow(*prepared, std::move(*b.data), job, asked);
   TrainingObserver training(*prepared, *b.directory, b.data->heldout_bytes_per_token);
-  auto ending = run(*prepared, *b.directory, std::move(*b.data), training, job, asked);
+  std::unique_ptr<Session> session;
+  auto ending = run(*prepared, *b.directory, std::move(*b.data), training, job, asked, session);
   if (ending.ok() || !ending.error().detail("of all").empty()) {
+    meet(job, *session);
     SLUICE_TRY(job.agree({}));  // the others wait for this
   } else if (!job.alone() && ending.error().detail(Job::kSaid).empty()) {
     job.abandon(ending.error());  // the others know nothing of it

@@ -140,6 +140,10 @@ void visit_keys(Config& c, F&& key) {
       "copies of the model that each learn a part of a step's rows; sums of their gradients follow a tree, "
       "so "
       "that results do not depend on how many processes share them; 0: one a process");
+  key("run.shard_state", c.run.shard_state, nullptr,
+      "of several processes each has the optimizer state of a part of the weights alone, which it updates "
+      "and "
+      "gives the others; same results");
   key("run.lost_after", c.run.lost_after, Range{0, 86400},
       "seconds without a heartbeat after which a process of several is lost, and all of them end; one that "
       "is alive and late is named as often; 0: no heartbeats");

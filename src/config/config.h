@@ -80,6 +80,7 @@ struct RunConfig {
   struct {
     std::string backend = "auto";
     int64_t device = 0, threads = 0, replicas = 0, lost_after = 30;
+    bool shard_state = false;
     DeviceChoice devices = first_devices(1);
     std::string peer = "auto";
     std::string dir = "runs/latest";

@@ -19,9 +19,24 @@ Operands SumOverProcesses::operands() const {
   return o;
 }
 
+namespace {
+
+double there_and_back(int64_t processes, int64_t bytes) {
+  return 2 * double(processes - 1) / double(processes) * double(bytes);
+}
+
+}  // namespace
+
 double SumOverProcesses::network_bytes() const {
-  const double others = double(processes - 1) / double(processes);
-  return 2 * others * double(elements * size_of(apart ? F32 : dtype));
+  return there_and_back(processes, elements * size_of(apart ? F32 : dtype));
+}
+
+Operands ShareWeight::operands() const {
+  return {{"p", Accumulate, dtype, elements, Activations}};
+}
+
+double ShareWeight::network_bytes() const {
+  return there_and_back(processes, elements * size_of(dtype));
 }
 
 }  // namespace sluice::core

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients over replicas of a model, each of which has learnt from rows of its own. The order of
-// additions is a binary tree over replicas, in f32: neighbours in pairs, then those sums in pairs, and so on;
-// one that is left over goes up as it is. What is rounded is rounded once, at the root.
+// What replicas of a model, each of which learns from rows of its own, exchange: sums of gradients, and
+// weights that one of several processes has updated. The order of additions is a binary tree over replicas,
+// in f32: neighbours in pairs, then those sums in pairs, and so on; one that is left over goes up as it is.
+// What is rounded is rounded once, at the root.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +54,25 @@ struct SumOverProcesses {
         f("dtype", dtype), f("first", first, kNoCost), f("apart", apart);
   }
   // A rank's bytes of the sum, there and back, by the size of a slice: as a reduce-scatter and an all-gather.
+  double network_bytes() const;
+};
+
+// Every process gets what `owner` has of these elements of a weight, which it alone updates. It runs on a
+// network lane, as sums do.
+struct ShareWeight {
+  static constexpr std::string_view kName = "share_weight";
+  static constexpr LaneKind kLane = LaneKind::Network;
+  enum { kP };
+  int64_t elements, processes, owner;
+  DType dtype;
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const {
+    f("n", elements), f("processes", processes), f("owner", owner, kNoCost), f("dtype", dtype);
+  }
+  // Libraries cut what is long into slices, which they send on: twice all but a rank's own, as a sum.
   double network_bytes() const;
 };
 

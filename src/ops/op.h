@@ -43,8 +43,8 @@ using AnyOp =
                  Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
                  SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
                  CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
-                 SumOverProcesses, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor, Muon, Route,
-                 RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
+                 SumOverProcesses, ShareWeight, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor,
+                 Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
                  GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).

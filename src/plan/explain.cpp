@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "ops/op.h"
 #include "plan/plan.h"
 #include "plan/stalls.h"
 
@@ -170,8 +171,14 @@ std::string describe(const Program& program, const Plan& plan) {
   fmt::format_to(put, "links    to the device {:.0f} % busy, to the host {:.0f} %\n",
                  100 * t.loads.ns / (step * devices), 100 * t.stores.ns / (step * devices));
   if (t.exchanges.actions > 0) {
-    fmt::format_to(put, "network  {} sent and received for {} sums of gradients; {:.0f} % busy\n",
-                   format_bytes(t.exchanges.bytes), t.exchanges.actions, 100 * t.exchanges.ns / step);
+    const int64_t shares = std::ranges::count_if(exchanges(plan), [&](TaskId task) {
+      return std::holds_alternative<ShareWeight>(*program.task(task).op);
+    });
+    fmt::format_to(
+        put, "network  {} sent and received for {} sums of gradients{}; {:.0f} % busy\n",
+        format_bytes(t.exchanges.bytes), t.exchanges.actions - shares,
+        shares == 0 ? "" : fmt::format(" and {} parts of weights that one process updates", shares),
+        100 * t.exchanges.ns / step);
   }
   fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;

@@ -31,6 +31,8 @@ struct Machine {
   std::optional<Card> card;  // that was named to plan for
   // Of its kind that share a step, over profile.network: in runs, the processes of options.network.
   int processes = 1;
+  int process = 0;           // of these, the one that is planned for
+  int64_t bucket_bytes = 0;  // of what they sum: OptimizerConfig::bucket_bytes
 
   const BackendTraits& traits() const { return backend->traits; }
   // Caps as given, on this machine: the device's is that of each device, and no more than it has.

@@ -43,6 +43,8 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   o.values = config.optimizer_values();
   o.clip_norm = float(config.train.clip_norm);
   o.deferred = config.train.deferred_update.value_or(!machine.traits().shares_cores);
+  o.bucket_bytes = machine.bucket_bytes;
+  if (config.run.shard_state) o.sharded = {machine.processes, machine.process};
   return o;
 }
 

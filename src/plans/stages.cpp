@@ -53,7 +53,8 @@ std::vector<BesideSteps> programs_beside(const StageRequest& r) {
     };
     out.push_back({kLongEvaluation, build, /*by_shape=*/true, /*optional=*/true});
   }
-  if (r.evaluate && r.optimizer.deferred) {
+  // Process 0 evaluates, and all update where state is sharded.
+  if (r.evaluate && r.optimizer.deferred && !r.optimizer.sharded.is()) {
     const auto build = [&r](const StepShape& shape) {
       return build_evaluation(r.model, long_evaluation_shape(shape), r.numerics, &r.optimizer);
     };

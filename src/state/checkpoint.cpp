@@ -239,7 +239,12 @@ Status check_masters(const Beside& beside, const TensorInfo& masters, int64_t fi
 
 Status load_state_file(const CheckpointInfo& info, const Model& model, const CheckpointLayout& layout,
                        const fs::path& path, Executor& executor, const OtherState& other) {
+  const bool sharded =
+      std::ranges::any_of(model.params, [](const ParamObjects& p) { return !p.owners.empty(); });
   if (other.formats) {
+    if (sharded)
+      return error("{}: its state is of other number formats, which is rounded with run.shard_state = false",
+                   path.string());
     SLUICE_TRY(check_file(info, path));
     return load_state_in_other_formats(model, path, executor, other.trained);
   }
@@ -265,7 +270,8 @@ Status load_state_file(const CheckpointInfo& info, const Model& model, const Che
       SLUICE_TRY(check_masters(it->second, tensor, offset, bytes, executor));
     return executor.write(part.object, bytes, part.offset + offset);
   };
-  SLUICE_TRY(load_file(info, path, needed, other.trained, check, write));
+  // What other processes have is passed over.
+  SLUICE_TRY(load_file(info, path, needed, other.trained || sharded, check, write));
   return other.trained ? begin_state(model, needed, executor) : check_all_found(needed, path);
 }
 

@@ -151,7 +151,7 @@ class Conversion {
 
   Status master(size_t weight, size_t index) {
     const ParamObjects::Part& part = model_.params[weight].parts[index];
-    const std::string name = name_of_state(kMasterRole, model_.weights[weight], index);
+    const std::string name = name_of_state(kMasterRole, model_.weights[weight], part.number);
     const SafeTensor* tensor = source_.find(name);
     if (tensor == nullptr) return {};  // it came with the weight
     const TensorType type = tensor->info.type;

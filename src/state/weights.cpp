@@ -90,7 +90,7 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
 // Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.
 Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, Tile& tile) {
   const std::span<const float> values(tile.values);
-  const bool joined = !objects.parts.empty() && has_residuals(executor.program(), objects.parts.front());
+  const bool joined = objects.masters == MasterWeights::I8;
   if (joined) {
     split_masters(values, tile.rounded, tile.residuals);
     SLUICE_TRY(executor.write(objects.param, std::as_bytes(std::span(tile.rounded)), 2 * first));

@@ -104,9 +104,11 @@ void Builder::add_weights(GradientLife gradients) {
 }
 
 void Builder::add_optimizer(const OptimizerConfig& optimizer) {
+  std::vector<std::vector<int64_t>> owners(model_.weights.size());
+  if (optimizer.sharded.is()) owners = owners_of(model_.weights, optimizer, num_);
   for (size_t w = 0; w < model_.weights.size(); ++w) {
     if (model_.params[w].grad.valid())
-      add_state(model_.weights[w], optimizer, num_, program(), model_.params[w]);
+      add_state(model_.weights[w], optimizer, num_, program(), model_.params[w], std::move(owners[w]));
   }
   model_.clip = metric("clip", DType::F32, 2, optimizer.deferred);
 }

@@ -126,6 +126,15 @@ struct OptimizerConfig {
   // each before its gradient is overwritten, so that the forward pass has nothing of it to store. Same
   // results.
   bool late_moments = false;
+  // Of several processes each may have the state of some parts alone, which it updates and whose new weights
+  // it gives the others (owners_of() in update/placement.h): which of how many this one is. Same results.
+  struct Sharded {
+    int64_t processes = 1, process = 0;
+    bool is() const { return processes > 1; }
+  } sharded;
+  // For comparison with programs that exchange in buckets: sums over processes wait until gradients of so
+  // many bytes are complete, and then follow one another. 0: each part of the step has its own. Same results.
+  int64_t bucket_bytes = 0;
 
   static std::vector<double> defaults_of(const Optimizer& optimizer);
 };

@@ -44,11 +44,13 @@ class Placement {
   // Adds the gradients of the newest two nodes of the tree.
   void add_up(size_t weight, bool root);
   void sum_squares(size_t weight);
+  void sum_bucket();
   void sum_over_processes(size_t weight);
   // Whether the state of a weight can follow its update.
   bool late(const Group& group, size_t weight) const;
   void update(const Group& group, bool may_be_late);
   void update_late(const Group& group);
+  void share(size_t weight);
   UpdatePart part_of(size_t weight, const ParamObjects::Part& part) const;
   void add(SharedOp op, std::string name, std::span<const Bound> uses, int layer) {
     out_.add(std::move(name), std::move(op), uses, Phase::Update, layer, -1, -1);
@@ -68,6 +70,8 @@ class Placement {
     size_t first, replicas;
   };
   std::vector<std::vector<Node>> nodes_;
+  std::vector<size_t> bucket_;  // weights whose gradients wait to be summed over processes
+  int64_t bucket_bytes_ = 0;
   bool sums_written_ = false;
   Program out_;
 };
@@ -123,12 +127,19 @@ void Placement::complete(const Group& group, size_t replica) {
     while (nodes.size() > 1 && (last || nodes[nodes.size() - 2].replicas == nodes.back().replicas))
       add_up(w, last && nodes.size() == 2);
     if (!last) continue;
-    if (shared_.processes > 1) {
-      sum_over_processes(w);
-    } else {
+    if (shared_.processes == 1) {
       sum_squares(w);
+      continue;
     }
+    bucket_.push_back(w);
+    bucket_bytes_ += out_.object(objects_[w].grad).bytes;
+    if (bucket_bytes_ >= config_.bucket_bytes) sum_bucket();
   }
+}
+
+void Placement::sum_bucket() {
+  for (const size_t w : std::exchange(bucket_, {})) sum_over_processes(w);
+  bucket_bytes_ = 0;
 }
 
 void Placement::add_up(size_t weight, bool root) {
@@ -189,7 +200,7 @@ UpdatePart Placement::part_of(size_t weight, const ParamObjects::Part& part) con
 bool Placement::late(const Group& group, size_t weight) const {
   const ParamObjects& o = objects_[weight];
   return config_.deferred && config_.late_moments && group.first_use != group.first_write &&
-         o.rule->update_state != nullptr &&
+         o.rule->update_state != nullptr && !o.parts.empty() &&
          o.rule->update_state(part_of(weight, o.parts.front()), config_.values);
 }
 
@@ -197,16 +208,33 @@ void Placement::update(const Group& group, bool may_be_late) {
   for (const size_t w : group.weights) {
     const ParamObjects& o = objects_[w];
     const bool state = !may_be_late || !late(group, w);
-    for (size_t i = 0; i < o.parts.size(); ++i) {
-      const ParamObjects::Part& part = o.parts[i];
+    for (const ParamObjects::Part& part : o.parts) {
       std::vector<Bound> uses{{o.param, passes_.object(o.param).format.bytes(part.first)},
                               {o.grad, passes_.object(o.grad).format.bytes(part.first)}};
       uses.insert(uses.end(), part.state.begin(), part.state.end());
       uses.insert(uses.end(), {shared_.clip, shared_.args});
       if (part.master.valid()) uses.emplace_back(part.master);
       const Op op = o.rule->update(part_of(w, part), config_.values, state);
-      add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, i), uses, weights_[w].layer);
+      add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, part.number), uses,
+          weights_[w].layer);
     }
+  }
+  for (const size_t w : group.weights) share(w);
+}
+
+void Placement::share(size_t w) {
+  const ParamObjects& o = objects_[w];
+  if (o.owners.empty()) return;
+  const Format& format = passes_.object(o.param).format;
+  const std::vector<UpdateExtent> extents =
+      extents_of(weights_[w], config_, numerics_of(weights_[w], numerics_));
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const Bound uses[] = {{o.param, format.bytes(extents[i].first)}};
+    add(ShareWeight{.elements = extents[i].elements(),
+                    .processes = config_.sharded.processes,
+                    .owner = o.owners[i],
+                    .dtype = format.type},
+        fmt::format("share.{}.p{}", weights_[w].object, i), uses, weights_[w].layer);
   }
 }
 
@@ -214,13 +242,13 @@ void Placement::update_late(const Group& group) {
   for (const size_t w : group.weights) {
     if (!late(group, w)) continue;
     const ParamObjects& o = objects_[w];
-    for (size_t i = 0; i < o.parts.size(); ++i) {
-      const ParamObjects::Part& part = o.parts[i];
+    for (const ParamObjects::Part& part : o.parts) {
       std::vector<Bound> uses{{o.grad, passes_.object(o.grad).format.bytes(part.first)}};
       uses.insert(uses.end(), part.state.begin(), part.state.end());
       uses.insert(uses.end(), {shared_.clip, shared_.args});
       const Op op = *o.rule->update_state(part_of(w, part), config_.values);
-      add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, i), uses, weights_[w].layer);
+      add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, part.number), uses,
+          weights_[w].layer);
     }
   }
 }
@@ -255,6 +283,7 @@ Program Placement::run() {
     out_.add(tasks[t]);
     if (t + 1 == tasks.size() || part_[t] != part_[t + 1]) after(part_[t]);
   }
+  sum_bucket();
   if (shared_.sums.valid()) {
     const Bound uses[] = {shared_.sums, shared_.clip};
     add(ClipScale{.slots = int64_t(weights_.size()), .max_norm = config_.clip_norm}, "clip", uses, -1);
@@ -272,16 +301,36 @@ std::string name_of_state(std::string_view role, const Weight& weight, size_t pa
   return fmt::format("{}_{}.p{}", role, weight.object, part);
 }
 
+std::vector<std::vector<int64_t>> owners_of(const std::vector<Weight>& weights, const OptimizerConfig& config,
+                                            const Numerics& numerics) {
+  std::vector<int64_t> elements(size_t(config.sharded.processes));
+  std::vector<std::vector<int64_t>> out(weights.size());
+  for (size_t w = 0; w < weights.size(); ++w) {
+    if (!weights[w].trainable) continue;
+    for (const UpdateExtent& extent : extents_of(weights[w], config, numerics_of(weights[w], numerics))) {
+      const auto least = std::ranges::min_element(elements);
+      out[w].push_back(least - elements.begin());
+      *least += extent.elements();
+    }
+  }
+  return out;
+}
+
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
-               Program& program, ParamObjects& objects) {
+               Program& program, ParamObjects& objects, std::vector<int64_t> owners) {
   const Numerics own = numerics_of(weight, numerics);
   objects.rule = &config.optimizer->rule_of(weight);
-  for (const UpdateExtent& extent : extents_of(weight, config, own)) {
-    ParamObjects::Part part{extent, {}, {}};
+  objects.owners = std::move(owners);
+  objects.masters = own.master;
+  const std::vector<UpdateExtent> extents = extents_of(weight, config, own);
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const UpdateExtent& extent = extents[i];
+    if (!objects.owners.empty() && objects.owners[i] != config.sharded.process) continue;
+    ParamObjects::Part part{extent, {}, {}, i};
     const auto add = [&](std::string_view role, const Format& format, int64_t numbers) {
-      return program.add(Object{name_of_state(role, weight, objects.parts.size()),
-                                fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, format,
-                                format.bytes(format.padded(numbers)), weight.layer, -1, -1, true});
+      return program.add(Object{name_of_state(role, weight, i), fmt::format("{}_{}", role, weight.role),
+                                ObjectKind::OptState, format, format.bytes(format.padded(numbers)),
+                                weight.layer, -1, -1, true});
     };
     for (const StateSlot& slot : objects.rule->state)
       part.state.push_back(add(slot.role, slot.format_in(own), slot.numbers(extent)));

@@ -26,9 +26,13 @@ struct ParamObjects {
   struct Part : UpdateExtent {
     std::vector<ObjectId> state;  // by slot of the weight's rule
     ObjectId master;              // invalid: none
+    size_t number = 0;            // among the weight's parts
   };
-  std::vector<Part> parts;
-  const UpdateRule* rule = nullptr;  // null where there are no parts
+  std::vector<Part> parts;  // those whose state this process has
+  // Of every part, in order, the process that has its state. Empty: state is not sharded.
+  std::vector<int64_t> owners;
+  MasterWeights masters = MasterWeights::Off;  // of each part, whoever has it
+  const UpdateRule* rule = nullptr;            // null where there are no parts
 
   bool has_master() const { return !parts.empty() && parts.front().master.valid(); }
 };
@@ -45,9 +49,14 @@ struct UpdateObjects {
 constexpr std::string_view kMasterRole = "master";
 std::string name_of_state(std::string_view role, const Weight& weight, size_t part);
 
-// Adds the objects of a weight's state.
+// Where state is sharded: by weight, whose each part is; of a weight that is not trained none. Each goes to
+// the process that has the fewest elements of those before.
+std::vector<std::vector<int64_t>> owners_of(const std::vector<Weight>& weights, const OptimizerConfig& config,
+                                            const Numerics& numerics);
+
+// Adds the objects of a weight's state: of its parts those that are this process's.
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
-               Program& program, ParamObjects& objects);
+               Program& program, ParamObjects& objects, std::vector<int64_t> owners = {});
 
 // `passes`, the forward and backward tasks of a step (or none, for a pending update alone), with the
 // optimizer's tasks among them. Weights of one layer next to each other in the table are updated together:
@@ -56,6 +65,7 @@ void add_state(const Weight& weight, const OptimizerConfig& config, const Numeri
 //   complete, and the norm of a gradient is taken then, while it is at hand; a part is all that follows one
 //   another of one layer and round;
 // - then come clipping and, unless they are deferred, all updates;
+// - of sharded state a process updates its own parts of some weights, and then all get all of them;
 // - a deferred update comes before the part with the first use of its weight. Its state may come late: before
 //   the part in which the gradient is written again, unless that is the same.
 Program place_updates(const Program& passes, const std::vector<Weight>& weights,

@@ -34,5 +34,8 @@ trace = false
 TOML
 "$sluice" train run.toml --set run.dir=one || exit 1
 mpirun -np 2 --bind-to none "$sluice" train run.toml --set run.dir=two || exit 1
-cmp one/checkpoints/step-4/model.safetensors two/checkpoints/step-4/model.safetensors || exit 1
-cmp one/checkpoints/step-4/optimizer.safetensors two/checkpoints/step-4/optimizer.safetensors
+mpirun -np 2 --bind-to none "$sluice" train run.toml --set run.dir=parts --set run.shard_state=true || exit 1
+for of in two parts; do
+  cmp one/checkpoints/step-4/model.safetensors $of/checkpoints/step-4/model.safetensors || exit 1
+  cmp one/checkpoints/step-4/optimizer.safetensors $of/checkpoints/step-4/optimizer.safetensors || exit 1
+done

@@ -34,9 +34,10 @@ said=$(start -np 2 "$program" bench ddp layers=2,dim=32,ffn=64,heads=2,vocab=64 
 python3 - "$out/ddp.jsonl" <<'PY' || { failed=1; echo "$said"; }
 import json, sys
 rows = {row["name"]: row for row in map(json.loads, open(sys.argv[1])) if row.get("table") == "steps"}
-assert list(rows) == ["planned", "per tensor", "flat", "flat, library's", "none"], list(rows)
+assert list(rows) == ["planned", "planned, buckets", "planned, sharded state", "per tensor", "flat", "flat, library's", "none"], list(rows)
 summed = [row for name, row in rows.items() if name != "none"]
 assert all(row["unequal"] == 0 and row["bytes"] > 0 and row["summing_s"] >= 0 for row in summed), rows
+assert rows["planned, sharded state"]["calls"] > rows["planned"]["calls"], rows
 for row in rows.values():
     parts = row["forward_s"] + row["backward_s"] + row["update_s"]
     assert min(row["forward_s"], row["backward_s"], row["update_s"]) > 0 and parts <= row["step_s"], row

@@ -71,6 +71,20 @@ done
 said=$("$program" train run.toml --set run.dir=turns --set run.replicas=4 --set train.steps=5 --allow steps 2>&1)
 expect "other replicas" "run.replicas is 4, it was 2" "$said"
 
+# State that processes share: the same bits, and a run goes on with it or without. Weights of 16 bits beside masters of 24, and updates that
+# are pending when process 0 evaluates, samples and saves.
+for how in "" "--set train.deferred_update=on" \
+  "--set train.compute=bf16 --set train.state=i8 --set train.master=i8 --set run.export_dtype=f32 --set run.checkpoint_every=1"; do
+  rm -rf whole parts
+  "$program" train run.toml --set run.dir=whole --set run.replicas=2 $how > /dev/null 2>&1 || fail "one with two replicas, $how"
+  said=$(start -np 2 "$program" train run.toml --set run.dir=parts --set run.shard_state=true --set train.steps=2 $how) || fail "sharded state, $how: $said"
+  said=$(start -np 2 "$program" train run.toml --set run.dir=parts --set run.shard_state=true --allow steps $how) || fail "going on with sharded state, $how: $said"
+  [ "$(bits_of parts)" = "$(bits_of whole)" ] || fail "sharded state has other bits, $how:"$'\n'"$(diff <(bits_of parts) <(bits_of whole))"
+done
+rm -rf turns2 && cp -r turns turns2 && rm -rf turns2/checkpoints/step-4 && ln -sfn step-2 turns2/checkpoints/latest
+said=$(start -np 2 "$program" train run.toml --set run.dir=turns2 --set run.shard_state=true --allow steps) || fail "going on with state that is sharded from now on: $said"
+cmp turns2/checkpoints/step-4/optimizer.safetensors turns1/checkpoints/step-4/optimizer.safetensors || fail "sharded from the middle on: other bits"
+
 # Hosts that do not share the run's directory: process 0's has it, and the others get the checkpoint that the run goes on from.
 mkdir elsewhere && cp -r run.toml config.json text.txt elsewhere
 said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart --set train.steps=2) && fail "processes of other steps train together"

@@ -144,6 +144,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"run.devices", {{"run.devices=2"}, f32, ""}},
       {"run.peer", {{"run.peer=off"}, f32, ""}},
       {"run.replicas", {{"run.replicas=2"}, f32, ""}},
+      {"run.shard_state", {{"run.shard_state=true"}, f32, ""}},
       {"run.lost_after", {{"run.lost_after=60"}, f32, ""}},
       {"run.threads", {{"run.threads=2"}, f32, ""}},
       {"run.dir", {{}, f32, ""}},  // every one of these runs goes on in a copy

@@ -23,6 +23,7 @@ void add_exchange(List& list) {
         list.add(SumOverProcesses{1003, 1, 2, 5, dtype, first, apart});
       }
     }
+    for (const int64_t n : {1, 1003}) list.add(ShareWeight{n, 1, 0, dtype});
   }
 }
 

@@ -46,6 +46,7 @@ Outputs expect(const SumSq& op, Inputs in);
 Outputs expect(const ClipScale& op, Inputs in);
 Outputs expect(const AddGradients& op, Inputs in);
 Outputs expect(const SumOverProcesses& op, Inputs in);
+Outputs expect(const ShareWeight& op, Inputs in);
 Outputs expect(const AdamW& op, Inputs in);
 Outputs expect(const AdamWMoments& op, Inputs in);
 Outputs expect(const SgdMomentum& op, Inputs in);

@@ -50,6 +50,13 @@ Outputs expect(const SumOverProcesses& op, Inputs in) {
   return out;
 }
 
+// Of one process: what it has.
+Outputs expect(const ShareWeight&, Inputs in) {
+  Expected p{ShareWeight::kP};
+  for (const double value : in[ShareWeight::kP].values()) p.values.emplace_back(value);
+  return {p};
+}
+
 Outputs expect(const ClipScale& op, Inputs in) {
   Sum sum;
   for (const double s : in[ClipScale::kSums].values()) sum.add(s);

@@ -24,6 +24,8 @@ struct Job {
   int devices = 1;     // of each process
   bool tight = false;  // a device cap at which most has to stream
   const Optimizer* optimizer = optimizers().front();
+  int64_t bucket_bytes = 0;
+  bool sharded = false;  // each process has the state of a part of the weights
 };
 
 // The rows of all replicas in one step.
@@ -50,6 +52,8 @@ rig::History run_process(const Job& job, Network* network) {
   request.quick = true;
   request.shape.replicas = job.replicas / processes;
   request.shape.processes = processes;
+  request.optimizer.bucket_bytes = job.bucket_bytes;
+  if (job.sharded) request.optimizer.sharded = {processes, rank};
   auto backend = rig::small_devices(job.devices, true, network);
   if (job.tight) {
     const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
@@ -94,6 +98,28 @@ void expect_shared_alike(const Job& job, std::initializer_list<int> processes) {
   }
 }
 
+// Every process has all weights, and each a share of the state, which together are one's.
+void expect_sharded_alike(Job job, std::initializer_list<int> processes) {
+  const rig::History alone = run_process(job, nullptr);
+  job.sharded = true;
+  for (const int n : processes) {
+    SCOPED_TRACE(n);
+    std::vector<rig::History> all = run_job(job, n);
+    rig::State together;
+    for (const rig::History& of : all) {
+      EXPECT_EQ(of.norms, alone.norms);
+      EXPECT_LT(of.state.size(), alone.state.size());
+      for (const auto& [name, bytes] : of.state) {
+        const auto [it, fresh] = together.try_emplace(name, bytes);
+        EXPECT_TRUE(it->second == bytes) << name << " differs between processes";
+        EXPECT_TRUE(fresh || !name.starts_with("m_")) << name << " is in several processes";
+      }
+    }
+    all.front().state = std::move(together);
+    expect_same(all.front(), alone);
+  }
+}
+
 TEST(Replicas, HaveTheBitsOfOneProcessInEveryFormat) {
   for (const NamedNumerics& n : numerics_under_test()) {
     SCOPED_TRACE(n.name);
@@ -135,6 +161,36 @@ TEST(Replicas, HaveTheBitsOfOneProcessUnderSmallCapsAndOnSeveralDevices) {
   }
 }
 
+TEST(Replicas, HaveTheBitsOfOneProcessInBucketsOfAnySize) {
+  for (const int64_t bytes : {1, 10'000, 1'000'000}) expect_shared_alike({.bucket_bytes = bytes}, {2});
+}
+
+TEST(Replicas, OfShardedStateHaveTheBitsOfOneProcessInEveryFormat) {
+  for (const NamedNumerics& n : numerics_under_test()) {
+    SCOPED_TRACE(n.name);
+    expect_sharded_alike({.numerics = n.numerics}, {2});
+  }
+}
+
+TEST(Replicas, OfShardedStateHaveTheBitsOfOneProcessHoweverTheyAreUpdated) {
+  for (const Updates updates : {Updates::AtTheEnd, Updates::Deferred, Updates::LateMoments}) {
+    SCOPED_TRACE(name_of(updates));
+    expect_sharded_alike({.updates = updates, .replicas = 3}, {3});
+  }
+}
+
+TEST(Replicas, OfShardedStateHaveTheBitsOfOneProcessWithEveryOptimizer) {
+  for (const Optimizer* optimizer : optimizers()) {
+    SCOPED_TRACE(optimizer->name);
+    expect_sharded_alike({.replicas = 2, .optimizer = optimizer}, {2});
+  }
+}
+
+TEST(Replicas, OfShardedStateHaveTheBitsOfOneProcessUnderSmallCapsAndOnSeveralDevices) {
+  expect_sharded_alike({.replicas = 2, .tight = true}, {2});
+  expect_sharded_alike({.replicas = 2, .devices = 2}, {2});
+}
+
 TEST(Replicas, DifferFromOneInTheOrderOfSumsAlone) {
   const Job job{.shape = kShapes[1].shape, .replicas = 2};
   Job whole = job;
@@ -152,6 +208,10 @@ class AnyOrder final : public Network {
   int rank() const override { return network_.rank(); }
   Status gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     return network_.gather(own, all);
+  }
+  Status broadcast(std::span<std::byte> bytes, int root) override { return network_.broadcast(bytes, root); }
+  Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
+    return network_.exchange(out, to, in, from);
   }
   // One after the other, the last rank first.
   Status sum(std::span<std::byte> values, DType) override {

@@ -59,6 +59,7 @@ constexpr Heeded kHeeded[] = {
     {"gated_add", "tokens dim dtype res"},
     {"gated_add_bwd", "tokens dim dtype"},
     {"sum_over_processes", "n processes slot slots dtype first apart"},
+    {"share_weight", "n processes owner dtype"},
 };
 
 }  // namespace

@@ -35,14 +35,20 @@ Result<std::byte*> Exchange::partials() {
   return partials_.get();
 }
 
-Status Exchange::sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream) {
+Status Exchange::check_processes(int64_t planned) const {
+  const int processes = network_ == nullptr ? 1 : network_->processes();
+  if (processes == planned) return {};
+  return error(ErrorKind::Internal, "an exchange of {} processes in a job of {}", planned, processes);
+}
+
+Status Exchange::exchange(std::byte* values, int64_t bytes, Kind kind, cudaStream_t stream) {
   constexpr auto kRun = [](void* of) {
     const auto& piece = *static_cast<const Piece*>(of);
     piece.exchange->wait_for(piece);
   };
   for (int64_t at = 0; at < bytes; at += kNetworkStagingBytes) {
     const int64_t count = std::min(kNetworkStagingBytes, bytes - at);
-    Piece& piece = pieces_.emplace_back(Piece{this, count, dtype, command_, task_});
+    Piece& piece = pieces_.emplace_back(Piece{this, count, kind, command_, task_});
     SLUICE_CUDA_TRY(
         cudaMemcpyAsync(staged_.get(), values + at, size_t(count), cudaMemcpyDeviceToHost, stream));
     SLUICE_CUDA_TRY(cudaLaunchHostFunc(stream, kRun, &piece));
@@ -68,9 +74,11 @@ void Exchange::work() {
     if (!failure_) {
       lock.unlock();
       network_->at(piece.task);
-      const Status summed = network_->sum({staged_.get(), size_t(piece.bytes)}, piece.dtype);
+      const std::span<std::byte> values(staged_.get(), size_t(piece.bytes));
+      const Status done = piece.kind.root < 0 ? network_->sum(values, piece.kind.dtype)
+                                              : network_->broadcast(values, piece.kind.root);
       lock.lock();
-      if (!summed.ok()) failure_ = Failure{piece.command, summed.error()};
+      if (!done.ok()) failure_ = Failure{piece.command, done.error()};
     }
     given_ = nullptr;
     changed_.notify_all();

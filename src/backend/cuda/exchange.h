@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over processes on a GPU's network lane, by way of the host.
+// What processes exchange on a GPU's network lane, by way of the host.
 #pragma once
 
 #include <condition_variable>
@@ -25,37 +25,49 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  int processes() const { return network_ == nullptr ? 1 : network_->processes(); }
+  // An error where an op was planned for another number of processes.
+  Status check_processes(int64_t planned) const;
   // Device memory for the partial sums of one SumSq: the workspace in the arena is that of the compute lane.
   // With a network it is there from the start.
   Result<std::byte*> partials();
 
-  // What sum() is called for next.
+  // What is exchanged next.
   void at(uint32_t command, std::string_view task) { command_ = command, task_ = task; }
   // Queues: `values`, f32 or bf16 of the device by `dtype`, become their sums over all processes. The
   // stream's work waits meanwhile, and the driver's thread that runs it; other streams go on.
-  Status sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream);
+  Status sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream) {
+    return exchange(values, bytes, {.dtype = dtype}, stream);
+  }
+  // The same: they become what process `root` has.
+  Status broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream) {
+    return exchange(values, bytes, {.root = root}, stream);
+  }
 
-  // What failed first of the sums that have run: after an error nothing more is exchanged. Any thread.
+  // What failed first of what has run: after an error nothing more is exchanged. Any thread.
   struct Failure {
     uint32_t command;
     Error error;
   };
   std::optional<Failure> failure() const;
-  // Forgets the sums of the step before, all of which have run.
+  // Forgets the exchanges of the step before, all of which have run.
   void begin_step() { pieces_.clear(); }
 
  private:
+  struct Kind {
+    DType dtype = DType::F32;  // of a sum
+    int root = -1;             // of a broadcast
+  };
   // What the driver's thread is given.
   struct Piece {
     Exchange* exchange;
     int64_t bytes;
-    DType dtype;
+    Kind kind;
     uint32_t command;
     std::string_view task;
   };
 
   explicit Exchange(Network* network) : network_(network) {}
+  Status exchange(std::byte* values, int64_t bytes, Kind kind, cudaStream_t stream);
   // On the driver's thread, which may not call CUDA, as libraries of networks do: waits until work() has run
   // it.
   void wait_for(const Piece& piece);

@@ -60,6 +60,7 @@ constexpr Heeded kHeeded[] = {
     {"gated_add_bwd", "tokens dim dtype"},
     {"add_gradients", "n left right dtype"},
     {"sum_over_processes", "n processes slot slots dtype first apart"},
+    {"share_weight", "n processes owner dtype"},
 };
 
 }  // namespace

@@ -607,9 +607,7 @@ Status Runner::run(const AddGradients& op, const Call& call) {
 }
 
 Status Runner::run(const SumOverProcesses& op, const Call& call) {
-  if (exchange_->processes() != op.processes)
-    return error(ErrorKind::Internal, "a sum over {} processes in a job of {}", op.processes,
-                 exchange_->processes());
+  SLUICE_TRY(exchange_->check_processes(op.processes));
   const Buffer& own = call[op.apart ? SumOverProcesses::kOwn : SumOverProcesses::kG];
   if (op.processes > 1)
     SLUICE_TRY(exchange_->sum(own.data, own.bytes, op.apart ? DType::F32 : op.dtype, call.stream));
@@ -623,6 +621,12 @@ Status Runner::run(const SumOverProcesses& op, const Call& call) {
     return sum_sq(g, call.as<double>(SumOverProcesses::kSums), partials, op.elements, op.slot, op.slots,
                   op.first, call.stream);
   });
+}
+
+Status Runner::run(const ShareWeight& op, const Call& call) {
+  SLUICE_TRY(exchange_->check_processes(op.processes));
+  const Buffer& p = call[ShareWeight::kP];
+  return op.processes == 1 ? Status() : exchange_->broadcast(p.data, p.bytes, int(op.owner), call.stream);
 }
 
 Status Runner::run(const ClipScale& op, const Call& call) {

@@ -190,6 +190,9 @@ void examine(const AddGradients& op, Objection& o) {
 void examine(const SumOverProcesses& op, Objection& o) {
   o.floating("gradients", op.dtype);
 }
+void examine(const ShareWeight& op, Objection& o) {
+  o.activations(op.dtype);
+}
 void examine_update(const auto& op, Objection& o) {
   if constexpr (requires { op.dtype; }) o.activations(op.dtype);
   o.floating("gradients", op.grad_dtype);

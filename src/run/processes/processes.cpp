@@ -48,6 +48,7 @@ Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& networ
                 {rounded(sent / std::max(1e-9, many_s - few_s)), rounded(1e9 * few_s)});
   machine.held_bytes[kHost] += exchange_bytes(machine);
   machine.options.network = &network;
+  machine.process = group.rank();
   return {};
 }
 

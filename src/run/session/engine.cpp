@@ -84,6 +84,7 @@ Status Engine::start() {
   };
   training_ = executor(s.main);
   for (const Stage& stage : s.beside) beside_.push_back(executor(stage));
+  if (p_.optimizer.sharded.is()) shared_ = std::make_unique<SharedState>(p_, *training_);
   SLUICE_TRY(fill_state());
   start_up_.initialize_s = watch.lap();
   // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
@@ -335,12 +336,17 @@ StepArgs Engine::args_for_pending() const {
 
 Status Engine::apply_pending() {
   if (!pending_) return {};
+  if (shared_) SLUICE_TRY(shared_->ask_for_update());
   const auto [model, executor] = beside(kFlush);
   set_values(executor, model, values_, values_.clip_norm);
   SLUICE_TRY(executor.write(model.args, bytes_of(args_for_pending())));
   SLUICE_TRY(executor.step());
   pending_ = false;
   return {};
+}
+
+Status Engine::meet() {
+  return shared_ ? shared_->meet([this] { return apply_pending(); }) : Status();
 }
 
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
@@ -397,7 +403,7 @@ Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) 
   const Stopwatch watch;
   const CheckpointContent what = content(manifest);
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
-  SLUICE_TRY(write_checkpoint(what, fresh.temporary(), reader_of(*training_)));
+  SLUICE_TRY(write_checkpoint(what, fresh.temporary(), reader()));
   SLUICE_TRY(fresh.commit());
   const double seconds = watch.seconds();
   observer_.saved({steps_done_, dir, seconds, what.layout.file_bytes, seconds});
@@ -407,13 +413,13 @@ Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) 
 Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
   SLUICE_TRY(apply_pending());
   return store.save(steps_done_, [&](const std::filesystem::path& to) {
-    return write_checkpoint(content(manifest), to, reader_of(*training_));
+    return write_checkpoint(content(manifest), to, reader());
   });
 }
 
 Status Engine::save_weights(const Manifest& manifest, const std::filesystem::path& dir) {
   SLUICE_TRY(apply_pending());
-  return write_checkpoint(weights_only(content(manifest)), dir, reader_of(*training_));
+  return write_checkpoint(weights_only(content(manifest)), dir, reader());
 }
 
 Result<std::optional<CheckpointCopy>> Engine::copy(const Manifest& manifest, int64_t room_bytes) {
@@ -425,15 +431,15 @@ Result<std::optional<CheckpointCopy>> Engine::copy_weights(const Manifest& manif
 }
 
 Result<std::optional<CheckpointCopy>> Engine::copy(CheckpointContent what, int64_t room_bytes) {
-  if (what.layout.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
+  if (shared_ || what.layout.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
   SLUICE_TRY(apply_pending());
   SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, *training_));
   return std::optional<CheckpointCopy>({std::move(what), std::move(state)});
 }
 
 CheckpointContent Engine::content(const Manifest& manifest) const {
-  const bool f32 = p_.config.run.export_dtype == "f32";
-  CheckpointLayout layout = layout_of(p_.stages.main.model, f32);
+  const bool f32 = saves_f32(p_.config);
+  CheckpointLayout layout = layout_of(shared_ ? shared_->whole() : p_.stages.main.model, f32);
   const std::string_view type = type_in_config(layout.weights.front().info.type);
   return {std::move(layout),
           {steps_done_, updates_, manifest, f32, {}, heldout_},

@@ -14,6 +14,7 @@
 #include "run/passes/evaluation.h"
 #include "run/passes/text_pass.h"
 #include "run/prepare/prepare.h"
+#include "run/session/shared_state.h"
 #include "sluice/observer.h"
 #include "state/checkpoint.h"
 #include "state/store.h"
@@ -104,11 +105,16 @@ class Engine {
   Status save(const Manifest& manifest, CheckpointStore& store);
   // `other` as load_checkpoint() takes it.
   Status load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other = {});
-  // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`.
+  // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`, or
+  // other processes have a part of it.
   Result<std::optional<CheckpointCopy>> copy(const Manifest& manifest, int64_t room_bytes);
   // The same of the weights alone: save_weights() fills an empty directory.
   Status save_weights(const Manifest& manifest, const std::filesystem::path& dir);
   Result<std::optional<CheckpointCopy>> copy_weights(const Manifest& manifest, int64_t room_bytes);
+
+  // Where state is sharded, process 0 asks the others for theirs while it saves: they wait here until it
+  // comes here, too. All call it between two steps, and after the last save; otherwise it does nothing.
+  Status meet();
 
   // Tensors by the names that a folder has for them, as state/tensors.h says. What is checked needs no
   // passes.
@@ -141,6 +147,7 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
+  PartReader reader() const { return shared_ ? shared_->reader() : reader_of(*training_); }
   // What every process has of plain values, in the order of ranks.
   template <class T>
   Result<std::vector<T>> of_all(std::span<const T> own) const;
@@ -173,6 +180,7 @@ class Engine {
   Observer& observer_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executor> training_;
+  std::unique_ptr<SharedState> shared_;            // null: this process has all of the state
   std::vector<std::unique_ptr<Executor>> beside_;  // of Stages::beside, in its order
   int64_t steps_done_ = 0;
   int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending

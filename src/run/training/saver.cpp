@@ -62,8 +62,7 @@ Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const
                           int64_t last_step, Observer& observer) {
   Saver saver(prepared, std::move(store), schedule, observer);
   saver.last_good_ = saver.store_.latest();
-  const CheckpointLayout layout =
-      layout_of(prepared.stages.main.model, prepared.config.run.export_dtype == "f32");
+  const CheckpointLayout layout = saved_layout(prepared);
   saver.forecast_.bytes = layout.file_bytes;
   SLUICE_ASSIGN(const ModelFiles files, model_files_of(prepared.config));
   saver.other_bytes_ = files.bytes() + layout.other_bytes();
@@ -112,10 +111,11 @@ Status Saver::check_space(int64_t last_step) {
 }
 
 Status Saver::forecast_cost() {
-  const CheckpointLayout layout = layout_of(p_->stages.main.model, p_->config.run.export_dtype == "f32");
+  const CheckpointLayout layout = saved_layout(*p_);
   const BytesByTier arenas = p_->stages.arena_bytes();
   const int64_t taken = p_->machine.traits().shares_cores ? sum(arenas) : arenas[kHost];
-  forecast_.beside_run = room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;
+  forecast_.beside_run =
+      !p_->optimizer.sharded.is() && room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;
   if (forecast_.bytes >= kWorthMeasuring) {
     SLUICE_TRY(make_own_directory(store_.dir()));
     SLUICE_ASSIGN(forecast_.disk_bytes_per_s, measure_disk(store_.dir(), kWorthMeasuring, kProbeSeconds));

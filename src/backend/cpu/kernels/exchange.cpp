@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients over replicas: those of this process, and those of all.
+// What replicas exchange: sums of gradients, those of this process and those of all, and weights.
 #include <algorithm>
 #include <array>
 
@@ -15,6 +15,12 @@ constexpr int64_t kSumBlock = 32 * kKiB;  // elements per task
 
 SumSq squares_of(const SumOverProcesses& op) {
   return {.elements = op.elements, .slot = op.slot, .slots = op.slots, .dtype = op.dtype, .first = op.first};
+}
+
+Status check_processes(int64_t planned, const Machine& machine) {
+  const int processes = machine.network == nullptr ? 1 : machine.network->processes();
+  if (processes == planned) return {};
+  return error(ErrorKind::Internal, "an exchange of {} processes in a job of {}", planned, processes);
 }
 
 }  // namespace
@@ -44,10 +50,8 @@ int64_t workspace_of(const SumOverProcesses& op) {
 Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine) {
   const Buffer& g = args.operands[SumOverProcesses::kG];
   const Buffer& own = op.apart ? args.operands[SumOverProcesses::kOwn] : g;
-  const int processes = machine.network == nullptr ? 1 : machine.network->processes();
-  if (processes != op.processes)
-    return error(ErrorKind::Internal, "a sum over {} processes in a job of {}", op.processes, processes);
-  if (processes > 1) {
+  SLUICE_TRY(check_processes(op.processes, machine));
+  if (op.processes > 1) {
     const DType dtype = op.apart ? DType::F32 : op.dtype;
     SLUICE_TRY(machine.network->sum({own.data, size_t(own.bytes)}, dtype));
   }
@@ -57,6 +61,13 @@ Status launch(const SumOverProcesses& op, const Args& args, const Machine& machi
   }
   const std::array<Buffer, 2> operands{g, args.operands[SumOverProcesses::kSums]};
   return launch(squares_of(op), {operands, args.workspace}, machine);
+}
+
+Status launch(const ShareWeight& op, const Args& args, const Machine& machine) {
+  SLUICE_TRY(check_processes(op.processes, machine));
+  if (op.processes == 1) return {};
+  const Buffer& p = args.operands[ShareWeight::kP];
+  return machine.network->broadcast({p.data, size_t(p.bytes)}, int(op.owner));
 }
 
 }  // namespace sluice::core::cpu

@@ -97,6 +97,7 @@ Status launch(const CachedAttention& op, const Args& args, const Machine& machin
 Status launch(const LastLogits& op, const Args& args, const Machine& machine);
 Status launch(const AddGradients& op, const Args& args, const Machine& machine);
 Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine);
+Status launch(const ShareWeight& op, const Args& args, const Machine& machine);
 Status launch(const ShortConv& op, const Args& args, const Machine& machine);
 Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine);
 Status launch(const CachedConv& op, const Args& args, const Machine& machine);

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/session/shared_state.h"
+
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "step/build.h"
+
+namespace sluice::core {
+namespace {
+
+Model whole_model(const Prepared& p) {
+  OptimizerConfig whole = p.optimizer;
+  whole.sharded = {};
+  return build_flush(p.model, p.numerics, whole);
+}
+
+template <class T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+}  // namespace
+
+bool saves_f32(const RunConfig& config) {
+  return config.run.export_dtype == "f32";
+}
+
+CheckpointLayout saved_layout(const Prepared& p) {
+  return layout_of(p.optimizer.sharded.is() ? whole_model(p) : p.stages.main.model, saves_f32(p.config));
+}
+
+SharedState::SharedState(const Prepared& p, const Executor& executor)
+    : executor_(executor), network_(*p.machine.options.network), whole_(whole_model(p)) {
+  std::map<std::string_view, ObjectId> by_name;
+  const std::vector<Object>& objects = executor.program().objects();
+  for (uint32_t o = 0; o < objects.size(); ++o) by_name[objects[o].name] = ObjectId(o);
+  for (const Object& object : whole_.program.objects()) {
+    const auto it = by_name.find(object.name);
+    own_.push_back(it == by_name.end() ? ObjectId() : it->second);
+  }
+  owner_.resize(own_.size());
+  for (size_t w = 0; w < whole_.params.size(); ++w) {
+    const std::vector<int64_t>& owners = p.stages.main.model.params[w].owners;
+    for (const ParamObjects::Part& part : whole_.params[w].parts) {
+      for (const ObjectId id : part.state) owner_[id.value] = int(owners[part.number]);
+      if (part.master.valid()) owner_[part.master.value] = int(owners[part.number]);
+    }
+  }
+}
+
+PartReader SharedState::reader() const {
+  auto piece = std::make_shared<std::vector<std::byte>>();
+  return [piece, this](const StoredPart& part, int64_t offset,
+                       int64_t bytes) -> Result<std::span<const std::byte>> {
+    const uint32_t object = part.object.value;
+    piece->resize(size_t(bytes));
+    if (own_[object].valid()) {
+      SLUICE_TRY(executor_.read(own_[object], *piece, part.offset + offset));
+    } else {
+      SLUICE_TRY(ask({Request::Read, object, part.offset + offset, bytes}));
+      SLUICE_TRY(network_.exchange({}, 0, *piece, owner_[object]));
+    }
+    return std::span<const std::byte>(*piece);
+  };
+}
+
+Status SharedState::ask(Request request) const {
+  return network_.broadcast(bytes_of(request), 0);
+}
+
+Status SharedState::ask_for_update() const {
+  return network_.rank() == 0 ? ask({Request::Update, 0, 0, 0}) : Status();
+}
+
+Status SharedState::meet(const std::function<Status()>& update) const {
+  if (network_.rank() == 0) return ask({Request::GoOn, 0, 0, 0});
+  std::vector<std::byte> piece;
+  while (true) {
+    Request request{};
+    SLUICE_TRY(network_.broadcast(bytes_of(request), 0));
+    if (request.what == Request::GoOn) return {};
+    if (request.what == Request::Update) {
+      SLUICE_TRY(update());
+      continue;
+    }
+    // All make the same calls: who has nothing of it sends nothing.
+    piece.resize(owner_[request.object] == network_.rank() ? size_t(request.bytes) : 0);
+    if (!piece.empty()) SLUICE_TRY(executor_.read(own_[request.object], piece, request.offset));
+    SLUICE_TRY(network_.exchange(piece, 0, {}, 0));
+  }
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// State of which each of several processes has a part (run.shard_state), as one that process 0 can save.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/network.h"
+#include "exec/executor.h"
+#include "plans/prepared.h"
+#include "state/copy.h"
+#include "state/layout.h"
+
+namespace sluice::core {
+
+// Whether checkpoints of a run have their weights in f32.
+bool saves_f32(const RunConfig& config);
+// What a run's checkpoints hold, whichever process has it.
+CheckpointLayout saved_layout(const Prepared& prepared);
+
+// Process 0 asks; the others answer while they are in meet(). Borrows the executor of the training program
+// and the machine's network.
+class SharedState {
+ public:
+  // REQUIRES: prepared.optimizer.sharded.is().
+  SharedState(const Prepared& prepared, const Executor& executor);
+
+  // The objects of a process that has all of the state: layouts for reader() are of these.
+  const Model& whole() const { return whole_; }
+  // In process 0, between steps: asks whoever has what is read.
+  PartReader reader() const;
+  // In process 0: all make the update that is pending, as they have to do it together. Nothing in others.
+  Status ask_for_update() const;
+  // The others answer until process 0 is here; `update` is what it may ask for.
+  Status meet(const std::function<Status()>& update) const;
+
+ private:
+  struct Request {
+    enum What : uint32_t { GoOn, Update, Read } what;
+    uint32_t object;  // of whole()
+    int64_t offset, bytes;
+  };
+  Status ask(Request request) const;
+
+  const Executor& executor_;
+  Network& network_;
+  Model whole_;
+  // By object of whole().
+  std::vector<ObjectId> own_;  // invalid: another process has it
+  std::vector<int> owner_;
+};
+
+}  // namespace sluice::core
