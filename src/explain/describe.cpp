@@ -47,8 +47,6 @@ std::string why_numbers(const Numerics& n) {
          "nearest would lose. For f32 master weights: --set train.master=on";
 }
 
-}  // namespace
-
 // "6.92 B parameters", and how many of them a token meets where it chooses experts.
 std::string params_text(const ModelSpec& model) {
   std::string out = fmt::format("{} parameters", count(double(model.params())));
@@ -92,6 +90,8 @@ std::string experts_text(const Prepared& p) {
       format_bytes(int64_t(bytes)), counted(int64_t(std::ceil(tokens)), "token"),
       balanced.empty() ? "" : "; ", balanced);
 }
+
+}  // namespace
 
 std::string describe_model(const Prepared& p) {
   return fmt::format("{}, {}", p.model.family, params_text(p.model));

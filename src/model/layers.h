@@ -128,8 +128,9 @@ class Forward {
   ObjectId attend(const Projected& p, const Place& at);
   // The second half of a layer: an MLP, or experts. Returns the stream with it.
   ObjectId feed_forward(ObjectId x, ObjectId stream, const Place& at);
-  // What every token is multiplied with, between x and the gated rows of it that come back.
+  // Of an MLP what its down projection reads: activation(gate(x)) * up(x). Its names begin with `prefix`.
   ObjectId gated(const Mlp& mlp, std::string_view prefix, ObjectId x, const Place& at);
+  // The half that is a mixture of experts, with the stream.
   ObjectId mix(ObjectId x, ObjectId stream, const Place& at);
   // The stream behind a layer.
   ObjectId stream_after(const Place& at) {
@@ -143,6 +144,7 @@ class Forward {
   // Sums experts' results by token, with the residual.
   void run_experts(ObjectId x, const Mixture& mixture, const Routed& routed, std::optional<ObjectId> residual,
                    ObjectId sum, const Place& at);
+  // Adds what every token has of the shared expert, times its gate.
   void share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at);
   // What a layer may have in place of projections and attention.
   ObjectId convolve(ObjectId x, const Place& at);

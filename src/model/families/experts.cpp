@@ -31,7 +31,7 @@ struct ExpertDefaults {
 };
 constexpr double kMostCoefficient = 1e6;
 
-// Sizes and losses that families share; gives them to layers from `first` on.
+// Sizes and losses that families share, of every layer.
 Status read_experts(const json& root, const ExpertDefaults& defaults, Experts experts, ModelSpec& spec) {
   experts.count = defaults.count;
   experts.top_k = defaults.top_k;
