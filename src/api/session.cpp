@@ -386,7 +386,8 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                         .memory = memory(),
                         .skipped = r.skipped,
                         .learnt_tokens = r.targets,
-                        .accuracy = double(r.hits) / double(r.targets)};
+                        .accuracy = double(r.hits) / double(r.targets),
+                        .router = r.router};
   impl_->resolve();
   impl_->queued = 0;
   impl_->observer->stepped(event);
