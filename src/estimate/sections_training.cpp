@@ -169,7 +169,12 @@ std::optional<Section> activations_section(const Basis& b) {
   const LayerSpec& layer = spec.layers.front();
   const auto layers = double(spec.layers.size()), d = double(spec.dim);
   const auto q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
-  const auto f = double(layer.mlp.ffn), heads = double(layer.attention.heads);
+  const double heads = double(layer.attention.heads);
+  // Of all MLPs that a token meets.
+  const Experts& experts = layer.experts;
+  const double f =
+      experts.count == 0 ? double(layer.mlp.ffn) : double(layer.mlp.ffn * experts.top_k + experts.shared);
+  const double up = layer.mlp.gated ? 2 * f : f;
   const double length = double(b.in.batch.seq_len);
   const double size = double(size_of(numerics_of(*b.in.recipe).compute));
   const auto of_token = [&](const Kept& kept) { return double(kept.bytes) / b.tokens(); };
@@ -179,14 +184,14 @@ std::optional<Section> activations_section(const Basis& b) {
   s.facts.push_back(
       {"everything", "nothing recomputed", of_token(t.everything), Form::Bytes,
        "objects that the backward pass reads, below; logits only in pieces",
-       Rule{layers * size * (4 * d + 2 * q + 2 * k + double(layer.mlp.up_dim())),
+       Rule{layers * size * (4 * d + 2 * q + 2 * k + up),
             layer.mlp.gated ? "L (4 D + 2 Q + 2 K + 2 F) x bytes" : "L (4 D + 2 Q + 2 K + F) x bytes"}});
   s.facts.push_back({"sublayers", "input of each attention and FFN kept", of_token(t.sublayers), Form::Bytes,
                      "objects x and x_mid; x of the head, too",
                      Rule{2 * layers * d * size, "2 L D x bytes"}});
   s.facts.push_back({"blocks", "input of each layer kept", of_token(t.blocks), Form::Bytes,
                      "objects x; that of the head, too", Rule{layers * d * size, "L D x bytes"}});
-  const double naive_0 = 3 * d + 2 * q + 2 * k + double(layer.mlp.up_dim()) + f;
+  const double naive_0 = 3 * d + 2 * q + 2 * k + up + f;
   const double naive = naive_0 + 2 * heads * length;
   s.facts.push_back(
       {"naive", "scores materialised, by other programs", layers * naive * size, Form::Bytes,

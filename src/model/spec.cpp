@@ -135,7 +135,7 @@ int64_t ModelSpec::active_params() const {
   for (const Weight& weight : weights_of(*this)) {
     const Experts& e =
         weight.part == ModelPart::Experts ? layers[size_t(weight.layer)].experts : Experts{1, 1};
-    params += weight.elements() / e.count * e.top_k;
+    params += weight.elements() * e.top_k / e.count;
   }
   return params;
 }

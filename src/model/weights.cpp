@@ -298,7 +298,8 @@ Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_vi
                  fmt::join(near_names(pattern, weights), ", "));
   }
   for (const Weight& weight : weights) SLUICE_TRY(check_together(spec, weight, key));
-  if (any([&](const WeightSource& s) { return !frozen(spec.freeze, s.tensor); })) return {};
+  // Of weights that nobody names some are never trained.
+  if (std::ranges::any_of(weights_of(spec), &Weight::trainable)) return {};
   return error("{} = [{}]: nothing is left to train", key, fmt::join(spec.freeze, ", "));
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/experts.h"
 
+#include <algorithm>
+
 #include "ops/gpu_partials.h"
 
 namespace sluice::core {
@@ -13,13 +15,18 @@ namespace {
 // Rows come in tiles of so many, of which every expert leaves half a one empty.
 constexpr double kTileRows = 128;
 
+// Experts of a group that have rows: of few tokens not all.
+double experts_met(const Mixture& mixture, const ExpertGroup& group) {
+  return double(group.count) * double(std::min(mixture.experts, mixture.rows())) / double(mixture.experts);
+}
+
 // Of a product over a group's share of all rows.
 Work grouped_product(const Mixture& mixture, const ExpertGroup& group, int64_t in, int64_t out) {
   const double rows = double(mixture.rows()) * double(group.count) / double(mixture.experts);
   const double of_row = 2 * double(in) * double(out);
   return {.unit = Unit::GroupedProduct,
           .flops = rows * of_row,
-          .idle_flops = double(group.count) * kTileRows / 2 * of_row};
+          .idle_flops = experts_met(mixture, group) * kTileRows / 2 * of_row};
 }
 
 // Bytes that a group's rows have of `elements` of all, which are read, or written.
@@ -85,8 +92,9 @@ Work GroupedLinear::work() const {
 }
 double GroupedLinear::traffic() const {
   const Operands o = operands();
-  return share_of(mixture, group, o[kX]) + double(o[kW].bytes()) + double(o[kRouting].bytes()) +
-         (accumulate ? share_of(mixture, group, o[kY]) : double(o[kY].bytes()));
+  return share_of(mixture, group, o[kX]) +
+         double(o[kW].bytes()) / double(group.count) * experts_met(mixture, group) +
+         double(o[kRouting].bytes()) + (accumulate ? share_of(mixture, group, o[kY]) : double(o[kY].bytes()));
 }
 
 Operands GroupedDgrad::operands() const {
@@ -100,7 +108,9 @@ Work GroupedDgrad::work() const {
 }
 double GroupedDgrad::traffic() const {
   const Operands o = operands();
-  return share_of(mixture, group, o[kDy]) + double(o[kW].bytes()) + double(o[kRouting].bytes()) +
+  return share_of(mixture, group, o[kDy]) +
+         double(o[kW].bytes()) / double(group.count) * experts_met(mixture, group) +
+         double(o[kRouting].bytes()) +
          (accumulate ? share_of(mixture, group, o[kDx]) : double(o[kDx].bytes()));
 }
 

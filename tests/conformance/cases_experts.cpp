@@ -118,6 +118,10 @@ void add_gates(List& list) {
     Linear op{.tokens = 70, .in = 48, .out = out, .dtype = kBf16, .has_bias = out == 64};
     op.f32_result = true;
     list.add(op);
+    // Of few tokens, as decoding has them.
+    op.tokens = 3;
+    op.has_bias = false;
+    list.add(op);
   }
 }
 

@@ -123,6 +123,14 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"rope_scaling": {"rope_type": "longer"}})",
                      {"'longer'", "default, linear, dynamic, llama3, yarn, su, longrope"});
 }
+TEST_F(ModelConfig, AMixtureHasExpertsInSomeLayer) {
+  for (const char* none : {R"("decoder_sparse_step": 3)", R"("mlp_only_layers": [0, 1])"})
+    expect_model_error(
+        fmt::format(R"({{"model_type": "qwen3_moe", "num_hidden_layers": 2, {}}})", none),
+        {"no layer of this qwen3_moe model has experts"});
+  expect_model_error(R"({"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 5})",
+                     {"num_experts_per_tok is 5", "1 to 4"});
+}
 // Each of these keys would have transformers compute something else.
 TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   const auto refused = [&](const std::string& more, std::vector<std::string> says) {

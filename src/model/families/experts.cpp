@@ -136,8 +136,7 @@ Status read_dense_layers(const json& root, int64_t ffn, ModelSpec& spec) {
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     if (int64_t(l + 1) % step != 0) make_dense(ffn, spec.layers[l]);
   }
-  if (!says(root, "mlp_only_layers")) return {};
-  const json& list = root["mlp_only_layers"];
+  const json list = says(root, "mlp_only_layers") ? root["mlp_only_layers"] : json::array();
   const auto layers = int64_t(spec.layers.size());
   const bool fits =
       list.is_array() && std::ranges::all_of(list, [](const json& l) { return l.is_number_integer(); });

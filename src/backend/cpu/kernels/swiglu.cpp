@@ -8,7 +8,7 @@ namespace {
 
 // ExpertGluBwd's operands, and its sizes.
 template <class T>
-struct ExpertRows {
+struct GluRows {
   const T *gu, *dy;
   const float* gates;
   const int32_t *begin, *choice;
@@ -63,19 +63,19 @@ Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine) 
   const auto* routing = args.in<int32_t>(ExpertGluBwd::kRouting);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    const ExpertRows<T> all{.gu = args.in<T>(ExpertGluBwd::kGu),
-                            .dy = args.in<T>(ExpertGluBwd::kDy),
-                            .gates = args.in<float>(ExpertGluBwd::kGates),
-                            .begin = routing,
-                            .choice = routing + RoutingLayout{op.mixture.experts, rows}.choice(),
-                            .dgu = args.out<T>(ExpertGluBwd::kDgu),
-                            .gated = args.out<T>(ExpertGluBwd::kGated),
-                            .dgates = args.out<float>(ExpertGluBwd::kDgates),
-                            .bias = op.biased > 0 ? args.in<T>(ExpertGluBwd::kBias) : nullptr,
-                            .dout = op.biased > 0 ? args.in<T>(ExpertGluBwd::kDout) : nullptr,
-                            .biased = op.biased,
-                            .top_k = op.mixture.top_k,
-                            .dim = op.dim};
+    const GluRows<T> all{.gu = args.in<T>(ExpertGluBwd::kGu),
+                         .dy = args.in<T>(ExpertGluBwd::kDy),
+                         .gates = args.in<float>(ExpertGluBwd::kGates),
+                         .begin = routing,
+                         .choice = routing + RoutingLayout{op.mixture.experts, rows}.choice(),
+                         .dgu = args.out<T>(ExpertGluBwd::kDgu),
+                         .gated = args.out<T>(ExpertGluBwd::kGated),
+                         .dgates = args.out<float>(ExpertGluBwd::kDgates),
+                         .bias = op.biased > 0 ? args.in<T>(ExpertGluBwd::kBias) : nullptr,
+                         .dout = op.biased > 0 ? args.in<T>(ExpertGluBwd::kDout) : nullptr,
+                         .biased = op.biased,
+                         .top_k = op.mixture.top_k,
+                         .dim = op.dim};
     machine.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
       SLUICE_LOOP(machine.isa, expert_backward, all, first, std::min(rows, first + kRowsPerTask),

@@ -123,7 +123,7 @@ void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim,
 
 // Of rows [first, last) of experts.
 template <class Gate, class T>
-void expert_backward_of(const ExpertRows<T>& all, int64_t first, int64_t last, Limit limit) {
+void expert_backward_of(const GluRows<T>& all, int64_t first, int64_t last, Limit limit) {
   const int64_t dim = all.dim;
   int64_t expert = 0;
   for (int64_t row = first; row < last; ++row) {
@@ -154,7 +154,7 @@ void expert_backward_of(const ExpertRows<T>& all, int64_t first, int64_t last, L
 }
 
 template <class T>
-void expert_backward(const ExpertRows<T>& all, int64_t first, int64_t last, GateActivation activation,
+void expert_backward(const GluRows<T>& all, int64_t first, int64_t last, GateActivation activation,
                      float most) {
   const Limit limit{most};
   switch (activation) {

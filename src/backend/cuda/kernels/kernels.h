@@ -366,7 +366,8 @@ cudaError_t sink_grad(const bf16* sinks, const float* lse, const bf16* o, const 
 
 // --- grouped.cu, experts.cu ---
 // Rows of a routing (ops/experts.h), and the experts whose products are meant.
-constexpr int64_t kMostExpertRows = int64_t{1} << 26;
+// As many as a grid has tiles for, beside one that each expert may fill in part.
+constexpr int64_t kMostExpertRows = (65535 - 512) * int64_t{128};
 struct Grouping {
   const int32_t* routing;
   int64_t experts, rows, top_k;
