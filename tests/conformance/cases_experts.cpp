@@ -119,7 +119,7 @@ void add_gates(List& list) {
     op.f32_result = true;
     list.add(op);
     // Of few tokens, as decoding has them.
-    op.tokens = 3;
+    op.tokens = 3, op.in = 1024;
     op.has_bias = false;
     list.add(op);
   }
