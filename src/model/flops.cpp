@@ -16,13 +16,6 @@ double seen_twice(const LayerSpec& layer, int64_t seq_len) {
   return cut ? window * (2 - window / double(seq_len)) : double(seq_len);
 }
 
-// Elements of a weight that a token is multiplied with.
-double active_elements(const ModelSpec& spec, const Weight& w) {
-  if (w.part != ModelPart::Experts) return double(w.elements());
-  const Experts& e = spec.layers[size_t(w.layer)].experts;
-  return double(w.elements()) * double(e.top_k) / double(e.count);
-}
-
 // Columns that a token's products have beside attention's, for each of the stream's: of experts those that it
 // chooses, their router, and the shared one with its gate.
 double feed_forward_columns(const LayerSpec& layer) {

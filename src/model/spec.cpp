@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "model/weights.h"
@@ -131,13 +132,9 @@ bool ModelSpec::has_experts() const {
 }
 
 int64_t ModelSpec::active_params() const {
-  int64_t params = 0;
-  for (const Weight& weight : weights_of(*this)) {
-    const Experts& e =
-        weight.part == ModelPart::Experts ? layers[size_t(weight.layer)].experts : Experts{1, 1};
-    params += weight.elements() * e.top_k / e.count;
-  }
-  return params;
+  double params = 0;
+  for (const Weight& weight : weights_of(*this)) params += active_elements(*this, weight);
+  return std::llround(params);
 }
 
 ModelSpec model_of(const EqualLayers& s) {

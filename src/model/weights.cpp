@@ -342,4 +342,10 @@ std::vector<Weight> weights_of(const ModelSpec& spec) {
   return Table(spec).weights();
 }
 
+double active_elements(const ModelSpec& spec, const Weight& weight) {
+  if (weight.part != ModelPart::Experts) return double(weight.elements());
+  const Experts& e = spec.layers[size_t(weight.layer)].experts;
+  return double(weight.elements()) * double(e.top_k) / double(e.count);
+}
+
 }  // namespace sluice::core

@@ -100,6 +100,8 @@ std::string group_name(int64_t group);
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
+// Of a weight of its, those that a token is multiplied with: of experts, those that it chooses.
+double active_elements(const ModelSpec& spec, const Weight& weight);
 
 // Whether patterns freeze a tensor. A pattern is as a shell has them (*, ?, [0-7]; * takes dots, too) and
 // names tensors, or what they are parts of: "model.layers.3" has all of that layer. One that begins with !

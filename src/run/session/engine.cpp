@@ -214,15 +214,21 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
 Result<std::optional<sluice::ExpertLoad>> Engine::read_expert_load() const {
   const Model& model = p_.stages.main.model;
   std::vector<LayerLoad> layers;
+  std::vector<double> own;  // of all layers, one behind the other
   for (size_t l = 0; l < model.router_load.size(); ++l) {
     const ObjectId object = model.router_load[l];
     if (!object.valid()) continue;
-    std::vector<double> own(size_t(training_->program().object(object).elements()));
-    SLUICE_TRY(training_->read(object, std::as_writable_bytes(std::span(own))));
-    SLUICE_ASSIGN(const std::vector<double> all, of_all(std::span<const double>(own)));
-    std::fill(own.begin(), own.end(), 0.0);
-    for (size_t i = 0; i < all.size(); ++i) own[i % own.size()] += all[i];
-    layers.push_back({int(l), std::move(own)});
+    std::vector<double> sums(size_t(training_->program().object(object).elements()));
+    SLUICE_TRY(training_->read(object, std::as_writable_bytes(std::span(sums))));
+    own.insert(own.end(), sums.begin(), sums.end());
+    layers.push_back({int(l), std::vector<double>(sums.size())});
+  }
+  if (layers.empty()) return std::optional<sluice::ExpertLoad>();
+  SLUICE_ASSIGN(const std::vector<double> all, of_all(std::span<const double>(own)));
+  for (size_t i = 0; i < all.size();) {
+    for (LayerLoad& layer : layers) {
+      for (double& sum : layer.sums) sum += all[i++];
+    }
   }
   return expert_load_of(layers, p_.shape.tokens_of_all());
 }

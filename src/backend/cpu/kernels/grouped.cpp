@@ -90,6 +90,42 @@ void clear_others(const ExpertRows& rows, const Mixture& mixture, const ExpertGr
   clear(rows.begin(group.first + group.count), mixture.rows());
 }
 
+// Rows that follow each other, of `bytes` each.
+template <class T>
+struct RowsAt {
+  T* data;
+  int64_t bytes;
+};
+
+// Makes rows of `to` from those of `from`: all experts together, or by multiply(expert of the group, its
+// product, its rows of `from`, its rows of `to`, workspace) for each that has rows.
+template <class O, class Multiply>
+Status multiply_rows(const O& op, const Args& args, const Machine& machine, RowsAt<const std::byte> from,
+                     RowsAt<std::byte> to, const Multiply& multiply) {
+  const ExpertRows rows(op.mixture, args.in<int32_t>(O::kRouting));
+  if (!op.accumulate) clear_others(rows, op.mixture, op.group, to.data, to.bytes, machine.pool);
+  if (is_joint(op)) {
+    multiply_jointly(op, args, machine);
+    return {};
+  }
+  Carver carver(args.workspace);
+  auto* gathered = carver.take<std::byte>(gathered_bytes(op));
+  auto* workspace = carver.take<std::byte>(0);
+  GemmShape shape = most_of(op);
+  for (int64_t i = 0; i < op.group.count; ++i) {
+    const int64_t expert = op.group.first + i;
+    shape.m = rows.count(expert);
+    if (shape.m == 0) continue;
+    const std::byte* own = from.data + rows.begin(expert) * from.bytes;
+    if (op.gathers) {
+      gather(rows, expert, from.data, from.bytes, gathered, machine.pool);
+      own = gathered;
+    }
+    multiply(i, shape, own, to.data + rows.begin(expert) * to.bytes, workspace);
+  }
+  return {};
+}
+
 }  // namespace
 
 int64_t workspace_of(const GroupedLinear& op) {
@@ -112,73 +148,36 @@ int64_t scratch_of(const GroupedWgrad& op) {
 }
 
 Status launch(const GroupedLinear& op, const Args& args, const Machine& machine) {
-  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLinear::kRouting));
-  const int64_t size = size_of(op.dtype);
-  Carver carver(args.workspace);
-  auto* gathered = carver.take<std::byte>(gathered_bytes(op));
-  auto* workspace = carver.take<std::byte>(0);
-  auto* y = args.out<std::byte>(GroupedLinear::kY);
-  if (!op.accumulate) clear_others(rows, op.mixture, op.group, y, op.out * size, machine.pool);
-  if (is_joint(op)) {
-    multiply_jointly(op, args, machine);
-    return {};
-  }
-  for (int64_t i = 0; i < op.group.count; ++i) {
-    const int64_t expert = op.group.first + i, count = rows.count(expert);
-    if (count == 0) continue;
-    const auto* x = args.in<std::byte>(GroupedLinear::kX);
-    if (op.gathers) {
-      gather(rows, expert, x, op.in * size, gathered, machine.pool);
-      x = gathered;
-    } else {
-      x += rows.begin(expert) * op.in * size;
-    }
-    std::byte* to = y + rows.begin(expert) * op.out * size;
-    if (op.has_bias) {
-      const auto* bias = args.in<std::byte>(GroupedLinear::kBias) + i * op.out * size;
-      for (int64_t r = 0; r < count; ++r) std::memcpy(to + r * op.out * size, bias, size_t(op.out * size));
-    }
-    GemmShape shape = most_of(op);
-    shape.m = count;
-    const auto* w = args.in<std::byte>(GroupedLinear::kW) + i * op.out * op.in * size;
-    if (op.mixture.tokens <= kFewRows) {
-      few_multiply(machine.isa, shape, machine.pool, x, w, to);
-    } else {
-      varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x, w, to, workspace);
-    }
-  }
-  return {};
+  const int64_t row_bytes = op.out * size_of(op.dtype);
+  const auto* w = args.in<std::byte>(GroupedLinear::kW);
+  const auto* bias = op.has_bias ? args.in<std::byte>(GroupedLinear::kBias) : nullptr;
+  return multiply_rows(
+      op, args, machine, {args.in<std::byte>(GroupedLinear::kX), op.in * size_of(op.dtype)},
+      {args.out<std::byte>(GroupedLinear::kY), row_bytes},
+      [&](int64_t i, const GemmShape& shape, const std::byte* x, std::byte* y, std::byte* workspace) {
+        if (bias != nullptr) {
+          for (int64_t r = 0; r < shape.m; ++r)
+            std::memcpy(y + r * row_bytes, bias + i * row_bytes, size_t(row_bytes));
+        }
+        const std::byte* own = w + i * op.in * row_bytes;
+        if (op.mixture.tokens <= kFewRows) {
+          few_multiply(machine.isa, shape, machine.pool, x, own, y);
+        } else {
+          varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x, own, y, workspace);
+        }
+      });
 }
 
 Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine) {
-  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedDgrad::kRouting));
   const int64_t size = size_of(op.dtype);
-  Carver carver(args.workspace);
-  auto* gathered = carver.take<std::byte>(gathered_bytes(op));
-  auto* workspace = carver.take<std::byte>(0);
-  auto* dx = args.out<std::byte>(GroupedDgrad::kDx);
-  if (!op.accumulate) clear_others(rows, op.mixture, op.group, dx, op.in * size, machine.pool);
-  if (is_joint(op)) {
-    multiply_jointly(op, args, machine);
-    return {};
-  }
-  for (int64_t i = 0; i < op.group.count; ++i) {
-    const int64_t expert = op.group.first + i, count = rows.count(expert);
-    if (count == 0) continue;
-    const auto* dy = args.in<std::byte>(GroupedDgrad::kDy);
-    if (op.gathers) {
-      gather(rows, expert, dy, op.out * size, gathered, machine.pool);
-      dy = gathered;
-    } else {
-      dy += rows.begin(expert) * op.out * size;
-    }
-    GemmShape shape = most_of(op);
-    shape.m = count;
-    varying_multiply(machine.isa, shape, machine.pool, machine.scratch, dy,
-                     args.in<std::byte>(GroupedDgrad::kW) + i * op.out * op.in * size,
-                     dx + rows.begin(expert) * op.in * size, workspace);
-  }
-  return {};
+  const auto* w = args.in<std::byte>(GroupedDgrad::kW);
+  return multiply_rows(
+      op, args, machine, {args.in<std::byte>(GroupedDgrad::kDy), op.out * size},
+      {args.out<std::byte>(GroupedDgrad::kDx), op.in * size},
+      [&](int64_t i, const GemmShape& shape, const std::byte* dy, std::byte* dx, std::byte* workspace) {
+        varying_multiply(machine.isa, shape, machine.pool, machine.scratch, dy, w + i * op.out * op.in * size,
+                         dx, workspace);
+      });
 }
 
 Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine) {

@@ -14,6 +14,7 @@ namespace {
 // Along k, multiplied before the next rows' turn; columns that one task packs, and rows that
 // it multiplies with them, so that what it works on stays in a core's second-level cache.
 constexpr int64_t kDepth = 160, kStrip = 4 * kPanel, kRowsPerTask = 512;
+
 // C (+)= A B, or A B^T, for some rows of an expert and columns of B from first_column on. Row i of A is that
 // of choice[i]'s token, or the i-th.
 struct RowProduct {
