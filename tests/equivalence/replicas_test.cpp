@@ -26,6 +26,7 @@ struct Job {
   const Optimizer* optimizer = optimizers().front();
   int64_t bucket_bytes = 0;
   bool sharded = false;  // each process has the state of a part of the weights
+  Experts experts = {};  // of every layer
 };
 
 // The rows of all replicas in one step.
@@ -46,6 +47,8 @@ rig::History run_process(const Job& job, Network* network) {
   const int64_t processes = network == nullptr ? 1 : network->processes();
   const int64_t rank = network == nullptr ? 0 : network->rank();
   StageRequest request = small_request(job.shape, job.numerics, job.updates);
+  for (LayerSpec& layer : request.model.layers) layer.experts = job.experts;
+  if (job.experts.count > 0) request.model.router_balance = 0.1;
   request.optimizer.optimizer = job.optimizer;
   request.optimizer.values = OptimizerConfig::defaults_of(*job.optimizer);
   request.threads = 1;
@@ -146,6 +149,14 @@ TEST(Replicas, HaveTheBitsOfOneProcessInEveryShape) {
     SCOPED_TRACE(s.name);
     expect_shared_alike({.shape = s.shape, .replicas = 2}, {2});
   }
+}
+
+TEST(Replicas, OfMixturesHaveTheBitsOfOneProcess) {
+  Experts experts;
+  experts.count = 6, experts.top_k = 2, experts.group = 3;
+  expect_shared_alike({.replicas = 2, .experts = experts}, {2});
+  expect_shared_alike({.replicas = 2, .tight = true, .experts = experts}, {2});
+  expect_sharded_alike({.replicas = 2, .experts = experts}, {2});
 }
 
 TEST(Replicas, NeedNotBeAPowerOfTwo) {
