@@ -46,6 +46,8 @@ bits_of() {
 import json, sys
 for row in map(json.loads, open(sys.argv[1])):
     print([row.get(k) for k in ("step", "loss", "gradient_norm", "tokens", "learnt_tokens", "accuracy", "epoch", "heldout_loss")])
+    # Of all tokens, in another order by processes than by replicas: to 12 digits.
+    print({k: f"{v:.12g}" for k, v in row.get("router", {}).items()})
 PY
 }
 
@@ -56,6 +58,18 @@ expect "two processes" "^network  .* sent and received" "$said"
 [ "$(grep -c '^run directory: two' <<<"$said")" = 1 ] || fail "said once:"$'\n'"$said"
 alone=$("$program" train run.toml --set run.dir=one --set run.replicas=2 2>&1) || fail "alone: $alone"
 [ "$(bits_of two)" = "$(bits_of one)" ] || fail "two processes differ from one with two replicas:"$'\n'"$(diff <(bits_of two) <(bits_of one))"
+# So does a mixture of experts, and what its routers did is that of all processes.
+cat > mixture.json <<'JSON'
+{"model_type": "olmoe", "hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "vocab_size": 256, "num_experts": 8, "num_experts_per_tok": 2,
+ "output_router_logits": true, "max_position_embeddings": 64}
+JSON
+mixture=(train run.toml --set model.config=mixture.json --set sample.tokens=0)
+said=$(start -np 2 "$program" "${mixture[@]}" --set run.dir=mixture_two) || fail "a mixture of two: $said"
+said=$("$program" "${mixture[@]}" --set run.dir=mixture_one --set run.replicas=2 2>&1) || fail "a mixture alone: $said"
+expect "routers" '"balance_loss"' "$(cat mixture_one/metrics.jsonl)"
+[ "$(bits_of mixture_two)" = "$(bits_of mixture_one)" ] ||
+  fail "a mixture of two processes:"$'\n'"$(diff <(bits_of mixture_two) <(bits_of mixture_one))"
 # Another order of sums is noticed.
 "$program" train run.toml --set run.dir=plain > /dev/null 2>&1 || fail "one replica"
 ! cmp -s plain/checkpoints/step-4/model.safetensors one/checkpoints/step-4/model.safetensors || fail "one replica has the bits of two: the comparison shows nothing"
