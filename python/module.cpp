@@ -467,6 +467,26 @@ NB_MODULE(_sluice, m) {
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
       "before"_a, "after"_a);
 
+  using sluice::ExpertLoad;
+  nb::class_<ExpertLoad::Layer>(m, "LayerLoad", "What the router of a layer did in a step.")
+      .def_ro("layer", &ExpertLoad::Layer::layer)
+      .def_ro("variation", &ExpertLoad::Layer::variation,
+              "Standard deviation of its experts' choices over their mean.")
+      .def_ro("entropy", &ExpertLoad::Layer::entropy)
+      .def_ro("loads", &ExpertLoad::Layer::loads,
+              "Of each expert, the choices that fell on it over their mean.");
+  nb::class_<ExpertLoad>(m, "ExpertLoad", "What the routers of a model with experts did in a step.")
+      .def_ro(
+          "variation", &ExpertLoad::variation,
+          "Standard deviation of the choices of a layer's experts over their mean, in the mean of layers.")
+      .def_ro("worst_variation", &ExpertLoad::worst_variation, "Of the layer in which it is largest.")
+      .def_ro("worst_layer", &ExpertLoad::worst_layer)
+      .def_ro("busiest", &ExpertLoad::busiest, "The most choices of an expert, over the mean of its layer.")
+      .def_ro("entropy", &ExpertLoad::entropy, "Of a token's softmax scores, in the mean, nats.")
+      .def_ro("balance", &ExpertLoad::balance, "Balance loss; the least is the number of choices of a token.")
+      .def_ro("z", &ExpertLoad::z, "z-loss of a token and layer, in the mean.")
+      .def_ro("layers", &ExpertLoad::layers, "LayerLoad of those that have experts.");
+
   using sluice::StepEvent;
   nb::class_<StepEvent>(m, "Step", "What one optimizer step came to.")
       .def_ro("step", &StepEvent::step)
@@ -479,6 +499,7 @@ NB_MODULE(_sluice, m) {
       .def_ro("learnt_tokens", &StepEvent::learnt_tokens)
       .def_ro("accuracy", &StepEvent::accuracy)
       .def_ro("skipped", &StepEvent::skipped, "Why no update was made; empty: one was.")
+      .def_ro("router", &StepEvent::router, "ExpertLoad; None: the model has no experts.")
       .def("__repr__", [](const StepEvent& of) {
         return "<sluice.Step " + std::to_string(of.step) + ": loss " + std::to_string(of.loss) + ">";
       });

@@ -39,6 +39,13 @@ struct ExpertLoad {
   // tokens of the step: the least is the number of choices of a token. Of a step of one round it is what
   // router_aux_loss_coef of a model is taken times.
   double balance = 0;
+  double z = 0;  // log(sum of exp(logits))^2 of a token and layer, in the mean
+  struct Layer {
+    int layer = 0;
+    double variation = 0, entropy = 0;
+    std::vector<double> loads;  // of each expert, the choices that fell on it over their mean
+  };
+  std::vector<Layer> layers;  // those that have experts
 };
 
 struct StepEvent {

@@ -13,13 +13,13 @@ from typing import Callable, Mapping, Sequence
 from . import _sluice, losses
 from ._errors import Error
 from ._session import Queued, Session
-from ._sluice import Dataset, Machine, Model, Plan, Sample, Step, parse_bytes
+from ._sluice import Dataset, ExpertLoad, LayerLoad, Machine, Model, Plan, Sample, Step, parse_bytes
 from ._tables import Records, compare, estimate, sweep
 from ._trainer import Run, Trainer
 from ._views import Lane, Memory
 
-__all__ = ["Dataset", "Error", "Lane", "Machine", "Memory", "Model", "Plan", "Queued", "Records", "Run", "Sample", "Session", "Step",
-           "Trainer", "compare", "diff", "estimate", "losses", "parse_bytes", "plan", "sweep"]
+__all__ = ["Dataset", "Error", "ExpertLoad", "Lane", "LayerLoad", "Machine", "Memory", "Model", "Plan", "Queued", "Records", "Run", "Sample",
+           "Session", "Step", "Trainer", "compare", "diff", "estimate", "losses", "parse_bytes", "plan", "sweep"]
 __version__: str = _sluice.version()
 
 
@@ -27,8 +27,9 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
          seq_len: int = 1024, tokens_per_step: int = 16384, compute: str = "auto", gradients: str = "auto", state: str = "auto",
          master_weights: bool | str | None = None, stochastic: bool | None = None, deferred_updates: bool | None = None,
          freeze: Sequence[str] = (), optimizer: str = "adamw", hyperparameters: Mapping[str, float] | None = None,
-         clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False, log_probabilities: bool = False,
-         round_losses: bool = False, evaluate: bool = True, sample_window: int = 0, progress: Callable[[str, int, int], None] | None = None) -> Plan:
+         clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False,
+         log_probabilities: bool = False, round_losses: bool = False, evaluate: bool = True, sample_window: int = 0,
+         progress: Callable[[str, int, int], None] | None = None) -> Plan:
     """Searches for the fastest training step that stays under the caps.
 
     model             a Model, or the name of a preset

@@ -16,7 +16,7 @@ import time
 import tomllib
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from . import _program
+from . import _program, _views
 from ._errors import Error
 
 Callback = Callable[[dict[str, Any]], object]
@@ -34,8 +34,11 @@ class Run:
         self.metrics = metrics
 
     def _repr_html_(self) -> str:
-        picture = self.directory / "loss.svg"
-        return picture.read_text(encoding="utf-8") if picture.exists() else repr(self)
+        picture, routers = self.directory / "loss.svg", self.directory / "routers.html"
+        if not picture.exists():
+            return repr(self)
+        out = picture.read_text(encoding="utf-8")
+        return out + _views.frame(routers.read_text(encoding="utf-8")) if routers.exists() else out
 
     def __repr__(self) -> str:
         return f"<sluice.Run {self.directory}: {len(self.metrics)} steps>"

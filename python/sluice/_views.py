@@ -47,4 +47,8 @@ def timeline(plan: Plan) -> dict[str, Lane]:
 
 
 def page(plan: Plan) -> str:
-    return f'<iframe srcdoc="{html.escape(plan.html())}" style="width: 100%; height: 800px; border: 0"></iframe>'
+    return frame(plan.html())
+
+
+def frame(page: str) -> str:
+    return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 800px; border: 0"></iframe>'

@@ -154,7 +154,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   TrainingOptions options;
   options.saver = &saver;
   saver.before_each([&]() -> Status {
-    SLUICE_TRY(observer.draw_losses());
+    SLUICE_TRY(observer.draw());
     return observer.flush();
   });
   options.log = [&](const StepEvent& e, const EvaluationEvent* heldout) { return observer.add(e, heldout); };
@@ -196,7 +196,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   }
   std::fflush(stdout);
   if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
-  SLUICE_TRY(observer.draw_losses());
+  SLUICE_TRY(observer.draw());
   if (p.stages.find(kSampling) && !asked.stop)
     SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
   observer.summarize_heldout(record, saver.store().best());

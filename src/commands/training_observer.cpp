@@ -12,6 +12,7 @@
 
 #include "base/counts.h"
 #include "base/stopwatch.h"
+#include "commands/router_page.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
 #include "draw/axis.h"
@@ -65,6 +66,7 @@ Status TrainingObserver::open_metrics(int64_t steps_done) {
   SLUICE_ASSIGN(History history, take_history(run / metrics.filename(), metrics, steps_done));
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
+  router_ = std::move(history.router);
   last_line_ = std::move(history.last);
   SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
   if (c_.sample.tokens > 0) {
@@ -98,6 +100,15 @@ void TrainingObserver::warned(const std::string& message) {
 void TrainingObserver::stepped(const StepEvent& e) {
   step_s_.push_back(e.seconds);
   if (std::isfinite(e.loss)) training_.points.push_back({double(e.step), e.loss});
+  if (e.router) {
+    const auto add = [&](Series& series, double value) { series.points.push_back({double(e.step), value}); };
+    add(router_.variation, e.router->variation);
+    add(router_.worst_variation, e.router->worst_variation);
+    add(router_.entropy, e.router->entropy);
+    add(router_.balance, e.router->balance);
+    add(router_.z, e.router->z);
+    last_router_ = {e.step, *e.router};
+  }
   if (!e.skipped.empty()) {
     ++skipped_;
     warned(fmt::format("step {}: {}; no update was made", e.step, e.skipped));
@@ -159,15 +170,19 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                   {"memory/device_bytes", double(e.memory.device_bytes)},
                   {"memory/host_bytes", double(e.memory.host_bytes)}};
   if (e.router) {
-    line["router"] = {
-        {"load_variation", e.router->variation}, {"worst_load_variation", e.router->worst_variation},
-        {"worst_layer", e.router->worst_layer},  {"busiest_expert", e.router->busiest},
-        {"entropy", e.router->entropy},          {"balance_loss", e.router->balance}};
+    line["router"] = {{"load_variation", e.router->variation},
+                      {"worst_load_variation", e.router->worst_variation},
+                      {"worst_layer", e.router->worst_layer},
+                      {"busiest_expert", e.router->busiest},
+                      {"entropy", e.router->entropy},
+                      {"balance_loss", e.router->balance},
+                      {"z_loss", e.router->z}};
     scalars.insert(scalars.end(), {{"router/load_variation", e.router->variation},
                                    {"router/worst_load_variation", e.router->worst_variation},
                                    {"router/busiest_expert", e.router->busiest},
                                    {"router/entropy", e.router->entropy},
-                                   {"router/balance_loss", e.router->balance}});
+                                   {"router/balance_loss", e.router->balance},
+                                   {"router/z_loss", e.router->z}});
   }
   if (peak_flops_ > 0) {
     line["mfu"] = model_flops_ / e.seconds / peak_flops_;
@@ -213,7 +228,7 @@ Status TrainingObserver::add_heldout(const EvaluationEvent& e, nlohmann::ordered
     line["heldout_paths"][path.name] = path.loss;
     scalars.emplace_back("heldout/of/" + path.name, path.loss);
   }
-  return draw_losses();
+  return draw();
 }
 
 Status TrainingObserver::add_scalars(double now, int64_t step, const Scalars& scalars) {
@@ -262,19 +277,23 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
       {{"step", session.steps_done()}, {"time", now}, {"prompt", s.prompt}, {"texts", std::move(texts)}});
 }
 
-Status TrainingObserver::draw_losses() const {
+Status TrainingObserver::draw() const {
   SLUICE_TRY(directory_.check());
   std::vector<PlotMark> best;
   if (const auto point = lowest(heldout_); point && heldout_.points.size() > 1)
     best.push_back({*point, fmt::format("lowest held out: {:.4f} at step {:.0f}", point->y, point->x)});
-  return write_file(dir_ / "loss.svg",
-                    render({.title = "Loss",
-                            .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
-                                                    grouped(double(c_.train.tokens_per_step), 0)),
-                            .x_label = "step",
-                            .y_label = "nats per token",
-                            .series = {training_, heldout_},
-                            .marks = std::move(best)}));
+  SLUICE_TRY(write_file(dir_ / "loss.svg",
+                        render({.title = "Loss",
+                                .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
+                                                        grouped(double(c_.train.tokens_per_step), 0)),
+                                .x_label = "step",
+                                .y_label = "nats per token",
+                                .series = {training_, heldout_},
+                                .marks = std::move(best)})));
+  if (!last_router_) return {};
+  const auto& [step, load] = *last_router_;
+  return write_file(dir_ / "routers.html",
+                    to_html(router_page(dir_.filename().string(), router_, step, load)));
 }
 
 void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optional<int64_t> kept) const {

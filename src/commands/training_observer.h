@@ -15,6 +15,7 @@
 #include "draw/plot.h"
 #include "io/event_file.h"
 #include "io/jsonl.h"
+#include "run/directory/history.h"
 #include "run/directory/run_directory.h"
 #include "run/session/session.h"
 #include "run/training/sample_budget.h"
@@ -22,7 +23,7 @@
 namespace sluice::core {
 
 // What a run says on the console, and what it writes beside its checkpoints: metrics.jsonl, TensorBoard's
-// events and loss.svg.
+// events, loss.svg and, of a model with experts, routers.html.
 class TrainingObserver : public Console {
  public:
   // `bytes_per_token`: of held-out text, as RunData has it.
@@ -31,7 +32,8 @@ class TrainingObserver : public Console {
   // A run that begins has an empty log. One that goes on keeps what its own, or that of the run it began at,
   // has up to the checkpoint's step.
   Status open_metrics(int64_t steps_done);
-  Status draw_losses() const;
+  // loss.svg and routers.html.
+  Status draw() const;
   void summarize(const Prepared& p, const MemoryReport& memory);
   void end_line() { steps_line_.end(); }
 
@@ -71,7 +73,9 @@ class TrainingObserver : public Console {
   std::optional<JsonLines> metrics_, samples_;
   std::optional<EventFile> events_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
-  std::string last_line_;      // of metrics.jsonl when it was opened
+  RouterHistory router_;       // the same of routers
+  std::optional<std::pair<int64_t, ExpertLoad>> last_router_;  // of the last step that was made here
+  std::string last_line_;                                      // of metrics.jsonl when it was opened
   std::vector<double> step_s_;
   int64_t skipped_ = 0;
   std::optional<EvaluationEvent> evaluated_;  // last

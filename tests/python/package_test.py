@@ -107,6 +107,42 @@ class Plans(unittest.TestCase):
             small_plan(progress=stop)
 
 
+MIXTURE = json.dumps({
+    "model_type": "olmoe", "hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "vocab_size": 64, "num_experts": 8, "num_experts_per_tok": 2, "output_router_logits": True})
+
+
+class Routers(unittest.TestCase):
+    @staticmethod
+    def router_of(config, steps=1, **options):
+        plan = sluice.plan(sluice.Model.config(config), sluice.Machine.here(backend="cpu", threads=1), seq_len=SEQ_LEN,
+                           tokens_per_step=TOKENS, host="1GiB", compute="f32", **options)
+        with sluice.Session(plan) as session:
+            for number in range(steps):
+                found = step(session, number).router
+        return found
+
+    def test_say_how_experts_are_loaded(self):
+        found = self.router_of(MIXTURE)
+        self.assertEqual([of.layer for of in found.layers], [0, 1])
+        for of in found.layers:
+            choices = np.array(of.loads) * TOKENS * 2 / 8
+            np.testing.assert_allclose(choices, np.round(choices), atol=1e-9)
+            self.assertEqual((len(choices), round(choices.sum())), (8, TOKENS * 2))
+            self.assertAlmostEqual(of.variation, np.std(of.loads))
+        self.assertAlmostEqual(found.variation, np.mean([of.variation for of in found.layers]))
+        worst = max(found.layers, key=lambda of: of.variation)
+        self.assertEqual((found.worst_layer, found.worst_variation), (worst.layer, worst.variation))
+        self.assertEqual(found.busiest, max(max(of.loads) for of in found.layers))
+        self.assertAlmostEqual(found.entropy, np.mean([of.entropy for of in found.layers]))
+        self.assertLessEqual(found.entropy, np.log(8))
+        self.assertGreater(found.balance, 1.9)
+        self.assertGreater(found.z, 0)
+
+    def test_are_none_of_a_model_without_experts(self):
+        self.assertIsNone(self.router_of(CONFIG))
+
+
 class Errors(unittest.TestCase):
     def test_too_small_a_cap_says_which_and_how_much_works(self):
         with self.assertRaises(sluice.Error) as raised:
@@ -576,6 +612,14 @@ class Runs(unittest.TestCase):
         self.assertIn("<svg", run._repr_html_())
         self.assertEqual(sluice.Model.from_pretrained(run.directory / "checkpoints/latest").vocabulary, 256)
         self.assertEqual(self.fit().metrics, [], "nothing is left to do")
+
+    def test_show_what_their_routers_did(self):
+        (self.folder / "config.json").write_text(MIXTURE.replace('"vocab_size": 64', '"vocab_size": 256'))
+        run = self.fit()
+        self.assertIn("worst_load_variation", run.metrics[-1]["router"])
+        shown = run._repr_html_()
+        self.assertIn("<svg", shown)
+        self.assertIn("&lt;h1&gt;Routers of run&lt;/h1&gt;", shown)
 
     def test_go_on_where_a_callback_ended_them(self):
         class Stop(Exception):

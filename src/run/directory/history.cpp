@@ -58,13 +58,18 @@ Result<History> take_history(const std::filesystem::path& from, const std::files
     step_before = step;
     SLUICE_TRY(lines.add(line));
     history.last = line;
-    const auto add = [&](const char* key, Series& series) {
-      if (object.contains(key) && object[key].is_number()) {
-        series.points.push_back({double(step), object[key].get<double>()});
-      }
+    const auto add = [&](const nlohmann::json& record, const char* key, Series& series) {
+      if (record.is_object() && record.contains(key) && record[key].is_number())
+        series.points.push_back({double(step), record[key].get<double>()});
     };
-    add("loss", history.training);
-    add("heldout_loss", history.heldout);
+    add(object, "loss", history.training);
+    add(object, "heldout_loss", history.heldout);
+    const nlohmann::json router = object.value("router", nlohmann::json());
+    add(router, "load_variation", history.router.variation);
+    add(router, "worst_load_variation", history.router.worst_variation);
+    add(router, "entropy", history.router.entropy);
+    add(router, "balance_loss", history.router.balance);
+    add(router, "z_loss", history.router.z);
   }
   if (in.bad()) return file_error("read", from);
   SLUICE_TRY(lines.flush());

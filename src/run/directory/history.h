@@ -11,8 +11,14 @@
 
 namespace sluice::core {
 
+// What the routers of a model with experts did, step by step: see ExpertLoad.
+struct RouterHistory {
+  Series variation{"mean of the layers", {}}, worst_variation{"the worst layer", {}}, entropy{"entropy", {}},
+      balance{"balance loss", {}}, z{"z-loss", {}};
+};
 struct History {
   Series training{"training", {}}, heldout{"held-out", {}, true};
+  RouterHistory router;
   std::string last;  // the last line that is kept; empty: none is
 };
 // The point of the lowest held-out loss; nothing if there is none.

@@ -22,7 +22,7 @@ constexpr const char* kDemo = "demo.json";
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr std::array kOfPlans = {"plan.json",      "plan.txt",     "config.toml",
                                  "predicted.json", "timeline.svg", "model.json"};
-constexpr std::array kOfSteps = {"trace.json", "loss.svg"};
+constexpr std::array kOfSteps = {"trace.json", "loss.svg", "routers.html"};
 
 // Files that results would replace.
 std::vector<std::string> in_the_way(const fs::path& directory) {
