@@ -159,8 +159,9 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
                   const std::string& master_weights, std::optional<bool> stochastic,
                   std::optional<bool> deferred_updates, const std::vector<std::string>& freeze,
                   const std::string& optimizer, const std::map<std::string, double>& hyperparameters,
-                  double clip_norm, uint64_t seed, bool packed, bool weighted, bool log_probabilities,
-                  bool round_losses, bool evaluate, int64_t sample_window, nb::object progress) {
+                  double clip_norm, double router_z_loss, uint64_t seed, bool packed, bool weighted,
+                  bool log_probabilities, bool round_losses, bool evaluate, int64_t sample_window,
+                  nb::object progress) {
   sluice::StepOptions o;
   o.seq_len = seq_len;
   o.tokens_per_step = tokens_per_step;
@@ -174,6 +175,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.optimizer = optimizer;
   o.hyperparameters = hyperparameters;
   o.clip_norm = clip_norm;
+  o.router_z_loss = router_z_loss;
   o.seed = seed;
   o.packed = packed;
   o.weighted = weighted;
@@ -459,9 +461,9 @@ NB_MODULE(_sluice, m) {
       .def("__str__", &Plan::text);
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
         "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a, "stochastic"_a.none(),
-        "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a, "clip_norm"_a, "seed"_a,
-        "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a, "evaluate"_a, "sample_window"_a,
-        "progress"_a.none());
+        "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a, "clip_norm"_a,
+        "router_z_loss"_a, "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
+        "evaluate"_a, "sample_window"_a, "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },

@@ -51,13 +51,14 @@ struct StepOptions {
   std::string optimizer = "adamw";                // or "sgd", "lion"
   std::map<std::string, double> hyperparameters;  // of the optimizer: "beta1"; the others keep their defaults
   double clip_norm = 1;                           // of the gradient, over all weights; 0: none
-  uint64_t seed = 1;                              // of random weights and rounding
-  bool packed = false;                            // several documents side by side in a sequence
-  bool weighted = false;                          // batches of steps have weights or seeds
-  bool log_probabilities = false;                 // steps tell those of their targets (Queued)
-  bool round_losses = false;                      // losses of one's own are called round by round (RoundLoss)
-  bool evaluate = true;                           // Session::forward() and evaluate() will be called
-  int64_t sample_window = 0;  // tokens that Session::sample() looks back at most; 0: it is not called
+  double router_z_loss = 0;  // how much the z-loss of routers is trained beside the loss; see docs/experts.md
+  uint64_t seed = 1;         // of random weights and rounding
+  bool packed = false;       // several documents side by side in a sequence
+  bool weighted = false;     // batches of steps have weights or seeds
+  bool log_probabilities = false;  // steps tell those of their targets (Queued)
+  bool round_losses = false;       // losses of one's own are called round by round (RoundLoss)
+  bool evaluate = true;            // Session::forward() and evaluate() will be called
+  int64_t sample_window = 0;       // tokens that Session::sample() looks back at most; 0: it is not called
 };
 
 // A value: copies share what they hold and never change.

@@ -27,7 +27,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
          seq_len: int = 1024, tokens_per_step: int = 16384, compute: str = "auto", gradients: str = "auto", state: str = "auto",
          master_weights: bool | str | None = None, stochastic: bool | None = None, deferred_updates: bool | None = None,
          freeze: Sequence[str] = (), optimizer: str = "adamw", hyperparameters: Mapping[str, float] | None = None,
-         clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False,
+         clip_norm: float = 1.0, router_z_loss: float = 0.0, seed: int = 1, packed: bool = False, weighted: bool = False,
          log_probabilities: bool = False, round_losses: bool = False, evaluate: bool = True, sample_window: int = 0,
          progress: Callable[[str, int, int], None] | None = None) -> Plan:
     """Searches for the fastest training step that stays under the caps.
@@ -39,6 +39,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     master_weights    beside bf16 weights: "f32" or True: copies; "i8": a byte each, which makes 24 bits of it; "off" or False
     stochastic, deferred_updates   None: what is fast on the machine
     freeze            patterns over the names of tensors, of what is not trained: ["model.embed_tokens", "model.layers.[0-7]"]
+    router_z_loss     how much the z-loss of routers is trained beside the loss, of models with experts
     packed            several documents side by side in a sequence
     weighted          batches have weights, or losses of one's own
     log_probabilities   steps tell those of their targets (Queued)
@@ -61,7 +62,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     return _sluice.plan(model, machine, *caps, seq_len=seq_len, tokens_per_step=tokens_per_step, compute=compute, gradients=gradients,
                         state=state, master_weights="auto" if master_weights is None else master_weights, stochastic=stochastic, deferred_updates=deferred_updates,
                         freeze=list(freeze), optimizer=optimizer, hyperparameters=dict(hyperparameters or {}), clip_norm=clip_norm,
-                        seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses,
+                        router_z_loss=router_z_loss, seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses,
                         evaluate=evaluate, sample_window=sample_window, progress=progress)
 
 

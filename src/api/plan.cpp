@@ -78,6 +78,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   t.freeze = o.freeze;
   t.optimizer = o.optimizer;
   t.clip_norm = o.clip_norm;
+  t.router_z_loss = o.router_z_loss;
   t.hyperparameters = {o.hyperparameters.begin(), o.hyperparameters.end()};
   SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
   SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));

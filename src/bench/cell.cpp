@@ -10,7 +10,7 @@
 #include "config/files/load_config.h"
 #include "estimate/subject.h"
 #include "model/families/families.h"
-#include "model/weights.h"
+#include "plans/resolve.h"
 
 namespace sluice::core {
 namespace {
@@ -52,7 +52,7 @@ Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t b
   std::vector<std::string> all{"train.compute=" + compute};
   all.insert(all.end(), settings.begin(), settings.end());
   SLUICE_ASSIGN(cell.config, load_config("", all, std::move(config)));
-  SLUICE_TRY(freeze(cell.spec, cell.config.train.freeze, "train.freeze"));
+  SLUICE_TRY(resolve_training(cell.config, cell.spec));
   return cell;
 }
 

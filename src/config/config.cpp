@@ -92,6 +92,9 @@ void visit_keys(Config& c, F&& key) {
   key("train.decay_steps", c.train.decay_steps, kSteps, "of wsd; 0: a tenth of the steps");
   key("train.optimizer", c.train.optimizer, optimizer_names(), "how gradients change the weights");
   key("train.clip_norm", c.train.clip_norm, Range{0, kMostClipNorm}, "global gradient norm; 0: no clipping");
+  key("train.router_z_loss", c.train.router_z_loss, Range{0, kMostClipNorm},
+      "how much the z-loss of routers is trained beside the loss: the square of log-sum-exp of a token's "
+      "router logits, summed over the layers with experts; 0: not");
   key("train.max_skipped", c.train.max_skipped, Range{1, kMost},
       "steps in a row whose gradient is not finite, so that no update was made, that end the run");
   key("train.compute", c.train.compute, Numbers(), "type of weights and activations");

@@ -58,6 +58,7 @@ struct RunConfig {
     std::string optimizer = std::string(optimizers().front()->name);
     std::map<std::string, double, std::less<>> hyperparameters;  // of the optimizer: those that were given
     double clip_norm = 1.0;
+    double router_z_loss = 0;
     int64_t max_skipped = 10;
     std::optional<DType> compute, grad, state;        // none: by the machine
     std::optional<MasterWeights> master;              // none: by these

@@ -67,7 +67,10 @@ std::string experts_text(const Prepared& p) {
     if (l.to.is_device() && !l.from.is_device()) link = std::max(link, l.bytes_per_s);
   }
   if (bytes == 0) return {};
-  std::string balanced;
+  std::string balanced, z;
+  if (p.model.router_z != 0)
+    z = fmt::format("{:g} times the z-loss of routers is trained, too (train.router_z_loss)",
+                    p.model.router_z);
   if (p.model.router_balance != 0) {
     int64_t most = 0;
     for (int64_t r = 0; r < p.shape.all_rounds(); ++r) {
@@ -78,6 +81,7 @@ std::string experts_text(const Prepared& p) {
     balanced =
         fmt::format("loads are balanced over the {} of a round, all layers together", counted(most, "token"));
   }
+  if (!z.empty()) balanced += (balanced.empty() ? "" : "; ") + z;
   if (link == 0) return balanced;
   double forward_ns = 0;  // of a step's tokens
   for (const Task& task : p.stages.main.model.program.tasks()) {

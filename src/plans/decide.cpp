@@ -33,7 +33,7 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
                                   const std::stop_token& stop = {}) {
   p.model = needs.model;
   SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
-  SLUICE_TRY(freeze(p.model, p.config.train.freeze, "train.freeze"));
+  SLUICE_TRY(resolve_training(p.config, p.model));
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, formats_of(p, compact));
   p.optimizer = resolve_optimizer(p.config, p.machine);

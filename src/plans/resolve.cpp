@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/resolve.h"
 
+#include "model/weights.h"
+
 namespace sluice::core {
 
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {
@@ -35,6 +37,14 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
     return error("train.stochastic = on: with train.master = i8 nothing is rounded by random numbers");
   SLUICE_TRY(validate(n));
   return n;
+}
+
+Status resolve_training(const RunConfig& config, ModelSpec& model) {
+  const double z = config.train.router_z_loss;
+  if (z != 0 && !model.has_experts())
+    return error("train.router_z_loss = {}: this {} model has no routers", z, model.family);
+  model.router_z = z;
+  return freeze(model, config.train.freeze, "train.freeze");
 }
 
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {

@@ -13,6 +13,10 @@ namespace sluice::core {
 // Master weights that are asked for bring f32 state. What the machine does not compute in is refused.
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
 
+// Has the model trained as the configuration says: what of it is frozen (model/weights.h), and how much the
+// z-loss of its routers counts, which a model without experts has none of.
+Status resolve_training(const RunConfig& config, ModelSpec& model);
+
 // Updates are deferred by default where transfers are what may bind.
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
 

@@ -51,6 +51,11 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
     return model.dump();
   }());
   fs::copy_file(weights, dir / "wide/model.safetensors");
+  dir.add("mixture/config.json", [] {
+    auto model = nlohmann::json::parse(file_bytes(fs::path(SLUICE_FIXTURES) / "olmoe_tiny/config.json"));
+    model["vocab_size"] = 256;
+    return model.dump();
+  }());
   dir.add("records/a.jsonl", [] {
     std::string lines;
     for (int i = 0; i < 200; ++i)
@@ -63,6 +68,8 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
   const Settings rounded{"train.compute=bf16", "train.master=off", "train.state=f32", "train.stochastic=on"};
   const auto path = [&](const char* name) { return (dir / name).string(); };
+  const Settings mixture{"train.compute=f32", "train.router_z_loss=0.01",
+                         "model.config=" + path("mixture/config.json")};
   return {
       // Where a config is given no preset is looked at.
       {"model.preset", {{"model.config=", "model.preset=tiny"}, f32, "model.hidden_size is "}},
@@ -117,6 +124,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.scale_parameter", {{"train.scale_parameter=1"}, adafactor, ""}},
       {"train.relative_step", {{"train.relative_step=0"}, adafactor, ""}},
       {"train.warmup_init", {{"train.warmup_init=1"}, adafactor, ""}},
+      {"train.router_z_loss", {{"train.router_z_loss=0.02"}, mixture, ""}},
       {"train.clip_norm", {{"train.clip_norm=0.5"}, f32, ""}},
       {"train.max_skipped", {{"train.max_skipped=1"}, f32, ""}},
       {"train.compute", {{"train.compute=bf16", "train.master=off", "train.stochastic=off"}, f32, ""}},

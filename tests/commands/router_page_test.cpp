@@ -87,11 +87,11 @@ TEST_F(RouterPageOfRuns, SaysWhatTheMetricsDo) {
 
 // A run that goes on has the steps that were made before.
 TEST_F(RouterPageOfRuns, GoesOn) {
-  ASSERT_TRUE(runs_.start("run", settings()).ok());
+  ASSERT_TRUE(runs_.start("run", settings({"train.router_z_loss=0.01"})).ok());
   const std::string page = file_bytes(runs_.dir_ / "run/routers.html");
   runs_.cut_to("run", 2, 2);
   std::filesystem::remove(runs_.dir_ / "run/routers.html");
-  ASSERT_TRUE(runs_.start("run", settings()).ok());
+  ASSERT_TRUE(runs_.start("run", settings({"train.router_z_loss=0.01"})).ok());
   EXPECT_EQ(file_bytes(runs_.dir_ / "run/routers.html"), page);
 }
 
@@ -99,6 +99,14 @@ TEST_F(RouterPageOfRuns, IsNotThereWithoutRouters) {
   ASSERT_TRUE(runs_.start("run").ok());
   EXPECT_TRUE(std::filesystem::exists(runs_.dir_ / "run/loss.svg"));
   EXPECT_FALSE(std::filesystem::exists(runs_.dir_ / "run/routers.html"));
+}
+
+TEST_F(RouterPageOfRuns, AModelWithoutRoutersHasNoZLoss) {
+  const Outcome outcome = runs_.start("run", {"train.router_z_loss=0.01"});
+  EXPECT_FALSE(outcome.ok());
+  EXPECT_NE(outcome.message.find("train.router_z_loss = 0.01: this llama model has no routers"),
+            std::string::npos)
+      << outcome.message;
 }
 
 }  // namespace

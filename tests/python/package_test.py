@@ -142,6 +142,11 @@ class Routers(unittest.TestCase):
     def test_are_none_of_a_model_without_experts(self):
         self.assertIsNone(self.router_of(CONFIG))
 
+    def test_are_trained_to_have_small_logits(self):
+        self.assertLess(self.router_of(MIXTURE, 8, router_z_loss=10).z, self.router_of(MIXTURE, 8).z)
+        with self.assertRaisesRegex(sluice.Error, "train.router_z_loss = 1: this llama model has no routers"):
+            self.router_of(CONFIG, router_z_loss=1)
+
 
 class Errors(unittest.TestCase):
     def test_too_small_a_cap_says_which_and_how_much_works(self):

@@ -6,6 +6,7 @@
 
 #include "io/file.h"
 #include "model/families/families.h"
+#include "plans/resolve.h"
 #include "run/inputs/paths.h"
 
 namespace sluice::core {
@@ -30,7 +31,7 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
 
 Result<ModelSpec> resolve_trained_model(const RunConfig& config) {
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
-  SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
+  SLUICE_TRY(resolve_training(config, model));
   return model;
 }
 

@@ -13,7 +13,7 @@ namespace sluice::core {
 // Reads model.config, a file or a directory with a config.json, or takes model.preset.
 Result<ModelSpec> resolve_model(const RunConfig& config);
 
-// The same with what train.freeze says of it; patterns that fit no tensor are refused.
+// The same, trained as the configuration says (resolve_training()).
 Result<ModelSpec> resolve_trained_model(const RunConfig& config);
 
 // What belongs to the model beside its config.json and weights: from the folder of its tokenizer, or else of

@@ -88,6 +88,8 @@ Manifest manifest_of(const Parts& p) {
   for (size_t i = 0; i < optimizer.hyperparameters.size(); ++i)
     train(optimizer.hyperparameters[i].name, p.optimizer.values[i]);
   train("clip_norm", p.optimizer.clip_norm);
+  // Nor was this there for models without routers, and before.
+  if (p.config.train.router_z_loss != 0) train("router_z_loss", p.config.train.router_z_loss);
   // Checkpoints have always been of runs that train everything where they say nothing.
   if (!p.model.freeze.empty())
     out.emplace_back(kFreezeName, fmt::format("[{}]", fmt::join(p.model.freeze, ", ")));
