@@ -38,15 +38,23 @@ json json_of(const Card& card) {
 // A config.json of sizes alone, which are not made of each other; the rest is the family's.
 std::string sizes_of(const ModelSpec& spec) {
   const LayerSpec& layer = spec.layers.front();
-  const nlohmann::ordered_json config = {{"model_type", spec.family},
-                                         {"hidden_size", spec.dim},
-                                         {"num_hidden_layers", spec.layers.size()},
-                                         {"num_attention_heads", layer.attention.heads},
-                                         {"num_key_value_heads", layer.attention.kv_heads},
-                                         {"head_dim", layer.attention.head_dim},
-                                         {"intermediate_size", layer.mlp.ffn},
-                                         {"vocab_size", spec.vocab},
-                                         {"tie_word_embeddings", spec.tied_embeddings}};
+  nlohmann::ordered_json config = {{"model_type", spec.family},
+                                   {"hidden_size", spec.dim},
+                                   {"num_hidden_layers", spec.layers.size()},
+                                   {"num_attention_heads", layer.attention.heads},
+                                   {"num_key_value_heads", layer.attention.kv_heads},
+                                   {"head_dim", layer.attention.head_dim}};
+  // By which key a family has an expert's width, whether it has layers without experts, and whether a width
+  // is made of what stands there, is its own.
+  const json all = json::parse(to_json(spec));
+  for (const char* key : {"intermediate_size", "block_auto_adjust_ff_dim", "num_dense_layers", "num_experts",
+                          "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
+                          "shared_expert_intermediate_size"}) {
+    if (all.contains(key)) config[key] = all[key];
+  }
+  if (!spec.has_experts()) config["intermediate_size"] = layer.mlp.ffn;  // by other names, too
+  config["vocab_size"] = spec.vocab;
+  config["tie_word_embeddings"] = spec.tied_embeddings;
   return with_own_keys(config.dump());
 }
 

@@ -186,5 +186,25 @@ TEST(Choices, EveryFamilyHasAModelThatCanBeAskedFor) {
   }
 }
 
+// Its config.json has the sizes that the family's has by itself, those of experts among them.
+TEST(Choices, SizesAreTheFamilys) {
+  const json choices = json::parse(choices_json());
+  for (const auto& [family, config] : choices.at("families").items()) {
+    const auto written = parse_model_config(config.get<std::string>());
+    ASSERT_TRUE(written.ok()) << family << ": " << written.message();
+    const auto own = parse_model_config(json{{"model_type", family}}.dump());
+    EXPECT_EQ(written->params(), own->params()) << family;
+    EXPECT_EQ(written->active_params(), own->active_params()) << family;
+    ASSERT_EQ(written->layers.size(), own->layers.size()) << family;
+    for (size_t l = 0; l < own->layers.size(); ++l) {
+      EXPECT_EQ(written->layers[l].mlp.ffn, own->layers[l].mlp.ffn) << family << ", layer " << l;
+      EXPECT_EQ(written->layers[l].experts.count, own->layers[l].experts.count) << family << ", layer " << l;
+    }
+  }
+  const json qwen = json::parse(choices.at("families").at("qwen3_moe").get<std::string>());
+  EXPECT_EQ(qwen.at("moe_intermediate_size"), 768);
+  EXPECT_FALSE(qwen.contains("intermediate_size")) << "no layer has an MLP of its own";
+}
+
 }  // namespace
 }  // namespace sluice::core
