@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "model/weights.h"
@@ -242,7 +243,19 @@ int64_t least_piece(const ModelSpec& spec) {
   return out;
 }
 
+// Rows of experts' products, one for each choice of a token, have numbers in i32 (RoutingLayout).
+constexpr int64_t kMostExpertRows = std::numeric_limits<int32_t>::max();
+
 Status check_pieces(const ModelSpec& spec, int64_t seq_len, int64_t chunk_tokens) {
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t choices = layer.experts.top_k;
+    if (choices == 0 || chunk_tokens <= kMostExpertRows / choices) continue;
+    return error(
+        "shape.chunk_tokens = {}: {} experts of each token make more rows than are counted in 32 bits; at "
+        "most "
+        "{} is allowed",
+        chunk_tokens, choices, kMostExpertRows / choices);
+  }
   const int64_t least = least_piece(spec);
   if (chunk_tokens >= seq_len || chunk_tokens >= least) return {};
   return error("shape.chunk_tokens = {}: pieces of sequences need at least {} in a model with convolutions",

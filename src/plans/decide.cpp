@@ -56,6 +56,9 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
   shape_request.tokens_per_step = p.config.train.tokens_per_step / replicas.all();
   shape_request.packed = needs.packed;
   shape_request.chunk_tokens = p.config.shape.chunk_tokens;
+  // Before memory is asked for them: the check below is of what is chosen.
+  if (shape_request.chunk_tokens > 0)
+    SLUICE_TRY(check_pieces(p.model, shape_request.seq_len, shape_request.chunk_tokens));
   shape_request.rounds = p.config.shape.rounds;
   shape_request.first_round_chunks = p.config.shape.first_round_chunks;
   shape_request.head_tokens = p.config.shape.head_tokens;

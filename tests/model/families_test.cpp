@@ -125,9 +125,8 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
 }
 TEST_F(ModelConfig, AMixtureHasExpertsInSomeLayer) {
   for (const char* none : {R"("decoder_sparse_step": 3)", R"("mlp_only_layers": [0, 1])"})
-    expect_model_error(
-        fmt::format(R"({{"model_type": "qwen3_moe", "num_hidden_layers": 2, {}}})", none),
-        {"no layer of this qwen3_moe model has experts"});
+    expect_model_error(fmt::format(R"({{"model_type": "qwen3_moe", "num_hidden_layers": 2, {}}})", none),
+                       {"no layer of this qwen3_moe model has experts"});
   expect_model_error(R"({"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 5})",
                      {"num_experts_per_tok is 5", "1 to 4"});
 }
@@ -478,6 +477,17 @@ TEST_F(ModelConfig, TheFirstLayersOfLfm2MoeHaveNoExperts) {
             0);
   expect_model_error(config(R"(, "num_dense_layers": -1)"), {"num_dense_layers is -1"});
   expect_model_error(config(R"(, "hidden_act": "gelu")"), {"lfm2_moe models have silu only"});
+}
+// Rows of experts are counted in 32 bits.
+TEST_F(ModelConfig, ChunksHaveNoMoreChoicesOfExpertsThanAreCounted) {
+  const auto model = parse_model_config(
+      R"({"model_type": "lfm2_moe", "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3})");
+  ASSERT_TRUE(model.ok()) << model.message();
+  constexpr int64_t kMost = (int64_t{1} << 31) / 3;
+  EXPECT_TRUE(check_pieces(*model, 1024, kMost).ok());
+  EXPECT_EQ(check_pieces(*model, 1024, kMost + 1).message(),
+            "shape.chunk_tokens = 715827883: 3 experts of each token make more rows than are counted in 32 "
+            "bits; at most 715827882 is allowed");
 }
 TEST_F(ModelConfig, Gpt2CallsSizesByOtherNames) {
   const auto model = parse_model_config(

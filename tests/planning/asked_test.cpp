@@ -160,6 +160,20 @@ TEST(AutoState, IsCompactOnlyWhereBf16DoesNotFit) {
   EXPECT_FALSE(tight->numerics.stochastic);
 }
 
+// Whatever memory there is for them.
+TEST(Shape, HasNoMoreChoicesOfExpertsThanAreCounted) {
+  AskedPlan large =
+      asked("4MiB", "4MiB",
+            {"train.tokens_per_step=1073741824", "train.seq_len=8192", "shape.chunk_tokens=536870912"});
+  std::erase(large.settings, "model.preset=tiny");
+  large.model_config = R"({"model_type": "mixtral", "num_experts_per_tok": 4})";
+  const auto planned = plan_asked(large);
+  ASSERT_FALSE(planned.ok());
+  EXPECT_NE(planned.message().find("shape.chunk_tokens = 536870912: 4 experts of each token"),
+            std::string::npos)
+      << planned.message();
+}
+
 TEST(Choices, AFileIsReadAsAMachineOfTheList) {
   const json choices = json::parse(choices_json());
   const json& machines = choices.at("machines");
