@@ -10,4 +10,9 @@ Result<bool> any(ProcessGroup& group, bool own) {
   return std::ranges::max(all) != 0;
 }
 
+Result<int> place_here(ProcessGroup& group) {
+  SLUICE_ASSIGN(const auto hosts, gathered(group, group.host()));
+  return int(std::count(hosts.begin(), hosts.begin() + group.rank(), group.host()));
+}
+
 }  // namespace sluice::core

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -39,7 +41,7 @@ class ProcessGroup {
   // use.
   virtual Status sum_in_any_order(std::span<float> values) = 0;
 
-  // Ends the processes of all ranks, this one too.
+  // Ends this process, and those of all ranks where the launcher lets it.
   [[noreturn]] virtual void abandon() = 0;
 
   // The first `ranks` of these as a group of their own; null on the others. Every rank has to call it.
@@ -57,11 +59,19 @@ Result<std::vector<T>> gathered(ProcessGroup& group, T own) {
 // Whether `own` holds on any rank; the same on all.
 Result<bool> any(ProcessGroup& group, bool own);
 
+// How many of the ranks below this one are on its host. Every rank has to call it.
+Result<int> place_here(ProcessGroup& group);
+
 // Threads of this process as the ranks of a job: rank i is the group at i, to be used by a thread of its own.
 std::vector<std::unique_ptr<ProcessGroup>> groups_of_threads(int ranks);
 
 // Joins the job that this process was launched in by MPI; at most once in a process. What the group's
 // destructor ends cannot be begun again. The error names what to install where this build has no MPI.
 Result<std::unique_ptr<ProcessGroup>> join_by_mpi(const ProcessLaunch& launch);
+// The same over TCP connections of our own, at launch.meeting, which there has to be. Good for what processes
+// agree on; their devices exchange more, by other ways. Process 0 is told now and then who is missing; once
+// that has taken five minutes it is an error on all, with the ranks that did not come.
+Result<std::unique_ptr<ProcessGroup>> join_by_tcp(
+    const ProcessLaunch& launch, const std::function<void(const std::string&)>& waiting = {});
 
 }  // namespace sluice::core

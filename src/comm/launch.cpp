@@ -36,7 +36,25 @@ Result<std::optional<ProcessLaunch>> launch_by(const Source& source, const Varia
   SLUICE_ASSIGN(const int r, number_of(source.rank, rank));
   SLUICE_ASSIGN(const int n, number_of(source.size, size));
   if (r >= n) return error("{} = {}: allowed are numbers below {} = {}", source.rank, r, source.size, n);
-  return std::optional(ProcessLaunch{r, n, source.by});
+  return std::optional(ProcessLaunch{r, n, source.by, {}});
+}
+
+Result<MeetingPoint> meeting_of(const ProcessLaunch& launch, const Variables& variables) {
+  const char *const host = variables("MASTER_ADDR"), *const port = variables("MASTER_PORT");
+  if (host == nullptr || port == nullptr)
+    return error(
+        "RANK = {} of WORLD_SIZE = {}, and {} is not set: processes with GPUs meet at MASTER_ADDR and "
+        "MASTER_PORT, as torchrun sets them; those on CPUs are launched by: mpirun -np {} sluice ...",
+        launch.rank, launch.size, host == nullptr ? "MASTER_ADDR" : "MASTER_PORT", launch.size);
+  SLUICE_ASSIGN(int number, number_of("MASTER_PORT", port));
+  constexpr int kMost = 65534;  // with one behind it
+  if (number < 1 || number > kMost)
+    return error("MASTER_PORT = {}: allowed are numbers from 1 to {}", number, kMost);
+  // There torchrun keeps a store of its own: the port behind it is free for us.
+  const char* const store = variables("TORCHELASTIC_USE_AGENT_STORE");
+  const bool taken = store != nullptr && std::string_view(store) == "True";
+  const char* const job = variables("TORCHELASTIC_RUN_ID");
+  return MeetingPoint{host, uint16_t(number + (taken ? 1 : 0)), "MASTER_PORT", job == nullptr ? "" : job};
 }
 
 }  // namespace
@@ -56,16 +74,26 @@ Result<std::optional<ProcessLaunch>> launch_of(const Variables& variables) {
   }
   SLUICE_ASSIGN(const auto torch, launch_by(kTorch, variables));
   if (!torch) return found;
-  if (!found)
-    return error(
-        "RANK = {} of WORLD_SIZE = {}: torchrun's way of launching is not for CPUs; type: mpirun -np {} "
-        "sluice ...",
-        torch->rank, torch->size, torch->size);
+  // What Slurm started is torchrun, which started this.
+  if (found && found->by == "srun" && variables("TORCHELASTIC_RUN_ID") != nullptr) found.reset();
+  if (!found) {
+    found = torch;
+    if (found->size < 2) return found;
+    SLUICE_ASSIGN(found->meeting, meeting_of(*found, variables));
+    return found;
+  }
   if (found->rank != torch->rank || found->size != torch->size)
     return error(
         "RANK = {} of WORLD_SIZE = {}, {} = {} of {} = {}: launchers disagree; unset RANK and WORLD_SIZE",
         torch->rank, torch->size, by->rank, found->rank, by->size, found->size);
   return found;
+}
+
+Error refused_on_cpus(const ProcessLaunch& launch) {
+  return error(
+      "RANK = {} of WORLD_SIZE = {}: torchrun's way of launching is for GPUs; on CPUs type: mpirun -np {} "
+      "sluice ...",
+      launch.rank, launch.size, launch.size);
 }
 
 Result<std::optional<ProcessLaunch>> launch_of_this_process() {

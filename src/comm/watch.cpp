@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/watch.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "comm/sockets.h"
 #include "host/unguessable.h"
 
 namespace sluice::core {
@@ -45,91 +41,6 @@ Activity::Now Activity::now() const {
   return {calls_, waiting_, task_.empty() ? stage_ : fmt::format("{}, {}", stage_, task_)};
 }
 
-namespace {
-
-// Waits until `fd` can be read or written; false: not within `limit`.
-bool ready(int fd, short events, std::chrono::milliseconds limit) {
-  pollfd p{fd, events, 0};
-  return ::poll(&p, 1, int(limit.count())) == 1;
-}
-
-struct Address {
-  sockaddr_storage at{};
-  socklen_t bytes = 0;
-};
-
-std::optional<Address> address_of(const std::string& text, uint16_t port) {
-  Address out;
-  auto* const v4 = reinterpret_cast<sockaddr_in*>(&out.at);
-  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&out.at);
-  if (::inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET, v4->sin_port = htons(port), out.bytes = sizeof *v4;
-  } else if (::inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6, v6->sin6_port = htons(port), out.bytes = sizeof *v6;
-  } else {
-    return {};
-  }
-  return out;
-}
-
-// The addresses of this host that others may reach, then those that only it does. Addresses that are valid on
-// one link alone are left out: they need the name of the link.
-std::vector<std::string> addresses() {
-  std::vector<std::string> far, near;
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return {"127.0.0.1"};
-  for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
-    if (a->ifa_addr == nullptr || (a->ifa_flags & IFF_UP) == 0) continue;
-    char text[INET6_ADDRSTRLEN] = "";
-    if (a->ifa_addr->sa_family == AF_INET) {
-      ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(a->ifa_addr)->sin_addr, text, sizeof text);
-    } else if (a->ifa_addr->sa_family == AF_INET6) {
-      const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(a->ifa_addr)->sin6_addr;
-      if (!IN6_IS_ADDR_LINKLOCAL(&v6)) ::inet_ntop(AF_INET6, &v6, text, sizeof text);
-    }
-    if (*text != '\0') ((a->ifa_flags & IFF_LOOPBACK) != 0 ? near : far).emplace_back(text);
-  }
-  ::freeifaddrs(all);
-  far.insert(far.end(), near.begin(), near.end());
-  return far;
-}
-
-// One that takes IPv4 and IPv6 on a free port, or IPv4 where there is no IPv6.
-Result<std::pair<int, uint16_t>> listen_anywhere() {
-  for (const char* any : {"::", "0.0.0.0"}) {
-    const Address a = *address_of(any, 0);
-    const int fd = ::socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    const int off = 0;
-    if (a.at.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    sockaddr_storage bound{};
-    socklen_t bytes = sizeof bound;
-    if (::bind(fd, reinterpret_cast<const sockaddr*>(&a.at), a.bytes) == 0 && ::listen(fd, SOMAXCONN) == 0 &&
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &bytes) == 0) {
-      // The port lies at the same place in both.
-      return std::pair(fd, ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port));
-    }
-    ::close(fd);
-  }
-  return error(ErrorKind::Device, "no TCP port can be opened: {}", std::strerror(errno));
-}
-
-// A connection within `limit`, or -1.
-int connect_to(const Address& a, std::chrono::milliseconds limit) {
-  const int fd = ::socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  int failure = 0;
-  socklen_t bytes = sizeof failure;
-  if ((::connect(fd, reinterpret_cast<const sockaddr*>(&a.at), a.bytes) == 0 || errno == EINPROGRESS) &&
-      ready(fd, POLLOUT, limit) && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &bytes) == 0 &&
-      failure == 0)
-    return fd;
-  ::close(fd);
-  return -1;
-}
-
-}  // namespace
-
 // What a rank sends: all that the others know of it.
 struct Watch::Beat {
   enum class Kind : uint32_t { Hello, Alive, Farewell, Lost };
@@ -144,35 +55,20 @@ struct Watch::Beat {
 // A connection that carries beats.
 class Watch::Line {
  public:
-  explicit Line(int fd = -1) : fd_(fd) {
-    if (fd < 0) return;
-    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  }
-  Line(Line&& other) noexcept { *this = std::move(other); }
-  Line& operator=(Line&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    std::swap(got_, other.got_);
-    std::swap(part_, other.part_);
-    return *this;
-  }
-  ~Line() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  explicit Line(Socket socket = {}) : socket_(std::move(socket)) {}
 
-  int fd() const { return fd_; }
+  int fd() const { return socket_.fd(); }
   // A beat that finds no room is left out: the next one says more. Half of one would be read as another.
   void send(const Beat& beat) {
-    const ssize_t sent = ::send(fd_, &beat, sizeof beat, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0 && sent < ssize_t(sizeof beat)) ::shutdown(fd_, SHUT_RDWR);
+    const ssize_t sent = ::send(fd(), &beat, sizeof beat, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0 && sent < ssize_t(sizeof beat)) ::shutdown(fd(), SHUT_RDWR);
   }
   // The beats that have come go to `take`. False: the connection has ended.
   template <class Take>
   bool receive(const Take& take) {
     for (;;) {
       auto* const to = reinterpret_cast<char*>(&part_) + got_;
-      const ssize_t n = ::recv(fd_, to, sizeof part_ - got_, MSG_DONTWAIT);
+      const ssize_t n = ::recv(fd(), to, sizeof part_ - got_, MSG_DONTWAIT);
       if (n == 0) return false;
       if (n < 0) return errno == EAGAIN || errno == EINTR;
       got_ += size_t(n);
@@ -184,7 +80,7 @@ class Watch::Line {
   }
 
  private:
-  int fd_ = -1;
+  Socket socket_;
   size_t got_ = 0;
   Beat part_;
 };
@@ -230,30 +126,25 @@ Status Watch::connect(ProcessGroup& group) {
   } own;
   options_.name.copy(own.name, sizeof own.name - 1);
   Status listening;
-  int listener = -1;
+  Listener listener;
   if (rank_ == 0) {
-    auto opened = listen_anywhere();
+    auto opened = listen_on(0);
     if (opened.ok()) {
-      std::tie(listener, own.port) = *opened;
+      listener = std::move(*opened);
+      own.port = listener.port;
       own.token = unguessable();
       std::string all;
-      for (const std::string& a : addresses())
+      for (const std::string& a : own_addresses())
         if (all.size() + a.size() + 1 < sizeof own.addresses) all += a + " ";
       all.copy(own.addresses, sizeof own.addresses - 1);
     } else {
       listening = opened.error();
     }
   }
-  const auto closed = [&](Status s) {
-    if (listener >= 0) ::close(listener);
-    return s;
-  };
-  const auto cards = gathered(group, own);
-  if (!cards.ok()) return closed(cards.error());
-  const Card& first = cards->front();
-  if (first.port == 0) {
-    return closed(rank_ == 0 ? listening : Status(error(ErrorKind::Device, "process 0 has no port")));
-  }
+  SLUICE_ASSIGN(const auto cards, gathered(group, own));
+  const Card& first = cards.front();
+  if (first.port == 0)
+    return rank_ == 0 ? listening : Status(error(ErrorKind::Device, "process 0 has no port"));
   // Of a host's addresses some may lead nowhere, and each is tried for so long.
   constexpr std::chrono::milliseconds kLimit{2'000}, kForAll{30'000};
   if (rank_ == 0) {
@@ -263,9 +154,8 @@ Status Watch::connect(ProcessGroup& group) {
     std::vector<Line> callers;
     const auto begin = std::chrono::steady_clock::now();
     while (missing > 0 && std::chrono::steady_clock::now() - begin < kForAll) {
-      if (ready(listener, POLLIN, std::chrono::milliseconds(20))) {
-        const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        if (fd >= 0) callers.emplace_back(fd);
+      if (ready(listener.socket.fd(), POLLIN, std::chrono::milliseconds(20))) {
+        if (Socket caller = listener.accept()) callers.emplace_back(std::move(caller));
       }
       for (Line& caller : callers) {
         int from = -1;
@@ -284,20 +174,17 @@ Status Watch::connect(ProcessGroup& group) {
     }
     for (int r = 1; r < size_; ++r) {
       if (lines[size_t(r)].fd() < 0)
-        return closed(
-            error(ErrorKind::Device, "process {} ({}) did not connect", r, (*cards)[size_t(r)].name));
+        return error(ErrorKind::Device, "process {} ({}) did not connect", r, cards[size_t(r)].name);
       ranks_.push_back(
-          {r, (*cards)[size_t(r)].name, std::move(lines[size_t(r)]), {}, nanoseconds(0), false, false});
+          {r, cards[size_t(r)].name, std::move(lines[size_t(r)]), {}, nanoseconds(0), false, false});
     }
-    return closed({});
+    return {};
   }
   const std::string_view all = first.addresses;
   for (size_t at = 0; at < all.size();) {
     const std::string text(all.substr(at, all.find(' ', at) - at));
     at += text.size() + 1;
-    const auto address = address_of(text, first.port);
-    if (!address) continue;
-    Line line(connect_to(*address, kLimit));
+    Line line(connect_to(text, first.port, kLimit));
     if (line.fd() < 0) continue;
     line.send({Beat::Kind::Hello, rank_, first.token, 0, 0, ""});
     bool known = false;
@@ -312,9 +199,18 @@ Status Watch::connect(ProcessGroup& group) {
                first.addresses, first.port);
 }
 
-Watch::~Watch() {
-  if (wake_[1] >= 0) ::close(wake_[1]);
+void Watch::abandon() {
+  abandons_ = true;
+  end();
+}
+
+void Watch::end() {
+  if (wake_[1] >= 0) ::close(std::exchange(wake_[1], -1));
   if (thread_.joinable()) thread_.join();
+}
+
+Watch::~Watch() {
+  end();
   if (wake_[0] >= 0) ::close(wake_[0]);
 }
 
@@ -347,13 +243,17 @@ void Watch::run() {
       });
       r.ended = !open && !r.left;
     }
-    if (others_lost) return callbacks_.lost("");
+    if (others_lost) {
+      tell_lost(nullptr);
+      return callbacks_.lost("");
+    }
     const auto now = std::chrono::steady_clock::now();
     const nanoseconds passed = now - before;
     const bool due = passed >= options_.beat;
     if (due || ends) {
       const Activity::Now own = activity_.now();
-      Beat beat{ends ? Beat::Kind::Farewell : Beat::Kind::Alive, rank_, 0, own.calls, own.waiting, ""};
+      const auto kind = !ends ? Beat::Kind::Alive : abandons_ ? Beat::Kind::Lost : Beat::Kind::Farewell;
+      Beat beat{kind, rank_, 0, own.calls, own.waiting, ""};
       own.doing.copy(beat.doing, sizeof beat.doing - 1);
       for (Rank& r : ranks_) {
         if (!r.left) r.line.send(beat);
@@ -367,15 +267,19 @@ void Watch::run() {
   }
 }
 
+// Those whom rank 0 tells end with it, without a word.
+void Watch::tell_lost(const Rank* who) {
+  for (Rank& other : ranks_) {
+    if (rank_ == 0 && &other != who && !other.left) other.line.send({Beat::Kind::Lost, 0, 0, 0, 0, ""});
+  }
+}
+
 bool Watch::check(nanoseconds passed, bool absent) {
   for (Rank& r : ranks_) {
     if (r.left) continue;
     r.silent += passed;
     if (!r.ended && r.silent < options_.lost_after) continue;
-    // Those whom rank 0 tells end with it, without a word.
-    for (Rank& other : ranks_) {
-      if (rank_ == 0 && &other != &r && !other.left) other.line.send({Beat::Kind::Lost, 0, 0, 0, 0, ""});
-    }
+    tell_lost(&r);
     callbacks_.lost(absent ? std::string()
                            : fmt::format("{} {}; it was at: {}", name_of(r.rank, r.name),
                                          r.ended ? std::string("has ended without a word")

@@ -2,6 +2,7 @@
 // Whether the other processes of a job are there, beside what they compute and send.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -63,6 +64,8 @@ class Watch {
                                               const WatchOptions& options, Callbacks callbacks);
   // Takes leave.
   ~Watch();
+  // In place of that, ends the other processes, which say nothing: this one has said why.
+  void abandon();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
@@ -73,8 +76,10 @@ class Watch {
   Watch(ProcessGroup& group, const Activity& activity, const WatchOptions& options, Callbacks callbacks);
   Status connect(ProcessGroup& group);
   void run();
+  void end();
   // Whether all goes on. `absent`: this process itself was stopped for so long that the others lost it.
   bool check(std::chrono::nanoseconds passed, bool absent);
+  void tell_lost(const Rank* who);
   std::string name_of(int rank, std::string_view machine) const;
   bool check_who_is_late(std::chrono::nanoseconds passed);
 
@@ -85,6 +90,7 @@ class Watch {
   std::vector<Rank> ranks_;  // those that this one hears: of rank 0 all others, of another rank 0
   uint64_t awaited_ = 0;     // the call that ranks wait in, and for how long it has been that one
   std::chrono::nanoseconds waited_{0};
+  std::atomic<bool> abandons_ = false;
   int wake_[2] = {-1, -1};  // a pipe: the end of the thread
   std::thread thread_;
 };

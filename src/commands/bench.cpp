@@ -22,6 +22,7 @@
 #include "bench/results.h"
 #include "bench/sizes.h"
 #include "comm/launch.h"
+#include "commands/job.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
@@ -170,7 +171,7 @@ Result<std::unique_ptr<ProcessGroup>> processes_of(const BenchRequest& r) {
   if (!launch || launch->size < 2)
     return error("bench {}: measures processes that are started together; type: mpirun -np 2 sluice bench {}",
                  r.what, r.what);
-  return join_by_mpi(*launch);
+  return join_processes(*launch);
 }
 
 // What is wrong with a request that all processes have: process 0 says it.
@@ -209,7 +210,15 @@ Result<Ending> among_processes(
   return Ending::Done;
 }
 
+// Memory of hosts is exchanged, for which torchrun is not.
+Status check_launcher() {
+  const auto launch = launch_of_this_process();
+  if (launch.ok() && *launch && (*launch)->meeting) return refused_on_cpus(**launch);
+  return {};
+}
+
 Result<Ending> collectives(const BenchRequest& r, Requests& asked) {
+  if (const Status checked = check_launcher(); !checked.ok()) return said_once(checked.error());
   const Result<CollectiveOptions> options = collective_options_of(r);
   if (!options.ok()) return said_once(options.error());
   return among_processes<CollectiveBench>(r, asked, collectives_page,
@@ -232,6 +241,7 @@ Result<DataParallelRequest> data_parallel_request_of(const BenchRequest& r) {
 }
 
 Result<Ending> data_parallel(const BenchRequest& r, Requests& asked) {
+  if (const Status checked = check_launcher(); !checked.ok()) return said_once(checked.error());
   const Result<DataParallelRequest> request = data_parallel_request_of(r);
   if (!request.ok()) return said_once(request.error());
   return among_processes<

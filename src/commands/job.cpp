@@ -16,19 +16,29 @@
 
 namespace sluice::core {
 
+Result<std::unique_ptr<ProcessGroup>> join_processes(const ProcessLaunch& launch) {
+  if (!launch.meeting) return join_by_mpi(launch);
+  // Before anybody is waited for: what is left in the environment of a shell is no launch.
+  const bool has_device = std::ranges::any_of(backends(), [](const BackendKind* kind) {
+    return kind->traits.runs_models && !kind->traits.shares_cores && kind->find({}).ok();
+  });
+  if (!has_device) return refused_on_cpus(launch);
+  return join_by_tcp(launch, [](const std::string& text) { say(stderr, "note: {}\n", text); });
+}
+
 Result<Job> Job::join(std::string_view command) {
   Job job;
   SLUICE_ASSIGN(const std::optional<ProcessLaunch> launch, launch_of_this_process());
   if (!launch || launch->size < 2) return job;
-  auto group = join_by_mpi(*launch);
+  auto group = join_processes(*launch);
   if (!group.ok())
     return error_at(fmt::format("{} {} of {} processes", launch->by, command, launch->size), group.error());
+  job.launch_ = launch;
   job.activity_ = std::make_unique<Activity>();
   job.activity_->stage("its start");
   job.group_ = counted_by(*job.activity_, std::move(*group));
   job.network_ = std::make_unique<ProcessNetwork>(*job.group_, job.activity_.get());
-  SLUICE_ASSIGN(const auto hosts, gathered(*job.group_, job.group_->host()));
-  job.place_here_ = int(std::count(hosts.begin(), hosts.begin() + job.rank(), job.group_->host()));
+  SLUICE_ASSIGN(job.place_here_, core::place_here(*job.group_));
   return job;
 }
 
@@ -177,6 +187,11 @@ void Job::at(std::string_view stage) {
   if (activity_ != nullptr) activity_->stage(stage);
 }
 
+Status Job::check(const Machine& machine) const {
+  if (!launch_ || !launch_->meeting || !machine.traits().shares_cores) return {};
+  return refused_on_cpus(*launch_);
+}
+
 Status Job::put_on(Machine& machine) {
   return alone() ? Status() : share_steps(machine, *group_, *network_);
 }
@@ -189,7 +204,7 @@ void Job::share_cores(RunConfig& config) const {
 void Job::abandon(const Error& why) {
   say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), why.message);
   std::fflush(stderr);
-  watch_.reset();
+  if (watch_ != nullptr) watch_->abandon();
   if (group_ != nullptr) group_->abandon();
   std::abort();
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@
 #include "machine/machine.h"
 
 namespace sluice::core {
+
+// Joins the processes that were started together with this one, by MPI or at torchrun's meeting point. That
+// is for GPUs: an error where this program or this machine has none, with the line to type.
+Result<std::unique_ptr<ProcessGroup>> join_processes(const ProcessLaunch& launch);
 
 class Job {
  public:
@@ -70,6 +75,8 @@ class Job {
   // What this process is at, for the others.
   void at(std::string_view stage);
 
+  // Whether this machine may take part: where torchrun launched, one with a device of its own.
+  Status check(const Machine& machine) const;
   // Has a machine share steps with the others (run/processes/processes.h).
   Status put_on(Machine& machine);
   // Of threads that compute here: those that the processes of this host have each, if that is left open.
@@ -90,6 +97,7 @@ class Job {
     }
   };
   std::unique_ptr<const std::filesystem::path, Remove> copy_;
+  std::optional<ProcessLaunch> launch_;
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;

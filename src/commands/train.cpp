@@ -244,6 +244,7 @@ Status read_request(const RunRequest& request, const Job& job, Beginning& b) {
   SLUICE_ASSIGN(b.config.allow, parse_allowances(request.allow));
   job.share_cores(b.config);
   SLUICE_ASSIGN(b.machine, resolve_machine(b.config, request.machine, job.place_here()));
+  SLUICE_TRY(job.check(b.machine));
   if (!b.machine.traits().runs_models) {
     return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
                  b.machine.backend->name);

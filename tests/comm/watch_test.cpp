@@ -89,6 +89,21 @@ TEST(Heartbeats, WhoIsLostIsNamedByRank0AndAllEnd) {
   w.watches.clear();
 }
 
+// It has said why.
+TEST(Heartbeats, WhoAbandonsEndsTheOthersWithoutAWord) {
+  for (const size_t who : {size_t{0}, size_t{2}}) {
+    Watched w(3);
+    w.watches[who]->abandon();
+    for (size_t r = 0; r < 3; ++r) {
+      if (r == who) continue;
+      ASSERT_TRUE(w.told[r].within(milliseconds(5000), [&] { return !w.told[r].lost.empty(); })) << r;
+      EXPECT_EQ(w.told[r].lost.front(), "");
+    }
+    EXPECT_TRUE(w.told[who].lost.empty());
+    w.watches.clear();
+  }
+}
+
 TEST(Heartbeats, WhoHasLeftAndIsWaitedForIsLost) {
   Watched w(3);
   w.activities[0].enter();

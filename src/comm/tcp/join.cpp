@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "comm/group.h"
+#include "comm/tcp/connections.h"
+
+namespace sluice::core {
+namespace {
+
+// A message on its way: its length, then itself.
+class Sending {
+ public:
+  explicit Sending(std::span<const std::byte> bytes) : length_(bytes.size()), bytes_(bytes) {}
+  bool done() const { return at_ == sizeof length_ + bytes_.size(); }
+  // As much as the connection takes. False: it has ended.
+  bool go_on(int fd) {
+    while (!done()) {
+      const bool head = at_ < sizeof length_;
+      const auto from =
+          head ? std::as_bytes(std::span(&length_, 1)).subspan(at_) : bytes_.subspan(at_ - sizeof length_);
+      const ssize_t n = ::send(fd, from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN) return true;
+      if (n < 0 && errno != EINTR) return false;
+      at_ += size_t(std::max<ssize_t>(n, 0));
+    }
+    return true;
+  }
+
+ private:
+  uint64_t length_;
+  std::span<const std::byte> bytes_;
+  size_t at_ = 0;
+};
+
+class Receiving {
+ public:
+  explicit Receiving(std::span<std::byte> bytes) : bytes_(bytes) {}
+  bool done() const { return at_ == sizeof length_ + bytes_.size(); }
+  // What has come. False: the connection has ended, or brings another length.
+  bool go_on(int fd) {
+    while (!done()) {
+      const bool head = at_ < sizeof length_;
+      const auto to = head ? std::as_writable_bytes(std::span(&length_, 1)).subspan(at_)
+                           : bytes_.subspan(at_ - sizeof length_);
+      const ssize_t n = ::recv(fd, to.data(), to.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN) return true;
+      if (n == 0 || (n < 0 && errno != EINTR)) return false;
+      at_ += size_t(std::max<ssize_t>(n, 0));
+      if (at_ == sizeof length_ && length_ != bytes_.size()) return false;
+    }
+    return true;
+  }
+  std::string why(int from) const {
+    if (at_ == sizeof length_ && length_ != bytes_.size())
+      return fmt::format("process {} sent {} bytes, awaited are {}", from, length_, bytes_.size());
+    return fmt::format("the connection to process {} has ended", from);
+  }
+
+ private:
+  uint64_t length_ = 0;
+  std::span<std::byte> bytes_;
+  size_t at_ = 0;
+};
+
+class TcpGroup final : public ProcessGroup {
+ public:
+  TcpGroup(std::shared_ptr<const Connections> connections, int size)
+      : connections_(std::move(connections)), size_(size) {}
+
+  int rank() const override { return connections_->rank; }
+  int size() const override { return size_; }
+  int here() const override {
+    return int(std::count(connections_->hosts.begin(), connections_->hosts.begin() + size_, host()));
+  }
+  int host() const override { return connections_->hosts[size_t(rank())]; }
+  // The others learn it from heartbeats, or when they next call.
+  void abandon() override { std::_Exit(1); }
+
+  Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
+    Sending sending(out);
+    Receiving receiving(in);
+    const bool sends = !out.empty(), receives = !in.empty();
+    while ((sends && !sending.done()) || (receives && !receiving.done())) {
+      const bool send_on = sends && !sending.done(), receive_on = receives && !receiving.done();
+      pollfd polled[2] = {{send_on ? fd_of(to) : -1, POLLOUT, 0}, {receive_on ? fd_of(from) : -1, POLLIN, 0}};
+      if (::poll(polled, 2, -1) < 0 && errno != EINTR)
+        return error(ErrorKind::Device, "poll: {}", std::strerror(errno));
+      if (polled[0].revents != 0 && !sending.go_on(fd_of(to)))
+        return error(ErrorKind::Device, "the connection to process {} has ended", to);
+      if (polled[1].revents != 0 && !receiving.go_on(fd_of(from)))
+        return error(ErrorKind::Device, "{}", receiving.why(from));
+    }
+    return {};
+  }
+  Status barrier() override {
+    const std::byte token{};
+    std::vector<std::byte> all(static_cast<size_t>(size_));
+    return all_gather({&token, 1}, all);
+  }
+  Status broadcast(std::span<std::byte> bytes, int root) override {
+    if (rank() != root) return exchange({}, root, bytes, root);
+    for (int r = 0; r < size_; ++r) {
+      if (r != root) SLUICE_TRY(exchange(bytes, r, {}, r));
+    }
+    return {};
+  }
+  Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    const auto part = [&](int r) { return all.subspan(own.size() * size_t(r), own.size()); };
+    std::ranges::copy(own, part(rank()).begin());
+    for (int away = 1; away < size_; ++away) {
+      const int to = (rank() + away) % size_, from = (rank() - away + size_) % size_;
+      SLUICE_TRY(exchange(own, to, part(from), from));
+    }
+    return {};
+  }
+  Status sum_in_any_order(std::span<float> values) override {
+    constexpr size_t kAtOnce = 1 << 18;
+    for (size_t at = 0; at < values.size(); at += kAtOnce) {
+      const auto piece = values.subspan(at, std::min(kAtOnce, values.size() - at));
+      std::vector<float> all(piece.size() * size_t(size_));
+      SLUICE_TRY(all_gather(std::as_bytes(piece), std::as_writable_bytes(std::span(all))));
+      std::ranges::fill(piece, 0.0f);
+      for (size_t i = 0; i < all.size(); ++i) piece[i % piece.size()] += all[i];
+    }
+    return {};
+  }
+  Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
+    std::unique_ptr<ProcessGroup> out;
+    if (rank() < ranks) out = std::make_unique<TcpGroup>(connections_, ranks);
+    return out;
+  }
+
+ private:
+  int fd_of(int rank) const { return connections_->to[size_t(rank)].fd(); }
+
+  std::shared_ptr<const Connections> connections_;
+  int size_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ProcessGroup>> join_by_tcp(const ProcessLaunch& launch,
+                                                  const std::function<void(const std::string&)>& waiting) {
+  MeetingOptions options;
+  options.waiting = waiting;
+  SLUICE_ASSIGN(Connections connections, meet(launch, options));
+  return group_over(std::move(connections));
+}
+
+std::unique_ptr<ProcessGroup> group_over(Connections connections) {
+  const int size = int(connections.to.size());
+  return std::make_unique<TcpGroup>(std::make_shared<const Connections>(std::move(connections)), size);
+}
+
+}  // namespace sluice::core
