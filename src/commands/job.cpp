@@ -152,6 +152,38 @@ Status Job::bring(std::string& from, const std::filesystem::path& in) {
   return agree(own);
 }
 
+Result<bool> Job::all_see(const std::filesystem::path& folder) {
+  if (alone()) return true;
+  std::error_code failure;
+  // Each writes a file beside it with what it read there.
+  std::string path;
+  const auto file_of = [&](int process) { return fmt::format("{}.{}", path, process); };
+  const auto read = [](const std::string& from) {
+    std::ifstream in(from, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const auto write = [](const std::string& to, const std::string& text) {
+    std::ofstream out(to, std::ios::binary);
+    out << text;
+    return bool(out.flush());
+  };
+  if (speaks()) {
+    path =
+        (std::filesystem::absolute(folder, failure) / fmt::format(".seen-{:016x}", unguessable())).string();
+    if (failure || !write(file_of(0), path)) path.clear();
+  }
+  SLUICE_TRY(share(path));
+  const bool wrote = speaks() || (!path.empty() && read(file_of(0)) == path && write(file_of(rank()), path));
+  const std::vector<uint8_t> all = gather(uint8_t(wrote && !path.empty() ? 1 : 0));
+  uint8_t seen = std::ranges::count(all, uint8_t{1}) == size() ? 1 : 0;
+  for (int process = 0; speaks() && !path.empty() && process < size(); ++process) {
+    if (read(file_of(process)) != path) seen = 0;
+    std::filesystem::remove(file_of(process), failure);
+  }
+  SLUICE_TRY(share(seen));
+  return seen == 1;
+}
+
 Status Job::watch(const Machine& machine, int64_t lost_after) {
   if (alone()) return {};
   // Who wants none has none sent to it.

@@ -65,6 +65,8 @@ class Job {
   // Gives hosts that lack the folder `from` of process 0 a copy of its files, in a folder of its own in `in`;
   // `from` becomes that there.
   Status bring(std::string& from, const std::filesystem::path& in);
+  // Whether every process sees the files that the others write into a folder of process 0's, as it is tried.
+  Result<bool> all_see(const std::filesystem::path& folder);
   // Removes what bring() made, which otherwise stays as long as the job.
   void drop_copies() { copy_.reset(); }
 

@@ -303,6 +303,9 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_TRY(job.put_on(b.machine));
   job.at("reading its data");
   SLUICE_TRY(take_directory(request, job, observer, b));
+  if (b.config.run.shard_state) {
+    SLUICE_ASSIGN(b.config.all_see_dir, job.all_see(b.config.run.dir));
+  }
   // What one process measures and keeps, the others of its host find.
   SLUICE_TRY(job.first_here([&] { return open_run_data(observer, b); }));
   console.stop();

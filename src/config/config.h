@@ -108,6 +108,8 @@ struct RunConfig {
   // there goes on, wherever it began. `allow` has words of run/prepare/manifest.h.
   std::string latest;
   std::vector<std::string> allow;
+  // Whether every process of a job sees run.dir, as was tried: then each writes its part of the state there.
+  bool all_see_dir = false;
 
   // What the run goes on from; empty: it begins.
   const std::string& checkpoint() const { return latest.empty() ? run.resume : latest; }

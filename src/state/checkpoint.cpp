@@ -19,8 +19,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 4;
-constexpr int kOldestFormat = 3;  // weights are one file, and no other files of the model are there
+constexpr int kFormat = 5;
+constexpr int kFormatOfOneState = 4;  // what those are of that older programs go on from
+constexpr int kOldestFormat = 3;      // weights are one file, and no other files of the model are there
 constexpr int64_t kMostWhole = int64_t{1} << 53;  // JSON's whole numbers
 constexpr int64_t kMostSteps = 1'000'000'000;     // as train.steps
 constexpr int64_t kMostInfoBytes = 16 << 20;
@@ -46,9 +47,11 @@ std::string to_text(const CheckpointInfo& info) {
   for (const auto& [name, value] : info.manifest) manifest[name] = value;
   for (const auto& [name, sum] : info.files)
     files[name] = {{"bytes", sum.bytes}, {"xxh128", sum.checksum.to_text()}};
-  Json root = {{"format", kFormat},       {"step", info.step},
-               {"updates", info.updates}, {"weights", info.f32_weights ? "f32" : "own"},
-               {"manifest", manifest},    {"files", files}};
+  const bool one_state =
+      std::ranges::all_of(info.state_files(), [](const auto& f) { return f == kStateName; });
+  Json root = {
+      {"format", one_state ? kFormatOfOneState : kFormat}, {"step", info.step},    {"updates", info.updates},
+      {"weights", info.f32_weights ? "f32" : "own"},       {"manifest", manifest}, {"files", files}};
   if (info.heldout != HeldoutRecord()) root["heldout"] = json_of(info.heldout);
   std::string text = root.dump(2);
   text.resize(text.size() - 2);  // the end of the last line, and the brace
@@ -237,16 +240,19 @@ Status check_masters(const Beside& beside, const TensorInfo& masters, int64_t fi
   return check_values(joined, false, first, std::as_bytes(std::span(values)));
 }
 
-Status load_state_file(const CheckpointInfo& info, const Model& model, const CheckpointLayout& layout,
-                       const fs::path& path, Executor& executor, const OtherState& other) {
+Status load_state_files(const CheckpointInfo& info, const Model& model, const CheckpointLayout& layout,
+                        const fs::path& dir, Executor& executor, const OtherState& other) {
+  std::vector<fs::path> paths;
+  for (const std::string& name : info.state_files()) paths.push_back(dir / name);
+  const fs::path& all = paths.size() == 1 ? paths.front() : dir;
   const bool sharded =
       std::ranges::any_of(model.params, [](const ParamObjects& p) { return !p.owners.empty(); });
   if (other.formats) {
     if (sharded)
       return error("{}: its state is of other number formats, which is rounded with run.shard_state = false",
-                   path.string());
-    SLUICE_TRY(check_file(info, path));
-    return load_state_in_other_formats(model, path, executor, other.trained);
+                   all.string());
+    for (const fs::path& path : paths) SLUICE_TRY(check_file(info, path));
+    return load_state_in_other_formats(model, paths, executor, other.trained);
   }
   const std::map<uint32_t, Beside> beside = parameters_of_masters(model);
   std::map<std::string_view, const StoredTensor*> stored;
@@ -258,7 +264,7 @@ Status load_state_file(const CheckpointInfo& info, const Model& model, const Che
   const auto check = [&](const TensorInfo& tensor) -> Status {
     const TensorInfo& own = stored[tensor.name]->info;
     if (tensor.type == own.type && tensor.bytes() == own.bytes()) return {};
-    return error("{}: {} has {} bytes of {}, this run needs {} of {}", path.string(), tensor.name,
+    return error("{}: {} has {} bytes of {}, this run needs {} of {}", all.string(), tensor.name,
                  tensor.bytes(), name_of(tensor.type), own.bytes(), name_of(own.type));
   };
   const auto write = [&](const TensorInfo& tensor, int64_t offset,
@@ -271,8 +277,10 @@ Status load_state_file(const CheckpointInfo& info, const Model& model, const Che
     return executor.write(part.object, bytes, part.offset + offset);
   };
   // What other processes have is passed over.
-  SLUICE_TRY(load_file(info, path, needed, other.trained || sharded, check, write));
-  return other.trained ? begin_state(model, needed, executor) : check_all_found(needed, path);
+  for (const fs::path& path : paths)
+    SLUICE_TRY(load_file(info, path, needed, other.trained || sharded, check, write));
+  if (other.trained) return begin_state(model, needed, executor);
+  return check_all_found(needed, all);
 }
 
 Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor,
@@ -280,10 +288,10 @@ Status load_files(const CheckpointInfo& info, const Model& model, const fs::path
   const CheckpointLayout layout = layout_of(model, info.f32_weights);
   SLUICE_ASSIGN([[maybe_unused]] const CheckpointInfo looked, look_at_checkpoint(dir));
   for (const auto& [name, sum] : info.files) {
-    if (!is_weights_file(name) && name != kStateName) SLUICE_TRY(check_file(info, dir / name));
+    if (!is_weights_file(name) && !is_state_file(name)) SLUICE_TRY(check_file(info, dir / name));
   }
   SLUICE_TRY(load_weights_files(info, model, dir, executor));
-  return load_state_file(info, model, layout, dir / kStateName, executor, other);
+  return load_state_files(info, model, layout, dir, executor, other);
 }
 
 }  // namespace
@@ -319,14 +327,39 @@ Status check_whole(const fs::path& dir) {
   return {};
 }
 
-Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, const PartReader& reader) {
+std::string state_name(int process, int processes) {
+  return fmt::format("optimizer-{:05}-of-{:05}.safetensors", process + 1, processes);
+}
+
+bool is_state_file(std::string_view name) {
+  return name == kStateName || (name.starts_with("optimizer-") && name.ends_with(".safetensors"));
+}
+
+std::vector<std::string> CheckpointInfo::state_files() const {
+  std::vector<std::string> out;
+  for (const auto& [name, sum] : files) {
+    if (is_state_file(name)) out.push_back(name);
+  }
+  return out;
+}
+
+Result<FileSum> write_state_file(std::span<const StoredTensor> tensors, const fs::path& path, int64_t step,
+                                 const PartReader& reader) {
+  return write_tensors(tensors, path, {{kStep, fmt::format("{}", step)}}, reader);
+}
+
+Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, const PartReader& reader,
+                        const StateWriter& write_state) {
   const CheckpointLayout& layout = content.layout;
   CheckpointInfo info = content.info;
   const Metadata step{{kStep, fmt::format("{}", info.step)}};
   const std::string state(kStateName), config = "config.json";
   SLUICE_ASSIGN(info.files, write_weights(layout.weights, layout.shard_bytes, dir, step, reader));
-  if (content.has_state) {
-    SLUICE_ASSIGN(info.files[state], write_tensors(layout.state, dir / state, step, reader));
+  if (content.has_state && write_state) {
+    SLUICE_ASSIGN(FileSums states, write_state(dir));
+    info.files.merge(states);
+  } else if (content.has_state) {
+    SLUICE_ASSIGN(info.files[state], write_state_file(layout.state, dir / state, info.step, reader));
   }
   SLUICE_ASSIGN(FileSums others, content.files->copy_to(dir));
   info.files.merge(others);
@@ -343,7 +376,7 @@ CheckpointContent weights_only(CheckpointContent content) {
 
 Status link_weights(const fs::path& checkpoint, const fs::path& dir) {
   SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(checkpoint));
-  info.files.erase(std::string(kStateName));
+  std::erase_if(info.files, [](const auto& file) { return is_state_file(file.first); });
   for (const auto& [name, sum] : info.files) {
     std::error_code code;
     fs::create_hard_link(checkpoint / name, dir / name, code);

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a run: a directory with weights (model.safetensors, or shards of it), config.json and the
-// model's other files, as others load a model from; and with optimizer state (optimizer.safetensors) and
-// checkpoint.json: how far the run was, what it was, and the size and checksum of every file.
-// docs/checkpoints.md describes them. One of the weights alone is the same without optimizer state: a model's
-// folder, and nothing that a run goes on from.
+// model's other files, as others load a model from; and with optimizer state (optimizer.safetensors, or a
+// file of each process that has a part of it) and checkpoint.json: how far the run was, what it was, and the
+// size and checksum of every file. docs/checkpoints.md describes them. One of the weights alone is the same
+// without optimizer state: a model's folder, and nothing that a run goes on from.
 //
 // The files appear together (AtomicDirectory). What is damaged, or of another checkpoint, is refused.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "exec/executor.h"
 #include "io/safetensors.h"
@@ -25,8 +29,12 @@
 
 namespace sluice::core {
 
-// The file of optimizer state and master weights in a checkpoint.
+// The file of optimizer state and master weights in a checkpoint, where one process has all of it.
 constexpr std::string_view kStateName = "optimizer.safetensors";
+// That of the part which one of several has: "optimizer-00001-of-00002.safetensors".
+std::string state_name(int process, int processes);
+// Whether a file is one of these.
+bool is_state_file(std::string_view name);
 
 // What a checkpoint says beside tensors.
 struct CheckpointInfo {
@@ -37,7 +45,8 @@ struct CheckpointInfo {
   std::map<std::string, FileSum> files;  // by name; of those that are beside checkpoint.json
   HeldoutRecord heldout;                 // up to that step
 
-  bool has_state() const { return files.contains(std::string(kStateName)); }
+  std::vector<std::string> state_files() const;
+  bool has_state() const { return !state_files().empty(); }
 };
 
 // What a checkpoint is made of beside the bytes of its tensors.
@@ -50,10 +59,17 @@ struct CheckpointContent {
 };
 CheckpointContent weights_only(CheckpointContent content);
 
+// Writes the files of optimizer state into a directory, and says what they are.
+using StateWriter = std::function<Result<FileSums>(const std::filesystem::path& dir)>;
+
 // Writes the files into a directory that has none of them. What the reader reads is the state after the
-// info's step: the update of a deferred one must have been flushed.
+// info's step: the update of a deferred one must have been flushed. With `write_state` that writes the files
+// of state, and the reader is asked for weights alone.
 Status write_checkpoint(const CheckpointContent& content, const std::filesystem::path& dir,
-                        const PartReader& reader);
+                        const PartReader& reader, const StateWriter& write_state = {});
+// One file of state of that step.
+Result<FileSum> write_state_file(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
+                                 int64_t step, const PartReader& reader);
 
 // A checkpoint that waits to be written. It has all that it needs, so that another thread can do that.
 struct CheckpointCopy {

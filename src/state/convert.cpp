@@ -21,33 +21,43 @@ static_assert(kConvertedElements % kCompactGroup == 0);
 
 class SavedState {
  public:
-  static Result<SavedState> open(const std::filesystem::path& path) {
-    SLUICE_ASSIGN(SafeTensorsFile file, SafeTensorsFile::open(path));
-    return SavedState(std::move(file));
+  // REQUIRES: there are files, of one checkpoint.
+  static Result<SavedState> open(std::span<const std::filesystem::path> paths) {
+    SavedState out;
+    for (const std::filesystem::path& path : paths) {
+      SLUICE_ASSIGN(SafeTensorsFile file, SafeTensorsFile::open(path));
+      out.files_.push_back(std::move(file));
+    }
+    for (const SafeTensorsFile& file : out.files_) {
+      for (const SafeTensor& tensor : file.tensors()) out.by_name_[tensor.info.name] = &tensor;
+    }
+    return out;
   }
 
   // Null: there is none.
   const SafeTensor* find(const std::string& name) const {
     const auto it = by_name_.find(name);
-    return it == by_name_.end() ? nullptr : &file_.tensors()[it->second];
+    return it == by_name_.end() ? nullptr : it->second;
   }
-  // Pages of the file that were read are given back before they are many: a host cap counts them.
+  // Pages of the files that were read are given back before they are many: a host cap counts them.
   void was_read(int64_t bytes) {
     constexpr int64_t kMostResidentBytes = 8 << 20;
     if ((resident_ += bytes) < kMostResidentBytes) return;
     resident_ = 0;
-    file_.release();
+    for (const SafeTensorsFile& file : files_) file.release();
   }
-  std::string path() const { return file_.path().string(); }
+  // Of the file, or the folder that has them.
+  std::string path() const {
+    const std::filesystem::path& first = files_.front().path();
+    return (files_.size() == 1 ? first : first.parent_path()).string();
+  }
 
  private:
-  explicit SavedState(SafeTensorsFile file) : file_(std::move(file)) {
-    for (size_t i = 0; i < file_.tensors().size(); ++i) by_name_[file_.tensors()[i].info.name] = i;
-  }
+  SavedState() = default;
 
-  SafeTensorsFile file_;
+  std::vector<SafeTensorsFile> files_;
   int64_t resident_ = 0;
-  std::map<std::string, size_t, std::less<>> by_name_;
+  std::map<std::string, const SafeTensor*, std::less<>> by_name_;
 };
 
 // A tensor of the file, with its scales where it has any.
@@ -188,9 +198,9 @@ class Conversion {
 
 }  // namespace
 
-Status load_state_in_other_formats(const Model& model, const std::filesystem::path& file, Executor& executor,
-                                   bool others_trained) {
-  SLUICE_ASSIGN(SavedState source, SavedState::open(file));
+Status load_state_in_other_formats(const Model& model, std::span<const std::filesystem::path> files,
+                                   Executor& executor, bool others_trained) {
+  SLUICE_ASSIGN(SavedState source, SavedState::open(files));
   return Conversion(model, source, executor, others_trained).run();
 }
 

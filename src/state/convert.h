@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 
 #include "exec/executor.h"
 #include "step/build.h"
@@ -11,9 +12,9 @@ namespace sluice::core {
 
 // Reads the state of a checkpoint, whose weights were loaded, into that of the model, rounded to nearest in
 // its own formats. Master weights are those of the file where there are any, in either type, and the weights
-// where there are none. `file` passed check_file(). With `others_trained` state that is not there is zero;
-// else an error names it. Memory of some MiB.
-Status load_state_in_other_formats(const Model& model, const std::filesystem::path& file, Executor& executor,
-                                   bool others_trained);
+// where there are none. `files` have it, and passed check_file(). With `others_trained` state that is not
+// there is zero; else an error names it. Memory of some MiB.
+Status load_state_in_other_formats(const Model& model, std::span<const std::filesystem::path> files,
+                                   Executor& executor, bool others_trained);
 
 }  // namespace sluice::core

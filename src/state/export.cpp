@@ -31,9 +31,9 @@ struct Source {
   ModelSpec spec;
   std::optional<CheckpointInfo> checkpoint;
   TensorFiles files;
-  std::optional<SafeTensorsFile> masters;  // where master weights would be
-  bool from_masters = false;               // whether they are, and are read
-  std::vector<const SafeTensor*> parts;    // by the numbers of StoredPart
+  std::vector<SafeTensorsFile> masters;  // where master weights would be
+  bool from_masters = false;             // whether they are, and are read
+  std::vector<const SafeTensor*> parts;  // by the numbers of StoredPart
 };
 
 Result<Source> open_source(const fs::path& dir) {
@@ -87,13 +87,16 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
 Status read_from_masters(Source& source, const Weight& weight, std::span<StoredTensor> tensors) {
   const auto find = [&](size_t part) -> const SafeTensor* {
     const std::string name = name_of_state(kMasterRole, weight, part);
-    const auto all = source.masters->tensors();
-    const auto at = std::find_if(all.begin(), all.end(), [&](const auto& t) { return t.info.name == name; });
-    return at == all.end() ? nullptr : &*at;
+    for (const SafeTensorsFile& file : source.masters) {
+      const auto all = file.tensors();
+      const auto at = std::ranges::find(all, name, [](const SafeTensor& t) { return t.info.name; });
+      if (at != all.end()) return &*at;
+    }
+    return nullptr;
   };
   const auto not_as_many = [&] {
     return error("{}: the master weights of {} are not as many as its elements, or of several types",
-                 (source.dir / kStateName).string(), weight.sources.front().tensor);
+                 source.masters.front().path().string(), weight.sources.front().tensor);
   };
   size_t tensor = 0;
   int64_t left = 0;                // of its rows that are this weight's, in elements
@@ -174,8 +177,10 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional
       out.push_back(std::move(tensor));
     }
     if (!masters_apart || !type || out[first].from == *type) continue;
-    if (!source.masters) {
-      SLUICE_ASSIGN(source.masters, SafeTensorsFile::open(source.dir / kStateName));
+    const std::vector<std::string> names = source.checkpoint->state_files();
+    while (source.masters.size() < names.size()) {
+      SLUICE_ASSIGN(SafeTensorsFile file, SafeTensorsFile::open(source.dir / names[source.masters.size()]));
+      source.masters.push_back(std::move(file));
     }
     SLUICE_TRY(read_from_masters(source, weight, std::span(out).subspan(first)));
   }
@@ -187,7 +192,7 @@ Status check_checkpoint(const Source& source, bool with_masters, const ExportPro
   std::vector<std::string> names;
   int64_t total = 0, done = 0;
   for (const auto& [name, sum] : source.checkpoint->files) {
-    if (name == kStateName && !with_masters) continue;
+    if (is_state_file(name) && !with_masters) continue;
     names.push_back(name);
     total += sum.bytes;
   }
@@ -221,7 +226,7 @@ PartReader reader_of(const Source& source) {
     if ((*read_bytes += bytes) > kMostResidentBytes) {
       *read_bytes = bytes;
       source.files.release();
-      if (source.masters) source.masters->release();
+      for (const SafeTensorsFile& file : source.masters) file.release();
     }
     return source.parts[part.object.value]->bytes.subspan(size_t(part.offset + offset), size_t(bytes));
   };

@@ -38,10 +38,27 @@ backend = "cpu"
 threads = 1
 TOML
 start() { timeout 100 mpirun --oversubscribe "$@" 2>&1; }
+# Of the tensors of state, in whichever files of a checkpoint they are.
+state_of() {
+  python3 - "$1" <<'PY'
+import hashlib, json, pathlib, struct, sys
+tensors = {}
+for path in pathlib.Path(sys.argv[1]).glob("optimizer*.safetensors"):
+    data = path.read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    for name, of in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            assert name not in tensors, f"{name} is in two files"
+            begin, end = of["data_offsets"]
+            tensors[name] = of["dtype"], of["shape"], hashlib.sha256(data[8 + size + begin:8 + size + end]).hexdigest()
+assert tensors, f"{sys.argv[1]} has no state"
+print(hashlib.sha256(repr(sorted(tensors.items())).encode()).hexdigest())
+PY
+}
 # Weights, state and every step's loss and norm.
 bits_of() {
   sha256sum < "$1/checkpoints/step-4/model.safetensors"
-  sha256sum < "$1/checkpoints/step-4/optimizer.safetensors"
+  state_of "$1/checkpoints/step-4"
   python3 - "$1/metrics.jsonl" <<'PY'
 import json, sys
 for row in map(json.loads, open(sys.argv[1])):
@@ -80,7 +97,7 @@ said=$("$program" train run.toml --set run.dir=turns --allow steps 2>&1) || fail
 "$program" train run.toml --set run.dir=turns1 --set train.steps=2 --set run.replicas=2 > /dev/null 2>&1 || fail "the first two steps by one"
 said=$(start -np 2 "$program" train run.toml --set run.dir=turns1 --allow steps) || fail "two go on with one's: $said"
 for run in turns turns1; do
-  [ "$(sha256sum < $run/checkpoints/step-4/optimizer.safetensors)" = "$(sha256sum < turns1/checkpoints/step-4/optimizer.safetensors)" ] || fail "$run ends elsewhere"
+  cmp $run/checkpoints/step-4/optimizer.safetensors turns1/checkpoints/step-4/optimizer.safetensors || fail "$run ends elsewhere"
 done
 said=$("$program" train run.toml --set run.dir=turns --set run.replicas=4 --set train.steps=5 --allow steps 2>&1)
 expect "other replicas" "run.replicas is 4, it was 2" "$said"
@@ -94,10 +111,23 @@ for how in "" "--set train.deferred_update=on" \
   said=$(start -np 2 "$program" train run.toml --set run.dir=parts --set run.shard_state=true --set train.steps=2 $how) || fail "sharded state, $how: $said"
   said=$(start -np 2 "$program" train run.toml --set run.dir=parts --set run.shard_state=true --allow steps $how) || fail "going on with sharded state, $how: $said"
   [ "$(bits_of parts)" = "$(bits_of whole)" ] || fail "sharded state has other bits, $how:"$'\n'"$(diff <(bits_of parts) <(bits_of whole))"
+  # Each wrote its part of the state, and one process alone goes on from them.
+  files=$(cd parts/checkpoints/step-4 && echo optimizer*)
+  [ "$files" = "optimizer-00001-of-00002.safetensors optimizer-00002-of-00002.safetensors" ] || fail "files of sharded state, $how: $files"
+  expect "how it is saved" "each process writes its part of the state" "$said"
 done
+for run in parts whole; do
+  said=$("$program" train run.toml --set run.dir=$run --set run.replicas=2 --set train.steps=5 --allow steps $how 2>&1) ||
+    fail "one process goes on from $run, $how: $said"
+done
+cmp parts/checkpoints/step-5/optimizer.safetensors whole/checkpoints/step-5/optimizer.safetensors || fail "one process goes on elsewhere, $how"
 rm -rf turns2 && cp -r turns turns2 && rm -rf turns2/checkpoints/step-4 && ln -sfn step-2 turns2/checkpoints/latest
 said=$(start -np 2 "$program" train run.toml --set run.dir=turns2 --set run.shard_state=true --allow steps) || fail "going on with state that is sharded from now on: $said"
-cmp turns2/checkpoints/step-4/optimizer.safetensors turns1/checkpoints/step-4/optimizer.safetensors || fail "sharded from the middle on: other bits"
+[ "$(state_of turns2/checkpoints/step-4)" = "$(state_of turns1/checkpoints/step-4)" ] || fail "sharded from the middle on: other bits"
+# A file that is missing, or of another process' part, is noticed.
+rm -rf lacks && cp -r turns2 lacks && rm lacks/checkpoints/step-4/optimizer-00002-of-00002.safetensors
+said=$("$program" train run.toml --set run.dir=lacks --set run.replicas=2 --set train.steps=5 --allow steps 2>&1)
+expect "a part that is missing" "optimizer-00002-of-00002.safetensors" "$said"
 
 # Hosts that do not share the run's directory: process 0's has it, and the others get the checkpoint that the run goes on from.
 mkdir elsewhere && cp -r run.toml config.json text.txt elsewhere
@@ -105,7 +135,10 @@ said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart :
 said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart --set train.steps=2 : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart --set train.steps=2) || fail "two directories: $said"
 said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart --allow steps : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart --allow steps) || fail "going on in two directories: $said"
 [ "$(bits_of apart)" = "$(bits_of turns1)" ] || fail "two directories: other bits than in one"
-[ ! -e elsewhere/apart ] || fail "process 1 wrote a run's directory"
+# Of state in parts process 0 receives what others have, as they do not see its directory.
+said=$(start -np 1 --wdir "$out" "$program" train run.toml --set run.dir=apart_parts --set run.shard_state=true : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=apart_parts --set run.shard_state=true)
+[ "$(bits_of apart_parts)" = "$(bits_of one)" ] || fail "sharded state in two directories: other bits than in one: $said"
+[ ! -e elsewhere/apart ] && [ ! -e elsewhere/apart_parts ] || fail "process 1 wrote a run's directory"
 [ -z "$(ls -d elsewhere/cache/brought-* 2>/dev/null)" ] || fail "the copy of the checkpoint stays"
 
 # What cannot be is refused, once.

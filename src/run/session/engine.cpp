@@ -409,7 +409,7 @@ Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) 
   const Stopwatch watch;
   const CheckpointContent what = content(manifest);
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
-  SLUICE_TRY(write_checkpoint(what, fresh.temporary(), reader()));
+  SLUICE_TRY(write_checkpoint(what, fresh.temporary(), reader(), state_writer()));
   SLUICE_TRY(fresh.commit());
   const double seconds = watch.seconds();
   observer_.saved({steps_done_, dir, seconds, what.layout.file_bytes, seconds});
@@ -419,7 +419,7 @@ Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) 
 Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
   SLUICE_TRY(apply_pending());
   return store.save(steps_done_, [&](const std::filesystem::path& to) {
-    return write_checkpoint(content(manifest), to, reader());
+    return write_checkpoint(content(manifest), to, reader(), state_writer());
   });
 }
 
@@ -441,6 +441,11 @@ Result<std::optional<CheckpointCopy>> Engine::copy(CheckpointContent what, int64
   SLUICE_TRY(apply_pending());
   SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, *training_));
   return std::optional<CheckpointCopy>({std::move(what), std::move(state)});
+}
+
+StateWriter Engine::state_writer() const {
+  if (!shared_ || !p_.config.all_see_dir) return {};
+  return [this](const std::filesystem::path& dir) { return shared_->write(dir, steps_done_); };
 }
 
 CheckpointContent Engine::content(const Manifest& manifest) const {

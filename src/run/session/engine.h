@@ -174,6 +174,8 @@ class Engine {
   StepArgs args_for_pending() const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
+  // Of state in parts that processes write themselves; null: this one writes all of it.
+  StateWriter state_writer() const;
   Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);
 
   const Prepared& p_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session/shared_state.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string_view>
 
+#include "state/checkpoint.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -14,6 +16,19 @@ Model whole_model(const Prepared& p) {
   OptimizerConfig whole = p.optimizer;
   whole.sharded = {};
   return build_flush(p.model, p.numerics, whole);
+}
+
+// What a process wrote: plain data, which all have of each.
+struct Written {
+  bool wrote = false;  // false: it has none of the state, or `error` says why
+  FileSum sum;
+  ErrorKind kind = ErrorKind::Io;
+  char error[1024] = {}, tensor[512] = {};  // the tensor that is refused, where it is that
+};
+
+template <size_t kSize>
+void put(std::string_view text, char (&to)[kSize]) {
+  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to);
 }
 
 template <class T>
@@ -32,7 +47,10 @@ CheckpointLayout saved_layout(const Prepared& p) {
 }
 
 SharedState::SharedState(const Prepared& p, const Executor& executor)
-    : executor_(executor), network_(*p.machine.options.network), whole_(whole_model(p)) {
+    : executor_(executor),
+      network_(*p.machine.options.network),
+      whole_(whole_model(p)),
+      state_(layout_of(p.stages.main.model, saves_f32(p.config)).state) {
   std::map<std::string_view, ObjectId> by_name;
   const std::vector<Object>& objects = executor.program().objects();
   for (uint32_t o = 0; o < objects.size(); ++o) by_name[objects[o].name] = ObjectId(o);
@@ -66,6 +84,53 @@ PartReader SharedState::reader() const {
   };
 }
 
+Result<FileSums> SharedState::write(const std::filesystem::path& dir, int64_t step) const {
+  std::error_code failure;
+  std::string path = std::filesystem::absolute(dir, failure).string();
+  if (failure) return error(ErrorKind::Io, "{}: {}", dir.string(), failure.message());
+  SLUICE_TRY(ask({Request::Write, 0, 0, int64_t(path.size()), step}));
+  SLUICE_TRY(network_.broadcast(std::as_writable_bytes(std::span(path)), 0));
+  SLUICE_ASSIGN(FileSums sums, write_with_all(path, step));
+  for (const auto& [name, sum] : sums) {
+    const std::filesystem::path file = dir / name;
+    if (const auto bytes = std::filesystem::file_size(file, failure); failure || int64_t(bytes) != sum.bytes)
+      return error(ErrorKind::Io, "{}: process 0 does not see the {} bytes that were written", file.string(),
+                   sum.bytes);
+  }
+  return sums;
+}
+
+Result<FileSums> SharedState::write_with_all(const std::filesystem::path& dir, int64_t step) const {
+  const int processes = network_.processes();
+  Written own;
+  if (!state_.empty()) {
+    const auto sum =
+        write_state_file(state_, dir / state_name(network_.rank(), processes), step, reader_of(executor_));
+    if (sum.ok()) {
+      own.wrote = true;
+      own.sum = *sum;
+    } else {
+      own.kind = sum.error().kind;
+      put(sum.message(), own.error);
+      put(sum.error().detail("tensor"), own.tensor);
+    }
+  }
+  std::vector<Written> all;
+  all.resize(size_t(processes));
+  SLUICE_TRY(network_.gather(bytes_of(own), std::as_writable_bytes(std::span(all))));
+  FileSums sums;
+  for (int process = 0; process < processes; ++process) {
+    const Written& of = all[size_t(process)];
+    if (of.error[0] != 0) {
+      Error failed = error(of.kind, "process {} of {}: {}", process, processes, of.error);
+      if (of.tensor[0] != 0) failed.details.emplace_back("tensor", of.tensor);
+      return failed;
+    }
+    if (of.wrote) sums[state_name(process, processes)] = of.sum;
+  }
+  return sums;
+}
+
 Status SharedState::ask(Request request) const {
   return network_.broadcast(bytes_of(request), 0);
 }
@@ -83,6 +148,13 @@ Status SharedState::meet(const std::function<Status()>& update) const {
     if (request.what == Request::GoOn) return {};
     if (request.what == Request::Update) {
       SLUICE_TRY(update());
+      continue;
+    }
+    if (request.what == Request::Write) {
+      std::string path(size_t(request.bytes), '\0');
+      SLUICE_TRY(network_.broadcast(std::as_writable_bytes(std::span(path)), 0));
+      // What went wrong process 0 knows, and says.
+      (void)write_with_all(path, request.step);
       continue;
     }
     // All make the same calls: who has nothing of it sends nothing.

@@ -2,6 +2,7 @@
 // State of which each of several processes has a part (run.shard_state), as one that process 0 can save.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "plans/prepared.h"
 #include "state/copy.h"
 #include "state/layout.h"
+#include "state/write.h"
 
 namespace sluice::core {
 
@@ -29,6 +31,9 @@ class SharedState {
   const Model& whole() const { return whole_; }
   // In process 0, between steps: asks whoever has what is read.
   PartReader reader() const;
+  // In process 0: all write what each has into files of one directory, that of a checkpoint of this step,
+  // which all of them see. An error of any is that of the first, which is named.
+  Result<FileSums> write(const std::filesystem::path& dir, int64_t step) const;
   // In process 0: all make the update that is pending, as they have to do it together. Nothing in others.
   Status ask_for_update() const;
   // The others answer until process 0 is here; `update` is what it may ask for.
@@ -36,15 +41,19 @@ class SharedState {
 
  private:
   struct Request {
-    enum What : uint32_t { GoOn, Update, Read } what;
+    enum What : uint32_t { GoOn, Update, Read, Write } what;
     uint32_t object;  // of whole()
     int64_t offset, bytes;
+    int64_t step = 0;  // of Write, whose path of so many bytes follows
   };
   Status ask(Request request) const;
+  // This process's file, and what all have written.
+  Result<FileSums> write_with_all(const std::filesystem::path& dir, int64_t step) const;
 
   const Executor& executor_;
   Network& network_;
   Model whole_;
+  std::vector<StoredTensor> state_;  // of this process
   // By object of whole().
   std::vector<ObjectId> own_;  // invalid: another process has it
   std::vector<int> owner_;

@@ -28,8 +28,12 @@ std::string describe(const SaveForecast& f) {
     out += fmt::format(" and takes {} at {}", describe_time(double(f.bytes) / f.disk_bytes_per_s),
                        describe_rate(f.disk_bytes_per_s));
   }
-  out += f.beside_run ? "; steps continue meanwhile, as the host cap has room for a copy"
-                      : "; the run waits meanwhile, as the host cap has no room for a copy";
+  out +=
+      f.beside_run  ? "; steps continue meanwhile, as the host cap has room for a copy"
+      : !f.in_parts ? "; the run waits meanwhile, as the host cap has no room for a copy"
+      : f.each_writes
+          ? "; the run waits meanwhile, and each process writes its part of the state"
+          : "; the run waits meanwhile, and process 0 writes what it receives, as others do not see run.dir";
   if (f.interval_s > 0) {
     out += fmt::format("; one every {}", describe_time(f.interval_s));
     if (f.disk_bytes_per_s > 0) out += fmt::format(", {:.2g} % of the run", 100 * f.waited_s / f.interval_s);

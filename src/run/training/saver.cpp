@@ -116,6 +116,8 @@ Status Saver::forecast_cost() {
   const int64_t taken = p_->machine.traits().shares_cores ? sum(arenas) : arenas[kHost];
   forecast_.beside_run =
       !p_->optimizer.sharded.is() && room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;
+  forecast_.in_parts = p_->optimizer.sharded.is();
+  forecast_.each_writes = p_->config.all_see_dir;
   if (forecast_.bytes >= kWorthMeasuring) {
     SLUICE_TRY(make_own_directory(store_.dir()));
     SLUICE_ASSIGN(forecast_.disk_bytes_per_s, measure_disk(store_.dir(), kWorthMeasuring, kProbeSeconds));

@@ -38,8 +38,10 @@ struct SaveForecast {
   int64_t bytes = 0;            // of its tensors
   double disk_bytes_per_s = 0;  // 0: a checkpoint is so small that it was not measured
   bool beside_run = false;      // from a copy
-  double waited_s = 0;          // in which the run waits; without the disk's rate: of the copy alone
-  double interval_s = 0;        // between those by time, so that they take less than kMostShare; 0: none
+  bool in_parts = false;        // of several processes, which write it themselves, or have process 0 do so
+  bool each_writes = false;
+  double waited_s = 0;    // in which the run waits; without the disk's rate: of the copy alone
+  double interval_s = 0;  // between those by time, so that they take less than kMostShare; 0: none
 };
 
 // Where a process was stopped after the save of a step whose loss is the lowest, before that was kept as the
