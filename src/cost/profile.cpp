@@ -35,9 +35,9 @@ double rate_of(const Work& work, const Rates& rates) {
 
 double estimate_ns(const Op& op, const Rates& rates) {
   const Work w = work(op);
-  return rates.launch_ns +
-         1e9 * (std::max((w.flops + w.idle_flops) / rate_of(w, rates), traffic(op) / rates.memory_bytes) +
-                w.pass_bytes / rates.memory_bytes);
+  return rates.launch_ns + 1e9 * (std::max((w.flops + rates.idle_part * w.idle_flops) / rate_of(w, rates),
+                                           traffic(op) / rates.memory_bytes) +
+                                  w.pass_bytes / rates.memory_bytes);
 }
 
 }  // namespace
@@ -192,7 +192,8 @@ Rates reached_rates(const Program& program, const Profile& profile) {
           .attention_forward_flops = forward.per_second(),
           .attention_backward_flops = backward.per_second(),
           .memory_bytes = memory.per_second(),
-          .launch_ns = profile.rates.launch_ns};
+          .launch_ns = profile.rates.launch_ns,
+          .idle_part = profile.rates.idle_part};
 }
 
 std::vector<CountedOp> counted_ops(const Program& program) {

@@ -29,6 +29,7 @@ struct Rates {
   double attention_forward_flops = 1e11, attention_backward_flops = 1e11;  // of products beside softmax
   double memory_bytes = 1e10;  // device memory, read + write, per second
   double launch_ns = 1000;
+  double idle_part = 1;  // of Work::idle_flops; 0 where products have no tiles of rows
 };
 
 // What bytes travel over from one tier to another.

@@ -63,6 +63,8 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   m.uuid = std::move(found.uuid);
   if (!found.model.empty()) {
     SLUICE_ASSIGN(m.profile, profile_like(found.model));
+  } else {
+    m.profile.rates.idle_part = 0;
   }
   m.profile.name = std::move(found.name);
   m.options.devices = std::move(found.devices);

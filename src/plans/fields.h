@@ -47,14 +47,15 @@ template <class F>
 void visit_fields(const Profile& profile, F&& field) {
   const auto& [name, rates, links, network, transfer_latency_ns, copy_slowdown, peak_flops, alignment,
                overhead_bytes, host_growth, measured_ns, workspace_bytes] = profile;
-  const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns] =
-      rates;
+  const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns,
+               idle_part] = rates;
   field("name", name);
   field("product_flops", product_flops);
   field("attention_forward_flops", attention_forward_flops);
   field("attention_backward_flops", attention_backward_flops);
   field("memory_bytes", memory_bytes);
   field("launch_ns", launch_ns);
+  field("idle_part", idle_part);
   for (const Link& link : links) {
     const auto& [from, to, bytes_per_s] = link;
     field("link.from", from.index());
