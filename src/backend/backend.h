@@ -2,7 +2,7 @@
 // What a backend must do. It moves bytes and runs ops on lanes; it knows nothing of plans, objects or policy.
 //
 // Threads: one thread calls a Backend, except that several may upload, download and clear different bytes at
-// once. Lifetime: buffers passed to submit() stay valid until finish().
+// once. Lifetime: buffers and parts passed to submit() stay valid until finish().
 #pragma once
 
 #include <cstddef>
@@ -45,10 +45,25 @@ struct Launch {
   std::string_view task = {};
 };
 
+// A stretch of bytes of what is copied.
+struct CopyPart {
+  int64_t begin, bytes;
+};
+
 // Copies from one tier's arena to another's, which the command's lane joins.
 struct Copy {
   Location from, to;
   int64_t bytes;
+  bool in_parts = false;  // these alone, in ascending order, which may be none
+  std::span<const CopyPart> parts = {};
+
+  // Calls copy(begin, bytes) for every stretch that is copied; the first error ends it.
+  template <class F>
+  Status for_each_part(F&& copy) const {
+    if (!in_parts) return copy(int64_t{0}, bytes);
+    for (const CopyPart& part : parts) SLUICE_TRY(copy(part.begin, part.bytes));
+    return {};
+  }
 };
 
 struct Command {

@@ -100,6 +100,22 @@ TEST(Lanes, RandomStepsEqualProgramOrder) {
   }
 }
 
+TEST(Lanes, CopyPartsAlone) {
+  Step step;
+  std::memset(step.host(0), 1, kCell);
+  std::memset(step.device(0), 2, kCell);
+  const CopyPart parts[] = {{0, 8}, {64, 16}};
+  const Copy copy{{kHost, 0}, {kDevice, 0}, kCell, true, parts}, none{{kHost, 0}, {kDevice, 0}, kCell, true};
+  ASSERT_TRUE(step.backend().begin(2, true).ok());
+  ASSERT_TRUE(step.backend().submit({0, kLoad, {}, copy, 0}).ok());
+  ASSERT_TRUE(step.backend().submit({1, kLoad, {}, none, 0}).ok());
+  ASSERT_FALSE(step.backend().finish(nullptr).has_value());
+  for (int64_t i = 0; i < kCell; ++i) {
+    const bool copied = i < 8 || (i >= 64 && i < 80);
+    ASSERT_EQ(step.device(0)[i], std::byte(copied ? 1 : 2)) << i;
+  }
+}
+
 TEST(Lanes, FirstFailureStopsTheStep) {
   Step step;
   std::memset(step.host(0), 1, kCell);

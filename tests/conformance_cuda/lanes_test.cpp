@@ -104,6 +104,29 @@ TEST_F(CudaLanes, CopiesCrossPiecesOfTheHostArena) {
   EXPECT_EQ(values, back);
 }
 
+// The second part lies across two pieces of the host arena.
+TEST_F(CudaLanes, CopyPartsAlone) {
+  constexpr int64_t kEdge = kGiB, kPart = 3 * kMiB;
+  make(untuned(), 2 * kPart, kEdge + kPart);
+  std::vector<uint32_t> values(2 * kPart / 4), back(values.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = uint32_t(i) * 2654435761u;
+  const Location host{kHost, kEdge - kPart}, device{kDevice, 0};
+  ASSERT_TRUE(backend_->upload(host, reinterpret_cast<std::byte*>(values.data()), 2 * kPart).ok());
+  ASSERT_TRUE(backend_->clear(device, 2 * kPart).ok());
+  const CopyPart parts[] = {{0, 1024}, {kPart - 4096, 8192}};
+  ASSERT_TRUE(backend_->begin(2, true).ok());
+  submit(kLoad, {}, Copy{host, device, 2 * kPart, true, parts});
+  submit(kLoad, {}, Copy{host, device, 2 * kPart, true});
+  const auto fault = backend_->finish(nullptr);
+  ASSERT_FALSE(fault) << fault->error.message;
+  ASSERT_TRUE(backend_->download(reinterpret_cast<std::byte*>(back.data()), device, 2 * kPart).ok());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto byte = int64_t(i * 4);
+    const bool copied = byte < 1024 || (byte >= kPart - 4096 && byte < kPart + 4096);
+    ASSERT_EQ(back[i], copied ? values[i] : 0u) << i;
+  }
+}
+
 TEST_F(CudaLanes, ReserveNamesWhatIsMissing) {
   auto made = make_cuda_backend(untuned());
   ASSERT_TRUE(made.ok()) << made.message();

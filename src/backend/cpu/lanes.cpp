@@ -74,7 +74,7 @@ Status Lanes::submit(const Command& command, const Arenas& arenas) {
     const auto& copy = std::get<Copy>(command.work);
     slot.to = arenas[copy.to.tier] + copy.to.offset;
     slot.from = arenas[copy.from.tier] + copy.from.offset;
-    slot.bytes = copy.bytes;
+    slot.copy = copy;
   }
   lane_of_[command.id] = command.lane;
   ++submitted_;
@@ -142,9 +142,12 @@ void Lanes::run_command(Lane lane, uint32_t id) {
 
 Status Lanes::run_work(Lane lane, const Slot& slot) {
   if (slot.op)
-    return launch_(table_[lane], {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace, slot.task});
-  std::memcpy(slot.to, slot.from, static_cast<size_t>(slot.bytes));
-  return {};
+    return launch_(table_[lane],
+                   {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace, slot.task});
+  return slot.copy.for_each_part([&](int64_t begin, int64_t bytes) -> Status {
+    std::memcpy(slot.to + begin, slot.from + begin, static_cast<size_t>(bytes));
+    return {};
+  });
 }
 
 void Lanes::fail(uint32_t id, Error error) {

@@ -54,7 +54,7 @@ class Lanes {
     Buffer workspace;
     std::byte* to;  // of a copy
     const std::byte* from;
-    int64_t bytes;
+    Copy copy;
   };
 
   struct Queue {

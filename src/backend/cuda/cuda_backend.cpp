@@ -257,13 +257,15 @@ Status CudaBackend::queue_copy(const Copy& copy, cudaStream_t stream) {
                                         : cudaMemcpyDeviceToDevice;
   const std::byte* const from = address(copy.from);
   std::byte* const to = address(copy.to);
-  for (int64_t done = 0; done < copy.bytes;) {
-    int64_t bytes = copy.bytes - done;
-    if (from_host || to_host) bytes = host_arena_.in_one_piece((from_host ? from : to) + done, bytes);
-    SLUICE_CUDA_TRY(cudaMemcpyAsync(to + done, from + done, size_t(bytes), kind, stream));
-    done += bytes;
-  }
-  return {};
+  return copy.for_each_part([&](int64_t begin, int64_t count) -> Status {
+    for (int64_t done = begin; done < begin + count;) {
+      int64_t bytes = begin + count - done;
+      if (from_host || to_host) bytes = host_arena_.in_one_piece((from_host ? from : to) + done, bytes);
+      SLUICE_CUDA_TRY(cudaMemcpyAsync(to + done, from + done, size_t(bytes), kind, stream));
+      done += bytes;
+    }
+    return {};
+  });
 }
 
 void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failure) {

@@ -26,7 +26,10 @@ Status RecordingBackend::submit(const Command& command) {
     record.kind = name_of(*launch->op);
     for (const Buffer& buffer : launch->operands) record.bytes += buffer.bytes;
   } else {
-    record.bytes = std::get<Copy>(command.work).bytes;
+    (void)std::get<Copy>(command.work).for_each_part([&](int64_t, int64_t bytes) -> Status {
+      record.bytes += bytes;
+      return {};
+    });
   }
   records_.push_back(std::move(record));
   return inner().submit(command);
