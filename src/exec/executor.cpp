@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ops/chosen_parts.h"
+
 namespace sluice::core {
 namespace {
 
@@ -50,14 +52,80 @@ void Executor::resolve() {
       command.work = Launch{&*task.op, std::span(operands_).subspan(first, task.uses.size()),
                             a.bytes > 0 ? place(arena, a.workspace_offset, a.bytes) : Buffer{}, task.name};
     } else {
-      hand_out(a.from, a.bytes);
-      hand_out(a.to, a.bytes);
-      command.work = Copy{a.from, a.to, a.bytes};
+      const int64_t bytes = program_.object(a.object).bytes;
+      hand_out(a.from, bytes);
+      hand_out(a.to, bytes);
+      command.work = Copy{a.from, a.to, bytes};
+      if (a.chooses()) {
+        add_choice(id, a);
+      } else if (a.loads()) {
+        whole_loads_bytes_ += bytes;
+      }
     }
     command.awaited = false;
     for (const uint32_t wait : command.waits) commands_[wait].awaited = true;
     commands_.push_back(command);
   }
+}
+
+void Executor::add_choice(uint32_t command, const Action& a) {
+  const Task& task = program_.task(a.task);
+  const auto parts = chosen_parts(task.op);
+  SLUICE_CHECK(parts, "{} chooses nothing", task.name);
+  const Location routing{a.to.tier, plan_.addresses_of(a).front()};
+  choices_.push_back({.command = command,
+                      .routed = writer_of(task.uses[parts->routing].object, routing, command),
+                      .routing = routing,
+                      .experts = parts->mixture.experts,
+                      .group = parts->group,
+                      .part_bytes = program_.object(a.object).bytes / parts->group.count,
+                      .first_part = parts_.size()});
+  parts_.resize(parts_.size() + size_t(parts->group.count));
+  rows_begin_.resize(std::max(rows_begin_.size(), size_t(parts->mixture.experts) + 1));
+}
+
+uint32_t Executor::writer_of(ObjectId object, Location place, uint32_t before) const {
+  for (uint32_t id = before; id-- > 0;) {
+    const Action& a = plan_.actions[id];
+    if (a.kind == ActionKind::Copy) {
+      if (a.object == object && a.to == place) return id;
+      continue;
+    }
+    const std::vector<Use>& uses = program_.task(a.task).uses;
+    for (size_t i = 0; i < uses.size(); ++i) {
+      const Location used{plan_.device_of(a), plan_.addresses_of(a)[i]};
+      if (uses[i].object == object && uses[i].access != Access::Read && used == place) return id;
+    }
+  }
+  SLUICE_CHECK(false, "nothing brings {} to its place", program_.object(object).name);
+  return 0;
+}
+
+// Several loads of a layer choose by one routing, which is read once.
+Status Executor::choose(const Choice& c) {
+  if (read_ != c.routed) {
+    SLUICE_TRY(backend_.wait(c.routed));
+    const auto bytes = std::as_writable_bytes(std::span(rows_begin_).first(size_t(c.experts) + 1));
+    SLUICE_TRY(backend_.download(bytes.data(), c.routing, int64_t(bytes.size())));
+    read_ = c.routed;
+  }
+  const std::span<CopyPart> room = std::span(parts_).subspan(c.first_part, size_t(c.group.count));
+  size_t count = 0;
+  for (int64_t i = 0; i < c.group.count; ++i) {
+    const auto expert = size_t(c.group.first + i);
+    if (rows_begin_[expert] == rows_begin_[expert + 1]) continue;
+    const int64_t begin = i * c.part_bytes;
+    chosen_bytes_ += c.part_bytes;
+    if (count > 0 && room[count - 1].begin + room[count - 1].bytes == begin) {
+      room[count - 1].bytes += c.part_bytes;
+    } else {
+      room[count++] = {begin, c.part_bytes};
+    }
+  }
+  auto& copy = std::get<Copy>(commands_[c.command].work);
+  copy.in_parts = true;
+  copy.parts = room.first(count);
+  return {};
 }
 
 void Executor::set_ops(std::vector<SharedOp> ops) {
@@ -123,12 +191,18 @@ Status Executor::step(std::vector<Interval>* timeline, std::span<const Amendment
   for (const Amendment& amendment : amendments) due.emplace_back(complete(amendment.object), &amendment);
   std::ranges::sort(due, {}, [](const auto& d) { return d.first.action; });
   auto next = due.begin();
+  auto choice = choices_.begin();
+  read_.reset();
+  chosen_bytes_ = 0;
   SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size()), timeline != nullptr));
   Status submitted;
   const Command* last = nullptr;
   for (const Command& command : commands_) {
     last = &command;
-    submitted = backend_.submit(command);
+    submitted = {};
+    for (; submitted.ok() && choice != choices_.end() && choice->command == command.id; ++choice)
+      submitted = choose(*choice);
+    if (submitted.ok()) submitted = backend_.submit(command);
     for (; submitted.ok() && next != due.end() && next->first.action == command.id; ++next) {
       submitted = backend_.wait(command.id);
       if (submitted.ok()) submitted = make(*next->second, next->first.place);

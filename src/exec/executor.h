@@ -6,12 +6,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/sim/sim_backend.h"
+#include "ops/experts.h"
 #include "plan/plan.h"
 
 namespace sluice::core {
@@ -28,13 +30,20 @@ struct Amendment {
   std::function<Status(std::span<std::byte>)> with;
 };
 
+// Bytes that the loads of a step moved to devices, and of them those of what tasks chose.
+struct LoadedBytes {
+  int64_t all = 0, chosen = 0;
+};
+
 class Executor {
  public:
   // `arenas` are the backend's, at least as large as the plan's. REQUIRES: the plan is for this program and
   // for the lanes that the backend has.
   Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
 
-  // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names
+  // Runs one step and waits for it. Where a load brings what a task chooses, this thread waits for what it
+  // chooses by, reads it, and submits the load of these parts alone; the lanes go on meanwhile with what was
+  // submitted before. With `timeline`, fills it with one interval per action. An error names
   // the action, and where there are several devices those that it concerns. `amendments` are made on this
   // thread, each while the lanes go on with what was submitted before its place. REQUIRES: a task writes the
   // object of each.
@@ -55,6 +64,8 @@ class Executor {
   void annotate();
 
   const Ledger& ledger() const { return ledger_; }
+  // Of the last step.
+  LoadedBytes loaded_bytes() const { return {whole_loads_bytes_ + chosen_bytes_, chosen_bytes_}; }
   const Plan& plan() const { return plan_; }
   const Program& program() const { return program_; }
 
@@ -66,6 +77,21 @@ class Executor {
     Location place;
   };
   Complete complete(ObjectId object) const;
+  // A load of what a task chooses.
+  struct Choice {
+    uint32_t command;
+    uint32_t routed;  // the action behind which the routing is at its place
+    Location routing;
+    int64_t experts;  // of all groups
+    ExpertGroup group;
+    int64_t part_bytes;  // of an expert
+    size_t first_part;   // in parts_, which has as many for it as the group has experts
+  };
+  void add_choice(uint32_t command, const Action& action);
+  // The action that brought or made what lies at a place when an action is submitted.
+  uint32_t writer_of(ObjectId object, Location place, uint32_t before) const;
+  // Gives the load its parts.
+  Status choose(const Choice& choice);
   Status make(const Amendment& amendment, Location place);
   std::string where(const Action& action) const;
   const Home& home_of(ObjectId object, int64_t offset, size_t bytes) const;
@@ -77,6 +103,11 @@ class Executor {
   Ledger ledger_;
   std::vector<Command> commands_;
   std::vector<Buffer> operands_;
+  std::vector<Choice> choices_;  // in the order of their commands
+  std::vector<CopyPart> parts_;
+  std::vector<int32_t> rows_begin_;  // of the routing that was read last, RoutingLayout::begin()
+  std::optional<uint32_t> read_;     // its Choice::routed, in this step
+  int64_t whole_loads_bytes_ = 0, chosen_bytes_ = 0;
   std::vector<SharedOp> ops_;  // by task; empty: the program's own
   std::vector<std::string> paths_;
 };

@@ -148,6 +148,13 @@ std::string describe(const Program& program, const Plan& plan) {
   fmt::format_to(put, "stays    on the device, from step to step: {}\n", list(resident));
   fmt::format_to(put, "loads    {} to the device in each step: {}\n", format_bytes(t.loads.bytes),
                  list(loaded));
+  if (t.chosen.actions > 0) {
+    fmt::format_to(
+        put,
+        "experts  {} of the loads wait for a layer's router and bring the experts that it chose: {} "
+        "of {}, if all are as likely\n",
+        t.chosen.actions, format_bytes(t.chosen.bytes), format_bytes(t.chosen_from));
+  }
   fmt::format_to(put, "stores   {} to the host in each step: {}\n", format_bytes(t.stores.bytes),
                  list(stored));
   if (plan.devices() > 1) out += layers_by_device(program, plan) + between_devices(plan, t);

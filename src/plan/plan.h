@@ -17,21 +17,26 @@ namespace sluice::core {
 
 enum class ActionKind : uint8_t {
   Run,   // a task, on a compute or network lane, with everything in the arena of that lane's device
-  Copy,  // a whole object, from one tier's arena to another's, on the lane that joins them
+  Copy,  // an object, from one tier's arena to another's, on the lane that joins them
 };
 
 struct Action {
   ActionKind kind;
   Lane lane;
-  bool recompute = false;      // a Run of a task that ran before in this step
-  TaskId task{};               // Run
-  ObjectId object{};           // Copy
-  uint32_t first_address = 0;  // Run: device offset of the object of each use, in Plan::addresses
+  bool recompute = false;  // a Run of a task that ran before in this step
+  // Run. Of a copy: the object is weights of experts, and only the parts cross that this task reads, as it
+  // chooses in the step itself (ops/chosen_parts.h). The rest of the place holds nothing of use to anybody.
+  TaskId task{};
+  ObjectId object{};  // Copy
+  // In Plan::addresses. Run: device offset of the object of each use; Copy with a task: of its routing, which
+  // whoever submits the copy reads before.
+  uint32_t first_address = 0;
   uint32_t address_count = 0;
   Location from{}, to{};                // Copy: the object
   int64_t workspace_offset = kNowhere;  // Run, with a workspace
-  int64_t bytes = 0;                    // Copy: the object; Run: its workspace
-  uint32_t first_wait = 0;              // in Plan::waits: indices of earlier actions on other lanes
+  // Run: its workspace. Copy: what crosses, which is the object, or, with a task, what is expected of it.
+  int64_t bytes = 0;
+  uint32_t first_wait = 0;  // in Plan::waits: indices of earlier actions on other lanes
   uint32_t wait_count = 0;
   double cost_ns = 0;               // predicted duration on its lane
   double start_ns = 0, end_ns = 0;  // predicted times within the step, from the simulator
@@ -40,6 +45,8 @@ struct Action {
   bool loads() const { return kind == ActionKind::Copy && !from.tier.is_device(); }
   bool stores() const { return kind == ActionKind::Copy && !to.tier.is_device(); }
   bool hands_over() const { return kind == ActionKind::Copy && from.tier.is_device() && to.tier.is_device(); }
+  // A load of what a task chooses.
+  bool chooses() const { return kind == ActionKind::Copy && task.valid(); }
 };
 
 // Where an object is between steps. Persistent objects have at least one place; inputs and metrics have
@@ -104,9 +111,10 @@ struct Plan {
 // version of its object at its address, arrived before it starts (by the order of lanes and waits, not by
 // predicted time); no two actions touch the same bytes unordered when one of them writes; nothing lies
 // outside the arenas; what must survive the step is at its home with its last version; what processes
-// exchange is in one order, that of exchanges(). `workspace_bytes[t]` is what task t needs. An error names
-// the action and the object. Safe on a plan with any content at all, such as one that was read from a file;
-// everything else that takes a plan takes one that was proved.
+// exchange is in one order, that of exchanges(); of weights that came in part, because a task chooses, none
+// but that task reads any, and its choice was made before. `workspace_bytes[t]` is what task t needs. An
+// error names the action and the object. Safe on a plan with any content at all, such as one that was read
+// from a file; everything else that takes a plan takes one that was proved.
 Status verify(const Program& program, const Plan& plan, std::span<const int64_t> workspace_bytes);
 
 // Proves that `plan`, which runs between two steps in the same arenas, finds what outlives them where the
@@ -126,6 +134,8 @@ struct ActionSum {
 struct PlanTotals {
   ActionSum runs, loads, stores, hand_overs;
   ActionSum exchanges;      // with other processes; bytes that are sent
+  ActionSum chosen;         // of the loads, those of what tasks choose; bytes as expected
+  int64_t chosen_from = 0;  // bytes of all that these choose from
   double recompute_ns = 0;  // of the runs
   double flops = 0, recompute_flops = 0;
   double stall_ns = 0;  // simulated time during which compute lanes waited before a run

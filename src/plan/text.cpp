@@ -16,7 +16,11 @@ std::string describe(const Program& program, const Action& a) {
       return program.task(a.task).name + (a.recompute ? " (again)" : "");
     }
     case ActionKind::Copy: {
-      return (a.hands_over() ? "copy " : a.loads() ? "load " : "store ") + program.object(a.object).name;
+      const char* what = a.chooses()  ? "load chosen of "
+                         : a.loads()  ? "load "
+                         : a.stores() ? "store "
+                                      : "copy ";
+      return what + program.object(a.object).name;
     }
   }
   return "?";
@@ -71,6 +75,8 @@ std::string to_text(const Program& program, const Plan& plan) {
       const auto [near, far] = std::minmax(a.from, a.to, [](auto x, auto y) { return x.tier < y.tier; });
       fmt::format_to(put, " {} {} {} {} bytes {}", name_of(near.tier), near.offset, name_of(far.tier),
                      far.offset, a.bytes);
+      if (a.chooses())
+        fmt::format_to(put, " by {} at {}", program.task(a.task).name, fmt::join(plan.addresses_of(a), ","));
     } else {
       fmt::format_to(put, " at {}", fmt::join(plan.addresses_of(a), ","));
       if (a.bytes > 0) fmt::format_to(put, " workspace {}+{}", a.workspace_offset, a.bytes);
@@ -104,6 +110,12 @@ PlanTotals totals(const Program& program, const Plan& plan) {
                                       : t.stores;
     ++sum.actions;
     sum.ns += a.cost_ns;
+    if (a.chooses()) {
+      ++t.chosen.actions;
+      t.chosen.ns += a.cost_ns;
+      t.chosen.bytes += a.bytes;
+      t.chosen_from += program.object(a.object).bytes;
+    }
     if (!runs || !plan.computes(a)) {
       sum.bytes += runs ? int64_t(network_bytes(program.task(a.task).op)) : a.bytes;
       continue;

@@ -14,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/printable.h"
+#include "ops/chosen_parts.h"
 #include "plan/clock.h"
 #include "plan/plan.h"
 
@@ -30,8 +31,9 @@ struct Block {
   int64_t end;
   ObjectId object;
   uint32_t version;
-  int64_t writer;  // action that produced this content; kNone: it was there before the step
-  Clock touched;   // newest access per lane
+  int64_t writer;    // action that produced this content; kNone: it was there before the step
+  Clock touched;     // newest access per lane
+  TaskId chooser{};  // only what this task chooses is there; invalid: everything is
 };
 
 // What lies where in one arena.
@@ -108,7 +110,10 @@ class Verifier {
   // `bytes` bytes at a place get new content from action `id`: whatever was there must be done with.
   Status overwrite(Location place, int64_t bytes, ObjectId object, uint32_t version, uint32_t id);
   // Action `id` uses the object at a place, which must be `version` there.
-  Result<Block*> use(Location place, ObjectId object, uint32_t version, uint32_t id);
+  // All of it must be there, unless it came in part for the `reader`.
+  Result<Block*> use(Location place, ObjectId object, uint32_t version, uint32_t id, TaskId reader = {});
+  // That a copy by the choice of a task has what the task says of it.
+  Status choice_is_made(uint32_t id);
   Status after(int64_t earlier, uint32_t id, std::string_view why, ObjectId object) const;
   Status after_all(const Block& block, uint32_t id, std::string_view why) const;
   std::string who(uint32_t id) const {
@@ -153,7 +158,7 @@ Status Verifier::overwrite(Location place, int64_t bytes, ObjectId object, uint3
   return {};
 }
 
-Result<Block*> Verifier::use(Location place, ObjectId object, uint32_t version, uint32_t id) {
+Result<Block*> Verifier::use(Location place, ObjectId object, uint32_t version, uint32_t id, TaskId reader) {
   ArenaMap& arena = arenas_[place.tier];
   Block* block = arena.at(place.offset);
   if (block == nullptr || block->object != object) {
@@ -163,6 +168,10 @@ Result<Block*> Verifier::use(Location place, ObjectId object, uint32_t version, 
   if (block->version != version) {
     return error("{} needs version {} of {}; the one at {} offset {} is version {}", who(id), version,
                  name(object), arena.name(), place.offset, block->version);
+  }
+  if (block->chooser.valid() && block->chooser != reader) {
+    return error("{} uses {}, of which only what {} chooses was loaded", who(id), name(object),
+                 program_.task(block->chooser).name);
   }
   SLUICE_TRY(after(block->writer, id, "it reads", object));
   block->touched.add(plan_.actions[id].lane, id);
@@ -181,8 +190,10 @@ Status Verifier::well_formed(uint32_t id) const {
       return error("action {} runs a task, and has what only a copy has", id);
   } else if (a.kind == ActionKind::Copy) {
     if (a.object.value >= program_.objects().size()) return error("action {} moves an unknown object", id);
-    if (a.recompute || a.task.valid() || a.address_count > 0 || a.workspace_offset != kNowhere)
+    if (a.recompute || a.address_count != (a.task.valid() ? 1 : 0) || a.workspace_offset != kNowhere)
       return error("action {} copies, and has what only a run has", id);
+    if (a.task.valid() && a.task.value >= program_.tasks().size())
+      return error("action {} copies what an unknown task chooses", id);
   } else {
     return error("action {} is of kind {}, which there is not", id, int{static_cast<uint8_t>(a.kind)});
   }
@@ -300,11 +311,40 @@ Status Verifier::copy(uint32_t id) {
     return error("{} goes from {} to {} on lane {}", who(id), name_of(a.from.tier), name_of(a.to.tier),
                  name_of(plan_.lanes[a.lane]));
   }
-  if (a.bytes != program_.object(a.object).bytes) return error("{} moves {} bytes", who(id), a.bytes);
+  const int64_t bytes = program_.object(a.object).bytes;
+  if (a.chooses()) {
+    SLUICE_TRY(choice_is_made(id));
+  } else if (a.bytes != bytes) {
+    return error("{} moves {} bytes", who(id), a.bytes);
+  }
   const Block* source = arenas_[a.from.tier].at(a.from.offset);
   const uint32_t version = source == nullptr ? 0 : source->version;
   SLUICE_ASSIGN(source, use(a.from, a.object, version, id));
-  return overwrite(a.to, a.bytes, a.object, version, id);
+  SLUICE_TRY(overwrite(a.to, bytes, a.object, version, id));
+  arenas_[a.to.tier].at(a.to.offset)->chooser = a.task;
+  return {};
+}
+
+// The task reads the object as weights of which it chooses parts, and nowhere else; the routing that tells
+// which is on the device, in the version that the task will read, before the copy. So whoever submits the
+// copy can read it then.
+Status Verifier::choice_is_made(uint32_t id) {
+  const Action& a = plan_.actions[id];
+  const Task& task = program_.task(a.task);
+  const auto parts = chosen_parts(task.op);
+  const auto uses_of = [&](const Use& u) { return u.object == a.object; };
+  const int64_t bytes = program_.object(a.object).bytes;
+  if (!a.loads() || !parts || task.uses[parts->weights].object != a.object ||
+      task.uses[parts->weights].bytes != bytes || task.uses[parts->routing].offset != 0 ||
+      std::ranges::count_if(task.uses, uses_of) != 1)
+    return error("{}: {} does not choose parts of it", who(id), task.name);
+  if (a.bytes != parts->expected_bytes(bytes))
+    return error("{} moves {} bytes, where {} are expected", who(id), a.bytes, parts->expected_bytes(bytes));
+  const Location routing{a.to.tier, plan_.addresses_of(a).front()};
+  const uint32_t version = versions_.before[a.task.value][parts->routing];
+  SLUICE_ASSIGN(const Block* read, use(routing, task.uses[parts->routing].object, version, id));
+  (void)read;
+  return {};
 }
 
 // A write of a part needs the rest, unless it is the first: then the rest is nothing yet.
@@ -335,7 +375,7 @@ Status Verifier::launch(uint32_t id) {
   const auto& before = versions_.before[a.task.value];
   for (size_t i = 0; i < task.uses.size(); ++i) {
     if (keeps_content(task.uses[i], before[i])) {
-      SLUICE_ASSIGN(Block * block, use({device, addresses[i]}, task.uses[i].object, before[i], id));
+      SLUICE_ASSIGN(Block * block, use({device, addresses[i]}, task.uses[i].object, before[i], id, a.task));
       (void)block;
     }
   }
@@ -381,7 +421,8 @@ Status Verifier::check_end() {
     if (!o.persistent && o.kind != ObjectKind::Metric) continue;
     for (const auto& [tier, offset] : plan_.homes[i].places()) {
       const Block* block = arenas_[tier].at(offset);
-      if (block == nullptr || block->object != ObjectId(i) || block->version != versions_.last[i]) {
+      if (block == nullptr || block->object != ObjectId(i) || block->version != versions_.last[i] ||
+          block->chooser.valid()) {
         return error("after the step {} is not at its {} home in its last version: a write-back is lost",
                      o.name, name_of(tier));
       }

@@ -85,7 +85,7 @@ Status verify_beside(const Program& program, const Plan& plan, const Program& st
                    describe(program, a), residents.object(under).name, name_of(place.tier));
     };
     if (a.kind == ActionKind::Copy) {
-      SLUICE_TRY(keeps_off(a.to, a.bytes, same[a.object.value]));
+      SLUICE_TRY(keeps_off(a.to, program.object(a.object).bytes, same[a.object.value]));
       continue;
     }
     const Task& task = program.task(a.task);

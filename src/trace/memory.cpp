@@ -94,8 +94,9 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
     const Action& a = plan.actions[id];
     const Interval& when = timeline[id];
     if (a.kind == ActionKind::Copy) {
-      arenas[a.from.tier].touch(a.from.offset, a.bytes, kind_of(a.object), false, when);
-      arenas[a.to.tier].touch(a.to.offset, a.bytes, kind_of(a.object), true, when);
+      const int64_t bytes = program.object(a.object).bytes;
+      arenas[a.from.tier].touch(a.from.offset, bytes, kind_of(a.object), false, when);
+      arenas[a.to.tier].touch(a.to.offset, bytes, kind_of(a.object), true, when);
       continue;
     }
     ArenaLives& device = arenas[plan.device_of(a)];

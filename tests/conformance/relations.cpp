@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "conformance/compare.h"
 #include "conformance/reference.h"
@@ -432,6 +433,40 @@ Findings same_in_chunks(Harness& harness, Product op) {
   return findings;
 }
 
+// Of experts without rows no weight is read: whatever lies there instead changes nothing. Of few tokens, and
+// of many that all choose the first two experts.
+Findings reads_chosen_alone(Harness& harness, GroupedLinear op) {
+  Findings findings;
+  for (const auto& [tokens, first_alone] : {std::pair(int64_t{1}, false), {2, false}, {60, true}}) {
+    const Mixture m{tokens, kExperts.experts, kExperts.top_k};
+    op.mixture = m;
+    Tensors choices = make_operands(SortByExpert{m}, {});
+    for (int64_t c = 0; first_alone && c < m.rows(); ++c)
+      choices[SortByExpert::kChosen].set(c, double(c % m.top_k));
+    const Tensors sorted = run(harness, SortByExpert{m}, choices, findings);
+    if (sorted.empty()) return findings;
+    Tensors operands = make_operands(op, {});
+    operands[GroupedLinear::kRouting] = sorted[SortByExpert::kRouting];
+    const Tensors whole = run(harness, op, operands, findings);
+    constexpr int64_t kOfExpert = kExpertOut * kExpertIn;
+    int64_t spoilt = 0;
+    for (int64_t e = 0; e < m.experts; ++e) {
+      const auto begin = [&](int64_t i) { return operands[GroupedLinear::kRouting].at(i); };
+      if (begin(e) != begin(e + 1)) continue;
+      for (int64_t i = 0; i < kOfExpert; ++i)
+        operands[GroupedLinear::kW].set(e * kOfExpert + i, std::numeric_limits<double>::quiet_NaN());
+      ++spoilt;
+    }
+    const Tensors spoiled = run(harness, op, operands, findings);
+    if (!findings.empty()) return findings;
+    if (spoilt == 0) findings.push_back(fmt::format("{} tokens chose all experts", tokens));
+    if (spoiled[GroupedLinear::kY].bytes != whole[GroupedLinear::kY].bytes)
+      findings.push_back(
+          fmt::format("with {} tokens, weights of experts without rows are in the result", tokens));
+  }
+  return findings;
+}
+
 void add_experts(std::vector<Relation>& all, DType dtype) {
   const auto add = [&](std::string_view what, const auto& op, auto check) {
     all.push_back({fmt::format("{}_{}", what, name_of(dtype)), op,
@@ -446,6 +481,8 @@ void add_experts(std::vector<Relation>& all, DType dtype) {
   add("grouped_wgrad_in_groups_is_whole",
       GroupedWgrad{kExperts, kAllExperts, kExpertIn, kExpertOut, dtype, dtype, false, true, false}, groups);
   add("grouped_linear_in_chunks_is_whole", linear, chunks);
+  add("grouped_linear_reads_chosen_experts_alone", linear,
+      [](Harness& harness, const GroupedLinear& op) { return reads_chosen_alone(harness, op); });
   add("grouped_dgrad_in_chunks_is_whole", dgrad, chunks);
 }
 
