@@ -280,6 +280,12 @@ void summarize(const GenerationCounts& counts, CachedModel& model, const BytesBy
       "prompts {} tokens in {:.2f} s, {:.1f} tokens/s; text {} tokens, {:.1f} tokens/s in {} passes\n",
       counts.prompt_tokens, counts.prompt_s, rate(counts.prompt_tokens, counts.prompt_s), counts.new_tokens,
       rate(counts.in_token_passes, counts.token_s), counts.token_passes);
+  const LoadedBytes& loaded = model.loaded_bytes();
+  const int64_t passes = std::max<int64_t>(1, counts.token_passes);
+  say(stderr, "loads   {} to the device in a pass that makes tokens{}\n", format_bytes(loaded.all / passes),
+      loaded.chosen == 0
+          ? ""
+          : fmt::format(", {} of it experts that they chose", format_bytes(loaded.chosen / passes)));
   const BytesByTier& peak = model.peak_memory();
   say(stderr, "memory  device {} of {}, host {} of {}\n", format_bytes(fullest_device(peak)),
       format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));

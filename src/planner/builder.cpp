@@ -83,6 +83,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
   }
   limits.fixed_homes = request.fixed_homes;
+  limits.chosen_experts = request.experts == ExpertLoads::Chosen;
   limits.host_is_short = true;
   units_of_.resize(placement_.devices);
   std::vector<Tier> device_of(program.objects().size(), kDevice);
@@ -337,8 +338,10 @@ std::string PlanBuilder::describe(const Candidate& c) const {
   return ring +
          fmt::format(
              "of activations that can be computed again {:.0f} % stay on the device while it has room, "
-             "{:.0f} % go to the host, {:.0f} % are computed again; {}",
-             100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
+             "{:.0f} % go to the host, {:.0f} % are computed again; {}{}",
+             100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how,
+             limits.chosen_experts ? "; experts are loaded when their router has run, those chosen alone"
+                                   : "");
 }
 
 const std::vector<Prices>* PlanBuilder::prices_for(const Policy& policy) const {
@@ -389,7 +392,7 @@ bool PlanBuilder::find_prices(bool overlap, std::vector<int64_t> pinned_bytes, i
 uint64_t PlanBuilder::subject() const {
   Hash hash;
   const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
-  hash.add(program_.hash()).add(profile_.alignment).add(left_out_.rounds);
+  hash.add(program_.hash()).add(profile_.alignment).add(left_out_.rounds).add(limits.chosen_experts);
   add(left_out_.ns), add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
   add(limits.host_bytes_per_action);
   for (const double ns : costs_.ns) add(ns);

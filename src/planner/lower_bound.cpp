@@ -185,6 +185,8 @@ class Crossing {
       const auto& [begin, end, times] = stretches[i];
       if (begin >= end) continue;
       double needed = 0, left = 0;
+      // Of what is needed, bytes that are loaded in part, and the least part of any.
+      double in_part = 0, least_part = 1;
       for (uint32_t p = begin; p < end; ++p) {
         for (const auto& [index, k] : uses_[p]) {
           const Value& v = s_.values[index];
@@ -194,7 +196,8 @@ class Crossing {
             seen[index] = i;
             const bool from_before = (k > 0 || v.given) && !v.uses[k].overwrites;
             if (from_before && p != begin && !(again && loaded[index])) {
-              needed += double(v.bytes);
+              (v.chosen ? in_part : needed) += double(v.bytes);
+              least_part = std::min(least_part, double(v.load_bytes()) / double(v.bytes));
               loaded[index] = true;
             }
           }
@@ -205,7 +208,10 @@ class Crossing {
           stored[index] = true;
         }
       }
-      out.loads += times * std::max(0.0, needed - (device_bytes_ - working_bytes(begin)));
+      // Whole ones there leave least to load.
+      const double missing = needed - (device_bytes_ - working_bytes(begin));
+      out.loads +=
+          times * (std::max(0.0, missing) + least_part * std::max(0.0, in_part + std::min(0.0, missing)));
       out.stores += times * std::max(0.0, left - (device_bytes_ - working_bytes(end - 1)));
     }
     return out;

@@ -12,6 +12,7 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "ops/chosen_parts.h"
 #include "planner/builder.h"
 #include "planner/coarse_search.h"
 #include "planner/floor.h"
@@ -398,7 +399,36 @@ Error stopped_planning() {
   return error(ErrorKind::Cancelled, "planning: somebody asked to stop");
 }
 
+namespace {
+
+// Whether weights that a task chooses parts of are loaded whole.
+bool loads_experts(const Program& program, const Plan& plan) {
+  std::vector<bool> chosen_from(program.objects().size(), false);
+  for (const Task& task : program.tasks()) {
+    if (const auto parts = chosen_parts(task.op)) chosen_from[task.uses[parts->weights].object.value] = true;
+  }
+  return std::ranges::any_of(plan.actions,
+                             [&](const Action& a) { return a.loads() && chosen_from[a.object.value]; });
+}
+
+// No caps work for one way that do not for the other, but for the bytes of a routing.
+Result<Plan> plan_faster(const Program& program, const Profile& profile, PlanRequest request) {
+  request.experts = ExpertLoads::Whole;
+  auto whole = make_plan(program, profile, request);
+  if (!whole.ok() || !loads_experts(program, *whole)) return whole;
+  request.experts = ExpertLoads::Chosen;
+  auto chosen = make_plan(program, profile, request);
+  if (!chosen.ok()) return request.stop.stop_requested() ? chosen : whole;
+  const double bound_ns = std::min(whole->lower_bound_ns, chosen->lower_bound_ns);
+  auto& faster = chosen->makespan_ns < whole->makespan_ns ? chosen : whole;
+  faster->lower_bound_ns = bound_ns;
+  return faster;
+}
+
+}  // namespace
+
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
+  if (request.experts == ExpertLoads::Faster) return plan_faster(program, profile, request);
   const bool one = request.placement || profile.devices() == 1;
   auto plan = one ? Planner(program, profile, request).search() : plan_ring(program, profile, request);
   if (request.stop.stop_requested()) return stopped_planning();

@@ -15,6 +15,13 @@ namespace sluice::core {
 // prices of the moments of its step, or by whichever is faster. Where prices give no plan, weights are asked.
 enum class Ways : uint8_t { Both, Weights, Prices };
 
+// How weights of experts that do not stay on a device come to it.
+enum class ExpertLoads : uint8_t {
+  Whole,   // as all weights: ahead of their use
+  Chosen,  // when their router has run, which the host is told, and only what it chose
+  Faster,  // whichever of both makes the faster plan, as predicted: where all tokens choose about alike
+};
+
 // The settings that made plans in a search, for a later one of the same program on the same machine under the
 // same limits: it would find the same. See planner/coarse_search.h.
 struct KnownSettings;
@@ -40,6 +47,7 @@ struct PlanRequest {
   // planned.
   double hopeful_ns = std::numeric_limits<double>::infinity();
   Ways ways = Ways::Both;
+  ExpertLoads experts = ExpertLoads::Whole;
   std::shared_ptr<const KnownSettings> known;  // null: none
   bool least = false;                          // the plan that takes the least device memory, however slow
   PassRunner* passes =

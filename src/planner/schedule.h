@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,15 @@ struct ValueUse {
   bool overwrites;  // every byte, without reading any: what was there before is of no use
 };
 
+// Of experts' weights that come to the device when their router has run, and only those that it chose.
+struct ChosenLoad {
+  TaskId task;        // that reads them
+  uint32_t routing;   // the value that says which
+  uint32_t known_at;  // the position whose run writes it
+  int64_t bytes;      // that are expected to cross
+  double ns;          // that takes
+};
+
 // One life of an object's content: from where it is made (or given) to its last use. An object that is
 // recomputed has one value per life.
 struct Value {
@@ -51,10 +61,16 @@ struct Value {
       false;  // given on the host and (circular, written) returned there; never resident at the boundary
   bool needed_after = false;  // a metric: stored after its last use
   bool fixed = false;         // resident at a given device address; not the planner's to move
+  bool told = false;          // a routing that the host reads: on the device from its first use to its last
+  std::optional<ChosenLoad> chosen = {};
   // Of an activation that the backward pass needs: index of its last use in the forward pass; kNoUse for
   // others.
   uint32_t crossing = kNoUse;
   std::vector<ValueUse> uses;
+
+  // What a load moves, and how long it takes.
+  int64_t load_bytes() const { return chosen ? chosen->bytes : bytes; }
+  double load_ns(const Profile& profile) const { return chosen ? chosen->ns : profile.load_ns(bytes); }
 };
 
 // A step as one device sees it: its values, at positions that it shares with the others.

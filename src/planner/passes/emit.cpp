@@ -113,7 +113,7 @@ class Emitter {
     for (Side& side : sides_) order_events(side);
     for (uint32_t p = 0; p <= n_; ++p) {
       for (Side& side : sides_) {
-        for (const uint32_t i : side.loads[p]) transfer(side, i, true);
+        for (const uint32_t i : side.loads[p]) transfer(side, i, p, true);
       }
       if (p == n_) break;
       if (s_.devices.front().runs[p].kind == RunKind::HandOver) {
@@ -122,7 +122,7 @@ class Emitter {
         launch(p);
       }
       for (Side& side : sides_) {
-        for (const uint32_t i : side.stores[p]) transfer(side, i, false);
+        for (const uint32_t i : side.stores[p]) transfer(side, i, p, false);
       }
     }
     plan_.lanes = lanes_;
@@ -142,10 +142,18 @@ class Emitter {
   void hand_over(uint32_t position);
   // Where the use of a value at a position finds it.
   int64_t address_of(Side& side, uint32_t value, uint32_t position);
-  // Brings the span's value to the device, or stores it.
-  void transfer(Side& side, uint32_t span, bool load);
-  // An object from a place to another.
-  void copy(ObjectId object, Location from, Location to);
+  // Brings the span's value to the device before a position, or stores it behind one.
+  void transfer(Side& side, uint32_t span, uint32_t position, bool load);
+  // An object from a place to another; with a task and its routing, what that chooses.
+  struct Choice {
+    TaskId task;
+    ObjectId object;  // the routing, where it lies on the device, and the position behind which it does
+    Location place;
+    uint32_t known_at;
+    int64_t bytes;
+    double ns;
+  };
+  void copy(ObjectId object, Location from, Location to, const std::optional<Choice>& choice = {});
   PackTime time() const { return PackTime(s_.turns); }
   // A few rounds are packed in the way of the whole.
   size_t many_on_device() const { return s_.devices.front().left_out_ns > 0 ? 0 : kManyItems; }
@@ -169,8 +177,9 @@ class Emitter {
   Tracker host_;
   std::vector<Clock> clocks_;  // what has happened before an action
   ByLane<int64_t> lane_last_;
-  int64_t last_exchange_ = kNone;  // the newest action of a network lane
-  std::vector<Lane> by_age_;       // see append()
+  int64_t last_exchange_ = kNone;                      // the newest action of a network lane
+  std::vector<Lane> by_age_;                           // see append()
+  std::optional<std::pair<Location, uint32_t>> told_;  // the routing that the host was told last
 };
 
 // By position, the last one that begins while the device is still at its run: what other devices do meanwhile
@@ -466,25 +475,46 @@ void Emitter::hand_over(uint32_t p) {
   copy(run.object, between, place(to));
 }
 
-void Emitter::transfer(Side& side, uint32_t index, bool load) {
+void Emitter::transfer(Side& side, uint32_t index, uint32_t p, bool load) {
   const Span& span = side.r.spans[index];
+  const Value& v = side.value_of(span);
   const Location on_device{side.tier, span.address}, on_host{kHost, side.host_address[span.value]};
-  if (load) side.current[span.value] = index;
-  copy(side.value_of(span).object, load ? on_host : on_device, load ? on_device : on_host);
+  if (!load) return copy(v.object, on_device, on_host);
+  side.current[span.value] = index;
+  if (!v.chosen) return copy(v.object, on_host, on_device);
+  const ChosenLoad& c = *v.chosen;
+  const Location routing{side.tier, address_of(side, c.routing, p)};
+  copy(v.object, on_host, on_device,
+       Choice{c.task, side.s.values[c.routing].object, routing, c.known_at, c.bytes, c.ns});
 }
 
-void Emitter::copy(ObjectId object, Location from, Location to) {
+void Emitter::copy(ObjectId object, Location from, Location to, const std::optional<Choice>& choice) {
   const auto id = static_cast<uint32_t>(plan_.actions.size());
   Action action{ActionKind::Copy, lanes_.copy(from.tier, to.tier)};
+  const int64_t bytes = program_.object(object).bytes;
   action.object = object;
-  action.bytes = program_.object(object).bytes;
+  action.bytes = bytes;
   action.from = from;
   action.to = to;
-  action.cost_ns = profile_.transfer_ns(action.bytes, from.tier, to.tier);
+  action.cost_ns = profile_.transfer_ns(bytes, from.tier, to.tier);
   Clock after(lanes_);
-  memory_of(from.tier).use(from.offset, from.offset + action.bytes, id, action.lane, false, after,
-                           plan_.actions);
-  memory_of(to.tier).write(to.offset, to.offset + action.bytes, id, action.lane, after);
+  if (choice) {
+    action.task = choice->task;
+    action.first_address = uint32_t(plan_.addresses.size());
+    action.address_count = 1;
+    plan_.addresses.push_back(choice->place.offset);
+    action.bytes = choice->bytes;
+    action.cost_ns = choice->ns;
+    // Reading the routing back takes its time once.
+    const auto told = std::pair(choice->place, choice->known_at);
+    if (told_ != told) action.cost_ns += profile_.transfer_ns(0, to.tier, from.tier);
+    told_ = told;
+    const int64_t begin = choice->place.offset;
+    memory_of(to.tier).use(begin, begin + program_.object(choice->object).bytes, id, action.lane, false,
+                           after, plan_.actions);
+  }
+  memory_of(from.tier).use(from.offset, from.offset + bytes, id, action.lane, false, after, plan_.actions);
+  memory_of(to.tier).write(to.offset, to.offset + bytes, id, action.lane, after);
   append(action, after);
 }
 

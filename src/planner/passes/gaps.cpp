@@ -77,10 +77,11 @@ class GapCutter {
     if (!prices_.empty()) {
       const uint32_t from = plain_[g.first], to = plain_[back(g)];
       const bool host = !v.circular && !v.given;  // others have their place there all the time
-      return double(v.bytes) * (prices_.load[to] + (g.written ? prices_.store[from] : 0) +
-                                (host ? prices_.host[to] - prices_.host[from] : 0));
+      return double(v.load_bytes()) * prices_.load[to] +
+             double(v.bytes) *
+                 ((g.written ? prices_.store[from] : 0) + (host ? prices_.host[to] - prices_.host[from] : 0));
     }
-    double load_ns = profile_.load_ns(v.bytes), store_ns = g.written ? profile_.store_ns(v.bytes) : 0;
+    double load_ns = v.load_ns(profile_), store_ns = g.written ? profile_.store_ns(v.bytes) : 0;
     if (!use_.empty()) {
       const double window_ns = std::min(length_ns(g), kWindowShare * (start_ns_[n_] + s_.left_out_ns));
       load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back(g)], window_ns);
@@ -129,7 +130,11 @@ bool GapCutter::working_sets_fit() {
       always += v.bytes;
       continue;
     }
-    for (const ValueUse& u : v.uses) floor_[u.position] += v.bytes;
+    if (v.told) {
+      for (uint32_t p = v.uses.front().position; p <= v.uses.back().position; ++p) floor_[p] += v.bytes;
+    } else {
+      for (const ValueUse& u : v.uses) floor_[u.position] += v.bytes;
+    }
   }
   for (int64_t& bytes : floor_) bytes += always;
   return *std::max_element(floor_.begin(), floor_.end()) <= limits_.bytes[s_.device];
@@ -152,7 +157,7 @@ void GapCutter::charge_everything() {
 void GapCutter::collect() {
   for (uint32_t i = 0; i < s_.values.size(); ++i) {
     const Value& v = s_.values[i];
-    if (v.fixed || limits_.pins(v.object)) continue;
+    if (v.fixed || v.told || limits_.pins(v.object)) continue;
     // Of the gaps between one write and the next a single one has to store; that is charged to the longest.
     const size_t first = gaps_.size();
     size_t since = first;

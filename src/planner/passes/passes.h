@@ -40,6 +40,8 @@ struct Limits {
   // many. A program of which rounds are left out counts those of the whole step.
   double host_bytes_per_action = 0;
   int64_t actions_counted = 0;
+  // What experts' weights can be loaded when their router has run is, and of it only what it chose.
+  bool chosen_experts = false;
   // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
   std::shared_ptr<const std::vector<bool>> pinned;
 

@@ -39,9 +39,9 @@ struct Instant {
 
 // A value in one gap, or all values of a unit in their gaps between the passes.
 struct Trader {
-  Instant begin, end;    // around the boundary end < begin
-  double bytes, stored;  // of them, those that must be stored to leave
-  double again_ns;       // to compute it again; 0: that cannot be done
+  Instant begin, end;            // around the boundary end < begin
+  double bytes, loaded, stored;  // of them, those that are loaded, and that must be stored to leave
+  double again_ns;               // to compute it again; 0: that cannot be done
   bool around;
   bool pays_host;  // its place on the host is taken only while it is away
 };
@@ -199,14 +199,15 @@ Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const
     const uint32_t unit = !g.around && v.crossing == g.use ? unit_of[g.value] : kNoUse;
     if (unit != kNoUse && trader_of[unit] != kNoUse) {
       traders_[trader_of[unit]].bytes += bytes;
+      traders_[trader_of[unit]].loaded += bytes;
       traders_[trader_of[unit]].stored += stored;
       continue;
     }
     if (unit != kNoUse) trader_of[unit] = uint32_t(traders_.size());
     const Instant begin = instant_of(g.first),
                   end = g.last == kNoUse ? Instant(0, moments_) : instant_of(g.last + 1);
-    traders_.push_back({begin, end, bytes, stored, unit == kNoUse ? 0 : units[unit].ns, end < begin,
-                        !v.circular && !v.given});
+    traders_.push_back({begin, end, bytes, double(v.load_bytes()), stored,
+                        unit == kNoUse ? 0 : units[unit].ns, end < begin, !v.circular && !v.given});
   }
   supply(limits, target_bytes);
 }
@@ -239,7 +240,7 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
   // links' time.
   double cost = 0;
   for (const Trader& t : traders_) {
-    const double travel = 0.3 * (t.bytes * load_ns_ + t.stored * store_ns_);
+    const double travel = 0.3 * (t.loaded * load_ns_ + t.stored * store_ns_);
     cost += t.again_ns > 0 ? std::min(travel, t.again_ns) : travel;
   }
   const double room = std::accumulate(room_.begin(), room_.end(), 0.0);
@@ -264,14 +265,14 @@ void Market::trade() {
   for (const Trader& t : traders_) {
     const uint32_t from = t.begin.next, to = t.end.next;
     const double keep = t.bytes * between(device_sum_, t);
-    double travel = t.bytes * load_cost_.cost()[to] + t.stored * store_cost_.cost()[from];
+    double travel = t.loaded * load_cost_.cost()[to] + t.stored * store_cost_.cost()[from];
     if (t.pays_host) travel += t.bytes * between(host_sum_, t);
     const double again = t.again_ns > 0 ? t.again_ns * again_price(t.end.moment) : kNever;
     if (keep <= travel && keep <= again) {
       hold(device_.asked, t, t.bytes);
     } else if (travel <= again) {
       const uint32_t load = load_cost_.at(to), store = store_cost_.at(from);
-      load_.asked[load] += t.bytes * load_ns_;
+      load_.asked[load] += t.loaded * load_ns_;
       hold(under_way_, load, to == 0 ? moments_ : to, t.bytes);
       if (t.stored > 0) {
         store_.asked[store] += t.stored * store_ns_;

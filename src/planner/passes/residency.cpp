@@ -278,7 +278,10 @@ void Resident::start_loads_early() {
     if (!span.load) continue;
     const Value& v = s_.values[span.value];
     Early early{i, false, i == first ? 0 : int64_t{out_.spans[i - 1].end} + 1};
-    if (i == first && v.circular && !v.host_home) {
+    if (v.chosen) {
+      // Not before it is known what to load.
+      early.earliest = std::max(early.earliest, int64_t{v.chosen->known_at} + 1);
+    } else if (i == first && v.circular && !v.host_home) {
       // Before the first span comes the last one of the step before; it may end in this one.
       uint32_t last = i;
       while (last + 1 < out_.spans.size() && out_.spans[last + 1].value == span.value) ++last;
@@ -296,7 +299,7 @@ void Resident::start_loads_early() {
   double lane_ns = 2 * step_ns();
   for (const Early& e : loads) {
     lane_ns = std::max(std::min(lane_ns, deadline_ns(e)), deadline_ns(e) - most_ns) -
-              profile_.load_ns(s_.values[out_.spans[e.span].value].bytes);
+              s_.values[out_.spans[e.span].value].load_ns(profile_);
     if (e.next_step) {
       start_before_the_step(out_.spans[e.span], lane_ns, e.earliest);
     } else {

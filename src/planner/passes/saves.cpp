@@ -139,7 +139,7 @@ std::vector<Saver::Crossing> Saver::book_what_must_travel(const Residency& resid
       }
     }
     if (span.load) {
-      const double ns = profile_.load_ns(v.bytes);
+      const double ns = v.load_ns(profile_);
       if (unit != kNoUse && needed_at(span.value) == span.first_use) {
         Crossing& c = crossings[unit];
         c.load_ns += ns;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ops/chosen_parts.h"
 #include "planner/passes/activation_lives.h"
 
 namespace sluice::core {
@@ -191,6 +192,7 @@ class Unroller {
       s.start_ns.push_back(end_ns);
       s.workspace_bytes.push_back(limits_.boundary_bytes[s.device]);
       mark_crossings(s, last_forward_[d]);
+      if (limits_.chosen_experts) mark_chosen(s);
     }
     give_back();
   }
@@ -295,6 +297,29 @@ class Unroller {
       if (last_forward[i] == kNoUse || v.uses.back().position == last_forward[i]) continue;
       v.crossing = 0;
       while (v.uses[v.crossing].position != last_forward[i]) ++v.crossing;
+    }
+  }
+
+  // What a single task reads, which chooses parts of it, can be loaded by its choice.
+  void mark_chosen(Schedule& s) const {
+    for (uint32_t p = 0; p < s.size(); ++p) {
+      const Run& run = s.runs[p];
+      if (run.kind != RunKind::Task || run.device != s.device) continue;
+      const auto parts = chosen_parts(program_.task(run.task).op);
+      if (!parts) continue;
+      Value& weights = s.values[s.use_values[run.first_value + parts->weights]];
+      const uint32_t routing = s.use_values[run.first_value + parts->routing];
+      const bool reads_alone = weights.given && weights.uses.size() == 1 && !weights.uses.front().writes;
+      const auto written = [p](const ValueUse& u) { return u.writes && u.position < p; };
+      const std::vector<ValueUse>& uses = s.values[routing].uses;
+      const auto known = std::find_if(uses.rbegin(), uses.rend(), written);
+      if (!reads_alone || weights.fixed || known == uses.rend()) continue;
+      const int64_t bytes = parts->expected_bytes(program_.object(weights.object).bytes);
+      // Experts lie apart from each other.
+      const double ns = parts->expected() * profile_.transfer_latency_ns +
+                        1e9 * double(bytes) / profile_.bytes_per_s(kHost, s.device);
+      weights.chosen = ChosenLoad{run.task, routing, known->position, bytes, ns};
+      s.values[routing].told = true;
     }
   }
 

@@ -20,6 +20,7 @@ Status plan_with_room(const BytesByTier& room, const Profile& profile, Generatio
   request.caps = plans.setup.caps;
   request.threads = search_threads();
   request.boundary_bytes = room;
+  request.experts = ExpertLoads::Faster;
   Stage& main = plans.stages.main;
   SLUICE_ASSIGN(main.plan, make_plan(main.model.program, profile, request));
   return plan_beside(plans.stages, room, profile);
@@ -109,6 +110,11 @@ Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const R
     return embedding_->read(tokens, rows);
   };
   SLUICE_ASSIGN(const std::span<const float> logits, (prompts ? *prompts_ : *tokens_).run(inputs, embed));
+  if (!prompts) {
+    const LoadedBytes loaded = token_executor_->loaded_bytes();
+    loaded_.all += loaded.all;
+    loaded_.chosen += loaded.chosen;
+  }
   if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(check_caps(*backend_, memory(), plans_.setup.caps));
   return logits;
 }

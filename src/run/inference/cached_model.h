@@ -55,6 +55,8 @@ class CachedModel : public CachedTextModel {
   // In use, and the most seen, as driver and operating system say.
   BytesByTier memory();
   const BytesByTier& peak_memory() const { return peak_; }
+  // Of all passes that made tokens.
+  const LoadedBytes& loaded_bytes() const { return loaded_; }
 
  private:
   explicit CachedModel(const GenerationPlans& plans) : plans_(plans) {}
@@ -67,6 +69,7 @@ class CachedModel : public CachedTextModel {
   std::optional<TextPass> tokens_, prompts_;
   std::optional<EmbeddingRows> embedding_;
   BytesByTier peak_;
+  LoadedBytes loaded_;
   int64_t passes_ = 0;
 };
 
