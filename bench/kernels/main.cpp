@@ -411,6 +411,32 @@ void print_row(const Entry& entry, double ns, double copy_rate,
   std::fflush(stdout);
 }
 
+// What a GPU adds of a sum over processes: all parts are read, and one is written.
+Status print_additions(const Settings& settings, double copy_rate) {
+  constexpr int64_t kBytes = 128 * kMiB;
+  constexpr int64_t kCalls = 20;
+  fmt::print("\n{:<36}{:>10}{:>10}{:>9}{:>8}\n", "sums over processes, 128 MiB of each", "us", "", "GB/s",
+             "of copy");
+  for (const DType dtype : {kF32, kBf16}) {
+    for (const int ranks : {2, 3, 4, 8}) {
+      const std::string name = fmt::format("additions of {}, {}", ranks, name_of(dtype));
+      if (name.find(settings.only) == name.npos) continue;
+      std::vector<std::byte> parts(size_t(kBytes * ranks));
+      double best_s = 1e9;
+      for (int i = 0; i < 3; ++i) {
+        SLUICE_ASSIGN(const double s,
+                      add_parts(settings.options.devices.front(), parts, ranks, 0, dtype, kCalls));
+        best_s = std::min(best_s, s);
+      }
+      const double rate = double(kBytes * (ranks + 1)) / best_s / 1e9;
+      fmt::print("{:<36}{:>10.1f}{:>10}{:>9.0f}{:>7.0f}%\n", name, best_s * 1e6, "", rate,
+                 100 * rate / copy_rate);
+      std::fflush(stdout);
+    }
+  }
+  return {};
+}
+
 Status run(Settings settings) {
   settings.options.log = [](std::string_view line) { fmt::print("  {}\n", line); };
   Rows all;
@@ -444,6 +470,7 @@ Status run(Settings settings) {
       print_row(entry, ns, copy_rate, library);
     }
   }
+  SLUICE_TRY(print_additions(settings, copy_rate));
   const BytesByTier use = backend->memory();
   fmt::print("\nthis process holds {} on the device, {} beside the arena\n", format_bytes(use[kDevice]),
              format_bytes(use[kDevice] - settings.arena_bytes));

@@ -37,6 +37,13 @@ struct BackendOptions {
   bool deterministic = false;  // equal bits in every run
   std::string cache;           // a folder that is kept from one start to the next; empty: none
   Network* network = nullptr;  // the processes that share a step; borrowed. Null: this one alone
+  DeviceNetwork* device_network = nullptr;  // as join() made it; borrowed. Null: by way of the host
+};
+
+// The devices of several processes, or why what they exchange passes through the host.
+struct JoinedDevices {
+  std::unique_ptr<DeviceNetwork> network;
+  std::string why_not;
 };
 
 // What a backend finds on this machine.
@@ -62,6 +69,9 @@ struct BackendKind {
   Result<std::unique_ptr<Backend>> (*make)(const BackendOptions&) = nullptr;
   std::string (*report)() = nullptr;  // lines for `doctor`: what there is, and what is missing
   bool (*is_built)() = nullptr;       // whether this program has it; null: it has
+  // Joins the device that make() would take to those of the other processes of options.network, each of which
+  // has to call it; null: the kind has no such way. After an error the others may wait for ever.
+  Result<JoinedDevices> (*join)(const BackendOptions&) = nullptr;
 };
 
 }  // namespace sluice::core

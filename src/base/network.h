@@ -15,6 +15,28 @@ namespace sluice::core {
 // Host memory beside its arena through which a device that is not the host's exchanges, each of a process.
 constexpr int64_t kNetworkStagingBytes = 16 << 20;
 
+// What joins the devices of processes, one of each, without the host between them. Every process makes the
+// same calls in the same order, from one thread at a time, while nothing else is exchanged. Errors are of
+// kind Device. What backends of its kind exchange by it is theirs.
+class DeviceNetwork {
+ public:
+  virtual ~DeviceNetwork() = default;
+  // As `doctor` would say it: "NCCL 2.28.9".
+  virtual std::string_view name() const = 0;
+  virtual int64_t held_bytes() const = 0;  // of the device's memory, all of it from the start
+
+  enum class Call {
+    Sum,         // values become their sums over all processes, as SumOverProcesses says
+    LibrarySum,  // the same in an order that the library chooses: to compare with, and not reproducible
+    PassOn       // values become those of the process before; the first takes the last one's
+  };
+  // Makes the call on values of the host, f32 or bf16, by way of memory that it takes for that.
+  virtual Status make(Call call, std::span<std::byte> values, DType dtype) = 0;
+  // Seconds that `calls` of them take one after the other, on so many bytes of zeros of the device, by the
+  // clock of this process.
+  virtual Result<double> time(Call call, int64_t bytes, DType dtype, int64_t calls) = 0;
+};
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -23,6 +45,9 @@ class Network {
   virtual int rank() const = 0;  // of this process, from 0
   // The task that this process is at, for the others to know while they wait for it. Any thread.
   virtual void at(std::string_view /*task*/) {}
+  // Around what devices exchange by other ways, for the others to know who waits for whom. Any thread.
+  virtual void enter(std::string_view /*task*/) {}
+  virtual void leave() {}
   // Makes `values`, f32 or bf16 by `dtype`, their sums over all processes, in an order that the number of
   // processes alone gives, with equal bits on all: as SumOverProcesses says. Every process makes the same
   // calls in the same order; one at a time, on any thread. Errors are of kind Device.

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "base/stopwatch.h"
+#include "comm/process_network.h"
 #include "comm/sum_in_order.h"
 
 namespace sluice::core {
@@ -65,11 +67,20 @@ class Timing {
   // After one call that warms up and one that says how long they take. The error of an interruption of any
   // rank is Cancelled.
   Result<CallTime> of(const std::function<Status()>& call) {
-    SLUICE_TRY(call());
-    SLUICE_ASSIGN(const double one, slowest(call, 1));
+    return of_several([&](int64_t calls) -> Result<double> {
+      const Stopwatch watch;
+      for (int64_t i = 0; i < calls; ++i) SLUICE_TRY(call());
+      return watch.seconds();
+    });
+  }
+  // The same of what makes so many calls and says how many seconds they took.
+  using Several = std::function<Result<double>(int64_t calls)>;
+  Result<CallTime> of_several(const Several& several) {
+    SLUICE_TRY(several(1));
+    SLUICE_ASSIGN(const double one, slowest(several, 1));
     const auto calls =
         std::max<int64_t>(3, std::min<int64_t>(int64_t(seconds_ / std::max(one, 1e-7)), 100'000));
-    SLUICE_ASSIGN(const double all, slowest(call, calls));
+    SLUICE_ASSIGN(const double all, slowest(several, calls));
     return CallTime{all / double(calls), calls};
   }
 
@@ -83,11 +94,10 @@ class Timing {
 
  private:
   // Seconds of the slowest rank, the same on all.
-  Result<double> slowest(const std::function<Status()>& call, int64_t calls) {
+  Result<double> slowest(const Several& several, int64_t calls) {
     SLUICE_TRY(group_.barrier());
-    const Stopwatch watch;
-    for (int64_t i = 0; i < calls; ++i) SLUICE_TRY(call());
-    SLUICE_ASSIGN(const auto all, gathered(group_, interrupted_ ? -1.0 : watch.seconds()));
+    SLUICE_ASSIGN(const double own, several(calls));
+    SLUICE_ASSIGN(const auto all, gathered(group_, interrupted_ ? -1.0 : own));
     if (std::ranges::min(all) < 0) return error(ErrorKind::Cancelled, "interrupted");
     return std::ranges::max(all);
   }
@@ -125,6 +135,33 @@ Result<CollectiveResult> measured_send(ProcessGroup& group, int64_t bytes, DType
   return out;
 }
 
+// The same of memory of devices.
+Result<CollectiveResult> measured_on_devices(ProcessGroup& group, DeviceNetwork& devices, bool sums,
+                                             int64_t bytes, DType dtype, Timing timing) {
+  using Call = DeviceNetwork::Call;
+  CollectiveResult out{.ranks = group.size(), .bytes = bytes, .dtype = dtype};
+  std::vector<std::byte> values(static_cast<size_t>(bytes));
+  fill(values, dtype, group.rank());
+  SLUICE_TRY(devices.make(sums ? Call::Sum : Call::PassOn, values, dtype));
+  int64_t wrong = 0;
+  if (sums) {
+    wrong = wrong_sums(values, dtype, group.size());
+  } else {
+    std::vector<std::byte> expected(values.size());
+    fill(expected, dtype, (group.rank() - 1 + group.size()) % group.size());
+    wrong = values == expected ? 0 : bytes / size_of(dtype);
+  }
+  SLUICE_ASSIGN(out.wrong, timing.total(wrong));
+  const auto time = [&](Call call) {
+    return timing.of_several([&, call](int64_t calls) { return devices.time(call, bytes, dtype, calls); });
+  };
+  SLUICE_ASSIGN(out.ours, time(sums ? Call::Sum : Call::PassOn));
+  if (sums) {
+    SLUICE_ASSIGN(out.library, time(Call::LibrarySum));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOptions& options,
@@ -139,16 +176,29 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
   counts.push_back(group.size());
   for (const int ranks : counts) {
     SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> some, group.first(ranks));
+    std::optional<ProcessNetwork> network;
+    JoinedDevices devices;
+    if (options.join && some != nullptr) {
+      network.emplace(*some);
+      SLUICE_ASSIGN(devices, options.join(*network));
+      if (devices.network == nullptr)
+        return error("devices cannot be joined, so that there is nothing to measure: {}", devices.why_not);
+      out.joined_by = devices.network->name();
+    }
     for (const DType dtype : options.dtypes) {
       for (const int64_t bytes : options.bytes) {
         doing(fmt::format("{} ranks, {}, {}", ranks, to_text(double(bytes), Form::Memory), name_of(dtype)));
-        const auto measure = options.sums ? measured_sum : measured_send;
+        const auto measure = [&](Timing timing) {
+          if (devices.network)
+            return measured_on_devices(*some, *devices.network, options.sums, bytes, dtype, timing);
+          return (options.sums ? measured_sum : measured_send)(*some, bytes, dtype, timing);
+        };
         SLUICE_ASSIGN(const bool stop, any(group, interrupted));
         if (stop) return out;
         // Rank 0 is of every group, and tells the others; of what was interrupted no ranks.
         CollectiveResult found;
         if (some != nullptr) {
-          const auto result = measure(*some, bytes, dtype, Timing(*some, options.seconds, interrupted));
+          const auto result = measure(Timing(*some, options.seconds, interrupted));
           if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();
           if (result.ok()) found = *result;
         }
@@ -172,6 +222,12 @@ Page collectives_page(const CollectiveBench& bench) {
   page.legend.push_back(
       "Times are means of calls, by the slowest rank, of zeros. algbw = bytes / time; busbw = algbw x " +
       std::string(bench.sums ? "2 (n - 1) / n for n ranks." : "1."));
+  if (!bench.joined_by.empty())
+    page.legend.push_back(fmt::format("From device to device by {}, one device of each process{}.",
+                                      bench.joined_by,
+                                      bench.sums ? "; the library's sums are its all-reduce, which is not "
+                                                   "reproducible and is not trained with"
+                                                 : ", with a copy of what came to where it is sent on from"));
   if (bench.here > bench.cores)
     page.legend.push_back(fmt::format("{} processes share {} cores: times are not those of as many cores.",
                                       bench.here, bench.cores));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/kind.h"
 #include "base/dtype.h"
 #include "comm/group.h"
 #include "pages/page.h"
@@ -25,13 +26,14 @@ struct CollectiveResult {
   int64_t bytes = 0;  // that each rank has
   DType dtype = DType::F32;
   CallTime ours;
-  CallTime library;   // MPI's own; no calls: it has none for this type
+  CallTime library;   // its own; no calls: MPI's for this type
   int64_t wrong = 0;  // elements that are not, to the bit, what one process computes; of ours, over all ranks
 };
 
 struct CollectiveBench {
   bool sums = true;  // all-reduce; false: each rank sends to the next while it receives from the one before
   int processes = 0, here = 0, cores = 0;  // all, and those on rank 0's host, which has so many cores
+  std::string joined_by;                   // from device to device; empty: memory of hosts
   bool whole = false;                      // nothing was interrupted
   std::vector<CollectiveResult> results;
 };
@@ -41,6 +43,8 @@ struct CollectiveOptions {
   std::vector<int64_t> bytes;  // multiples of 4
   std::vector<DType> dtypes;   // F32, BF16
   double seconds = 0.3;        // to time each for, about, but no fewer than 3 calls
+  // Joins the devices of a group; empty: memory of hosts is exchanged.
+  std::function<Result<JoinedDevices>(Network&)> join;
 };
 
 // Times all sizes, types, and numbers of ranks: 2, 4, 8, ... and all of the group's. Every rank has to call

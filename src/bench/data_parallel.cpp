@@ -228,7 +228,7 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
   // Steps whose sums are planned have rows of all processes.
   Machine shared = machine;
   ProcessNetwork network(group);
-  SLUICE_TRY(share_steps(shared, group, network));
+  SLUICE_ASSIGN(const JoinedDevices joined, share_steps(shared, group, network));
   RunConfig of_all = config;
   of_all.train.tokens_per_step *= group.size();
   const auto keep = [&](Result<DataParallelResult> result) -> Status {

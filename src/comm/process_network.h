@@ -21,6 +21,13 @@ class ProcessNetwork final : public Network {
   void at(std::string_view task) override {
     if (activity_ != nullptr) activity_->task(task);
   }
+  void enter(std::string_view task) override {
+    at(task);
+    if (activity_ != nullptr) activity_->enter();
+  }
+  void leave() override {
+    if (activity_ != nullptr) activity_->leave();
+  }
   Status sum(std::span<std::byte> values, DType dtype) override { return sum_(values, dtype); }
   Status gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     return group_.all_gather(own, all);

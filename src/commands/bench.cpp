@@ -174,6 +174,28 @@ Result<std::unique_ptr<ProcessGroup>> processes_of(const BenchRequest& r) {
   return join_processes(*launch);
 }
 
+// How the devices of a group are joined, where memory of devices is asked for: by run.backend, or as torchrun
+// launched processes with GPUs. Empty: memory of hosts. Every process has to call it.
+Result<std::function<Result<JoinedDevices>(Network&)>> devices_of(const BenchRequest& r,
+                                                                  ProcessGroup& group) {
+  SLUICE_ASSIGN(const int place, place_here(group));
+  SLUICE_ASSIGN(const RunConfig config, load_config("", r.settings));
+  SLUICE_ASSIGN(const std::optional<ProcessLaunch> launch, launch_of_this_process());
+  const bool met = launch && launch->meeting;
+  if (config.run.backend == "cpu" && met) return refused_on_cpus(*launch);
+  if (config.run.backend == "cpu" || (config.run.backend == "auto" && !met))
+    return std::function<Result<JoinedDevices>(Network&)>();
+  SLUICE_ASSIGN(const Machine machine, resolve_machine(config, "", place));
+  if (machine.backend->join == nullptr)
+    return error("run.backend = {}: memory of hosts is measured without it", machine.backend->name);
+  return std::function<Result<JoinedDevices>(Network&)>(
+      [kind = machine.backend, options = machine.options](Network& network) {
+        BackendOptions with = options;
+        with.network = &network;
+        return kind->join(with);
+      });
+}
+
 // What is wrong with a request that all processes have: process 0 says it.
 Result<Ending> said_once(const Error& wrong) {
   const auto launch = launch_of_this_process();
@@ -210,21 +232,15 @@ Result<Ending> among_processes(
   return Ending::Done;
 }
 
-// Memory of hosts is exchanged, for which torchrun is not.
-Status check_launcher() {
-  const auto launch = launch_of_this_process();
-  if (launch.ok() && *launch && (*launch)->meeting) return refused_on_cpus(**launch);
-  return {};
-}
-
 Result<Ending> collectives(const BenchRequest& r, Requests& asked) {
-  if (const Status checked = check_launcher(); !checked.ok()) return said_once(checked.error());
   const Result<CollectiveOptions> options = collective_options_of(r);
   if (!options.ok()) return said_once(options.error());
-  return among_processes<CollectiveBench>(r, asked, collectives_page,
-                                          [&](ProcessGroup& group, const auto& doing) {
-                                            return run_collectives(group, *options, asked.stop, doing);
-                                          });
+  return among_processes<CollectiveBench>(
+      r, asked, collectives_page, [&](ProcessGroup& group, const auto& doing) -> Result<CollectiveBench> {
+        CollectiveOptions with = *options;
+        SLUICE_ASSIGN(with.join, devices_of(r, group));
+        return run_collectives(group, with, asked.stop, doing);
+      });
 }
 
 struct DataParallelRequest {
@@ -241,7 +257,8 @@ Result<DataParallelRequest> data_parallel_request_of(const BenchRequest& r) {
 }
 
 Result<Ending> data_parallel(const BenchRequest& r, Requests& asked) {
-  if (const Status checked = check_launcher(); !checked.ok()) return said_once(checked.error());
+  const auto launch = launch_of_this_process();
+  if (launch.ok() && *launch && (*launch)->meeting) return said_once(refused_on_cpus(**launch));
   const Result<DataParallelRequest> request = data_parallel_request_of(r);
   if (!request.ok()) return said_once(request.error());
   return among_processes<

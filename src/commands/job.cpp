@@ -225,7 +225,14 @@ Status Job::check(const Machine& machine) const {
 }
 
 Status Job::put_on(Machine& machine) {
-  return alone() ? Status() : share_steps(machine, *group_, *network_);
+  if (alone()) return {};
+  auto joined = share_steps(machine, *group_, *network_);
+  if (!joined.ok()) abandon(joined.error());
+  device_network_ = std::move(joined->network);
+  if (speaks() && device_network_) say("joined by {}: sums go from GPU to GPU\n", device_network_->name());
+  if (speaks() && !joined->why_not.empty())
+    say(stderr, "note: sums of gradients pass through the host: {}\n", joined->why_not);
+  return {};
 }
 
 void Job::share_cores(RunConfig& config) const {

@@ -79,7 +79,8 @@ class Job {
 
   // Whether this machine may take part: where torchrun launched, one with a device of its own.
   Status check(const Machine& machine) const;
-  // Has a machine share steps with the others (run/processes/processes.h).
+  // Has a machine share steps with the others (run/processes/processes.h), and says where devices of theirs
+  // exchange by way of the host, and why.
   Status put_on(Machine& machine);
   // Of threads that compute here: those that the processes of this host have each, if that is left open.
   void share_cores(RunConfig& config) const;
@@ -103,6 +104,7 @@ class Job {
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;
+  std::unique_ptr<DeviceNetwork> device_network_;
   int place_here_ = 0;
   std::unique_ptr<Watch> watch_;  // takes leave before the group ends
 };

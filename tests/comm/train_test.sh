@@ -7,6 +7,7 @@ program=$1
 command -v mpirun >/dev/null || { echo "SKIPPED: no mpirun; apt-get install libopenmpi-dev openmpi-bin"; exit 77; }
 # Open MPI's own refusals, of root and of more processes than cores, are not what is tested.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+here=$(cd "$(dirname "$0")" && pwd)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cd "$out" || exit 1
@@ -38,23 +39,7 @@ backend = "cpu"
 threads = 1
 TOML
 start() { timeout 100 mpirun --oversubscribe "$@" 2>&1; }
-# Of the tensors of state, in whichever files of a checkpoint they are.
-state_of() {
-  python3 - "$1" <<'PY'
-import hashlib, json, pathlib, struct, sys
-tensors = {}
-for path in pathlib.Path(sys.argv[1]).glob("optimizer*.safetensors"):
-    data = path.read_bytes()
-    size, = struct.unpack("<Q", data[:8])
-    for name, of in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            assert name not in tensors, f"{name} is in two files"
-            begin, end = of["data_offsets"]
-            tensors[name] = of["dtype"], of["shape"], hashlib.sha256(data[8 + size + begin:8 + size + end]).hexdigest()
-assert tensors, f"{sys.argv[1]} has no state"
-print(hashlib.sha256(repr(sorted(tensors.items())).encode()).hexdigest())
-PY
-}
+state_of() { "$here/state_of" "$1"; }
 # Weights, state and every step's loss and norm.
 bits_of() {
   sha256sum < "$1/checkpoints/step-4/model.safetensors"

@@ -449,7 +449,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
     SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
     const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
     SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, cache));
-    SLUICE_ASSIGN(auto exchange, cuda::Exchange::create(options.network));
+    SLUICE_ASSIGN(
+        auto exchange,
+        cuda::Exchange::create(options.network, static_cast<cuda::DirectNetwork*>(options.device_network)));
     gpus.push_back({index, std::move(device), nvml[d], before[d],
                     cuda::Runner(std::move(products), std::move(attention), std::move(exchange))});
   }

@@ -39,8 +39,9 @@ struct CudaOptions {
   // fit (one takes 530 MB with four query heads and blocks of 8,192, 2.1 GB with 16,384), on slower kernels
   // when none does, and fastest on all at once.
   int64_t attention_workspace_bytes = GpuLibraries{}.attention_cap_bytes;
-  Network* network = nullptr;  // every device has a lane to it; borrowed. Null: there is none
-  int run_ahead = 256;         // commands in flight before submit() waits
+  Network* network = nullptr;               // every device has a lane to it; borrowed. Null: there is none
+  DeviceNetwork* device_network = nullptr;  // that join_by_nccl() made; borrowed. Null: by way of the host
+  int run_ahead = 256;                      // commands in flight before submit() waits
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;
   // A file in which choices and compiled library plans are kept from one start to the next; empty: none.
@@ -53,6 +54,17 @@ struct CudaOptions {
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
 
 const BackendKind& cuda_kind();
+
+// Joins the GPU, as the driver counts, to one of each other process. Every process calls it.
+Result<std::unique_ptr<DeviceNetwork>> join_by_nccl(int device, Network& network);
+// The additions alone of a sum over so many processes, by the kernel that makes them: of `parts`, which lie
+// behind one another in the order of ranks, that of `rank` becomes the sum of all, as on that rank. Seconds
+// that each of the calls takes on the device; all but the first add what is there by then.
+Result<double> add_parts(int device, std::span<std::byte> parts, int ranks, int rank, DType dtype,
+                         int64_t calls);
+// "2.28.9"; empty: there is no NCCL, and why.
+std::string nccl_version();
+std::string why_no_nccl();
 
 // Which attributes its kernels heed.
 std::span<const Heeded> cuda_heeds();

@@ -8,12 +8,13 @@
 
 namespace sluice::core::cuda {
 
-Result<std::unique_ptr<Exchange>> Exchange::create(Network* network) {
-  std::unique_ptr<Exchange> exchange(new Exchange(network));
+Result<std::unique_ptr<Exchange>> Exchange::create(Network* network, DirectNetwork* direct) {
+  std::unique_ptr<Exchange> exchange(new Exchange(network, direct));
   if (network == nullptr) return exchange;
+  SLUICE_TRY(exchange->partials());
+  if (direct != nullptr) return exchange;
   SLUICE_CUDA_TRY(cudaHostAlloc(reinterpret_cast<void**>(exchange->staged_.receive()), kNetworkStagingBytes,
                                 cudaHostAllocDefault));
-  SLUICE_TRY(exchange->partials());
   exchange->worker_ = std::thread([of = exchange.get()] { of->work(); });
   return exchange;
 }
@@ -39,6 +40,36 @@ Status Exchange::check_processes(int64_t planned) const {
   const int processes = network_ == nullptr ? 1 : network_->processes();
   if (processes == planned) return {};
   return error(ErrorKind::Internal, "an exchange of {} processes in a job of {}", planned, processes);
+}
+
+Status Exchange::sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream) {
+  if (direct_ == nullptr) return exchange(values, bytes, {.dtype = dtype}, stream);
+  SLUICE_TRY(enter(stream));
+  SLUICE_TRY(direct_->sum(values, bytes, dtype, stream));
+  return leave(stream);
+}
+
+Status Exchange::broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream) {
+  if (direct_ == nullptr) return exchange(values, bytes, {.root = root}, stream);
+  SLUICE_TRY(enter(stream));
+  SLUICE_TRY(direct_->broadcast(values, bytes, root, stream));
+  return leave(stream);
+}
+
+Status Exchange::enter(cudaStream_t stream) {
+  constexpr auto kEnter = [](void* of) {
+    const auto& piece = *static_cast<const Piece*>(of);
+    piece.exchange->network_->enter(piece.task);
+  };
+  Piece& piece = pieces_.emplace_back(Piece{this, 0, {}, command_, task_});
+  SLUICE_CUDA_TRY(cudaLaunchHostFunc(stream, kEnter, &piece));
+  return {};
+}
+
+Status Exchange::leave(cudaStream_t stream) {
+  constexpr auto kLeave = [](void* network) { static_cast<Network*>(network)->leave(); };
+  SLUICE_CUDA_TRY(cudaLaunchHostFunc(stream, kLeave, network_));
+  return {};
 }
 
 Status Exchange::exchange(std::byte* values, int64_t bytes, Kind kind, cudaStream_t stream) {
@@ -86,6 +117,10 @@ void Exchange::work() {
 }
 
 std::optional<Exchange::Failure> Exchange::failure() const {
+  if (direct_ != nullptr) {
+    const Status state = direct_->state();
+    return state.ok() ? std::nullopt : std::optional(Failure{command_, state.error()});
+  }
   const std::lock_guard lock(mutex_);
   return failure_;
 }

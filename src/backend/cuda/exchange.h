@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes exchange on a GPU's network lane, by way of the host.
+// What processes exchange on a GPU's network lane: from GPU to GPU where they are joined, or else by way of
+// the host.
 #pragma once
 
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <thread>
 
+#include "backend/cuda/direct.h"
 #include "backend/cuda/handle.h"
 #include "base/network.h"
 #include "base/status.h"
@@ -19,8 +21,9 @@ namespace sluice::core::cuda {
 
 class Exchange {
  public:
-  // The device is current. Borrows the network; null: there are no other processes.
-  static Result<std::unique_ptr<Exchange>> create(Network* network);
+  // The device is current. Borrows the network, and what joins the GPUs; null: there are no other processes,
+  // or GPUs are not joined.
+  static Result<std::unique_ptr<Exchange>> create(Network* network, DirectNetwork* direct);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -33,15 +36,11 @@ class Exchange {
 
   // What is exchanged next.
   void at(uint32_t command, std::string_view task) { command_ = command, task_ = task; }
-  // Queues: `values`, f32 or bf16 of the device by `dtype`, become their sums over all processes. The
-  // stream's work waits meanwhile, and the driver's thread that runs it; other streams go on.
-  Status sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream) {
-    return exchange(values, bytes, {.dtype = dtype}, stream);
-  }
+  // Queues: `values`, f32 or bf16 of the device by `dtype`, become their sums over all processes. By way of
+  // the host the stream's work waits meanwhile, and the driver's thread that runs it; other streams go on.
+  Status sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream);
   // The same: they become what process `root` has.
-  Status broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream) {
-    return exchange(values, bytes, {.root = root}, stream);
-  }
+  Status broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream);
 
   // What failed first of what has run: after an error nothing more is exchanged. Any thread.
   struct Failure {
@@ -66,7 +65,10 @@ class Exchange {
     std::string_view task;
   };
 
-  explicit Exchange(Network* network) : network_(network) {}
+  Exchange(Network* network, DirectNetwork* direct) : network_(network), direct_(direct) {}
+  // Queues around what GPUs exchange: the others are told what this process waits in.
+  Status enter(cudaStream_t stream);
+  Status leave(cudaStream_t stream);
   Status exchange(std::byte* values, int64_t bytes, Kind kind, cudaStream_t stream);
   // On the driver's thread, which may not call CUDA, as libraries of networks do: waits until work() has run
   // it.
@@ -74,7 +76,8 @@ class Exchange {
   void work();
 
   Network* network_;
-  Handle<std::byte*, &cudaFreeHost> staged_;  // pinned, kNetworkStagingBytes
+  DirectNetwork* direct_;
+  Handle<std::byte*, &cudaFreeHost> staged_;  // pinned, kNetworkStagingBytes, where GPUs are not joined
   Handle<std::byte*, &cudaFree> partials_;
   uint32_t command_ = 0;
   std::string_view task_;
@@ -85,7 +88,7 @@ class Exchange {
   const Piece* given_ = nullptr;  // to the worker, until it has run
   bool ends_ = false;
   std::optional<Failure> failure_;
-  std::thread worker_;  // with a network
+  std::thread worker_;  // by way of the host
 };
 
 }  // namespace sluice::core::cuda

@@ -66,8 +66,38 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   cuda.joined = options.joined;
   cuda.deterministic = options.deterministic;
   cuda.network = options.network;
+  cuda.device_network = options.device_network;
   if (!options.cache.empty()) cuda.cache = (std::filesystem::path(options.cache) / "cuda-libraries").string();
   return make_cuda_backend(cuda);
+}
+
+// Why this process cannot be joined to others from GPU to GPU; empty: it can.
+std::string why_apart(const BackendOptions& options, size_t devices) {
+  if (!options.joined) return "run.peer = off";
+  if (devices > 1) return fmt::format("each of its {} GPUs exchanges what it has", devices);
+  return why_no_nccl();
+}
+
+Result<JoinedDevices> join(const BackendOptions& options) {
+  SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
+  const std::vector<int> chosen = chosen_of(options, devices.size());
+  struct Own {
+    char why[200] = "", uuid[40] = "";
+  } own;
+  why_apart(options, chosen.size()).copy(own.why, sizeof own.why - 1);
+  devices.at(size_t(chosen.front())).uuid.copy(own.uuid, sizeof own.uuid - 1);
+  std::vector<Own> all(size_t(options.network->processes()));
+  SLUICE_TRY(
+      options.network->gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].why[0] != '\0') return JoinedDevices{nullptr, fmt::format("process {}: {}", r, all[r].why)};
+    for (size_t other = 0; other < r; ++other) {
+      if (std::string_view(all[r].uuid) == all[other].uuid)
+        return JoinedDevices{nullptr, fmt::format("processes {} and {} share a GPU", other, r)};
+    }
+  }
+  SLUICE_ASSIGN(auto joined, join_by_nccl(chosen.front(), *options.network));
+  return JoinedDevices{std::move(joined), {}};
 }
 
 // "PCIe 5 x16, of which x8 is in use, at 0000:1b:00.0, NUMA node 1"; empty where nothing is known.
@@ -131,7 +161,7 @@ const BackendKind& cuda_kind() {
   // A GPU takes some tenths of a second to find the clock that its limit on power allows.
   static constexpr BackendTraits kTraits{.takes_f32 = false, .settle_ns = 4e9};
   static constexpr BackendKind kKind{
-      "cuda", kTraits, find, make, [] { return describe(cuda_report()); }, cuda_is_built};
+      "cuda", kTraits, find, make, [] { return describe(cuda_report()); }, cuda_is_built, join};
   return kKind;
 }
 

@@ -2,14 +2,19 @@
 // A machine as one of several processes that share a step.
 #pragma once
 
+#include <memory>
+
 #include "comm/process_network.h"
 #include "plans/machine.h"
 
 namespace sluice::core {
 
-// Has the machine exchange over `network`, which is the group's and outlives it, at the rate that a few sums
-// are found to take, rounded; what sums take of the host's memory is set aside. Every process has to call it.
-Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network);
+// Has the machine exchange over `network`, which is the group's and outlives it, or from device to device
+// where these can be joined, at the rate that a few sums are found to take, rounded; what sums take of memory
+// is set aside. Every process has to call it. What joins the devices, which the machine borrows, or why what
+// they exchange passes through the host; neither, where there is nothing else. After an error the others may
+// wait for ever.
+Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network);
 // The machine as one of so many that only plan for it, with that network between them.
 void plan_to_share(Machine& machine, int processes, const NetworkCost& network);
 

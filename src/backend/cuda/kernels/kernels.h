@@ -153,6 +153,19 @@ cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate,
 template <class X, class Y, class Z>
 cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaStream_t stream);
 
+// --- add_by_tree.cu ---
+// The values of so many ranks: those of `rank`, and those of the others, which lie behind one another in the
+// order of ranks, each `stride` elements behind the one before, a multiple of 8.
+struct TreeParts {
+  int rank, ranks;
+  int64_t stride;
+};
+// own = their sum, in f32 by the tree of sum_over_processes, rounded once. T is float or bf16; any number of
+// elements.
+template <class T>
+cudaError_t add_by_tree(T* own, const T* received, const TreeParts& parts, int64_t elements,
+                        cudaStream_t stream);
+
 // --- loss.cu ---
 // Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger
 // than the target's. With `gradients`, the first half of each row's memory becomes loss_scale * weight *
