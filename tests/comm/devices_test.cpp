@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "backend/cuda/cuda_backend.h"
 #include "bench/collectives.h"
 #include "comm/process_network.h"
 #include "run/processes/processes.h"
@@ -96,6 +97,20 @@ TEST(JoinedDevicesBench, IsAnErrorWhereTheyCannotBeJoined) {
       ASSERT_FALSE(found.ok());
       EXPECT_NE(found.message().find("no wires"), std::string::npos) << found.message();
     });
+  }
+}
+
+// What the note says of sums that pass through the host, and the error of whoever joins all the same.
+TEST(BuildsWithoutNccl, SayWhatItNeeds) {
+  if (!nccl_version().empty()) GTEST_SKIP() << "this build has NCCL " << nccl_version();
+  EXPECT_NE(why_no_nccl().find("NCCL"), std::string::npos) << why_no_nccl();
+  if (!cuda_is_built()) {
+    EXPECT_EQ(why_no_nccl(), "this build has no NCCL: -DSLUICE_NCCL=on says what it needs");
+    const auto alone = groups_of_threads(1);
+    ProcessNetwork network(*alone.front());
+    const auto joined = join_by_nccl(0, network);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_EQ(joined.message(), why_no_nccl());
   }
 }
 

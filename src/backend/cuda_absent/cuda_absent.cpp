@@ -31,19 +31,9 @@ bool cuda_is_built() {
   return false;
 }
 
-Result<std::unique_ptr<DeviceNetwork>> join_by_nccl(int /*device*/, Network& /*network*/) {
-  return absent();
-}
 Result<double> add_parts(int, std::span<std::byte>, int, int, DType, int64_t) {
   return absent();
 }
-std::string nccl_version() {
-  return {};
-}
-std::string why_no_nccl() {
-  return absent().message;
-}
-
 std::string cuda_versions() {
   return {};
 }

@@ -10,7 +10,7 @@ std::string why_no_nccl() {
   return "this build has no NCCL: -DSLUICE_NCCL=on says what it needs";
 }
 Result<std::unique_ptr<DeviceNetwork>> join_by_nccl(int /*device*/, Network& /*network*/) {
-  return error(ErrorKind::Internal, "this build has no NCCL");
+  return error(ErrorKind::Device, "{}", why_no_nccl());
 }
 
 }  // namespace sluice::core
