@@ -22,9 +22,9 @@ Table of_layers(const ExpertLoad& last) {
             .title = "Layers",
             .row_title = "layer",
             .columns = {{"load_variation", "load variation", Form::Share},
-                        {"busiest", "busiest expert, over the mean", Form::Number},
-                        {"least", "least busy expert, over the mean", Form::Number},
-                        {"unused", "experts without a token", Form::Count},
+                        {"busiest", "busiest, over the mean", Form::Number},
+                        {"least", "least, over the mean", Form::Number},
+                        {"unused", "unused experts", Form::Count},
                         {"entropy", "entropy, nats", Form::Number}},
             .rows = {}};
   for (const ExpertLoad::Layer& layer : last.layers) {

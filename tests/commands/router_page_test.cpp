@@ -70,8 +70,10 @@ class RouterPageOfRuns : public testing::Test {
   TextRuns runs_;
 };
 
+// And has, of a run that goes on, the steps that were made before.
 TEST_F(RouterPageOfRuns, SaysWhatTheMetricsDo) {
-  ASSERT_TRUE(runs_.start("run", settings()).ok());
+  const std::vector<std::string> of_mixture = settings({"train.router_z_loss=0.01"});
+  ASSERT_TRUE(runs_.start("run", of_mixture).ok());
   const std::string page = file_bytes(runs_.dir_ / "run/routers.html");
   const nlohmann::json router = metrics("run").back()["router"];
   for (const auto& [key, form] : {std::pair{"load_variation", Form::Share},
@@ -83,22 +85,10 @@ TEST_F(RouterPageOfRuns, SaysWhatTheMetricsDo) {
     const std::string text = escape_markup(to_text(router[key].get<double>(), form));
     EXPECT_NE(page.find("<td class=\"n\">" + text + "</td>"), page.npos) << key << ": " << text;
   }
-}
-
-// A run that goes on has the steps that were made before.
-TEST_F(RouterPageOfRuns, GoesOn) {
-  ASSERT_TRUE(runs_.start("run", settings({"train.router_z_loss=0.01"})).ok());
-  const std::string page = file_bytes(runs_.dir_ / "run/routers.html");
   runs_.cut_to("run", 2, 2);
   std::filesystem::remove(runs_.dir_ / "run/routers.html");
-  ASSERT_TRUE(runs_.start("run", settings({"train.router_z_loss=0.01"})).ok());
+  ASSERT_TRUE(runs_.start("run", of_mixture).ok());
   EXPECT_EQ(file_bytes(runs_.dir_ / "run/routers.html"), page);
-}
-
-TEST_F(RouterPageOfRuns, IsNotThereWithoutRouters) {
-  ASSERT_TRUE(runs_.start("run").ok());
-  EXPECT_TRUE(std::filesystem::exists(runs_.dir_ / "run/loss.svg"));
-  EXPECT_FALSE(std::filesystem::exists(runs_.dir_ / "run/routers.html"));
 }
 
 TEST_F(RouterPageOfRuns, AModelWithoutRoutersHasNoZLoss) {

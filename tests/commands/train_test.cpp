@@ -48,6 +48,7 @@ TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
     EXPECT_FALSE(file_bytes(dir / "whole" / file).empty()) << file;
   }
   EXPECT_FALSE(nlohmann::json::parse(file_bytes(dir / "whole/trace.json"), nullptr, false).is_discarded());
+  EXPECT_FALSE(std::filesystem::exists(dir / "whole/routers.html")) << "it has no routers";
 
   const auto checkpoint = (dir / "whole/checkpoints/step-2").string();
   const Outcome rest = train(request(dir, "rest", {"run.resume=" + checkpoint}), asked);

@@ -53,6 +53,7 @@ class StateFiles : public testing::Test {
   const TempDir dir_;
 };
 
+// All of them: one is missing, cut short, or not named.
 TEST_F(StateFiles, AreGoneOnFrom) {
   save({});
   ASSERT_TRUE(check_whole(dir_ / "parts").ok());
@@ -60,30 +61,6 @@ TEST_F(StateFiles, AreGoneOnFrom) {
     (void)run_session(must(prepare(going_on(from, {}), "", false)), 4, dir_ / (std::string(from) + "4"));
   }
   expect_same("whole4", "parts4");
-}
-
-// By an export, and by a run that goes on in other formats.
-TEST_F(StateFiles, HaveTheMasters) {
-  save({"train.compute=bf16", "train.master=on", "train.state=f32"});
-  for (const char* from : {"whole", "parts"}) {
-    RunConfig config =
-        going_on(from, {"train.compute=bf16", "train.master=i8", "train.state=i8", "train.stochastic=off"});
-    config.allow = {"formats"};
-    (void)run_session(must(prepare(config, "", false)), 3, dir_ / (std::string(from) + "3"));
-    const auto done = export_model(dir_ / from, dir_ / (std::string(from) + "_out"),
-                                   {.type = TensorType::F32, .shard_bytes = kShardBytes},
-                                   [](std::string_view, int64_t, int64_t) { return Status(); });
-    ASSERT_TRUE(done.ok()) << done.message();
-    EXPECT_TRUE(done->from_masters);
-  }
-  expect_same("whole3", "parts3");
-  EXPECT_TRUE(file_bytes(dir_ / "whole_out/model.safetensors") ==
-              file_bytes(dir_ / "parts_out/model.safetensors"));
-}
-
-// One is missing, cut short, or of another step.
-TEST_F(StateFiles, AreAllNeeded) {
-  save({});
   const auto refused = [&](const char* what, const std::function<void(const fs::path&)>& spoil) {
     fs::copy(dir_ / "parts", dir_ / what);
     spoil(dir_ / what);
@@ -106,6 +83,25 @@ TEST_F(StateFiles, AreAllNeeded) {
                       seal_again(dir);
                     }),
             "of this model are missing");
+}
+
+// By an export, and by a run that goes on in other formats.
+TEST_F(StateFiles, HaveTheMasters) {
+  save({"train.compute=bf16", "train.master=on", "train.state=f32"});
+  for (const char* from : {"whole", "parts"}) {
+    RunConfig config =
+        going_on(from, {"train.compute=bf16", "train.master=i8", "train.state=i8", "train.stochastic=off"});
+    config.allow = {"formats"};
+    (void)run_session(must(prepare(config, "", false)), 3, dir_ / (std::string(from) + "3"));
+    const auto done = export_model(dir_ / from, dir_ / (std::string(from) + "_out"),
+                                   {.type = TensorType::F32, .shard_bytes = kShardBytes},
+                                   [](std::string_view, int64_t, int64_t) { return Status(); });
+    ASSERT_TRUE(done.ok()) << done.message();
+    EXPECT_TRUE(done->from_masters);
+  }
+  expect_same("whole3", "parts3");
+  EXPECT_TRUE(file_bytes(dir_ / "whole_out/model.safetensors") ==
+              file_bytes(dir_ / "parts_out/model.safetensors"));
 }
 
 TEST(StateFilesWritten, AreNamedByWhoWroteThem) {
