@@ -145,8 +145,7 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
     return "the ring of devices, where one waits for another";
   if (t.recompute_ns > load + store) return through_recomputation(plan);
   if (load >= store && 2 * t.chosen.ns > t.loads.ns)
-    return "experts, which are loaded when their router has run; or device memory, where more of them would "
-           "stay";
+    return "device memory, through loads of experts that wait for their router";
   return load >= store ? "device memory, through loads that cannot start earlier"
                        : "device memory, through stores that must end first";
 }

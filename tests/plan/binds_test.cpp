@@ -32,5 +32,21 @@ TEST(WhatBinds, NamesTheDevicesWhereNothingIsKnown) {
   EXPECT_EQ(binds(0, 1.01), "host memory, through recomputation");  // the device has no cap
 }
 
+// Of the time that links load, how much is of what tasks choose.
+TEST(WhatBinds, SaysWhetherLoadsWaitForRouters) {
+  const auto loading = [](double chosen_ns) {
+    Plan plan;
+    plan.makespan_ns = 100;
+    PlanTotals sums;
+    sums.runs.ns = 40, sums.loads.ns = 60, sums.chosen.ns = chosen_ns;
+    std::array<double, kStallCauses> stalls{};
+    stalls[size_t(StallCause::Load)] = 60;
+    return what_binds(plan, sums, stalls);
+  };
+  EXPECT_EQ(loading(0), "device memory, through loads that cannot start earlier");
+  EXPECT_EQ(loading(20), "device memory, through loads that cannot start earlier");
+  EXPECT_EQ(loading(50), "device memory, through loads of experts that wait for their router");
+}
+
 }  // namespace
 }  // namespace sluice::core
