@@ -56,10 +56,13 @@ bool is_weight_type(TensorType type) {
 }
 
 void read_elements(TensorType type, std::span<const std::byte> bytes, std::vector<float>& values) {
-  const size_t count = bytes.size() / size_t(size_of(type));
-  values.resize(count);
+  values.resize(bytes.size() / size_t(size_of(type)));
+  read_elements(type, bytes, std::span(values));
+}
+
+void read_elements(TensorType type, std::span<const std::byte> bytes, std::span<float> values) {
   with_element(type, [&]<class T>(T) {
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < values.size(); ++i) {
       T element;
       std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
       values[i] = float(element);

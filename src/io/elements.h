@@ -16,6 +16,8 @@ bool is_weight_type(TensorType type);
 
 // The elements as floats, which hold each of them exactly. `bytes` need not be aligned.
 void read_elements(TensorType type, std::span<const std::byte> bytes, std::vector<float>& values);
+// REQUIRES: as many values as elements.
+void read_elements(TensorType type, std::span<const std::byte> bytes, std::span<float> values);
 
 // The values rounded to nearest, ties to even. Returns the index of the first that is not finite then; -1:
 // all are.

@@ -120,6 +120,10 @@ struct TensorNames {
   const char *router = "mlp.gate", *experts = "mlp.experts";
   const char *expert_gate = "gate_proj", *expert_up = "up_proj", *expert_down = "down_proj";
   const char* selection_bias = "mlp.expert_bias";
+  // Or all experts of a layer are one tensor, [experts, rows for inputs, columns for outputs], of which
+  // columns of gates and of up stand in turn.
+  bool experts_in_one = false;
+  const char* expert_gate_up = "gate_up_proj";
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
   const char* positions = nullptr;
   bool transposed = false;  // matrices of layers have a row for each input

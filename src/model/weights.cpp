@@ -79,7 +79,7 @@ class Table {
   void experts(const LayerSpec& layer) {
     const TensorNames& names = spec_.names;
     const Experts& e = layer.experts;
-    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    const int64_t d = spec_.dim;
     matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
     if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
     if (e.selection_bias) {
@@ -87,15 +87,10 @@ class Table {
       out_.back().trainable = false;
       out_.back().format = DType::F32;
     }
-    const auto of = [&](int64_t expert, const char* name, const char* kind) {
-      return fmt::format("{}.{}.{}{}", at(names.experts), expert, name, kind);
-    };
     for (int64_t first = 0; first < e.count; first += e.group) {
       std::vector<WeightSource> gate_up, down;
       for (int64_t i = first; i < first + e.group; ++i) {
-        gate_up.push_back({of(i, names.expert_gate, ".weight"), f, d});
-        gate_up.push_back({of(i, names.expert_up, ".weight"), f, d});
-        down.push_back({of(i, names.expert_down, ".weight"), d, f});
+        add_expert(layer, i, gate_up, down);
       }
       const std::string number = group_name(first / e.group);
       matrix(("wgu" + number).c_str(), ModelPart::Experts, std::move(gate_up));
@@ -103,11 +98,7 @@ class Table {
     }
     if (layer.mlp.bias) {
       std::vector<WeightSource> gate_up, down;
-      for (int64_t i = 0; i < e.count; ++i) {
-        gate_up.push_back({of(i, names.expert_gate, ".bias"), f, 1});
-        gate_up.push_back({of(i, names.expert_up, ".bias"), f, 1});
-        down.push_back({of(i, names.expert_down, ".bias"), d, 1});
-      }
+      for (int64_t i = 0; i < e.count; ++i) add_biases_of_expert(layer, i, gate_up, down);
       bias("bgu", std::move(gate_up));
       bias("bd", std::move(down));
     }
@@ -118,6 +109,58 @@ class Table {
     matrix("shared_wd", ModelPart::Mlp, {{at("mlp.shared_expert.down_proj.weight"), d, e.shared}},
            into_residual_);
     matrix("shared_gate", ModelPart::Router, {{at("mlp.shared_expert_gate.weight"), 1, d}});
+  }
+
+  std::string of_expert(int64_t expert, const char* name, const char* kind) const {
+    return fmt::format("{}.{}.{}{}", at(spec_.names.experts), expert, name, kind);
+  }
+  // Of a tensor that has those of all experts.
+  WeightSource of_all(const Experts& e, int64_t expert, const char* name, const char* kind, int64_t rows,
+                      int64_t cols, bool turned) const {
+    return {.tensor = fmt::format("{}.{}{}", at(spec_.names.experts), name, kind),
+            .rows = rows,
+            .cols = cols,
+            .first_row = expert * rows,
+            .tensor_rows = e.count * rows,
+            .transposed = turned,
+            .stacked = e.count};
+  }
+
+  void add_expert(const LayerSpec& layer, int64_t expert, std::vector<WeightSource>& gate_up,
+                  std::vector<WeightSource>& down) const {
+    const TensorNames& names = spec_.names;
+    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    if (names.experts_in_one) {
+      WeightSource& both =
+          gate_up.emplace_back(of_all(layer.experts, expert, names.expert_gate_up, "", 2 * f, d, true));
+      // A row of gates and one of up in turn, as neighbours in a head are.
+      both.heads = {2 * f, 2 * f, {2 * f, true}};
+      down.push_back(of_all(layer.experts, expert, names.expert_down, "", d, f, true));
+      return;
+    }
+    gate_up.push_back({of_expert(expert, names.expert_gate, ".weight"), f, d});
+    gate_up.push_back({of_expert(expert, names.expert_up, ".weight"), f, d});
+    down.push_back({of_expert(expert, names.expert_down, ".weight"), d, f});
+    const int64_t count = layer.experts.count;
+    const std::string in_one = at(names.experts);
+    gate_up.end()[-2].stack = {in_one + ".gate_up_proj", count, 2 * f, expert * 2 * f};
+    gate_up.back().stack = {in_one + ".gate_up_proj", count, 2 * f, expert * 2 * f + f};
+    down.back().stack = {in_one + ".down_proj", count, d, expert * d};
+  }
+
+  void add_biases_of_expert(const LayerSpec& layer, int64_t expert, std::vector<WeightSource>& gate_up,
+                            std::vector<WeightSource>& down) const {
+    const TensorNames& names = spec_.names;
+    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    if (names.experts_in_one) {
+      // Gates, then up: two rows, which the tensor has as two columns.
+      gate_up.push_back(of_all(layer.experts, expert, names.expert_gate_up, "_bias", 2, f, true));
+      down.push_back(of_all(layer.experts, expert, names.expert_down, "_bias", d, 1, false));
+      return;
+    }
+    gate_up.push_back({of_expert(expert, names.expert_gate, ".bias"), f, 1});
+    gate_up.push_back({of_expert(expert, names.expert_up, ".bias"), f, 1});
+    down.push_back({of_expert(expert, names.expert_down, ".bias"), d, 1});
   }
 
   std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
@@ -194,7 +237,9 @@ class Table {
     if (!spec_.freeze.empty()) w.trainable = !all_frozen(w.sources);
     if (!matrix || layer_ < 0) return;
     w.format = spec_.layers[size_t(layer_)].matrices;
-    for (WeightSource& source : w.sources) source.transposed = spec_.names.transposed;
+    if (spec_.names.transposed) {
+      for (WeightSource& source : w.sources) source.transposed = true;
+    }
   }
   void matrix(const char* role, ModelPart part, std::vector<WeightSource> sources,
               float deviation = kDeviation) {
@@ -311,10 +356,18 @@ int64_t HeadRows::in_tensor(int64_t i) const {
 }
 
 std::vector<int64_t> WeightSource::shape(bool matrix) const {
-  std::vector<int64_t> out{all_rows()};
+  // What is no matrix may have its elements in another order, as if it were one.
+  std::vector<int64_t> out{matrix ? matrix_rows() : matrix_rows() * cols};
   if (of_conv) out.push_back(1);
   if (matrix) out.insert(transposed ? out.begin() : out.end(), cols);
+  if (stacked > 0) out.insert(out.begin(), stacked);
   return out;
+}
+
+int64_t WeightSource::in_tensor(int64_t at) const {
+  if (!transposed) return at;
+  const int64_t elements = matrix_rows() * cols, in_matrix = at % elements;
+  return at - in_matrix + in_matrix % cols * matrix_rows() + in_matrix / cols;
 }
 
 WeightSource::Stretch WeightSource::stretch(int64_t element, int64_t end) const {

@@ -36,15 +36,26 @@ struct WeightSource {
   // The tensor has a row for each column of these. stretch() is of the tensor as it would be otherwise; what
   // reads and writes files turns it.
   bool transposed = false;
+  // The tensor is so many matrices, one of which has these rows, and each of which is turned by itself. 0: it
+  // is a matrix.
+  int64_t stacked = 0;
   bool of_conv = false;  // the tensor has a size of 1 between rows and columns
+  // Of an expert that has tensors of its own: where these rows are in a folder that has those of all experts
+  // of a layer in one, [experts, rows, cols], as transformers' classes hold them. Such folders are read, too.
+  struct Stack {
+    std::string tensor;  // empty: there is none
+    int64_t experts = 0, rows = 0, first_row = 0;
+  };
+  Stack stack = {};
 
   // The tensor's, of which a matrix has two sizes.
   std::vector<int64_t> shape(bool matrix) const;
   // Where the element is in the tensor that stretch() has at `at`.
-  int64_t in_tensor(int64_t at) const { return transposed ? at % cols * all_rows() + at / cols : at; }
+  int64_t in_tensor(int64_t at) const;
 
   int64_t elements() const { return rows * cols; }
   int64_t all_rows() const { return tensor_rows == 0 ? rows : tensor_rows; }
+  int64_t matrix_rows() const { return all_rows() / (stacked == 0 ? 1 : stacked); }
   // Elements that follow each other here and in the tensor.
   struct Stretch {
     int64_t at;  // in the tensor

@@ -12,9 +12,11 @@
 #include "io/disk.h"
 #include "io/elements.h"
 #include "io/file.h"
+#include "io/mxfp4.h"
 #include "io/set_aside.h"
 #include "model/families/families.h"
 #include "state/checkpoint.h"
+#include "state/found_tensor.h"
 #include "state/store.h"
 #include "state/write.h"
 
@@ -51,33 +53,31 @@ Result<Source> open_source(const fs::path& dir) {
 // The rows of a tensor that a weight has, from the one of that name in the source.
 Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const WeightSource& part,
                                 const std::optional<TensorType>& type) {
-  SLUICE_ASSIGN(const SafeTensor* tensor, source.files.get(part.tensor));
-  const std::vector<int64_t> expected = part.shape(weight.matrix);
-  if (tensor->info.shape != expected) {
-    return error("{}: tensor {} has shape [{}], config.json says [{}]", source.dir.string(), part.tensor,
-                 fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
-  }
+  if (has_mxfp4(source.files, part.tensor))
+    return error(
+        "{}: tensor {} is in MXFP4, which is only read; a checkpoint of a run that began from it has numbers "
+        "in its place",
+        source.dir.string(), part.tensor);
+  SLUICE_ASSIGN(const FoundTensor found, find_tensor(source.files, part, weight.matrix));
+  const SafeTensor* const tensor = found.tensor;
   const TensorType own = tensor->info.type;
-  if (!is_weight_type(own)) {
-    return error("{}: tensor {} is of {}; allowed are F32, BF16 and F16", source.dir.string(), part.tensor,
-                 name_of(own));
-  }
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(tensor);
   const int64_t size = size_of(own), elements = part.elements();
-  // Upright, and with its own rows alone.
-  WeightSource upright = part;
-  upright.transposed = false, upright.tensor_rows = 0;
-  const std::vector<int64_t> rows = upright.shape(weight.matrix);
-  StoredTensor out{{part.tensor, type.value_or(own), rows}, {}, own};
+  StoredTensor out{{part.tensor, type.value_or(own), part.shape(weight.matrix)}, {}, own};
   if (part.transposed) {
-    out.transposed = out.as_written = true;
+    out.turned.push_back(part);
+    out.as_written = true;
     out.parts.push_back({id, 0, int64_t(tensor->bytes.size())});
     return out;
   }
   for (int64_t done = 0; done < elements;) {
     const auto [at, count] = part.stretch(done, elements);
-    out.parts.push_back({id, at * size, count * size, 0, at});
+    out.parts.push_back({.object = id,
+                         .offset = (found.first + at) * size,
+                         .bytes = count * size,
+                         .position = 0,
+                         .element = at});
     done += count;
   }
   return out;
@@ -119,19 +119,22 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
           tensors[tensor].as_written = false;
         }
         if (!tensors[tensor].as_written) tensors[tensor].parts.clear();
-        left = tensors[tensor].info.elements();
+        left = weight.sources[tensor].elements();
         ++tensor;
       }
       StoredTensor& to = tensors[tensor - 1];
-      const int64_t rows = to.info.elements();
-      const auto [place, follow] = weight.sources[tensor - 1].stretch(rows - left, rows);
+      const WeightSource& own = weight.sources[tensor - 1];
+      const int64_t all = own.elements();
+      const auto [place, follow] =
+          own.transposed ? WeightSource::Stretch{all - left, left} : own.stretch(all - left, all);
       const int64_t count = std::min(follow, elements - at);
       if (to.as_written) {
-        to.residuals.push_back({id, at, count, 0, place});
+        to.residuals.push_back({.object = id, .offset = at, .bytes = count, .position = 0, .element = place});
       } else if (*type == TensorType::I8) {
         add_joined(parameters, place, id, at, count, place, to);
       } else {
-        to.parts.push_back({id, 4 * at, 4 * count, 0, place});
+        to.parts.push_back(
+            {.object = id, .offset = 4 * at, .bytes = 4 * count, .position = 0, .element = place});
       }
       at += count, left -= count;
     }
@@ -155,14 +158,14 @@ Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
     if (whole.from != part.from) {
       return error("{}: masters of its rows are of several types, or of some of them alone", whole.info.name);
     }
-    whole.info.shape.front() += part.info.shape.front();
+    for (std::vector<StoredPart>* parts : {&part.parts, &part.residuals}) {
+      for (StoredPart& own : *parts) own.source = whole.turned.size();
+    }
+    whole.turned.insert(whole.turned.end(), part.turned.begin(), part.turned.end());
     if (!whole.as_written) whole.parts.insert(whole.parts.end(), part.parts.begin(), part.parts.end());
     whole.residuals.insert(whole.residuals.end(), part.residuals.begin(), part.residuals.end());
   }
-  for (StoredTensor& tensor : out) {
-    put_in_order(tensor);
-    if (tensor.transposed) std::swap(tensor.info.shape[0], tensor.info.shape[1]);
-  }
+  std::ranges::for_each(out, put_in_order);
   return out;
 }
 
@@ -254,20 +257,18 @@ Status wrap(Source& source, const TensorFiles& files, std::vector<StoredTensor>&
 Exported summary_of(const Source& source, std::span<const StoredTensor> tensors) {
   Exported out;
   out.from = source.dir;
-  std::set<std::string_view> names;
   std::set<TensorType> types;
   for (const StoredTensor& tensor : tensors) {
     out.parameters += tensor.info.elements();
     out.bytes += tensor.info.bytes();
     types.insert(tensor.info.type);
-    const std::string_view name = tensor.info.name;
-    names.insert(name);
-    names.insert(name.substr(name.find('.') + 1));  // as TensorFiles::find() takes it
   }
+  std::set<std::string_view> read;
+  for (const SafeTensor* part : source.parts) read.insert(part->info.name);
   out.types.assign(types.begin(), types.end());
   out.from_masters = source.from_masters;
   for (const std::string_view name : source.files.names()) {
-    if (!names.contains(name)) out.left_out.emplace_back(name);
+    if (!read.contains(name)) out.left_out.emplace_back(name);
   }
   return out;
 }

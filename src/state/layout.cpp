@@ -20,8 +20,12 @@ void add_master(const Program& program, const ParamObjects& objects, int64_t fir
       add_joined(objects.param, begin, part.master, begin - part.first, end - begin, element + begin - first,
                  to);
     } else {
-      to.parts.push_back(
-          {part.master, 4 * (begin - part.first), 4 * (end - begin), 0, element + begin - first});
+      to.parts.push_back({.object = part.master,
+                          .offset = 4 * (begin - part.first),
+                          .bytes = 4 * (end - begin),
+                          .position = 0,
+                          .element = element + begin - first,
+                          .source = last_source(to)});
       to.from = TensorType::F32;
     }
   }
@@ -48,7 +52,7 @@ void place(CheckpointLayout& layout) {
     for (StoredTensor& tensor : *file) {
       layout.file_bytes += tensor.info.bytes();
       const auto put = [&](StoredPart& part) {
-        part.again = tensor.transposed;
+        part.again = !tensor.turned.empty();
         part.position = layout.part_bytes;
         layout.part_bytes += part.bytes;
       };
@@ -68,12 +72,18 @@ void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t re
                 int64_t element, StoredTensor& to) {
   for (int64_t done = 0; done < count; done += kMostJoined) {
     const int64_t here = std::min(kMostJoined, count - done);
-    to.parts.push_back({parameter, 2 * (first + done), 2 * here, 0, element + done});
-    to.residuals.push_back({residual, residual_first + done, here, 0, element + done});
+    StoredPart& part = to.parts.emplace_back(parameter, 2 * (first + done), 2 * here, 0, element + done);
+    StoredPart& beside = to.residuals.emplace_back(residual, residual_first + done, here, 0, element + done);
+    part.source = beside.source = last_source(to);
   }
 }
 
+size_t last_source(const StoredTensor& tensor) {
+  return std::max<size_t>(tensor.turned.size(), 1) - 1;
+}
+
 void put_in_order(StoredTensor& tensor) {
+  if (!tensor.turned.empty()) return;
   std::ranges::sort(tensor.parts, {}, &StoredPart::element);
   std::ranges::sort(tensor.residuals, {}, &StoredPart::element);
 }
@@ -97,15 +107,21 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
         tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own),
                        source.shape(model.weights[w].matrix)};
         tensor.from = tensor_type(own);
-        tensor.transposed = source.transposed;
       }
       StoredTensor& tensor = out.weights[it->second];
+      if (source.transposed) tensor.turned.push_back(source);
       for (int64_t done = 0; done < elements;) {
-        const auto [at, count] = source.stretch(done, elements);
+        const auto [at, count] =
+            source.transposed ? WeightSource::Stretch{0, elements} : source.stretch(done, elements);
         if (from_master) {
           add_master(model.program, objects, first + done, count, at, tensor);
         } else {
-          tensor.parts.push_back({objects.param, format.bytes(first + done), format.bytes(count), 0, at});
+          tensor.parts.push_back({.object = objects.param,
+                                  .offset = format.bytes(first + done),
+                                  .bytes = format.bytes(count),
+                                  .position = 0,
+                                  .element = at,
+                                  .source = last_source(tensor)});
         }
         done += count;
       }

@@ -17,9 +17,11 @@ namespace sluice::core {
 struct StoredPart {
   ObjectId object;
   int64_t offset, bytes;
-  int64_t position;     // the bytes of all parts before it in the layout
-  int64_t element = 0;  // of the tensor, where it begins
-  bool again = false;   // it is read several times
+  int64_t position;  // the bytes of all parts before it in the layout
+  // Of the tensor, where it begins; of one that is turned, of the source's elements.
+  int64_t element = 0;
+  bool again = false;  // it is read several times
+  size_t source = 0;   // of StoredTensor::turned
 };
 
 struct StoredTensor {
@@ -27,9 +29,10 @@ struct StoredTensor {
   std::vector<StoredPart> parts;  // one after another
   TensorType from;                // of the parts' elements
   bool never_negative = false;    // the values, by what they are
-  // The parts, and residuals, are those of the tensor turned (WeightSource::transposed), unless parts are
-  // `as_written`.
-  bool transposed = false, as_written = false;
+  // Of a tensor whose matrices are turned (WeightSource::transposed), what parts and residuals are of, in any
+  // order; else empty. Parts may be `as_written`: in the tensor's order all the same.
+  std::vector<WeightSource> turned = {};
+  bool as_written = false;
   // The bytes beside bf16 parts that make them masters of 24 bits (ops/master.h): one for each of `parts`, or
   // none at all. Such a part and its residual are read together, kMostJoined elements at most.
   std::vector<StoredPart> residuals = {};
@@ -38,9 +41,11 @@ struct StoredTensor {
 constexpr int64_t kMostJoined = 2 << 20;
 
 // Adds elements [first, first + count) of a bf16 object and of one of residuals, where they begin at element
-// `residual_first`: the tensor's from `element` on.
+// `residual_first`: the tensor's, or the last of its sources', from `element` on.
 void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t residual_first, int64_t count,
                 int64_t element, StoredTensor& to);
+// The source that parts of a tensor are of.
+size_t last_source(const StoredTensor& tensor);
 // Puts the parts of a tensor, which weights have in other orders, into its own.
 void put_in_order(StoredTensor& tensor);
 

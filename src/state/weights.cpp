@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/weights.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <numbers>
 #include <thread>
@@ -16,7 +15,9 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "io/elements.h"
+#include "io/mxfp4.h"
 #include "state/compact.h"
+#include "state/found_tensor.h"
 #include "state/write.h"
 
 namespace sluice::core {
@@ -27,10 +28,16 @@ constexpr int64_t kTileElements = 256 << 10;
 
 // What a thread makes a tile in.
 struct Tile {
+  std::vector<std::byte> gathered;
   std::vector<float> values;
   std::vector<Bf16> rounded;
   std::vector<std::byte> residuals;
 };
+
+// Copies `count` elements that are `step` elements apart.
+void gather(const std::byte* from, int64_t step, int64_t size, int64_t count, std::byte* to) {
+  for (int64_t i = 0; i < count; ++i, from += step * size, to += size) std::memcpy(to, from, size_t(size));
+}
 
 // Calls f(job, tile) for jobs 0 to count - 1 on all cores; after each job of its own this thread calls
 // report(). `bytes` is the work in all: little work is done by this thread alone. The first error ends the
@@ -204,16 +211,7 @@ std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const
 
 Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
                     const std::filesystem::path& path) {
-  const std::vector<int64_t> expected = place.source->shape(model.weights[place.weight].matrix);
-  if (tensor.shape != expected) {
-    return error("{}: tensor {} has shape [{}], the model needs [{}]", path.string(), tensor.name,
-                 fmt::join(tensor.shape, ", "), fmt::join(expected, ", "));
-  }
-  if (!is_weight_type(tensor.type)) {
-    return error("{}: tensor {} is of {}; allowed are F32, BF16 and F16", path.string(), tensor.name,
-                 name_of(tensor.type));
-  }
-  return {};
+  return check_tensor(tensor, place.source->shape(model.weights[place.weight].matrix), path);
 }
 
 namespace {
@@ -241,27 +239,24 @@ Status write_runs(const Model& model, const WeightPlace& place, const TensorInfo
                   std::span<const std::byte> bytes, Executor& executor) {
   const WeightSource& source = *place.source;
   const int64_t size = size_of(tensor.type), end = begin + int64_t(bytes.size()) / size;
-  const int64_t step = source.all_rows();
-  std::vector<std::byte> run;
-  Tile tile;
-  for (int64_t row = 0; row < source.rows; ++row) {
+  const int64_t step = source.matrix_rows(), matrix = step * source.cols;
+  const int64_t top = source.first_row / step * matrix;
+  if (end <= top || begin >= top + matrix) return {};
+  const auto run = [&](int64_t row, Tile& tile) -> Status {
     const int64_t first = row * source.cols;
     const int64_t up =
         source.in_tensor(source.stretch(first, first + source.cols).at);  // of its first column
     // Of the columns that lie in the bytes.
     const int64_t from = up >= begin ? 0 : std::min(source.cols, (begin - up + step - 1) / step);
     const int64_t to = up >= end ? 0 : std::min(source.cols, (end - up + step - 1) / step);
-    run.clear();
-    for (int64_t column = from; column < to; ++column) {
-      const auto value = bytes.subspan(size_t((up + column * step - begin) * size), size_t(size));
-      run.insert(run.end(), value.begin(), value.end());
-    }
-    if (run.empty()) continue;
-    SLUICE_TRY(check_values(tensor, false, up + from * step, run));
-    read_elements(tensor.type, run, tile.values);
-    SLUICE_TRY(write_param(executor, model.params[place.weight], place.first + first + from, tile));
-  }
-  return {};
+    if (from >= to) return {};
+    tile.gathered.resize(size_t((to - from) * size));
+    gather(bytes.data() + (up + from * step - begin) * size, step, size, to - from, tile.gathered.data());
+    SLUICE_TRY(check_values(tensor, false, up + from * step, tile.gathered));
+    read_elements(tensor.type, tile.gathered, tile.values);
+    return write_param(executor, model.params[place.weight], place.first + first + from, tile);
+  };
+  return for_each_job(source.rows, int64_t(bytes.size()), run, [] {});
 }
 
 }  // namespace
@@ -309,20 +304,80 @@ Status write_values(const ParamObjects& objects, int64_t first, std::span<const 
   return write_param(executor, objects, first, tile);
 }
 
+namespace {
+
+// What a checkpoint has of a tensor: it, or its blocks in MXFP4.
+struct TensorToRead {
+  FoundTensor found = {};
+  std::optional<MxTensor> mx = {};
+};
+
+Result<TensorToRead> tensor_to_read(const Model& model, const WeightPlace& place, const TensorFiles& files) {
+  const WeightSource& source = *place.source;
+  TensorToRead out;
+  if (has_mxfp4(files, source.tensor)) {
+    SLUICE_ASSIGN(out.mx, find_mxfp4(files, source.tensor, source.all_rows(), source.cols));
+  } else {
+    SLUICE_ASSIGN(out.found, find_tensor(files, source, model.weights[place.weight].matrix));
+  }
+  return out;
+}
+
+// Reads elements that follow each other in the tensor, or in its blocks, from `at` on. Returns the bytes that
+// it read.
+Result<int64_t> read_stretch(const TensorToRead& from, const std::string& name, int64_t at,
+                             std::span<float> values) {
+  const auto count = int64_t(values.size());
+  if (from.mx) {
+    from.mx->read(at, count, values.data());
+    const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+    if (bad == values.end()) return count / 2;
+    return error("tensor {}{}: element {} is {}; only finite values can be trained on", name, kMxScales,
+                 (at + (bad - values.begin())) / kMxBlock, *bad);
+  }
+  const SafeTensor& tensor = *from.found.tensor;
+  const int64_t size = size_of(tensor.info.type), first = from.found.first + at;
+  const auto bytes = tensor.bytes.subspan(size_t(first * size), size_t(count * size));
+  SLUICE_TRY(check_values(tensor.info, false, first, bytes));
+  read_elements(tensor.info.type, bytes, values);
+  return count * size;
+}
+
+// One whose matrices are turned, in its own order: in that of its weights all of its pages would be read for
+// each tile.
+Status load_turned(const Model& model, std::span<const WeightPlace> places, const SafeTensor& tensor,
+                   const TensorFiles& files, Executor& executor) {
+  const int64_t step = kTileElements * size_of(tensor.info.type), bytes = int64_t(tensor.bytes.size());
+  for (int64_t done = 0; done < bytes; done += step) {
+    const auto piece = tensor.bytes.subspan(size_t(done), size_t(std::min(step, bytes - done)));
+    SLUICE_TRY(write_weight(model, places, tensor.info, done, piece, executor));
+    files.release();
+  }
+  return {};
+}
+
+}  // namespace
+
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
   // A tile of a tensor's rows, in the order of the weight.
   struct Part {
-    const SafeTensor* tensor;
+    const TensorToRead* tensor;
     const WeightPlace* place;
     int64_t first, count;
   };
   const auto places = weight_places(model);
+  std::deque<TensorToRead> tensors;
   std::vector<Part> parts;
   int64_t total = 0;
   for (const auto& [name, of_tensor] : places) {
-    SLUICE_ASSIGN(const SafeTensor* tensor, files.get(name));
-    SLUICE_TRY(check_weight(model, of_tensor.front(), tensor->info, checkpoint));
+    SLUICE_ASSIGN(TensorToRead found, tensor_to_read(model, of_tensor.front(), files));
+    if (of_tensor.front().source->transposed && !found.mx) {
+      const Status loaded = load_turned(model, of_tensor, *found.found.tensor, files, executor);
+      if (!loaded.ok()) return error_at(checkpoint.string(), loaded.error());
+      continue;
+    }
+    const TensorToRead* const tensor = &tensors.emplace_back(std::move(found));
     for (const WeightPlace& place : of_tensor) {
       const int64_t elements = place.source->elements();
       for (int64_t done = 0; done < elements; done += kTileElements)
@@ -335,32 +390,17 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
   std::atomic<int64_t> read_bytes = 0;
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
-    const int64_t size = size_of(tensor->info.type);
-    std::vector<std::byte> gathered;
-    std::span<const std::byte> bytes;
-    for (int64_t done = first; done < first + count;) {
-      const auto [at, follow] = place->source->stretch(done, first + count);
-      if (place->source->transposed) {
-        for (int64_t i = 0; i < follow; ++i) {
-          const int64_t in_tensor = place->source->in_tensor(at + i);
-          bytes = tensor->bytes.subspan(size_t(in_tensor * size), size_t(size));
-          if (const Status finite = check_values(tensor->info, false, in_tensor, bytes); !finite.ok())
-            return error_at(checkpoint.string(), finite.error());
-          gathered.insert(gathered.end(), bytes.begin(), bytes.end());
-        }
-        done += follow;
-        continue;
-      }
-      bytes = tensor->bytes.subspan(size_t(at * size), size_t(follow * size));
-      if (const Status finite = check_values(tensor->info, false, at, bytes); !finite.ok())
-        return error_at(checkpoint.string(), finite.error());
-      if (follow < count) gathered.insert(gathered.end(), bytes.begin(), bytes.end());
-      done += follow;
+    tile.values.resize(size_t(count));
+    int64_t read = 0;
+    for (int64_t done = 0; done < count;) {
+      const auto [at, follow] = place->source->stretch(first + done, first + count);
+      const auto values = std::span(tile.values).subspan(size_t(done), size_t(follow));
+      const auto bytes = read_stretch(*tensor, place->source->tensor, at, values);
+      if (!bytes.ok()) return error_at(checkpoint.string(), bytes.error());
+      read += *bytes, done += follow;
     }
-    if (!gathered.empty()) bytes = gathered;
-    read_elements(tensor->info.type, bytes, tile.values);
-    const int64_t before = read_bytes.fetch_add(int64_t(bytes.size()));
-    if ((before + int64_t(bytes.size())) / kMostResidentBytes > before / kMostResidentBytes) files.release();
+    const int64_t before = read_bytes.fetch_add(read);
+    if ((before + read) / kMostResidentBytes > before / kMostResidentBytes) files.release();
     return write_param(executor, model.params[place->weight], place->first + first, tile);
   };
   return for_each_job(int64_t(parts.size()), total, run, [] {});

@@ -68,21 +68,30 @@ class Converter {
 // Called with what is written of a tensor, and the bytes that were read for it.
 using WritePiece = std::function<Status(std::span<const std::byte>, int64_t)>;
 
-// Bytes of some rows of a tensor from the parts of it turned, which has `rows` rows of `columns`: column
-// `first` and `count` - 1 more, each as a row.
-Status gather_columns(const std::vector<StoredPart>& parts, const PartReader& reader, int64_t size,
-                      int64_t rows, int64_t columns, int64_t first, int64_t count,
+// Rows of one of a tensor's matrices: `first` and `count` - 1 more, which are columns here.
+struct TurnedRows {
+  int64_t matrix, first, count;
+};
+
+// Their bytes, from the parts of the tensor's sources.
+Status gather_columns(const StoredTensor& tensor, const std::vector<StoredPart>& parts,
+                      const PartReader& reader, int64_t size, const TurnedRows& wanted,
                       std::vector<std::byte>& out) {
-  out.resize(size_t(count * rows * size));
+  const int64_t columns = tensor.turned.front().cols, rows = tensor.turned.front().matrix_rows();
+  const int64_t top = wanted.matrix * rows;
+  out.resize(size_t(wanted.count * rows * size));
   for (const StoredPart& part : parts) {
+    const WeightSource& source = tensor.turned[part.source];
+    if (source.first_row / rows != wanted.matrix) continue;
     for (int64_t done = 0; done < part.bytes; done += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, part.bytes - done);
       SLUICE_ASSIGN(const std::span<const std::byte> piece, reader(part, done, bytes));
       const int64_t begin = part.element + done / size, end = begin + bytes / size;
       for (int64_t row = begin / columns; row * columns < end; ++row) {
-        const int64_t at = row * columns + first;
-        for (int64_t e = std::max(begin, at); e < std::min(end, at + count); ++e)
-          std::memcpy(out.data() + ((e - at) * rows + row) * size, piece.data() + (e - begin) * size,
+        const int64_t in_matrix = source.stretch(row * columns, (row + 1) * columns).at / columns - top;
+        const int64_t at = row * columns + wanted.first;
+        for (int64_t e = std::max(begin, at); e < std::min(end, at + wanted.count); ++e)
+          std::memcpy(out.data() + ((e - at) * rows + in_matrix) * size, piece.data() + (e - begin) * size,
                       size_t(size));
       }
     }
@@ -90,33 +99,36 @@ Status gather_columns(const std::vector<StoredPart>& parts, const PartReader& re
   return {};
 }
 
-// As many rows at a time as a piece has: for each all parts are gone through.
+// As many rows at a time as a piece has: for each all parts of a matrix are gone through.
 Status write_turned(const StoredTensor& tensor, const PartReader& reader, Converter& converter,
                     const WritePiece& write) {
-  const int64_t columns = tensor.info.shape[0], rows = tensor.info.shape[1], size = size_of(tensor.from);
+  const WeightSource& any = tensor.turned.front();
+  const int64_t columns = any.cols, rows = any.matrix_rows(), size = size_of(tensor.from);
   const int64_t most = std::max<int64_t>(1, kPieceBytes / (rows * size_of(TensorType::F32)));
   int64_t read = 0;
   for (const auto* parts : {&tensor.parts, &tensor.residuals}) {
     for (const StoredPart& part : *parts) read += part.bytes;
   }
   std::vector<std::byte> own, beside;
-  for (int64_t first = 0; first < columns; first += most) {
-    const int64_t count = std::min(most, columns - first);
+  const int64_t matrices = any.all_rows() / rows;
+  for (int64_t row = 0; row < matrices * columns;) {
+    const TurnedRows here{row / columns, row % columns, std::min(most, columns - row % columns)};
     std::span<const std::byte> piece;
     if (tensor.as_written) {
-      SLUICE_ASSIGN(piece, reader(tensor.parts.front(), first * rows * size, count * rows * size));
+      SLUICE_ASSIGN(piece, reader(tensor.parts.front(), row * rows * size, here.count * rows * size));
     } else {
-      SLUICE_TRY(gather_columns(tensor.parts, reader, size, rows, columns, first, count, own));
+      SLUICE_TRY(gather_columns(tensor, tensor.parts, reader, size, here, own));
       piece = own;
     }
     if (tensor.residuals.empty()) {
-      SLUICE_ASSIGN(piece, converter.convert(tensor, first * rows, piece));
+      SLUICE_ASSIGN(piece, converter.convert(tensor, row * rows, piece));
     } else {
       converter.take_parameters(piece);
-      SLUICE_TRY(gather_columns(tensor.residuals, reader, 1, rows, columns, first, count, beside));
-      SLUICE_ASSIGN(piece, converter.join(tensor, first * rows, beside));
+      SLUICE_TRY(gather_columns(tensor, tensor.residuals, reader, 1, here, beside));
+      SLUICE_ASSIGN(piece, converter.join(tensor, row * rows, beside));
     }
     SLUICE_TRY(write(piece, std::exchange(read, 0)));
+    row += here.count;
   }
   return {};
 }
@@ -151,7 +163,7 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const fs::p
   Converter converter;
   for (const StoredTensor& tensor : tensors) {
     SLUICE_CHECK(
-        tensor.residuals.empty() || tensor.transposed || tensor.residuals.size() == tensor.parts.size(),
+        tensor.residuals.empty() || !tensor.turned.empty() || tensor.residuals.size() == tensor.parts.size(),
         "{}: {} parts, {} residuals", tensor.info.name, tensor.parts.size(), tensor.residuals.size());
     int64_t written = 0;
     const auto write = [&](std::span<const std::byte> piece, int64_t read) -> Status {
@@ -159,7 +171,7 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const fs::p
       written += int64_t(piece.size());
       return progress ? progress(read) : Status();
     };
-    if (tensor.transposed && !(tensor.as_written && tensor.residuals.empty())) {
+    if (!tensor.turned.empty() && !(tensor.as_written && tensor.residuals.empty())) {
       SLUICE_TRY(write_turned(tensor, reader, converter, write));
       continue;
     }

@@ -220,7 +220,8 @@ TEST(Config, KeysSayWhatIsAllowed) {
   EXPECT_EQ(allowed["run.trace"], "true, false");
   EXPECT_EQ(allowed["memory.device"], "a size such as 48MiB, 1.5GiB or 800MB, or none");
   EXPECT_EQ(allowed["model.preset"],
-            "tiny, llama3-1b, llama3-8b, llama3-15b, llama3-32b, olmoe-7b-a1b, qwen3-30b-a3b");
+            "tiny, llama3-1b, llama3-8b, llama3-15b, llama3-32b, olmoe-7b-a1b, qwen3-30b-a3b, "
+            "gpt-oss-20b");
 }
 
 TEST(Config, ValuesAsPeopleTypeThem) {

@@ -224,7 +224,8 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"olmoe", 2048, 16, 16, 16, 128, 2048, 50304, 1e4, false, 1e-5},
                             {"qwen2_moe", 2048, 24, 16, 16, 128, 1408, 151936, 1e4, false},
                             {"qwen3_moe", 2048, 24, 32, 4, 64, 768, 151936, 1e4, false},
-                            {"lfm2_moe", 2048, 32, 32, 8, 64, 7168, 65536, 1e6, true, 1e-5}}) {
+                            {"lfm2_moe", 2048, 32, 32, 8, 64, 7168, 65536, 1e6, true, 1e-5},
+                            {"gpt_oss", 2880, 36, 64, 8, 64, 2880, 201088, 1.5e5, false, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();

@@ -154,6 +154,10 @@ const Case kWithExperts[] = {
     {"lfm2_moe", "lfm2_moe_tiny", "", {64, 128, 1, 1, 128}},
     {"lfm2_moe_four_chunks_two_rounds", "lfm2_moe_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_lfm2_moe_four_chunks", "lfm2_moe_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gpt_oss", "gpt_oss_tiny", "", {64, 128, 1, 1, 128}},
+    {"gpt_oss_four_chunks_two_rounds", "gpt_oss_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_gpt_oss_four_chunks", "gpt_oss_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gpt_oss_mxfp4", "gpt_oss_tiny_mxfp4", "", {64, 128, 1, 1, 128}},
 };
 
 class Gradients : public testing::TestWithParam<Case> {};

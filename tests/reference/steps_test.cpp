@@ -157,6 +157,7 @@ const Steps kSteps[] = {
     {"qwen2_moe", "qwen2_moe_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"qwen3_moe", "qwen3_moe_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"lfm2_moe", "lfm2_moe_tiny", kExpected, "adamw", "final.", Updates::Late},
+    {"gpt_oss", "gpt_oss_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"qwen2_window", "qwen2_tiny_window", kExpected, "adamw", "final.", Updates::Deferred},
     {"qwen3_window", "qwen3_tiny_window", kExpected, "adamw", "final.", Updates::Late},
     {"smollm3", "smollm3_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},

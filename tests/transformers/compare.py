@@ -98,7 +98,18 @@ FAMILIES = {
                                                           for what, layers in (("gradients", 16), ("curve", 8), ("generation", 8))}}),
     "ministral3": ("Ministral3", NO_TOKENS | {"rope_parameters": YARN | {"original_max_position_embeddings": 512,
                                                                          "llama_4_scaling_beta": 0.1}}),
+    "mixtral": ("Mixtral", NO_TOKENS | {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}),
+    "olmoe": ("Olmoe", HEADS | NO_TOKENS | {"num_experts": 16, "num_experts_per_tok": 4, "intermediate_size": 216}),
+    # Neither number of experts is a multiple of 8.
+    "qwen2_moe": ("Qwen2Moe", HEADS | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 432,
+                                       "shared_expert_intermediate_size": 432}),
+    "qwen3_moe": ("Qwen3Moe", {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 288}),
+    "lfm2_moe": ("Lfm2Moe", HEADS | NO_TOKENS | {"num_dense_layers": 1, "num_experts": 8, "num_experts_per_tok": 2,
+                                                 "moe_intermediate_size": 432, "layer_types": ["conv", "conv", "full_attention", "conv"] * 2}),
+    "gpt_oss": ("GptOss", NO_TOKENS | {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": WINDOW}),
 }
+# In bf16 a token's choice of experts is another where two are about as good, so that one step's numbers say little.
+WITH_EXPERTS = ("mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "lfm2_moe", "gpt_oss")
 SIZES = {
     "gradients": {"hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
                   "intermediate_size": 3072, "vocab_size": 32768},
@@ -133,6 +144,8 @@ def parse_args():
         parser.error(f"--replicas {args.replicas}: allowed are 0 to {len(QUANTILES) - 1}")
     if args.what == "sft" and args.family != "llama":
         parser.error(f"sft --family {args.family}: it is compared for llama")
+    if args.what != "curve" and args.family in WITH_EXPERTS:
+        parser.error(f"{args.what} --family {args.family}: of families with experts the curve is compared")
     if args.family != "llama" and args.model and not args.model.endswith(".json"):
         parser.error(f"--model {args.model}: presets are Llamas; of family {args.family} give a config.json or nothing")
     return args
@@ -209,7 +222,9 @@ def dump(args):
 def load_model(folder, dtype, device):
     config = transformers.AutoConfig.from_pretrained(folder)
     # That knows no soft caps.
-    config._attn_implementation = "eager" if config.model_type == "gemma2" else "sdpa"
+    config._attn_implementation = "eager" if config.model_type in ("gemma2", "gpt_oss") else "sdpa"
+    if config.model_type in WITH_EXPERTS:  # whose tensors transformers puts into others as it reads
+        return class_of(config).from_pretrained(folder, config=config, dtype=dtype).to(device).train()
     # Made where it runs, as filling a billion weights on the CPU takes a minute, and in its type: model.to() would round the
     # frequencies of the rotary embedding, too, which no run of transformers does.
     with torch.device(device), default_dtype(dtype):
@@ -249,12 +264,6 @@ def in_dump(model, name):
     return name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
 
 
-def upright(model, name, tensor):
-    """A row for each output, as the dump has all matrices."""
-    turned = isinstance(model.get_submodule(name.rpartition(".")[0]), transformers.pytorch_utils.Conv1D) and tensor.dim() == 2
-    return tensor.T if turned else tensor
-
-
 def step_of(folder, dtype, device, rows_of_logits, window):
     """Loss, gradients by name on the CPU in fp32, and some logits, of the first batch."""
     model = load_model(folder, dtype, device)
@@ -266,7 +275,7 @@ def step_of(folder, dtype, device, rows_of_logits, window):
         part = loss_of(model, tokens[row], targets[row], counted)
         part.backward()
         loss += part.item()
-    gradients = {in_dump(model, name): upright(model, name, p.grad).float().cpu() for name, p in model.named_parameters()}
+    gradients = {in_dump(model, name): p.grad.float().cpu() for name, p in model.named_parameters()}
     with torch.no_grad():
         logits = model(input_ids=tokens[:1, :window].long(), use_cache=False).logits[0, rows_of_logits].float().cpu()
     return loss, gradients, logits
@@ -344,8 +353,8 @@ def reference_losses(args, folder, rates, replica=0):
     with torch.no_grad():
         for p in model.parameters() if replica > 0 else []:
             p.mul_(1 + 2.0**-9 * (2 * torch.rand_like(p) - 1))
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() == 1]  # norms and biases
+    matrices = [p for name, p in model.named_parameters() if p.dim() > 1 and not name.endswith("_bias")]
+    others = [p for name, p in model.named_parameters() if p.dim() == 1 or name.endswith("_bias")]  # norms and biases
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=rates[0], betas=(0.9, 0.95), eps=1e-8)
     batches = load_file(folder / "batches.safetensors")

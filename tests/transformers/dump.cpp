@@ -5,7 +5,7 @@
 //
 // Writes to OUT_DIR:
 //   config.json, model.safetensors   the initial weights, or those of model.weights
-//   step.safetensors                 loss (mean over targets), grad.<name> in train.grad, logits of some rows
+//   step.safetensors                 loss (mean over targets), grad.<name>, logits of some rows
 //   of the first
 //                                    sequence's beginning, and which rows those are
 //   batches.safetensors              tokens, targets and positions of all train.steps steps, [steps, rows,
@@ -24,6 +24,7 @@
 #include "run/passes/text_pass.h"
 #include "run/session/session.h"
 #include "state/embedding_rows.h"
+#include "state/tensors.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -69,36 +70,13 @@ Status write_args(Executor& executor, const Model& model, float loss_scale) {
   return executor.write(model.args, std::as_bytes(std::span(&args, 1)));
 }
 
-// Gradients under the names of a checkpoint, with the shapes of its tensors: of the rows that a weight has.
-struct Gradient {
-  TensorInfo info;
-  ObjectId object;
-  int64_t offset_bytes, bytes;  // in the object
-  int64_t at_bytes;             // in the tensor
-};
-
-std::vector<Gradient> gradients_of(const Prepared& p) {
-  const Program& program = p.stages.main.model.program;
-  std::vector<Gradient> out;
-  for (const Weight& weight : weights_of(p.model)) {
-    if (!weight.trainable) continue;
-    const auto& objects = program.objects();
-    const auto found = std::find_if(objects.begin(), objects.end(), [&](const Object& o) {
-      return o.kind == ObjectKind::Grad && o.name == "d_" + weight.object;
-    });
-    int64_t offset = 0;
-    for (const WeightSource& s : weight.sources) {
-      TensorInfo info{"grad." + s.tensor, tensor_type(found->format.type), {s.all_rows()}};
-      if (weight.matrix) info.shape.push_back(s.cols);
-      const int64_t size = size_of(info.type), elements = s.elements();
-      for (int64_t done = 0; done < elements;) {
-        const auto [at, count] = s.stretch(done, elements);
-        out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset + done * size, count * size,
-                       at * size});
-        done += count;
-      }
-      offset += elements * size;
-    }
+// Gradients under the names of a checkpoint, with the shapes of its tensors.
+std::vector<TensorInfo> gradients_of(const Model& model) {
+  std::vector<TensorInfo> out;
+  for (const auto& [name, places] : weight_places(model)) {
+    const WeightPlace& any = places.front();
+    const Weight& weight = model.weights[any.weight];
+    if (weight.trainable) out.push_back({name, TensorType::F32, any.source->shape(weight.matrix)});
   }
   return out;
 }
@@ -122,27 +100,22 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   const int64_t window = sampler.capacity;
   const std::vector<int32_t> at_rows{0, 1, int32_t(window / 2), int32_t(window - 1)};
   const int64_t logit_rows = int64_t(at_rows.size());
-  std::vector<Gradient> gradients = gradients_of(p);
+  const std::vector<TensorInfo> gradients = gradients_of(model);
   std::vector<TensorInfo> infos{{"loss", TensorType::F64, {1}},
                                 {"logit_rows", TensorType::I32, {logit_rows}},
                                 {"logits", TensorType::F32, {logit_rows, p.model.vocab}}};
-  for (const Gradient& g : gradients) {
-    if (g.at_bytes == 0) infos.push_back(g.info);
+  const auto name_of_gradient = [](const TensorInfo& tensor) { return "grad." + tensor.name; };
+  for (const TensorInfo& tensor : gradients) {
+    infos.push_back(tensor);
+    infos.back().name = name_of_gradient(tensor);
   }
-  // Rows of a tensor are written in its order.
-  std::stable_sort(gradients.begin(), gradients.end(), [&](const Gradient& a, const Gradient& b) {
-    return a.info.name == b.info.name ? a.at_bytes < b.at_bytes : a.info.name < b.info.name;
-  });
-  std::stable_sort(infos.begin() + 3, infos.end(),
-                   [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, infos));
   SLUICE_TRY(writer.write("loss", 0, std::as_bytes(std::span(&loss, 1))));
   SLUICE_TRY(writer.write("logit_rows", 0, bytes_of(at_rows)));
-  std::vector<std::byte> piece;
-  for (const Gradient& g : gradients) {
-    piece.resize(size_t(g.bytes));
-    SLUICE_TRY(training.read(g.object, piece, g.offset_bytes));
-    SLUICE_TRY(writer.write(g.info.name, g.at_bytes, piece));
+  for (const TensorInfo& tensor : gradients) {
+    SLUICE_ASSIGN(const std::vector<float> values,
+                  read_tensor(model, {TensorKind::Gradient}, tensor.name, training));
+    SLUICE_TRY(writer.write(name_of_gradient(tensor), 0, bytes_of(values)));
   }
   SLUICE_ASSIGN(EmbeddingRows embedding,
                 EmbeddingRows::open(p.model, p.numerics.compute, p.config.model.weights,

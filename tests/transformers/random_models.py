@@ -241,6 +241,12 @@ def lfm2_moe(r, n):
                 "use_expert_bias": r.random() < 0.7, "routed_scaling_factor": r.choice((1.0, 2.5))}
 
 
+def gpt_oss(r, n):
+    c = sizes(r, n)
+    return experts(r, c | {"rope_parameters": rope(r, 0, n, LONGER), "attention_bias": r.random() < 0.7, "sliding_window": window(r, n),
+                           "layer_types": types(r, c["num_hidden_layers"]), "swiglu_limit": r.choice((0.3, 1.0, 7.0))}, "num_local_experts")
+
+
 FAMILIES = {
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "ministral3": ("Ministral3", ministral3), "qwen2": ("Qwen2", qwen2),
     "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "olmo": ("Olmo", olmo), "olmo2": ("Olmo2", olmo), "olmo3": ("Olmo3", olmo3),
@@ -248,6 +254,7 @@ FAMILIES = {
     "starcoder2": ("Starcoder2", starcoder2), "phi3": ("Phi3", phi3), "glm4": ("Glm4", glm4), "cohere2": ("Cohere2", cohere2),
     "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2), "lfm2": ("Lfm2", lfm2), "mixtral": ("Mixtral", mixtral), "olmoe": ("Olmoe", olmoe),
     "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "lfm2_moe": ("Lfm2Moe", lfm2_moe),
+    "gpt_oss": ("GptOss", gpt_oss),
 }
 
 
@@ -271,11 +278,6 @@ def make_model(name, options, seed, folder):
     return model
 
 
-def upright(model, name, tensor):
-    turned = isinstance(model.get_submodule(name.rpartition(".")[0]), transformers.pytorch_utils.Conv1D) and tensor.dim() == 2
-    return tensor.T if turned else tensor
-
-
 def differences(model, step, batches):
     """Words of what is off, most off first."""
     tokens, targets = batches["tokens"][0].long(), batches["targets"][0].long()
@@ -292,7 +294,7 @@ def differences(model, step, batches):
         out.append(f"loss {step['loss'].item():.7f} for {loss.item():.7f}")
     largest = max(float(p.grad.norm()) for p in model.parameters())
     for name, p in model.named_parameters():
-        for tensor, want in in_folder(model, name, upright(model, name, p.grad)).items():
+        for tensor, want in in_folder(model, name, p.grad).items():
             off = float((step["grad." + tensor].flatten() - want.flatten()).norm())
             if not off < GRADIENTS * max(float(want.norm()), 1e-3 * largest):
                 out.append(f"{tensor} by {off / max(float(want.norm()), 1e-30):.1e}")

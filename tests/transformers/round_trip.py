@@ -69,6 +69,7 @@ MODELS = {
     "lfm2": ("Lfm2", {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False, "pad_token_id": 0}, torch.float32),
     "lfm2_moe": ("Lfm2Moe", {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "num_experts": 6, "num_experts_per_tok": 2,
                              "moe_intermediate_size": 32, "pad_token_id": 0}, torch.float32),
+    "gpt_oss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 32, "sliding_window": 16}, torch.float32),
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 16}, torch.float32),
     "ministral3": ("Ministral3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
                                                       "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}}, torch.float32),
@@ -232,19 +233,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sluice", type=pathlib.Path)
     parser.add_argument("dump", type=pathlib.Path)
+    parser.add_argument("--family", nargs="+", choices=[*MODELS, *WRAPPED], help="default: all")
     parser.add_argument("--keep", type=pathlib.Path, help="leave everything in this folder, which must not be there")
     args = parser.parse_args()
+    wanted = lambda models: [name for name in models if args.family is None or name in args.family]
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with contextlib.ExitStack() as stack:
         work = args.keep or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for name in MODELS:
+        for name in wanted(MODELS):
             (work / name).mkdir(parents=True)
             check(args, name, work / name)
-        for name in WRAPPED:
+        for name in wanted(WRAPPED):
             (work / f"wrapped_{name}").mkdir(parents=True)
             check_wrapped(args, name, work / f"wrapped_{name}")
-    print(f"{len(MODELS) + len(WRAPPED)} models came back as they were")
+    print(f"{len(wanted(MODELS)) + len(wanted(WRAPPED))} models came back as they were")
 
 
 if __name__ == "__main__":

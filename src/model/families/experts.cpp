@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of families whose layers have experts.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/families/keys.h"
@@ -217,12 +218,66 @@ void write_lfm2_moe(const ModelSpec& spec, json& root) {
   root["routed_scaling_factor"] = mixed.experts.scale;
 }
 
+// gpt_oss: the arithmetic is the family's, and `hidden_act` does not say it.
+constexpr const char* kGptOssReads[] = {
+    "num_experts",         "num_local_experts",      "num_experts_per_tok",
+    "experts_per_token",   "initial_context_length", "output_router_logits",
+    "quantization_config", "router_aux_loss_coef",   "swiglu_limit"};
+constexpr Neutral kGptOssNeutral[] = {{"swiglu_alpha", 1.702}};
+// Experts may be in MXFP4, which loading makes numbers of.
+Status check_quantized(const json& root) {
+  if (!says(root, "quantization_config")) return {};
+  const json& value = root["quantization_config"];
+  if (value.is_object() && value.value("quant_method", json()) == "mxfp4") return {};
+  return error("model config: quantization_config is {}; of gpt_oss models quant_method mxfp4 is supported",
+               describe(value));
+}
+// What OpenAI's own code calls otherwise, and published files say once more.
+Status check_said_again(const json& root, const char* key, int64_t value) {
+  int64_t again = value;
+  SLUICE_TRY(read(root, key, again));
+  if (again != value) return error("model config: {} is {}, and elsewhere {}", key, again, value);
+  return {};
+}
+Status read_gpt_oss(const json& root, ModelSpec& spec) {
+  SLUICE_TRY(check_quantized(root));
+  if (!says(root, "rope_scaling") && !says(root, "rope_parameters")) {
+    spec.rope = {.kind = RopeScaling::Yarn,
+                 .theta = spec.rope.theta,
+                 .factor = 32,
+                 .original_context = 4096,
+                 .truncate = false,
+                 .attention_factor = 0.1 * std::log(32.0) + 1};
+  }
+  if (spec.rope.kind == RopeScaling::Yarn)
+    SLUICE_TRY(check_said_again(root, "initial_context_length", spec.rope.original_context));
+  double limit = 7;
+  SLUICE_TRY(read(root, "swiglu_limit", limit, 1 / kMostCoefficient, kMostCoefficient));
+  for (LayerSpec& layer : spec.layers) {
+    if (layer.mlp.activation != GateActivation::Silu)
+      return error("model config: hidden_act; gpt_oss models have silu only");
+    layer.attention.sinks = true;
+    layer.mlp.activation = GateActivation::QuickGelu;
+    layer.mlp.limit = limit;
+  }
+  const Experts experts{.score = RouterScore::Chosen, .router_bias = true};
+  SLUICE_TRY(read_experts(root, {128, 4, nullptr, 0, 0.001}, experts, spec));
+  if (spec.layers.empty()) return {};
+  return check_said_again(root, "experts_per_token", spec.layers.front().experts.top_k);
+}
+void write_gpt_oss(const ModelSpec& spec, json& root) {
+  write_experts(spec, "num_local_experts", root);
+  root["hidden_act"] = "silu";
+  root["swiglu_limit"] = spec.layers.front().mlp.limit;
+}
+
 }  // namespace
 
 const OwnKeys kMixtralOwnKeys{kMixtralReads, kMixtralNeutral, read_mixtral, write_mixtral};
 const OwnKeys kOlmoeOwnKeys{kOlmoeReads, {}, read_olmoe, write_olmoe};
 const OwnKeys kQwen2MoeOwnKeys{kQwen2MoeReads, {}, read_qwen2_moe, write_qwen2_moe};
 const OwnKeys kQwen3MoeOwnKeys{kQwen3MoeReads, {}, read_qwen3_moe, write_qwen_moe};
+const OwnKeys kGptOssOwnKeys{kGptOssReads, kGptOssNeutral, read_gpt_oss, write_gpt_oss};
 const OwnKeys kLfm2MoeOwnKeys{kLfm2MoeReads, kLfm2MoeNeutral, read_lfm2_moe, write_lfm2_moe};
 
 }  // namespace sluice::core

@@ -150,7 +150,6 @@ struct Relative {
 constexpr Relative kRelatives[] = {
     {"phi", "bias of the head"},
     {"qwen3_next", "linear attention"},
-    {"gpt_oss", "experts in one tensor and their MXFP4"},
     {"deepseek_v2", "latent attention"},
     {"deepseek_v3", "latent attention"},
     {"llama4", "chunked attention and images"},

@@ -9,6 +9,6 @@ namespace sluice::core {
 
 extern const OwnKeys kLlamaOwnKeys, kStarcoder2OwnKeys, kPhi3OwnKeys, kGraniteOwnKeys, kGemmaOwnKeys,
     kGemma3OwnKeys, kGemma2OwnKeys, kCohere2OwnKeys, kGptNeoxOwnKeys, kGpt2OwnKeys, kLfm2OwnKeys,
-    kMixtralOwnKeys, kOlmoeOwnKeys, kQwen2MoeOwnKeys, kQwen3MoeOwnKeys, kLfm2MoeOwnKeys;
+    kMixtralOwnKeys, kOlmoeOwnKeys, kQwen2MoeOwnKeys, kQwen3MoeOwnKeys, kLfm2MoeOwnKeys, kGptOssOwnKeys;
 
 }  // namespace sluice::core

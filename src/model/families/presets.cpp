@@ -39,6 +39,10 @@ constexpr ConfigPreset kConfigPresets[] = {
          "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
          "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": true,
          "rope_theta": 1000000, "rms_norm_eps": 1e-6})"},
+    {"gpt-oss-20b",
+     R"({"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24,
+         "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088,
+         "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128})"},
 };
 
 }  // namespace

@@ -649,6 +649,35 @@ constexpr Family kFamilies[] = {
                   .context = 32768,
                   .norm_eps = 1e-6,
                   .theta = 10000}},
+    {.model_type = "gpt_oss",
+     .architecture = "GptOssForCausalLM",
+     .about =
+         {.models = "gpt-oss 20B and 120B (experts with biases, all of a layer in one tensor; sinks)",
+          .keys =
+              "`num_local_experts`, `num_experts_per_tok`, `swiglu_limit`; `sliding_window` in every other "
+              "layer, or where `layer_types` says so; `attention_bias`; `router_aux_loss_coef` where "
+              "`output_router_logits` is true; `quantization_config` `mxfp4`: experts are read from MXFP4, "
+              "and written as what is computed in",
+          .fixtures = "gpt_oss_tiny gpt_oss_tiny_mxfp4",
+          .alike = "cl100k"},
+     .qkv_bias = {"attention_bias", true},
+     .o_bias = {"attention_bias", true},
+     .mlp_bias = {nullptr, true},
+     .windows = Windows::Pattern,
+     .names = {.router = "mlp.router", .experts_in_one = true},
+     .own = &kGptOssOwnKeys,
+     .defaults = {.dim = 2880,
+                  .ffn = 2880,
+                  .layers = 36,
+                  .heads = 64,
+                  .kv_heads = 8,
+                  .head_dim = 64,
+                  .vocab = 201088,
+                  .context = 131072,
+                  .window = 128,
+                  .norm_eps = 1e-5,
+                  .theta = 150000,
+                  .window_pattern = 2}},
     {.model_type = "lfm2_moe",
      .architecture = "Lfm2MoeForCausalLM",
      .about =
