@@ -120,8 +120,9 @@ void add_gates(List& list) {
     list.add(op);
     // Of few tokens, as decoding has them.
     op.tokens = 3, op.in = 1024;
-    op.has_bias = false;
     list.add(op);
+    list.add(LinearDgrad{70, 48, out, kBf16, true});
+    list.add(LinearWgrad{70, 48, out, kBf16, kF32, false});
   }
 }
 

@@ -99,8 +99,17 @@ std::string Product::to_text() const {
 }
 
 Product product_of(const Linear& op) {
-  return {op.tokens, op.out, op.in,         op.in,           op.in,      op.out,
-          false,     true,   op.f32_result, op.has_residual, op.has_bias};
+  return {op.tokens,
+          op.out,
+          op.in,
+          op.in,
+          op.in,
+          op.out,
+          false,
+          true,
+          op.f32_result,
+          op.has_residual,
+          op.has_bias && !op.f32_result};
 }
 Product product_of(const LinearDgrad& op) {
   return {op.tokens, op.in, op.out, op.out, op.in,
@@ -154,6 +163,11 @@ Status set_bias(cublasLtMatmulDesc_t desc, const void* bias) {
   return {};
 }
 
+// Rows that are so many bytes apart, from a first one at a multiple of 16, are at multiples of this.
+uint32_t alignment_of(int64_t stride_bytes) {
+  return uint32_t(std::min<int64_t>(16, stride_bytes & -stride_bytes));
+}
+
 // Every product's bias has the library add a vector to the columns of its result, our rows.
 Status add_bias(cublasLtMatmulDesc_t desc) {
   const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -192,7 +206,8 @@ Result<Products::Plan> Products::layouts_of(const Product& p) const {
   return plan;
 }
 
-Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const Plan& plan) const {
+Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const Product& product,
+                                                                          const Plan& plan) const {
   MatmulPreference preference;
   SLUICE_CUDA_TRY(cublasLtMatmulPreferenceCreate(preference.receive()));
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) -> Status {
@@ -200,12 +215,12 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
     return {};
   };
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes}));
-  // Rows are multiples of 16 bytes apart, and so are sub-chunks.
-  for (const auto attribute :
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    SLUICE_TRY(set(attribute, uint32_t{16}));
-  }
+  // The operands change places, see layouts_of().
+  const int64_t result_size = product.f32_result ? 4 : 2;
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(product.b_stride * 2)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(product.a_stride * 2)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(product.d_stride * result_size)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.d_stride * result_size)));
   // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor
   // added up in the output itself.
   SLUICE_TRY(
@@ -329,7 +344,7 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
     plan.about = fmt::format("{}: chosen before", product.to_text());
     return plans_.emplace(product, std::move(plan)).first->second.about;
   }
-  auto found = candidates(plan);
+  auto found = candidates(product, plan);
   if (!found.ok()) return error_at(product.to_text(), found.error());
   plan.algo = found->front().algo;
   plan.about = fmt::format("{}: first guess of {}", product.to_text(), found->size());

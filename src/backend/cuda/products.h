@@ -90,7 +90,8 @@ class Products {
   };
 
   Result<Plan> layouts_of(const Product& product) const;
-  Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(const Plan& plan) const;
+  Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(const Product& product,
+                                                                  const Plan& plan) const;
   // The algorithm that the cache names, if this cuBLASLt runs it.
   std::optional<cublasLtMatmulAlgo_t> cached(const Product& product, const Plan& plan) const;
   std::string cache_key(const Product& product) const;

@@ -218,6 +218,9 @@ Status Runner::run(const Linear& op, const Call& call) {
   SLUICE_TRY(products_.run(product_of(op), call[Linear::kX].data, call[Linear::kW].data,
                            op.has_residual ? call[op.residual_operand()].data : nullptr, y, call.scratch(),
                            call.stream, op.has_bias ? call[int(op.bias_operand())].data : nullptr));
+  if (op.f32_result && op.has_bias)
+    SLUICE_CUDA_TRY(add_bias(static_cast<float*>(y), call.as<bf16>(int(op.bias_operand())), op.tokens, op.out,
+                             call.stream));
   if (op.rope_heads == 0) return {};
   const Rotary rotary{call.as<int32_t>(op.pos_operand()),
                       call.as<float>(op.inv_freq_operand()),
@@ -324,6 +327,7 @@ Status Runner::run(const ExpertGluBwd& op, const Call& call) {
                        .rows = g.rows,
                        .dim = op.dim,
                        .biased = op.biased,
+                       .experts = int32_t(op.mixture.experts),
                        .top_k = int32_t(op.mixture.top_k)};
   SLUICE_CUDA_TRY(expert_glu_bwd(rows, {activation_of(op.activation), false, op.limit}, call.stream));
   return {};

@@ -69,9 +69,9 @@ void examine(const LayerNormBwd& op, Objection& o) {
   o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
 }
 void examine(const Linear& op, Objection& o) {
-  o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}, {"head_dim", op.head_dim}});
+  o.activations(op.dtype).rows({{"in", op.in}, {"head_dim", op.head_dim}});
+  if (!op.f32_result || op.out >= cuda::kFewColumns) o.rows({{"out", op.out}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
-  o.require(!op.f32_result || !op.has_bias, "a bias that is added to an f32 result");
 }
 void examine(const Route&, Objection&) {}
 void examine(const RouteBwd& op, Objection& o) {
@@ -107,10 +107,12 @@ void examine(const GatedAddBwd& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});
 }
 void examine(const LinearDgrad& op, Objection& o) {
-  o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}});
+  o.activations(op.dtype).rows({{"in", op.in}});
+  if (op.out >= cuda::kFewColumns) o.rows({{"out", op.out}});
 }
 void examine(const LinearWgrad& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}, {"out", op.out}});
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}});
+  if (op.out >= cuda::kFewColumns) o.rows({{"out", op.out}});
 }
 void examine(const BiasGrad& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"out", op.out}});

@@ -372,6 +372,11 @@ __global__ void __launch_bounds__(kBiasColumns* kBiasRows)
   store8(to, sums);
 }
 
+__global__ void add_bias_kernel(float* y, const bf16* bias, int64_t count, int64_t columns) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) y[i] += to_float(bias[i % columns]);
+}
+
 __global__ void __launch_bounds__(kSumThreads)
     gated_add_kernel(const bf16* x, const float* gate, const bf16* residual, bf16* y, int64_t dim) {
   const int64_t token = blockIdx.x;
@@ -486,6 +491,12 @@ template cudaError_t grouped_bias_grad(const Grouping&, const bf16*, const float
                                        cudaStream_t);
 template cudaError_t grouped_bias_grad(const Grouping&, const bf16*, const float*, bf16*, int64_t, bool,
                                        cudaStream_t);
+
+cudaError_t add_bias(float* y, const bf16* bias, int64_t tokens, int64_t columns, cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  return launch(add_bias_kernel, dim3(blocks_for(tokens * columns, kThreads)), kThreads, 0, stream, y, bias,
+                tokens * columns, columns);
+}
 
 cudaError_t gated_add(const bf16* x, const float* gate, const bf16* residual, bf16* y, int64_t tokens,
                       int64_t dim, cudaStream_t stream) {

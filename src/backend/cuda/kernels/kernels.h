@@ -139,7 +139,7 @@ struct ExpertGlu {
   float* dgates;
   const bf16 *bias, *dout;
   int64_t rows, dim, biased;
-  int32_t top_k;
+  int32_t experts, top_k;
 };
 cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStream_t stream);
 
@@ -275,6 +275,9 @@ template <class G>
 cudaError_t adafactor(const AdafactorMatrix& matrix, const AdafactorRule& rule, bf16* p, const G* g,
                       float* row, float* col, const Masters& masters, const AdafactorSpace& space,
                       const float* clip, const StepArgs* args, bool stochastic, cudaStream_t stream);
+
+// Products of routers have fewer columns than this, which then need be no multiple of 8.
+constexpr int64_t kFewColumns = 513;
 
 // --- few_rows.cu ---
 // Products that are limited by reading the weights have at most so many rows.
@@ -433,6 +436,8 @@ cudaError_t sort_by_expert(const int32_t* chosen, int32_t* routing, void* worksp
 // `row` is of each choice; gates and residual are null where there are none.
 cudaError_t combine_experts(const bf16* x, const int32_t* row, const float* gates, const bf16* residual,
                             bf16* y, int64_t tokens, int64_t dim, int64_t top_k, cudaStream_t stream);
+// y[t] += bias, of tokens' logits.
+cudaError_t add_bias(float* y, const bf16* bias, int64_t tokens, int64_t columns, cudaStream_t stream);
 cudaError_t gated_add(const bf16* x, const float* gate, const bf16* residual, bf16* y, int64_t tokens,
                       int64_t dim, cudaStream_t stream);
 cudaError_t gated_add_bwd(const bf16* x, const float* gate, const bf16* dy, bf16* dx, bf16* dgate,

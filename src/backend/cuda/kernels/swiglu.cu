@@ -137,7 +137,8 @@ __global__ void __launch_bounds__(kThreads) expert_glu_bwd_kernel(ExpertGlu all,
   }
   if (all.bias != nullptr) {
     int64_t expert = 0;
-    while (all.begin[expert + 1] <= row) ++expert;
+    // A rehearsal of zeros has a routing without rows.
+    while (expert + 1 < all.experts && all.begin[expert + 1] <= row) ++expert;
     const bf16 *bias = all.bias + expert * all.biased, *dout = all.dout + choice / all.top_k * all.biased;
     for (int64_t column = int64_t{threadIdx.x} * kVec; column < all.biased;
          column += int64_t{blockDim.x} * kVec) {
