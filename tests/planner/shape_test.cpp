@@ -97,6 +97,8 @@ TEST(Shape, ThereIsOneForEveryBatch) {
   ShapeRequest request;
   request.least = true;
   for (request.seq_len = 2; request.seq_len <= 4096; ++request.seq_len) {
+    // Of long ones those that chunks divide, and others by an odd stride.
+    if (request.seq_len > 512 && request.seq_len % 64 != 0 && request.seq_len % 7 != 0) continue;
     for (int64_t rows = 1; rows <= 64; ++rows) {
       request.tokens_per_step = rows * request.seq_len;
       const auto choice = choose_shape(any, request, profile);
