@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time of every op of a training step on the CPU backend, at the shapes of a small and a larger model.
 //
-//   sluice_bench_cpu_ops [--threads N] [--dtype f32|bf16] [--filter TEXT]
+//   sluice_bench_cpu_ops [--threads N] [--dtype f32|bf16] [--filter TEXT] [--skew S]
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -103,13 +104,17 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
                     MasterWeights::Off, t == DType::BF16}};
 }
 
-// Of choices by chance, so that experts have about equally many rows.
-void fill_routing(const Operand& operand, int32_t* routing) {
+// Of choices by chance. Expert e is as likely as (e + 1)^-skew: with 0 all have about equally many rows; with
+// 1 the first has about a fifth of 64 experts' and the last a three-hundredth.
+void fill_routing(const Operand& operand, double skew, int32_t* routing) {
   const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
   const RoutingLayout layout{experts, rows};
   std::mt19937 random(1);
+  std::vector<double> likely(static_cast<size_t>(experts));
+  for (size_t e = 0; e < likely.size(); ++e) likely[e] = std::pow(double(e + 1), -skew);
+  std::discrete_distribution<size_t> draw(likely.begin(), likely.end());
   std::vector<std::vector<int32_t>> choices(static_cast<size_t>(experts));
-  for (int64_t i = 0; i < rows; ++i) choices[random() % static_cast<size_t>(experts)].push_back(int32_t(i));
+  for (int64_t i = 0; i < rows; ++i) choices[draw(random)].push_back(int32_t(i));
   int32_t row = 0;
   for (int64_t e = 0; e < experts; ++e) {
     routing[layout.begin() + e] = row;
@@ -122,7 +127,7 @@ void fill_routing(const Operand& operand, int32_t* routing) {
 }
 
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.
-void fill(const Operand& operand, std::byte* data) {
+void fill(const Operand& operand, double skew, std::byte* data) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-0.5f, 0.5f);
   if (operand.name == "args") {
@@ -135,7 +140,7 @@ void fill(const Operand& operand, std::byte* data) {
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(i % 2 == 0 ? operand.limit : 1 << 30);
     return;
   }
-  if (operand.values == Values::Routing) return fill_routing(operand, reinterpret_cast<int32_t*>(data));
+  if (operand.values == Values::Routing) return fill_routing(operand, skew, reinterpret_cast<int32_t*>(data));
   const Format& format = operand.format;
   for (int64_t group = 0; format.block > 0 && group < operand.elements / format.block; ++group)
     reinterpret_cast<float*>(data + operand.elements)[group] = 0.1f;  // scales
@@ -157,7 +162,8 @@ void fill(const Operand& operand, std::byte* data) {
 
 // The median of several runs, in nanoseconds. Each run of a round has operands of its own, so that they come
 // from the last-level cache or from memory, as they do in training.
-Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, const SharedOp& op) {
+Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, double skew,
+                       const SharedOp& op) {
   constexpr int64_t kMaxRuns = 8;
   constexpr double kEnoughNs = 3e8;
   SLUICE_TRY(backend.prepare({&op, 1}));
@@ -168,7 +174,7 @@ Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, 
     std::vector<Buffer>& buffers = runs.emplace_back();
     for (const Operand& operand : operands(op)) {
       buffers.push_back({next, operand.bytes()});
-      fill(operand, next);
+      fill(operand, skew, next);
       next += align_up(operand.bytes(), backend.alignment());
     }
   } while (runs.size() < kMaxRuns && next + (next - arena) / runs.size() < arena + arena_bytes);
@@ -186,7 +192,8 @@ Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, 
   return times[times.size() / 2];
 }
 
-Status run(const CpuOptions& options, const std::vector<DType>& types, const std::string& filter) {
+Status run(const CpuOptions& options, const std::vector<DType>& types, const std::string& filter,
+           double skew) {
   const std::vector<Model> models{{.tokens = 2048,
                                    .sequence = 256,
                                    .dim = 320,
@@ -215,7 +222,7 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
         std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
         for (const SharedOp& op : ops) {
           if (to_text(op).find(filter) == std::string::npos) continue;
-          SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, op));
+          SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, skew, op));
           std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns,
                       to_text(op).c_str());
           std::fflush(stdout);
@@ -236,11 +243,14 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Threads that compute; 0: all cores");
   app.add_option("--dtype", dtype, "f32 or bf16; both when absent")->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--filter", filter, "Only ops whose text contains this");
+  double skew = 0;
+  app.add_option("--skew", skew, "Of choices of experts: 0, all as likely, to 1")
+      ->check(CLI::Range(0.0, 1.0));
   CLI11_PARSE(app, argc, argv);
   std::vector<sluice::core::DType> types{sluice::core::DType::F32, sluice::core::DType::BF16};
   if (dtype == "f32") types.pop_back();
   if (dtype == "bf16") types.erase(types.begin());
-  const sluice::Status status = sluice::core::run(options, types, filter);
+  const sluice::Status status = sluice::core::run(options, types, filter, skew);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
   return status.ok() ? 0 : 1;
 }
