@@ -94,6 +94,20 @@ std::vector<std::string> own_addresses() {
   return far;
 }
 
+void put_own_addresses(std::span<char> to) {
+  std::string all;
+  for (const std::string& a : own_addresses())
+    if (all.size() + a.size() + 1 < to.size()) all += a + " ";
+  to[all.copy(to.data(), to.size() - 1)] = '\0';
+}
+
+std::vector<std::string> addresses_in(std::string_view list) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < list.size(); at += out.back().size() + 1)
+    out.emplace_back(list.substr(at, list.find(' ', at) - at));
+  return out;
+}
+
 Result<std::vector<std::string>> addresses_of(const std::string& host) {
   addrinfo hints{}, *all = nullptr;
   hints.ai_socktype = SOCK_STREAM;

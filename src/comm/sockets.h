@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,10 @@ bool ready(int fd, short events, std::chrono::milliseconds limit);
 // The addresses of this host that others may reach, then those that only it does. Addresses that are valid on
 // one link alone are left out: they need the name of the link.
 std::vector<std::string> own_addresses();
+// The same as plain data, each with a space behind it: as many as there is room for, and a zero.
+void put_own_addresses(std::span<char> to);
+// And those of such a list.
+std::vector<std::string> addresses_in(std::string_view list);
 // Those of a name; an error says what the resolver does.
 Result<std::vector<std::string>> addresses_of(const std::string& host);
 

@@ -133,10 +133,7 @@ Status Watch::connect(ProcessGroup& group) {
       listener = std::move(*opened);
       own.port = listener.port;
       own.token = unguessable();
-      std::string all;
-      for (const std::string& a : own_addresses())
-        if (all.size() + a.size() + 1 < sizeof own.addresses) all += a + " ";
-      all.copy(own.addresses, sizeof own.addresses - 1);
+      put_own_addresses(own.addresses);
     } else {
       listening = opened.error();
     }
@@ -180,11 +177,8 @@ Status Watch::connect(ProcessGroup& group) {
     }
     return {};
   }
-  const std::string_view all = first.addresses;
-  for (size_t at = 0; at < all.size();) {
-    const std::string text(all.substr(at, all.find(' ', at) - at));
-    at += text.size() + 1;
-    Line line(connect_to(text, first.port, kLimit));
+  for (const std::string& address : addresses_in(first.addresses)) {
+    Line line(connect_to(address, first.port, kLimit));
     if (line.fd() < 0) continue;
     line.send({Beat::Kind::Hello, rank_, first.token, 0, 0, ""});
     bool known = false;

@@ -101,12 +101,10 @@ void TrainingObserver::stepped(const StepEvent& e) {
   step_s_.push_back(e.seconds);
   if (std::isfinite(e.loss)) training_.points.push_back({double(e.step), e.loss});
   if (e.router) {
-    const auto add = [&](Series& series, double value) { series.points.push_back({double(e.step), value}); };
-    add(router_.variation, e.router->variation);
-    add(router_.worst_variation, e.router->worst_variation);
-    add(router_.entropy, e.router->entropy);
-    add(router_.balance, e.router->balance);
-    add(router_.z, e.router->z);
+    for (const RouterNumber& number : kRouterNumbers) {
+      if (number.over_steps == nullptr) continue;
+      (router_.*number.over_steps).points.push_back({double(e.step), (*e.router).*number.of_step});
+    }
     last_router_ = {e.step, *e.router};
   }
   if (!e.skipped.empty()) {
@@ -170,19 +168,12 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                   {"memory/device_bytes", double(e.memory.device_bytes)},
                   {"memory/host_bytes", double(e.memory.host_bytes)}};
   if (e.router) {
-    line["router"] = {{"load_variation", e.router->variation},
-                      {"worst_load_variation", e.router->worst_variation},
-                      {"worst_layer", e.router->worst_layer},
-                      {"busiest_expert", e.router->busiest},
-                      {"entropy", e.router->entropy},
-                      {"balance_loss", e.router->balance},
-                      {"z_loss", e.router->z}};
-    scalars.insert(scalars.end(), {{"router/load_variation", e.router->variation},
-                                   {"router/worst_load_variation", e.router->worst_variation},
-                                   {"router/busiest_expert", e.router->busiest},
-                                   {"router/entropy", e.router->entropy},
-                                   {"router/balance_loss", e.router->balance},
-                                   {"router/z_loss", e.router->z}});
+    for (const RouterNumber& number : kRouterNumbers) {
+      const double value = (*e.router).*number.of_step;
+      line["router"][number.key] = value;
+      scalars.emplace_back(std::string("router/") + number.key, value);
+    }
+    line["router"]["worst_layer"] = e.router->worst_layer;
   }
   if (peak_flops_ > 0) {
     line["mfu"] = model_flops_ / e.seconds / peak_flops_;

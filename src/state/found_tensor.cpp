@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-Status check_tensor(const TensorInfo& tensor, std::span<const int64_t> expected,
+Status check_stored(const TensorInfo& tensor, std::span<const int64_t> expected,
                     const std::filesystem::path& path) {
   if (!std::ranges::equal(tensor.shape, expected))
     return error("{}: tensor {} has shape [{}], the model needs [{}]", path.string(), tensor.name,
@@ -26,11 +26,11 @@ Result<FoundTensor> find_tensor(const TensorFiles& files, const WeightSource& so
   if (!stack.tensor.empty() && files.find(source.tensor) == nullptr) in_one = files.find(stack.tensor);
   if (in_one != nullptr) {
     const int64_t expected[] = {stack.experts, stack.rows, source.cols};
-    SLUICE_TRY(check_tensor(in_one->info, expected, files.path()));
+    SLUICE_TRY(check_stored(in_one->info, expected, files.path()));
     return FoundTensor{in_one, stack.first_row * source.cols};
   }
   SLUICE_ASSIGN(const SafeTensor* tensor, files.get(source.tensor));
-  SLUICE_TRY(check_tensor(tensor->info, source.shape(matrix), files.path()));
+  SLUICE_TRY(check_stored(tensor->info, source.shape(matrix), files.path()));
   return FoundTensor{tensor};
 }
 

@@ -18,7 +18,7 @@ struct FoundTensor {
 // weights.
 Result<FoundTensor> find_tensor(const TensorFiles& files, const WeightSource& source, bool matrix);
 // Whether it has the shape, and a type of weights. `path` says where it is.
-Status check_tensor(const TensorInfo& tensor, std::span<const int64_t> expected,
+Status check_stored(const TensorInfo& tensor, std::span<const int64_t> expected,
                     const std::filesystem::path& path);
 
 }  // namespace sluice::core

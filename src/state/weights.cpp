@@ -211,7 +211,7 @@ std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const
 
 Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
                     const std::filesystem::path& path) {
-  return check_tensor(tensor, place.source->shape(model.weights[place.weight].matrix), path);
+  return check_stored(tensor, place.source->shape(model.weights[place.weight].matrix), path);
 }
 
 namespace {
@@ -229,10 +229,6 @@ Status write_part(const Model& model, size_t weight, int64_t to, const TensorInf
   };
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
 }
-
-}  // namespace
-
-namespace {
 
 // Of a tensor that is turned, elements from `begin` on: a run of each of the place's rows.
 Status write_runs(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t begin,

@@ -445,17 +445,16 @@ bool fits(DType dtype, std::initializer_list<int64_t> dims) {
   return true;
 }
 
-// What a router has, of which the last columns need fill no vector.
-constexpr int64_t kRouterColumns = 512;
 bool suits(const Linear& op) {
-  const bool routes = op.f32_result && op.out <= kRouterColumns;
+  // The last columns of a router's products need fill no vector.
+  const bool routes = op.f32_result && op.out <= kMostExperts;
   return fits(op.dtype, {op.in}) && (routes || (!op.f32_result && op.out % 8 == 0));
 }
 bool suits(const LinearDgrad& op) {
-  return fits(op.dtype, {op.in}) && (op.out % 8 == 0 || op.out <= kRouterColumns);
+  return fits(op.dtype, {op.in}) && (op.out % 8 == 0 || op.out <= kMostExperts);
 }
 bool suits(const LinearWgrad& op) {
-  return fits(op.dtype, {op.in}) && (op.out % 8 == 0 || op.out <= kRouterColumns);
+  return fits(op.dtype, {op.in}) && (op.out % 8 == 0 || op.out <= kMostExperts);
 }
 bool suits(const AttnFwd& op) {
   return fits(op.shape.dtype, {op.shape.head_dim});

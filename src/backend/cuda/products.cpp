@@ -99,17 +99,8 @@ std::string Product::to_text() const {
 }
 
 Product product_of(const Linear& op) {
-  return {op.tokens,
-          op.out,
-          op.in,
-          op.in,
-          op.in,
-          op.out,
-          false,
-          true,
-          op.f32_result,
-          op.has_residual,
-          op.has_bias && !op.f32_result};
+  const bool bias = op.has_bias && !op.f32_result;  // else Runner adds it
+  return {op.tokens, op.out, op.in, op.in, op.in, op.out, false, true, op.f32_result, op.has_residual, bias};
 }
 Product product_of(const LinearDgrad& op) {
   return {op.tokens, op.in, op.out, op.out, op.in,

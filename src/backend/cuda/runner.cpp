@@ -8,15 +8,10 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/device_type.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/runner_call.h"
 
 namespace sluice::core::cuda {
 namespace {
-
-// Calls f, which launches kernels, with a value of the type that holds elements of `dtype` on the device.
-template <class F>
-Status with_float(DType dtype, F f) {
-  return check(with_device_type(dtype, f), "kernel launch");
-}
 
 // Ops of a pass over few tokens take less time than it takes to start one after the other has ended. What
 // they run are functions that take a Queue (kernels.h) and nothing else.
@@ -45,60 +40,11 @@ bool overlaps_others(const auto&) {
   return false;
 }
 
-Activation activation_of(GateActivation activation) {
-  switch (activation) {
-    case GateActivation::Silu:
-      return Activation::Silu;
-    case GateActivation::Gelu:
-      return Activation::Gelu;
-    case GateActivation::QuickGelu:
-      return Activation::QuickGelu;
-    case GateActivation::GeluTanh:
-      break;
-  }
-  return Activation::GeluTanh;
-}
-
 GateForm form_of(const auto& op) {
   return {activation_of(op.activation), op.plain, op.limit};
 }
 
-RouterSizes sizes_of(const Mixture& m) {
-  return {m.tokens, m.experts, m.top_k};
-}
-RouterForm router_form_of(const auto& op) {
-  const RouterKind kind = op.score == RouterScore::Softmax  ? RouterKind::Softmax
-                          : op.score == RouterScore::Chosen ? RouterKind::Chosen
-                                                            : RouterKind::Sigmoid;
-  return {kind, op.normalised, op.scale};
-}
-// Of all experts, or of a group.
-Grouping grouping_of(const Mixture& m, const int32_t* routing) {
-  return {routing, m.experts, m.rows(), m.top_k, 0, m.experts};
-}
-Grouping grouping_of(const auto& op, const int32_t* routing) {
-  Grouping out = grouping_of(op.mixture, routing);
-  out.first = op.group.first, out.count = op.group.count;
-  return out;
-}
-
 }  // namespace
-
-// An op's operands, typed, and where it runs.
-struct Runner::Call {
-  std::span<const Buffer> operands;
-  Buffer workspace;
-  cudaStream_t stream;
-  bool early;  // its kernels may begin before those queued last have ended
-
-  Queue queue() const { return {stream, early}; }
-  const Buffer& operator[](int i) const { return operands[size_t(i)]; }
-  template <class T>
-  T* as(int i) const {
-    return operands[size_t(i)].as<T>();
-  }
-  Scratch scratch() const { return {workspace.data, workspace.bytes}; }
-};
 
 Runner::Runner(Products products, Attention attention, std::unique_ptr<Exchange> exchange)
     : products_(std::move(products)),
@@ -230,120 +176,6 @@ Status Runner::run(const Linear& op, const Call& call) {
                       op.temperature.context};
   SLUICE_CUDA_TRY(
       rope(static_cast<bf16*>(y), rotary, op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
-  return {};
-}
-
-Status Runner::run(const Route& op, const Call& call) {
-  SLUICE_CUDA_TRY(route(call.as<float>(Route::kLogits), op.has_bias ? call.as<float>(Route::kBias) : nullptr,
-                        call.as<float>(Route::kGates), call.as<int32_t>(Route::kChosen), sizes_of(op.mixture),
-                        router_form_of(op), call.stream));
-  return {};
-}
-
-Status Runner::run(const RouteBwd& op, const Call& call) {
-  const double n = double(op.losses.n);
-  const RouterTerms terms{
-      op.losses.n > 0, op.reads_round() ? double(op.losses.balance) * double(op.mixture.experts) / n / n : 0,
-      op.losses.z};
-  SLUICE_CUDA_TRY(route_bwd(
-      call.as<float>(RouteBwd::kLogits), call.as<int32_t>(RouteBwd::kChosen),
-      call.as<float>(RouteBwd::kDgates), op.reads_round() ? call.as<double>(RouteBwd::kRound) : nullptr,
-      call.as<bf16>(RouteBwd::kDlogits), sizes_of(op.mixture), router_form_of(op), terms, call.stream));
-  return {};
-}
-
-Status Runner::run(const RouterLoad& op, const Call& call) {
-  SLUICE_CUDA_TRY(router_load(call.as<float>(RouterLoad::kLogits), call.as<int32_t>(RouterLoad::kChosen),
-                              call.as<double>(RouterLoad::kLayer), op.accumulate_layer,
-                              op.alone ? nullptr : call.as<double>(RouterLoad::kRound), op.accumulate_round,
-                              call.workspace.data, sizes_of(op.mixture), call.stream));
-  return {};
-}
-
-Status Runner::run(const SortByExpert& op, const Call& call) {
-  SLUICE_CUDA_TRY(sort_by_expert(call.as<int32_t>(SortByExpert::kChosen),
-                                 call.as<int32_t>(SortByExpert::kRouting), call.workspace.data,
-                                 sizes_of(op.mixture), call.stream));
-  return {};
-}
-
-Status Runner::run(const GroupedLinear& op, const Call& call) {
-  SLUICE_CUDA_TRY(grouped_linear(
-      grouping_of(op, call.as<int32_t>(GroupedLinear::kRouting)), call.as<bf16>(GroupedLinear::kX),
-      call.as<bf16>(GroupedLinear::kW), op.has_bias ? call.as<bf16>(GroupedLinear::kBias) : nullptr,
-      call.as<bf16>(GroupedLinear::kY), op.out, op.in, op.gathers, op.accumulate, call.stream));
-  return {};
-}
-
-Status Runner::run(const GroupedDgrad& op, const Call& call) {
-  SLUICE_CUDA_TRY(grouped_dgrad(grouping_of(op, call.as<int32_t>(GroupedDgrad::kRouting)),
-                                call.as<bf16>(GroupedDgrad::kDy), call.as<bf16>(GroupedDgrad::kW),
-                                call.as<bf16>(GroupedDgrad::kDx), op.out, op.in, op.gathers, op.accumulate,
-                                call.stream));
-  return {};
-}
-
-Status Runner::run(const GroupedWgrad& op, const Call& call) {
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return grouped_wgrad(grouping_of(op, call.as<int32_t>(GroupedWgrad::kRouting)),
-                         call.as<bf16>(GroupedWgrad::kDy), call.as<bf16>(GroupedWgrad::kX),
-                         call.as<decltype(grad)>(GroupedWgrad::kDw), op.out, op.in, op.gathers_dy,
-                         op.gathers_x, op.accumulate, call.stream);
-  });
-}
-
-Status Runner::run(const GroupedBiasGrad& op, const Call& call) {
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return grouped_bias_grad(
-        grouping_of(op.mixture, call.as<int32_t>(GroupedBiasGrad::kRouting)),
-        call.as<bf16>(GroupedBiasGrad::kDy), op.gathers ? call.as<float>(GroupedBiasGrad::kGates) : nullptr,
-        call.as<decltype(grad)>(GroupedBiasGrad::kDbias), op.out, op.accumulate, call.stream);
-  });
-}
-
-Status Runner::run(const CombineExperts& op, const Call& call) {
-  const Grouping g = grouping_of(op.mixture, call.as<int32_t>(CombineExperts::kRouting));
-  SLUICE_CUDA_TRY(combine_experts(call.as<bf16>(CombineExperts::kX), g.row_of_choice(),
-                                  op.has_gates ? call.as<float>(int(op.gates_operand())) : nullptr,
-                                  op.has_residual ? call.as<bf16>(int(op.residual_operand())) : nullptr,
-                                  call.as<bf16>(CombineExperts::kY), op.mixture.tokens, op.dim,
-                                  op.mixture.top_k, call.stream));
-  return {};
-}
-
-Status Runner::run(const ExpertGluBwd& op, const Call& call) {
-  using E = ExpertGluBwd;
-  const Grouping g = grouping_of(op.mixture, call.as<int32_t>(E::kRouting));
-  const ExpertGlu rows{.gu = call.as<bf16>(E::kGu),
-                       .dy = call.as<bf16>(E::kDy),
-                       .gates = call.as<float>(E::kGates),
-                       .begin = g.routing,
-                       .choice = g.choices(),
-                       .dgu = call.as<bf16>(E::kDgu),
-                       .gated = call.as<bf16>(E::kGated),
-                       .dgates = call.as<float>(E::kDgates),
-                       .bias = op.biased > 0 ? call.as<bf16>(E::kBias) : nullptr,
-                       .dout = op.biased > 0 ? call.as<bf16>(E::kDout) : nullptr,
-                       .rows = g.rows,
-                       .dim = op.dim,
-                       .biased = op.biased,
-                       .experts = int32_t(op.mixture.experts),
-                       .top_k = int32_t(op.mixture.top_k)};
-  SLUICE_CUDA_TRY(expert_glu_bwd(rows, {activation_of(op.activation), false, op.limit}, call.stream));
-  return {};
-}
-
-Status Runner::run(const GatedAdd& op, const Call& call) {
-  SLUICE_CUDA_TRY(gated_add(call.as<bf16>(GatedAdd::kX), call.as<float>(GatedAdd::kGate),
-                            op.has_residual ? call.as<bf16>(GatedAdd::kResidual) : nullptr,
-                            call.as<bf16>(GatedAdd::kY), op.tokens, op.dim, call.stream));
-  return {};
-}
-
-Status Runner::run(const GatedAddBwd& op, const Call& call) {
-  SLUICE_CUDA_TRY(gated_add_bwd(call.as<bf16>(GatedAddBwd::kX), call.as<float>(GatedAddBwd::kGate),
-                                call.as<bf16>(GatedAddBwd::kDy), call.as<bf16>(GatedAddBwd::kDx),
-                                call.as<bf16>(GatedAddBwd::kDgate), op.tokens, op.dim, call.stream));
   return {};
 }
 
@@ -637,139 +469,6 @@ Status Runner::run(const ClipScale& op, const Call& call) {
   SLUICE_CUDA_TRY(clip_scale(call.as<double>(ClipScale::kSums), call.as<float>(ClipScale::kClip), op.slots,
                              op.max_norm, call.stream));
   return {};
-}
-
-namespace {
-
-AdamWRule rule_of(const AdamW& op) {
-  return {float(op.beta1), float(op.beta2), op.eps, op.weight_decay, op.beta1, op.beta2};
-}
-AdamWRule rule_of(const AdamWMoments& op) {
-  return {float(op.beta1), float(op.beta2), 0, 0, op.beta1, op.beta2};
-}
-SgdMomentumRule rule_of(const SgdMomentum& op) {
-  return {op.momentum, op.weight_decay, op.nesterov};
-}
-SgdMomentumRule rule_of(const SgdMomentumState& op) {
-  return {op.momentum, 0, false};
-}
-LionRule rule_of(const Lion& op) {
-  return {op.beta1, op.beta2, op.weight_decay};
-}
-LionRule rule_of(const LionState& op) {
-  return {0, op.beta2, 0};
-}
-
-}  // namespace
-
-Status Runner::run_update(const auto& op, const Call& call) {
-  using AnyUpdate = std::remove_cvref_t<decltype(op)>;
-  const auto rule = rule_of(op);
-  using Rule = std::remove_cvref_t<decltype(rule)>;
-  const UpdateRange range{op.elements, op.first, op.object};
-  const auto* clip = call.as<float>(AnyUpdate::kClip);
-  const auto* args = call.as<StepArgs>(AnyUpdate::kArgs);
-  const auto run_typed = [&](auto grad, auto state_type) {
-    using S = decltype(state_type);
-    const auto* g = call.as<decltype(grad)>(AnyUpdate::kG);
-    S* state[Rule::kStates];
-    for (int k = 0; k < Rule::kStates; ++k) state[k] = call.as<S>(AnyUpdate::kM + k);
-    if constexpr (requires { AnyUpdate::kP; }) {
-      const cuda::Masters masters{
-          op.master == MasterWeights::F32 ? call.as<float>(AnyUpdate::kMaster) : nullptr,
-          op.master == MasterWeights::I8 ? call.as<uint8_t>(AnyUpdate::kMaster) : nullptr};
-      return update_weights(range, rule, call.as<bf16>(AnyUpdate::kP), g, state, masters, clip, args,
-                            op.stochastic, op.moments, call.stream);
-    } else {
-      return update_state(range, rule, g, state, clip, args, op.stochastic, call.stream);
-    }
-  };
-  return with_float(op.grad_dtype, [&](auto grad) {
-    if (op.state_dtype == DType::I8) return run_typed(grad, cuda::Compact{});
-    return with_device_type(op.state_dtype, [&](auto state) { return run_typed(grad, state); });
-  });
-}
-
-Status Runner::run(const AdamW& op, const Call& call) {
-  return run_update(op, call);
-}
-Status Runner::run(const AdamWMoments& op, const Call& call) {
-  return run_update(op, call);
-}
-Status Runner::run(const SgdMomentum& op, const Call& call) {
-  return run_update(op, call);
-}
-Status Runner::run(const SgdMomentumState& op, const Call& call) {
-  return run_update(op, call);
-}
-Status Runner::run(const Lion& op, const Call& call) {
-  return run_update(op, call);
-}
-Status Runner::run(const LionState& op, const Call& call) {
-  return run_update(op, call);
-}
-
-Status Runner::run(const Muon& op, const Call& call) {
-  const MuonParts at = parts_of(op);
-  std::byte* const space = call.workspace.data;
-  const Scratch scratch{space + at.product, kProductWorkspaceBytes};
-  auto* u = reinterpret_cast<float*>(space + at.direction);
-  bf16 *x = reinterpret_cast<bf16*>(space + at.x), *next = reinterpret_cast<bf16*>(u);
-  bf16 *a = reinterpret_cast<bf16*>(space + at.a), *b = reinterpret_cast<bf16*>(space + at.b);
-  auto* norm = reinterpret_cast<double*>(space + at.norm);
-  const UpdateRange range{op.elements(), op.first, op.object};
-  const MuonRule rule{op.momentum, op.scale, op.weight_decay, op.nesterov};
-  const auto* clip = call.as<float>(Muon::kClip);
-  const auto* args = call.as<StepArgs>(Muon::kArgs);
-  // The direction is where masters would be; x is written once more by what comes next.
-  SLUICE_TRY(with_float(op.grad_dtype, [&](auto grad) {
-    const auto make = [&](auto state_type) {
-      using S = decltype(state_type);
-      S* state[] = {call.as<S>(Muon::kM)};
-      return update_weights(range, rule, x, call.as<decltype(grad)>(Muon::kG), state,
-                            cuda::Masters{u, nullptr}, clip, args, op.stochastic, true, call.stream);
-    };
-    if (op.state_dtype == DType::I8) return make(cuda::Compact{});
-    return with_device_type(op.state_dtype, [&](auto state) { return make(state); });
-  }));
-  SLUICE_CUDA_TRY(sum_sq(u, norm, space + at.partials, op.elements(), 0, 1, true, call.stream));
-  SLUICE_CUDA_TRY(muon_scale(u, norm, Muon::kEps, x, op.elements(), call.stream));
-  const MuonProducts products = muon_products(op);
-  for (int i = 0; i < Muon::kSteps; ++i) {
-    SLUICE_TRY(products_.run(products.gram, x, x, nullptr, a, scratch, call.stream));
-    SLUICE_TRY(products_.run(products.square, a, a, nullptr, b, scratch, call.stream));
-    SLUICE_CUDA_TRY(
-        muon_polynomial({Muon::kLinear, Muon::kCubic, Muon::kQuintic}, a, b, op.side(), call.stream));
-    SLUICE_TRY(products_.run(products.next, op.tall() ? x : b, op.tall() ? b : x, nullptr, next, scratch,
-                             call.stream));
-    std::swap(x, next);
-  }
-  const cuda::Masters masters{op.master == MasterWeights::F32 ? call.as<float>(Muon::kMaster) : nullptr,
-                              op.master == MasterWeights::I8 ? call.as<uint8_t>(Muon::kMaster) : nullptr};
-  SLUICE_CUDA_TRY(
-      muon_apply(range, rule, x, call.as<bf16>(Muon::kP), masters, op.stochastic, clip, args, call.stream));
-  return {};
-}
-
-Status Runner::run(const Adafactor& op, const Call& call) {
-  using A = Adafactor;
-  const AdafactorParts at = parts_of(op);
-  const auto part = [&](int64_t offset) {
-    return reinterpret_cast<float*>(static_cast<std::byte*>(call.workspace.data) + offset);
-  };
-  const AdafactorSpace space{part(at.row_factors), part(at.column_factors), part(at.row_sums),
-                             part(at.weight_sums), part(at.column_sums),    part(at.scalars)};
-  const AdafactorRule rule{op.decay_rate,     op.eps,          op.eps_scale,
-                           op.clip_threshold, op.weight_decay, op.scale_parameter,
-                           op.relative_step,  op.warmup_init};
-  const cuda::Masters masters{op.master == MasterWeights::F32 ? call.as<float>(A::kMaster) : nullptr,
-                              op.master == MasterWeights::I8 ? call.as<uint8_t>(A::kMaster) : nullptr};
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return adafactor({op.rows, op.cols, op.first, op.object}, rule, call.as<bf16>(A::kP),
-                     call.as<decltype(grad)>(A::kG), call.as<float>(A::kRow), call.as<float>(A::kCol),
-                     masters, space, call.as<float>(A::kClip), call.as<StepArgs>(A::kArgs), op.stochastic,
-                     call.stream);
-  });
 }
 
 }  // namespace sluice::core::cuda

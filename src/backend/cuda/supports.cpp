@@ -68,9 +68,13 @@ void examine(const LayerNormBwd& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype);
   o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
 }
+// So few columns need be no multiple of 8.
+bool are_of_routers(int64_t columns) {
+  return columns <= kMostExperts;
+}
 void examine(const Linear& op, Objection& o) {
   o.activations(op.dtype).rows({{"in", op.in}, {"head_dim", op.head_dim}});
-  if (!op.f32_result || op.out >= cuda::kFewColumns) o.rows({{"out", op.out}});
+  if (!op.f32_result || !are_of_routers(op.out)) o.rows({{"out", op.out}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const Route&, Objection&) {}
@@ -108,11 +112,11 @@ void examine(const GatedAddBwd& op, Objection& o) {
 }
 void examine(const LinearDgrad& op, Objection& o) {
   o.activations(op.dtype).rows({{"in", op.in}});
-  if (op.out >= cuda::kFewColumns) o.rows({{"out", op.out}});
+  if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
 }
 void examine(const LinearWgrad& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}});
-  if (op.out >= cuda::kFewColumns) o.rows({{"out", op.out}});
+  if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
 }
 void examine(const BiasGrad& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"out", op.out}});

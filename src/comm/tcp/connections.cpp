@@ -105,10 +105,7 @@ class Meeting {
     own.rank = rank_, own.size = size_, own.port = listener->port;
     own.job = Hash().add(at_.job).value();
     own.host = Hash().add(options_.host.empty() ? name_of_host() : options_.host).value();
-    std::string all;
-    for (const std::string& a : own_addresses())
-      if (all.size() + a.size() + 1 < sizeof own.addresses) all += a + " ";
-    put(all, own.addresses);
+    put_own_addresses(own.addresses);
     out_.rank = rank_;
     out_.to.resize(size_t(size_));
     arrivals_.resize(size_t(size_));
@@ -147,7 +144,7 @@ class Meeting {
     (void)send_all(socket, bytes_of(answer), steady_clock::now() + kPause);
   }
 
-  // Why a arrival that came is not one of this job's; empty: it is.
+  // Why an arrival is not one of this job's; empty: it is.
   std::string wrong_with(const Arrival& arrival) const {
     if (arrival.job != arrivals_[0].job)
       return fmt::format("a process of another job came to {}: TORCHELASTIC_RUN_ID differs", text_of(at_));
@@ -299,10 +296,8 @@ class Meeting {
 
   Status connect(int r, Deadline soon) {
     const Arrival& arrival = arrivals_[size_t(r)];
-    const std::string_view all = arrival.addresses;
-    for (size_t at = 0; at < all.size() && steady_clock::now() < soon;) {
-      const std::string address(all.substr(at, all.find(' ', at) - at));
-      at += address.size() + 1;
+    for (const std::string& address : addresses_in(arrival.addresses)) {
+      if (steady_clock::now() >= soon) break;
       Socket socket = connect_to(address, arrival.port, kForAddress);
       // Another host may have the address, and listen there.
       Greeting answer;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of families whose layers have experts.
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/families/keys.h"
@@ -247,7 +246,7 @@ Status read_gpt_oss(const json& root, ModelSpec& spec) {
                  .factor = 32,
                  .original_context = 4096,
                  .truncate = false,
-                 .attention_factor = 0.1 * std::log(32.0) + 1};
+                 .attention_factor = yarn_attention_factor(32)};
   }
   if (spec.rope.kind == RopeScaling::Yarn)
     SLUICE_TRY(check_said_again(root, "initial_context_length", spec.rope.original_context));

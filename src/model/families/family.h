@@ -121,6 +121,8 @@ std::string family_names();
 // `context` is max_position_embeddings.
 Status read_rope(const nlohmann::json& root, const Family& family, int64_t context, ModelSpec& spec);
 void write_rope(const ModelSpec& spec, nlohmann::json& root);
+// Of Yarn's cosines and sines, by the paper: 0.1 ln(factor) + 1, or of two such with weights.
+double yarn_attention_factor(double factor, double weight = 0, double weight_all = 0);
 // Which rows of a head are rotated. `spec` has its layers.
 Status read_rotated_rows(const nlohmann::json& root, const Family& family, ModelSpec& spec);
 

@@ -101,12 +101,6 @@ Status read_llama3(const json& object, const char* name, RopeScaling& rope) {
                rope.low_freq_factor, rope.high_freq_factor);
 }
 
-// By the paper, where attention_factor does not say it: 0.1 ln(factor) + 1, or of two such with weights.
-double yarn_attention_factor(double factor, double weight, double weight_all) {
-  const auto scale = [&](double w) { return factor <= 1 ? 1 : 0.1 * w * std::log(factor) + 1; };
-  return weight != 0 && weight_all != 0 ? scale(weight) / scale(weight_all) : scale(1);
-}
-
 // Transformers 4 made one up where there is none; 5 does not, so that what is trained here would not load
 // there.
 Status check_yarn_factor(const json& object, const char* name, int64_t context, const RopeScaling& rope) {
@@ -295,6 +289,11 @@ Status read_tempered(const json& root, const Family& family, int64_t context, Mo
 }
 
 }  // namespace
+
+double yarn_attention_factor(double factor, double weight, double weight_all) {
+  const auto scale = [&](double w) { return factor <= 1 ? 1 : 0.1 * w * std::log(factor) + 1; };
+  return weight != 0 && weight_all != 0 ? scale(weight) / scale(weight_all) : scale(1);
+}
 
 Status read_rope(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
   for (const char* key : {family.theta_key, "rope_theta", "rope_scaling", "rope_parameters"}) {

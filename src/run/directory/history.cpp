@@ -65,11 +65,9 @@ Result<History> take_history(const std::filesystem::path& from, const std::files
     add(object, "loss", history.training);
     add(object, "heldout_loss", history.heldout);
     const nlohmann::json router = object.value("router", nlohmann::json());
-    add(router, "load_variation", history.router.variation);
-    add(router, "worst_load_variation", history.router.worst_variation);
-    add(router, "entropy", history.router.entropy);
-    add(router, "balance_loss", history.router.balance);
-    add(router, "z_loss", history.router.z);
+    for (const RouterNumber& number : kRouterNumbers) {
+      if (number.over_steps != nullptr) add(router, number.key, history.router.*number.over_steps);
+    }
   }
   if (in.bad()) return file_error("read", from);
   SLUICE_TRY(lines.flush());

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "draw/plot.h"
+#include "sluice/observer.h"
 
 namespace sluice::core {
 
@@ -15,6 +16,20 @@ namespace sluice::core {
 struct RouterHistory {
   Series variation{"mean of the layers", {}}, worst_variation{"the worst layer", {}}, entropy{"entropy", {}},
       balance{"balance loss", {}}, z{"z-loss", {}};
+};
+// What metrics.jsonl and TensorBoard call these numbers of a step, and those that no picture has.
+struct RouterNumber {
+  const char* key;
+  double ExpertLoad::*of_step;
+  Series RouterHistory::*over_steps;  // null: there is none
+};
+constexpr RouterNumber kRouterNumbers[] = {
+    {"load_variation", &ExpertLoad::variation, &RouterHistory::variation},
+    {"worst_load_variation", &ExpertLoad::worst_variation, &RouterHistory::worst_variation},
+    {"busiest_expert", &ExpertLoad::busiest, nullptr},
+    {"entropy", &ExpertLoad::entropy, &RouterHistory::entropy},
+    {"balance_loss", &ExpertLoad::balance, &RouterHistory::balance},
+    {"z_loss", &ExpertLoad::z, &RouterHistory::z},
 };
 struct History {
   Series training{"training", {}}, heldout{"held-out", {}, true};

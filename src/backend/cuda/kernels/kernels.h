@@ -276,9 +276,6 @@ cudaError_t adafactor(const AdafactorMatrix& matrix, const AdafactorRule& rule, 
                       float* row, float* col, const Masters& masters, const AdafactorSpace& space,
                       const float* clip, const StepArgs* args, bool stochastic, cudaStream_t stream);
 
-// Products of routers have fewer columns than this, which then need be no multiple of 8.
-constexpr int64_t kFewColumns = 513;
-
 // --- few_rows.cu ---
 // Products that are limited by reading the weights have at most so many rows.
 constexpr int64_t kFewRows = 8;

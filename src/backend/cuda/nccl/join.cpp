@@ -221,11 +221,11 @@ class Nccl final : public DirectNetwork {
         std::byte* const came = data + align_up(bytes, 256);
         const int next = (rank_ + 1) % ranks_, before = (rank_ - 1 + ranks_) % ranks_;
         SLUICE_NCCL_TRY(comm_, GroupStart);
-        const ncclResult_t sent = nccl().Send(data, elements, type_of(dtype), next, comm_, stream);
-        const ncclResult_t received = nccl().Recv(came, elements, type_of(dtype), before, comm_, stream);
+        const Status sent = send(data, int64_t(elements), dtype, next, stream);
+        const Status received = receive(came, int64_t(elements), dtype, before, stream);
         SLUICE_NCCL_TRY(comm_, GroupEnd);
-        SLUICE_TRY(check(sent, comm_, "ncclSend"));
-        SLUICE_TRY(check(received, comm_, "ncclRecv"));
+        SLUICE_TRY(sent);
+        SLUICE_TRY(received);
         SLUICE_CUDA_TRY(cudaMemcpyAsync(data, came, size_t(bytes), cudaMemcpyDeviceToDevice, stream));
         return {};
       }
@@ -251,19 +251,29 @@ class Nccl final : public DirectNetwork {
   }
 
   // Of a piece without elements nothing is sent; of one with fewer than ranks, some slices are empty.
+  Status send(const std::byte* from, int64_t count, DType dtype, int to, cudaStream_t stream) {
+    if (count > 0) SLUICE_NCCL_TRY(comm_, Send, from, size_t(count), type_of(dtype), to, comm_, stream);
+    return {};
+  }
+  Status receive(std::byte* to, int64_t count, DType dtype, int from, cudaStream_t stream) {
+    if (count > 0) SLUICE_NCCL_TRY(comm_, Recv, to, size_t(count), type_of(dtype), from, comm_, stream);
+    return {};
+  }
+  // Calls exchange(to, from): in each round everybody sends to one rank and receives from another.
+  template <class F>
+  Status for_each_round(const F& exchange) {
+    for (int away = 1; away < ranks_; ++away)
+      SLUICE_TRY(exchange((rank_ + away) % ranks_, (rank_ - away + ranks_) % ranks_));
+    return {};
+  }
+
   Status scatter(const Piece& piece, DType dtype, cudaStream_t stream) {
     const Slice own = slice_of(piece, rank_);
-    for (int away = 1; away < ranks_; ++away) {
-      const int to = (rank_ + away) % ranks_, from = (rank_ - away + ranks_) % ranks_;
+    return for_each_round([&](int to, int from) -> Status {
       const Slice theirs = slice_of(piece, to);
-      if (theirs.count > 0)
-        SLUICE_NCCL_TRY(comm_, Send, at(piece, theirs.begin, dtype), size_t(theirs.count), type_of(dtype), to,
-                        comm_, stream);
-      if (own.count > 0)
-        SLUICE_NCCL_TRY(comm_, Recv, received_from(from, own.count, dtype), size_t(own.count), type_of(dtype),
-                        from, comm_, stream);
-    }
-    return {};
+      SLUICE_TRY(send(at(piece, theirs.begin, dtype), theirs.count, dtype, to, stream));
+      return receive(received_from(from, own.count, dtype), own.count, dtype, from, stream);
+    });
   }
   Status add(const Piece& piece, DType dtype, cudaStream_t stream) {
     const Slice own = slice_of(piece, rank_);
@@ -279,17 +289,11 @@ class Nccl final : public DirectNetwork {
   }
   Status send_sums(const Piece& piece, DType dtype, cudaStream_t stream) {
     const Slice own = slice_of(piece, rank_);
-    for (int away = 1; away < ranks_; ++away) {
-      const int to = (rank_ + away) % ranks_, from = (rank_ - away + ranks_) % ranks_;
+    return for_each_round([&](int to, int from) -> Status {
       const Slice theirs = slice_of(piece, from);
-      if (own.count > 0)
-        SLUICE_NCCL_TRY(comm_, Send, at(piece, own.begin, dtype), size_t(own.count), type_of(dtype), to,
-                        comm_, stream);
-      if (theirs.count > 0)
-        SLUICE_NCCL_TRY(comm_, Recv, at(piece, theirs.begin, dtype), size_t(theirs.count), type_of(dtype),
-                        from, comm_, stream);
-    }
-    return {};
+      SLUICE_TRY(send(at(piece, own.begin, dtype), own.count, dtype, to, stream));
+      return receive(at(piece, theirs.begin, dtype), theirs.count, dtype, from, stream);
+    });
   }
 
   const int device_, rank_, ranks_;
