@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../routing.h"
 #include "backend/cpu/cpu_backend.h"
 #include "base/bytes.h"
 #include "ops/op.h"
@@ -104,28 +105,6 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
                     MasterWeights::Off, t == DType::BF16}};
 }
 
-// Of choices by chance. Expert e is as likely as (e + 1)^-skew: with 0 all have about equally many rows; with
-// 1 the first has about a fifth of 64 experts' and the last a three-hundredth.
-void fill_routing(const Operand& operand, double skew, int32_t* routing) {
-  const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
-  const RoutingLayout layout{experts, rows};
-  std::mt19937 random(1);
-  std::vector<double> likely(static_cast<size_t>(experts));
-  for (size_t e = 0; e < likely.size(); ++e) likely[e] = std::pow(double(e + 1), -skew);
-  std::discrete_distribution<size_t> draw(likely.begin(), likely.end());
-  std::vector<std::vector<int32_t>> choices(static_cast<size_t>(experts));
-  for (int64_t i = 0; i < rows; ++i) choices[draw(random)].push_back(int32_t(i));
-  int32_t row = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    routing[layout.begin() + e] = row;
-    for (const int32_t choice : choices[static_cast<size_t>(e)]) {
-      routing[layout.choice() + row] = choice;
-      routing[layout.row() + choice] = row++;
-    }
-  }
-  routing[layout.begin() + experts] = row;
-}
-
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.
 void fill(const Operand& operand, double skew, std::byte* data) {
   std::mt19937 random(1);
@@ -140,7 +119,9 @@ void fill(const Operand& operand, double skew, std::byte* data) {
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(i % 2 == 0 ? operand.limit : 1 << 30);
     return;
   }
-  if (operand.values == Values::Routing) return fill_routing(operand, skew, reinterpret_cast<int32_t*>(data));
+  if (operand.values == Values::Routing)
+    return choose_by_chance(operand.limit, skew,
+                            {reinterpret_cast<int32_t*>(data), size_t(operand.elements)});
   const Format& format = operand.format;
   for (int64_t group = 0; format.block > 0 && group < operand.elements / format.block; ++group)
     reinterpret_cast<float*>(data + operand.elements)[group] = 0.1f;  // scales

@@ -16,6 +16,7 @@
 #include <random>
 #include <vector>
 
+#include "../routing.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/bytes.h"
 #include "ops/op.h"
@@ -221,8 +222,8 @@ struct Placed {
 
 class Bench {
  public:
-  Bench(Backend& backend, std::byte* arena, int64_t bytes)
-      : backend_(backend), arena_(arena), bytes_(bytes) {}
+  Bench(Backend& backend, std::byte* arena, int64_t bytes, double skew)
+      : backend_(backend), arena_(arena), bytes_(bytes), skew_(skew) {}
 
   Status upload_pattern(const std::vector<uint16_t>& pattern) {
     return backend_.upload({kDevice, 0}, reinterpret_cast<const std::byte*>(pattern.data()), kPatternBytes);
@@ -302,7 +303,11 @@ class Bench {
     if (operand.name == "spans") {
       return upload(std::vector{int32_t(operand.limit), std::numeric_limits<int32_t>::max()});
     }
-    if (operand.values == Values::Routing) return upload(routing(operand));
+    if (operand.values == Values::Routing) {
+      std::vector<int32_t> routing(size_t(operand.elements));
+      choose_by_chance(operand.limit, skew_, routing);
+      return upload(routing);
+    }
     if (operand.format.type == DType::I32) {
       std::vector<int32_t> values(size_t(operand.elements));
       std::minstd_rand random(2);
@@ -314,26 +319,6 @@ class Bench {
       return upload(values);
     }
     return copy_pattern(buffer);
-  }
-
-  // Of tokens whose choices are about equally many of each expert.
-  static std::vector<int32_t> routing(const Operand& operand) {
-    const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
-    const RoutingLayout layout{experts, rows};
-    std::vector<int32_t> out(size_t(operand.elements)), chosen(static_cast<size_t>(rows));
-    std::minstd_rand random(3);
-    for (int32_t& e : chosen) e = int32_t(int64_t(random()) % experts);
-    int32_t row = 0;
-    for (int32_t e = 0; e < int32_t(experts); ++e) {
-      out[size_t(layout.begin() + e)] = row;
-      for (int64_t i = 0; i < rows; ++i) {
-        if (chosen[size_t(i)] != e) continue;
-        out[size_t(layout.choice() + row)] = int32_t(i);
-        out[size_t(layout.row() + i)] = row++;
-      }
-    }
-    out[size_t(layout.begin() + experts)] = row;
-    return out;
   }
 
   Status copy_pattern(const Buffer& buffer) {
@@ -365,6 +350,7 @@ class Bench {
   Backend& backend_;
   std::byte* arena_;
   int64_t bytes_;
+  double skew_;
 };
 
 struct Settings {
@@ -373,6 +359,7 @@ struct Settings {
   int64_t sequence = 8192;
   int64_t arena_bytes = 24 * kGiB;
   std::string only;
+  double skew = 0;
 };
 
 using Rows = std::vector<std::vector<Entry>>;  // by chunk size
@@ -392,7 +379,7 @@ Result<std::map<std::string, double>> time_library(const Settings& settings, con
     }
   }
   for (const auto& [key, op] : ops) SLUICE_TRY(backend->prepare({&op.first, 1}));
-  Bench bench(*backend, arenas[kDevice], settings.arena_bytes);
+  Bench bench(*backend, arenas[kDevice], settings.arena_bytes, settings.skew);
   SLUICE_TRY(bench.upload_pattern(pattern));
   std::map<std::string, double> out;
   for (const auto& [key, op] : ops) {
@@ -456,7 +443,7 @@ Status run(Settings settings) {
   for (const auto& rows : all) {
     for (const Entry& entry : rows) SLUICE_TRY(backend->prepare({&entry.op, 1}));
   }
-  Bench bench(*backend, arenas[kDevice], settings.arena_bytes);
+  Bench bench(*backend, arenas[kDevice], settings.arena_bytes, settings.skew);
   SLUICE_TRY(bench.upload_pattern(pattern));
   SLUICE_ASSIGN(const double copy_rate, bench.copy_rate());
   fmt::print("\n{}, {}; {}; the device copies {:.0f} GB/s\n",
@@ -487,6 +474,8 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", settings.tokens, "Chunk sizes to time")->delimiter(',');
   app.add_option("--sequence", settings.sequence, "Sequence length");
   app.add_option("--only", settings.only, "Only ops with this text in their name");
+  app.add_option("--skew", settings.skew, "Of choices of experts: 0, all as likely, to 1")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_flag("--nondeterministic", fast, "Attention backward with atomic additions");
   app.add_option("--cache", settings.options.cache,
                  "File that keeps the libraries' choices for the next run");
