@@ -56,6 +56,18 @@ Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t b
   return cell;
 }
 
+Machine machine_for(const BenchCell& cell, Machine machine) {
+  if (machine.takes_f32 || cell.config.train.compute != DType::F32) return machine;
+  machine.takes_f32 = true;
+  const Card* card = card_called(machine.profile.name);
+  machine.profile.peak_flops = card != nullptr ? card->peak.f32 : 0;
+  if (card == nullptr || card->peak.bf16 == 0) return machine;
+  Rates& rates = machine.profile.rates;
+  for (double* rate : {&rates.product_flops, &rates.attention_forward_flops, &rates.attention_backward_flops})
+    *rate *= card->peak.f32 / card->peak.bf16;
+  return machine;
+}
+
 Measured measured_of(const std::vector<double>& values) {
   const double n = double(values.size()), mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
   double squares = 0;

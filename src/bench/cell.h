@@ -35,6 +35,11 @@ Result<ModelSpec> bench_model(std::string_view name);
 Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t batch,
                             const std::string& compute, const std::vector<std::string>& settings);
 
+// The machine that a cell is measured on. One that refuses runs in f32 (Machine::takes_f32) takes the cell's
+// steps, whose ops say for themselves what they need; rates of bf16 become those of f32 by the data sheet of
+// its card, until ops are measured.
+Machine machine_for(const BenchCell& cell, Machine machine);
+
 struct Measured {
   double mean = 0, deviation = 0;  // seconds; of one value the deviation is 0
 };

@@ -273,7 +273,8 @@ void CellRun::sample_memory(std::span<const Interval> timeline) {
 Result<CellResult> run_cell(const BenchCell& cell, const Machine& machine, const BenchOptions& options,
                             const std::atomic<bool>& interrupted,
                             const std::function<void(const std::string& doing)>& say) {
-  return CellRun(cell, machine, options, interrupted, say).run();
+  const Machine own = machine_for(cell, machine);
+  return CellRun(cell, own, options, interrupted, say).run();
 }
 
 }  // namespace sluice::core

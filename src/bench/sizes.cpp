@@ -89,9 +89,9 @@ double MeasuredProducts::flops_per_s() const {
   return flops / s();
 }
 
-Result<SizeBench> run_sizes(const BenchCell& cell, const Machine& machine,
-                            const std::atomic<bool>& interrupted,
+Result<SizeBench> run_sizes(const BenchCell& cell, const Machine& on, const std::atomic<bool>& interrupted,
                             const std::function<void(const std::string&)>& say) {
+  const Machine machine = machine_for(cell, on);
   SLUICE_ASSIGN(const Numerics numerics, resolve_numerics(cell.config, machine));
   SizeBench out{cell, {}, {}};
   say("as it is");

@@ -76,7 +76,8 @@ AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries) {
   AttnFwdParts at{};
   at.graph =
       parts.add(suits_cudnn(op.shape, false, libraries) ? all_graph_bytes(op.shape, false, libraries) : 0);
-  at.o = parts.add(op.out_dtype == DType::BF16 ? 0 : op.shape.q_elements() * 2);
+  const bool as_it_is = op.out_dtype == op.shape.dtype && !op.merge;
+  at.o = parts.add(as_it_is ? 0 : op.shape.q_elements() * size_of(op.shape.dtype));
   at.lse = parts.add(op.merge ? op.shape.lse_elements() * 4 : 0);
   at.bytes = parts.bytes();
   return at;
@@ -84,14 +85,14 @@ AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries) {
 
 AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
   const AttnShape& s = op.shape;
-  const bool cudnn = suits_cudnn(s, true, libraries), wide = op.grad_dtype != DType::BF16;
+  const bool cudnn = suits_cudnn(s, true, libraries), wide = op.grad_dtype != s.dtype;
   Parts parts;
   AttnBwdParts at{};
   at.graph = parts.add(cudnn ? all_graph_bytes(s, true, libraries) : 0);
   at.row_sum = parts.add(s.lse_elements() * 4);
   at.dq_sum = parts.add(cudnn && !libraries.deterministic ? s.q_elements() * 4 : 0);
-  at.dq = parts.add(wide || op.accumulate_dq ? s.q_elements() * 2 : 0);
-  at.dkv = parts.add(wide || op.accumulate_dkv ? s.kv_elements() * 2 : 0);
+  at.dq = parts.add(wide || op.accumulate_dq ? s.q_elements() * size_of(s.dtype) : 0);
+  at.dkv = parts.add(wide || op.accumulate_dkv ? s.kv_elements() * size_of(s.dtype) : 0);
   at.bytes = parts.bytes();
   return at;
 }
@@ -124,6 +125,7 @@ MuonParts parts_of(const Muon& op) {
 }
 
 bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
+  if (s.dtype != DType::BF16) return false;
   if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
   // Measured on Hopper alone. A window is a pattern that it knows beside the causal mask.
   if (s.softcap > 0 && libraries.cc_major != 9) return false;

@@ -11,9 +11,13 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   const bool bf16 = n.compute == DType::BF16;
   if (!bf16 && !machine.takes_f32) {
     return error(
-        "train.compute = {}: {} computes in bf16 with fp32 sums only, and has no rates for anything else; "
-        "for f32 "
-        "weights beside them set train.master = on",
+        "train.compute = {}: runs on {} compute in bf16 with fp32 sums. In f32 their products would leave "
+        "the "
+        "tensor cores and be some ten times as slow, and there are neither kernels for all ops nor rates to "
+        "plan "
+        "by; for f32 weights beside those in bf16 set train.master = on. sluice bench model --compute f32 "
+        "measures "
+        "steps in f32 on the GPU at hand",
         name_of(n.compute), machine.profile.name);
   }
   const bool compact = bf16 && machine.traits().compact_state;

@@ -11,6 +11,7 @@
 #include "bench/results.h"
 #include "equivalence/rig/rig.h"
 #include "estimate/counts.h"
+#include "plans/resolve.h"
 #include "step/build.h"
 #include "support/temp_dir.h"
 
@@ -121,6 +122,26 @@ TEST_F(Cells, InputsDifferWhereResultsDo) {
   EXPECT_NE(inputs_of(cell("bf16"), machine, {}), inputs);
   EXPECT_NE(inputs_of(cell("f32", {"memory.device=1GiB"}), machine, {}), inputs);
   EXPECT_NE(inputs_of(c, machine, {.steps = 6}), inputs);
+}
+
+// What refuses runs in f32 is measured in it, against the peak of f32.
+TEST_F(Cells, MeasureF32WhereRunsAreRefusedInIt) {
+  const Machine refuses = must(resolve_machine(RunConfig(), "h100"));
+  const Card h100 = must(find_card("h100"));
+  for (const char* compute : {"f32", "bf16"}) {
+    const BenchCell c = cell(compute);
+    const bool f32 = c.compute == "f32";
+    EXPECT_EQ(resolve_numerics(c.config, refuses).ok(), !f32);
+    const Machine machine = machine_for(c, refuses);
+    EXPECT_TRUE(resolve_numerics(c.config, machine).ok());
+    EXPECT_EQ(machine.takes_f32, f32);
+    EXPECT_EQ(machine.profile.peak_flops, f32 ? h100.peak.f32 : h100.peak.bf16);
+    EXPECT_EQ(machine.profile.rates.product_flops < refuses.profile.rates.product_flops / 10, f32);
+    EXPECT_EQ(machine.profile.rates.memory_bytes, refuses.profile.rates.memory_bytes);
+  }
+  const BenchCell c = cell();
+  const Machine cpu = must(resolve_machine(c.config, ""));
+  EXPECT_EQ(machine_for(c, cpu).profile.rates.product_flops, cpu.profile.rates.product_flops);
 }
 
 TEST(CellResults, ComeBackFromJson) {

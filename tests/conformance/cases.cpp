@@ -69,8 +69,6 @@ void add_products(List& list) {
     }
   }
   for (const auto [dtype, grad] : kGradDTypes) list.add(BiasGrad{1100, 24, dtype, grad, true});
-  for (const DType dtype : kDTypes) {
-  }
 }
 
 void add_rotary(List& list) {
@@ -401,6 +399,17 @@ void add_loss(List& list) {
   list.add(GatherWeights{31, 100, 131});
 }
 
+// Sums so long that operands of fewer bits than f32 has show in them, as TF32's 11 do.
+void add_long_products(List& list) {
+  constexpr int64_t kLong = 2048;
+  for (const DType dtype : kDTypes) {
+    list.add(Linear{33, kLong, 96, dtype, true});
+    list.add(LinearDgrad{33, 96, kLong, dtype, false});
+    list.add(LinearWgrad{kLong, 96, 64, dtype, kF32, false});
+    list.add(HeadLoss{33, 1024, 200, 16, dtype, kF32, false, false, false});
+  }
+}
+
 }  // namespace
 
 std::string Case::name() const {
@@ -432,6 +441,8 @@ std::vector<Case> all_cases() {
   add_sinks(list);
   add_limits(list);
   add_experts(list);
+  add_long_products(list);
+  add_long_attention(list);
   return std::move(list.cases);
 }
 

@@ -172,4 +172,16 @@ void add_softcaps(List& list) {
   }
 }
 
+// Of several tiles, whatever their sizes, in heads of every width; and so many scores that TF32 shows.
+void add_long_attention(List& list) {
+  for (AttnShape shape : {AttnShape{1, 200, 200, 2, 1, 32, 0, false, kF32},
+                          {1, 300, 300, 4, 2, 64, 0, false, kF32},
+                          {1, 270, 270, 2, 1, 80, 0, false, kF32},
+                          {1, 200, 200, 2, 2, 128, 0, false, kF32},
+                          {1, 140, 200, 2, 1, 64, 200, false, kF32, 230}}) {
+    list.add(AttnFwd{shape, kF32, false});
+    list.add(AttnBwd{shape, kF32, false, false});
+  }
+}
+
 }  // namespace sluice::core::conformance

@@ -46,6 +46,18 @@ TEST(GpuWorkspace, OfAttentionHoldsSumsThatGoElsewhereAfterwards) {
   EXPECT_EQ(workspace_bytes(AttnFwd{kBlock, DType::F32, true}, {}), forward + q + kBlock.lse_elements() * 4);
 }
 
+// Own kernels, without what cuDNN's need; what goes elsewhere afterwards is as wide.
+TEST(GpuWorkspace, OfAttentionInF32IsThatOfOwnKernels) {
+  AttnShape shape = kBlock;
+  shape.dtype = DType::F32;
+  const int64_t q = 4 * kBlock.q_elements(), kv = 4 * kBlock.kv_elements(), row = kBlock.lse_elements() * 4;
+  for (const bool backward : {false, true}) EXPECT_FALSE(suits_cudnn(shape, backward, {}));
+  EXPECT_EQ(workspace_bytes(AttnFwd{shape, DType::F32, false}, {}), 0);
+  EXPECT_EQ(workspace_bytes(AttnFwd{shape, DType::F32, true}, {}), q + row);
+  EXPECT_EQ(workspace_bytes(AttnBwd{shape, DType::F32, false, false}, {}), row);
+  EXPECT_EQ(workspace_bytes(AttnBwd{shape, DType::F32, true, true}, {}), row + q + kv);
+}
+
 TEST(GpuWorkspace, OfWindowsAndCapsIsOfCudnnWhereTheyWereMeasured) {
   const GpuLibraries hopper{.cc_major = 9}, others{.cc_major = 8};
   AttnShape window = kBlock, softcap = kBlock;

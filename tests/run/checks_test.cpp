@@ -135,7 +135,8 @@ TEST(Numerics, NoSpeedInF32IsPredictedFromARateInBf16) {
   const Machine card = must(resolve_machine(config, "h100"));
   const auto refused = resolve_numerics(config, card);
   ASSERT_FALSE(refused.ok());
-  for (const char* part : {"train.compute = f32", "h100", "bf16", "train.master = on"})
+  for (const char* part : {"train.compute = f32", "h100", "bf16", "tensor cores", "nor rates to plan by",
+                           "train.master = on", "sluice bench model"})
     EXPECT_NE(refused.message().find(part), std::string::npos) << refused.message() << "\nlacks: " << part;
   config.run.backend = "cpu";
   EXPECT_EQ(must(resolve_numerics(config, must(resolve_machine(config, "")))).compute, DType::F32);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/device_type.h"
@@ -12,30 +13,26 @@
 namespace sluice::core::cuda {
 namespace {
 
-AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, const Buffer& pos) {
-  return {q.as<bf16>(),
-          kv.as<bf16>(),
-          pos.as<int32_t>(),
-          s.rows,
-          s.q_len,
-          s.kv_len,
-          s.q_heads,
-          s.kv_heads,
-          s.head_dim,
-          s.distance,
-          float(1 / std::sqrt(double(s.head_dim))),
-          s.packed,
-          s.window,
-          s.softcap};
+template <class T>
+AttentionBlock<T> block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, const Buffer& pos) {
+  return {{pos.as<int32_t>(), s.rows, s.q_len, s.kv_len, s.q_heads, s.kv_heads, s.head_dim, s.distance,
+           float(1 / std::sqrt(double(s.head_dim))), s.packed, s.window, s.softcap},
+          q.as<T>(),
+          kv.as<T>()};
 }
 
-// Adds bf16 `from` to a gradient operand, or converts it.
+// Adds `from` to a gradient operand, or converts it; the gradients of f32 are f32.
 Status add_to(const Buffer& to, const bf16* from, int64_t elements, DType dtype, bool accumulate,
               cudaStream_t stream) {
-  return with_device_type(dtype, [&]<class T>(T) -> Status {
-    SLUICE_CUDA_TRY(add_gradient(from, to.as<T>(), elements, accumulate, stream));
+  return with_device_type(dtype, [&]<class G>(G) -> Status {
+    SLUICE_CUDA_TRY(add_gradient(from, to.as<G>(), elements, accumulate, stream));
     return {};
   });
+}
+Status add_to(const Buffer& to, const float* from, int64_t elements, DType, bool accumulate,
+              cudaStream_t stream) {
+  SLUICE_CUDA_TRY(add_gradient(from, to.as<float>(), elements, accumulate, stream));
+  return {};
 }
 
 }  // namespace
@@ -112,7 +109,8 @@ std::string Attention::prepare(const AttnBwd& op) {
   return fmt::format("{}: {}", to_text(Op(op)), plan(op.shape, true).about);
 }
 
-Status Attention::block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,
+template <class T>
+Status Attention::block_forward(const AttnShape& shape, const AttentionBlock<T>& block, T* o, float* lse,
                                 std::byte* workspace, cudaStream_t stream) {
   const Plan& chosen = plan(shape, false);
   if (!chosen.graph) {
@@ -127,25 +125,33 @@ Status Attention::block_forward(const AttnShape& shape, const AttentionBlock& bl
 
 Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffer workspace,
                       cudaStream_t stream) {
+  return with_device_type(op.shape.dtype,
+                          [&]<class T>(T) { return forward<T>(op, operands, workspace, stream); });
+}
+
+template <class T>
+Status Attention::forward(const AttnFwd& op, std::span<const Buffer> operands, Buffer workspace,
+                          cudaStream_t stream) {
   const AttnShape& s = op.shape;
-  const AttentionBlock block =
-      block_of(s, operands[AttnFwd::kQ], operands[AttnFwd::kKv], operands[AttnFwd::kPos]);
-  auto* o = operands[AttnFwd::kO].as<bf16>();
+  const auto block = block_of<T>(s, operands[AttnFwd::kQ], operands[AttnFwd::kKv], operands[AttnFwd::kPos]);
+  auto* o = operands[AttnFwd::kO].as<T>();
   auto* lse = operands[AttnFwd::kLse].as<float>();
   const AttnFwdParts at = parts_of(op, libraries_);
   std::byte* graph_workspace = workspace.data + at.graph;
-  const auto with_sinks = [&](bf16* to) -> Status {
-    if (!op.has_sinks) return {};
-    SLUICE_CUDA_TRY(add_sinks(operands[AttnFwd::kSinks].as<bf16>(), to, lse, s.rows, s.q_len, s.q_heads,
-                              s.head_dim, stream));
+  const auto with_sinks = [&](T* to) -> Status {
+    if constexpr (std::is_same_v<T, bf16>) {  // in f32 there are none
+      if (!op.has_sinks) return {};
+      SLUICE_CUDA_TRY(add_sinks(operands[AttnFwd::kSinks].as<bf16>(), to, lse, s.rows, s.q_len, s.q_heads,
+                                s.head_dim, stream));
+    }
     return {};
   };
-  if (op.out_dtype == DType::BF16) {
+  if (op.out_dtype == s.dtype && !op.merge) {
     SLUICE_TRY(block_forward(s, block, o, lse, graph_workspace, stream));
     return with_sinks(o);
   }
 
-  auto* block_o = reinterpret_cast<bf16*>(workspace.data + at.o);
+  auto* block_o = reinterpret_cast<T*>(workspace.data + at.o);
   auto* block_lse = op.merge ? reinterpret_cast<float*>(workspace.data + at.lse) : lse;
   SLUICE_TRY(block_forward(s, block, block_o, block_lse, graph_workspace, stream));
   SLUICE_TRY(with_sinks(block_o));
@@ -159,22 +165,24 @@ Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffe
   return {};
 }
 
-Status Attention::block_backward(const AttnBwd& op, const AttentionBlock& block, const BackwardBuffers& b,
-                                 cudaStream_t stream) {
+template <class T>
+Status Attention::block_backward(const AttnBwd& op, const AttentionBlock<T>& block,
+                                 const BackwardBuffers<T>& b, cudaStream_t stream) {
   const AttnShape& s = op.shape;
   const AttnBwdParts at = parts_of(op, libraries_);
   auto* row_sum = reinterpret_cast<float*>(b.workspace + at.row_sum);
-  const Plan& chosen = plan(s, true);
-  if (!chosen.graph) {
-    SLUICE_CUDA_TRY(attention_delta(block, b.o, b.d_o, row_sum, stream));
-    SLUICE_CUDA_TRY(attention_bwd(block, b.d_o, b.lse, row_sum, b.dq, b.dkv, stream));
-    return {};
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (const Plan& chosen = plan(s, true); chosen.graph)
+      return graph_backward(*chosen.graph, op, block, b, stream);
   }
-  return graph_backward(*chosen.graph, op, block, b, stream);
+  SLUICE_CUDA_TRY(attention_delta(block, b.o, b.d_o, row_sum, stream));
+  SLUICE_CUDA_TRY(attention_bwd(block, b.d_o, b.lse, row_sum, b.dq, b.dkv, stream));
+  return {};
 }
 
-Status Attention::graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock& block,
-                                 const BackwardBuffers& b, cudaStream_t stream) {
+Status Attention::graph_backward(const CudnnAttention& graph, const AttnBwd& op,
+                                 const AttentionBlock<bf16>& block, const BackwardBuffers<bf16>& b,
+                                 cudaStream_t stream) {
   const AttnShape& s = op.shape;
   const AttnBwdParts at = parts_of(op, libraries_);
   const AttnCalls call = calls_of(s, true, libraries_);
@@ -219,19 +227,25 @@ Status Attention::graph_backward(const CudnnAttention& graph, const AttnBwd& op,
 
 Status Attention::run(const AttnBwd& op, std::span<const Buffer> operands, Buffer workspace,
                       cudaStream_t stream) {
+  return with_device_type(op.shape.dtype,
+                          [&]<class T>(T) { return backward<T>(op, operands, workspace, stream); });
+}
+
+template <class T>
+Status Attention::backward(const AttnBwd& op, std::span<const Buffer> operands, Buffer workspace,
+                           cudaStream_t stream) {
   const AttnShape& s = op.shape;
-  const AttentionBlock block =
-      block_of(s, operands[AttnBwd::kQ], operands[AttnBwd::kKv], operands[AttnBwd::kPos]);
+  const auto block = block_of<T>(s, operands[AttnBwd::kQ], operands[AttnBwd::kKv], operands[AttnBwd::kPos]);
   const AttnBwdParts at = parts_of(op, libraries_);
   const Buffer &dq = operands[AttnBwd::kDq], &dkv = operands[AttnBwd::kDkv];
-  const bool wide = op.grad_dtype != DType::BF16;
+  const bool wide = op.grad_dtype != s.dtype;
   const bool through_dq = wide || op.accumulate_dq, through_dkv = wide || op.accumulate_dkv;
-  const BackwardBuffers buffers{
-      .o = operands[AttnBwd::kO].as<bf16>(),
-      .d_o = operands[AttnBwd::kDo].as<bf16>(),
+  const BackwardBuffers<T> buffers{
+      .o = operands[AttnBwd::kO].as<T>(),
+      .d_o = operands[AttnBwd::kDo].as<T>(),
       .lse = operands[AttnBwd::kLse].as<float>(),
-      .dq = through_dq ? reinterpret_cast<bf16*>(workspace.data + at.dq) : dq.as<bf16>(),
-      .dkv = through_dkv ? reinterpret_cast<bf16*>(workspace.data + at.dkv) : dkv.as<bf16>(),
+      .dq = through_dq ? reinterpret_cast<T*>(workspace.data + at.dq) : dq.as<T>(),
+      .dkv = through_dkv ? reinterpret_cast<T*>(workspace.data + at.dkv) : dkv.as<T>(),
       .workspace = workspace.data,
   };
   SLUICE_TRY(block_backward(op, block, buffers, stream));

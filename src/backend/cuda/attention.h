@@ -2,7 +2,7 @@
 // Attention: which kernels run an op, with how much workspace, and running it.
 //
 // cuDNN takes blocks whose lengths are multiples of 128, without document boundaries or a window's edge; own
-// kernels take the rest. Either computes one block in bf16; merging with other blocks, conversion to f32 and
+// kernels take the rest, and f32. Either computes one block; merging with other blocks, conversion to f32 and
 // accumulation follow in own kernels, through workspace. The workspace of an op depends on its shape only,
 // never on what was prepared.
 #pragma once
@@ -62,18 +62,26 @@ class Attention {
   };
   Result<Built> build(const AttnShape& shape, bool backward) const;
 
-  Status block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,
+  // T is the type of shape.dtype.
+  template <class T>
+  Status forward(const AttnFwd& op, std::span<const Buffer> operands, Buffer workspace, cudaStream_t stream);
+  template <class T>
+  Status backward(const AttnBwd& op, std::span<const Buffer> operands, Buffer workspace, cudaStream_t stream);
+  template <class T>
+  Status block_forward(const AttnShape& shape, const AttentionBlock<T>& block, T* o, float* lse,
                        std::byte* workspace, cudaStream_t stream);
+  template <class T>
   struct BackwardBuffers {
-    const bf16 *o, *d_o;
+    const T *o, *d_o;
     const float* lse;
-    bf16 *dq, *dkv;
+    T *dq, *dkv;
     std::byte* workspace;
   };
-  Status block_backward(const AttnBwd& op, const AttentionBlock& block, const BackwardBuffers& buffers,
+  template <class T>
+  Status block_backward(const AttnBwd& op, const AttentionBlock<T>& block, const BackwardBuffers<T>& buffers,
                         cudaStream_t stream);
-  Status graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock& block,
-                        const BackwardBuffers& buffers, cudaStream_t stream);
+  Status graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock<bf16>& block,
+                        const BackwardBuffers<bf16>& buffers, cudaStream_t stream);
 
   GpuLibraries libraries_;
   std::shared_ptr<LibraryCache> cache_;

@@ -20,7 +20,7 @@ void list(std::vector<Product>& all, const Product& product) {
 }
 
 void add_products(const Linear& op, std::vector<Product>& all) {
-  if (op.tokens > kFewRows) list(all, product_of(op));
+  if (!has_few_rows(op)) list(all, product_of(op));
 }
 void add_products(const LinearDgrad& op, std::vector<Product>& all) {
   list(all, product_of(op));
@@ -43,6 +43,10 @@ void add_products(const Muon& op, std::vector<Product>& all) {
 }
 void add_products(const auto&, std::vector<Product>&) {}
 
+int64_t operand_bytes(const Product& p) {
+  return p.f32 ? 4 : 2;
+}
+
 // Where a product's operands lie in scratch.
 struct Placement {
   int64_t a, b, d, workspace, hash, bias, bytes;
@@ -55,8 +59,8 @@ Placement place(const Product& p) {
     at.bytes = align_up(at.bytes + bytes, kAlignment);
     return offset;
   };
-  at.a = put((p.a_transposed ? p.k : p.m) * p.a_stride * 2);
-  at.b = put((p.b_transposed ? p.n : p.k) * p.b_stride * 2);
+  at.a = put((p.a_transposed ? p.k : p.m) * p.a_stride * operand_bytes(p));
+  at.b = put((p.b_transposed ? p.n : p.k) * p.b_stride * operand_bytes(p));
   at.d = put(p.m * p.d_stride * (p.f32_result ? 4 : 2));
   at.workspace = put(kProductWorkspaceBytes);
   at.hash = put(int64_t{sizeof(uint64_t)});
@@ -93,21 +97,29 @@ struct Timer {
 }  // namespace
 
 std::string Product::to_text() const {
-  return fmt::format("product {}x{}x{} {}{} {}{}{}", m, n, k, a_transposed ? 't' : 'n',
-                     b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", add ? " add" : "",
-                     bias ? " bias" : "");
+  return fmt::format("product {}x{}x{} {}{} {}{}{}{}", m, n, k, a_transposed ? 't' : 'n',
+                     b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", f32 ? " of f32" : "",
+                     add ? " add" : "", bias ? " bias" : "");
+}
+
+bool has_few_rows(const Linear& op) {
+  return op.tokens <= kFewRows && !is_f32(op.dtype);
 }
 
 Product product_of(const Linear& op) {
   const bool bias = op.has_bias && !op.f32_result;  // else Runner adds it
-  return {op.tokens, op.out, op.in, op.in, op.in, op.out, false, true, op.f32_result, op.has_residual, bias};
+  return {
+      op.tokens,       op.out, op.in,           op.in, op.in, op.out, false, true, is_f32(op.result_type()),
+      op.has_residual, bias,   is_f32(op.dtype)};
 }
 Product product_of(const LinearDgrad& op) {
-  return {op.tokens, op.in, op.out, op.out, op.in,
-          op.in,     false, false,  false,  op.accumulate || op.has_residual};
+  const bool f32 = is_f32(op.dtype);
+  return {op.tokens, op.in, op.out, op.out, op.in, op.in, false, false, f32, op.accumulate || op.has_residual,
+          false,     f32};
 }
 Product product_of(const LinearWgrad& op) {
-  return {op.out, op.in, op.tokens, op.out, op.in, op.in, true, false, is_f32(op.grad_dtype), op.accumulate};
+  return {op.out,        op.in, op.tokens,       op.out, op.in, op.in, true, false, is_f32(op.grad_dtype),
+          op.accumulate, false, is_f32(op.dtype)};
 }
 
 MuonProducts muon_products(const Muon& op) {
@@ -123,12 +135,13 @@ MuonProducts muon_products(const Muon& op) {
 }
 
 HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk) {
-  const int64_t stride = logits_stride(op.vocab);
+  const bool f32 = is_f32(op.dtype);
+  const int64_t stride = logits_stride(op.vocab), gradients = f32 ? stride : 2 * stride;
   return {
-      .logits = {rows, op.vocab, op.dim, op.dim, op.dim, stride, false, true, true, false},
-      .dx = {rows, op.dim, op.vocab, 2 * stride, op.dim, op.dim, false, false, false, false},
-      .dw = {op.vocab, op.dim, rows, 2 * stride, op.dim, op.dim, true, false, is_f32(op.grad_dtype),
-             op.accumulate_dw || !first_sub_chunk},
+      .logits = {rows, op.vocab, op.dim, op.dim, op.dim, stride, false, true, true, false, false, f32},
+      .dx = {rows, op.dim, op.vocab, gradients, op.dim, op.dim, false, false, f32, false, false, f32},
+      .dw = {op.vocab, op.dim, rows, gradients, op.dim, op.dim, true, false, is_f32(op.grad_dtype),
+             op.accumulate_dw || !first_sub_chunk, false, f32},
   };
 }
 
@@ -174,9 +187,10 @@ Status add_bias(cublasLtMatmulDesc_t desc) {
 }  // namespace
 
 // cuBLASLt is column-major: a row-major matrix is its transpose there, so D^T = op(B)^T op(A)^T and the
-// operands change places.
+// operands change places. Of f32 operands CUBLAS_COMPUTE_32F computes in f32: TF32 is a type of its own.
 Result<Products::Plan> Products::layouts_of(const Product& p) const {
   Plan plan;
+  const cudaDataType_t type = p.f32 ? CUDA_R_32F : CUDA_R_16BF;
   SLUICE_CUDA_TRY(cublasLtMatmulDescCreate(plan.desc.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t first = p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -188,10 +202,10 @@ Result<Products::Plan> Products::layouts_of(const Product& p) const {
 
   const int64_t a_rows = p.a_transposed ? p.k : p.m, a_columns = p.a_transposed ? p.m : p.k;
   const int64_t b_rows = p.b_transposed ? p.n : p.k, b_columns = p.b_transposed ? p.k : p.n;
-  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.a.receive(), CUDA_R_16BF, uint64_t(a_columns),
-                                             uint64_t(a_rows), p.a_stride));
-  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.b.receive(), CUDA_R_16BF, uint64_t(b_columns),
-                                             uint64_t(b_rows), p.b_stride));
+  SLUICE_CUDA_TRY(
+      cublasLtMatrixLayoutCreate(plan.a.receive(), type, uint64_t(a_columns), uint64_t(a_rows), p.a_stride));
+  SLUICE_CUDA_TRY(
+      cublasLtMatrixLayoutCreate(plan.b.receive(), type, uint64_t(b_columns), uint64_t(b_rows), p.b_stride));
   SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.d.receive(), p.f32_result ? CUDA_R_32F : CUDA_R_16BF,
                                              uint64_t(p.n), uint64_t(p.m), p.d_stride));
   return plan;
@@ -208,8 +222,10 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes}));
   // The operands change places, see layouts_of().
   const int64_t result_size = product.f32_result ? 4 : 2;
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(product.b_stride * 2)));
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(product.a_stride * 2)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                 alignment_of(product.b_stride * operand_bytes(product))));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                 alignment_of(product.a_stride * operand_bytes(product))));
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(product.d_stride * result_size)));
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.d_stride * result_size)));
   // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor
@@ -242,6 +258,7 @@ Status Products::tune(const Product& product, Plan& plan,
                       const std::vector<cublasLtMatmulHeuristicResult_t>& found, const Scratch& scratch,
                       cudaStream_t stream) const {
   const Placement at = place(product);
+  // A pair of bf16 is an f32 of about the second one's value, as well.
   const auto words = [&](int64_t offset) { return reinterpret_cast<bf16*>(scratch.data + offset); };
   SLUICE_CUDA_TRY(fill_random(words(at.a), (at.b - at.a) / 2, 1.0f, 1, stream));
   SLUICE_CUDA_TRY(fill_random(words(at.b), (at.d - at.b) / 2, 0.02f, 2, stream));

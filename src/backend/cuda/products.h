@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on cuBLASLt: bf16 operands, f32 accumulation, bf16 or f32 result.
+// Matrix products on cuBLASLt: bf16 or f32 operands, f32 accumulation, bf16 or f32 result.
 #pragma once
 
 #include <compare>
@@ -28,11 +28,14 @@ struct Product {
   bool f32_result;
   bool add;
   bool bias = false;  // bf16
+  bool f32 = false;   // operands, and then the result; else bf16
 
   auto operator<=>(const Product&) const = default;
   std::string to_text() const;
 };
 
+// Whether few_rows() makes it, and no product.
+bool has_few_rows(const Linear& op);
 Product product_of(const Linear& op);
 Product product_of(const LinearDgrad& op);
 Product product_of(const LinearWgrad& op);
@@ -46,8 +49,8 @@ MuonProducts muon_products(const Muon& op);
 // All products of an op, equal ones once. Empty for ops without any.
 std::vector<Product> products_of(const Op& op);
 
-// The products of HeadLoss over one sub-chunk of `rows` rows. The gradients of the logits lie in the first
-// halves of the rows of f32 logits, hence the doubled stride.
+// The products of HeadLoss over one sub-chunk of `rows` rows. Gradients of the logits in bf16 lie in the
+// first halves of the rows of f32 logits, hence their doubled stride.
 struct HeadProducts {
   Product logits, dx, dw;
 };

@@ -16,7 +16,7 @@ namespace {
 // Ops of a pass over few tokens take less time than it takes to start one after the other has ended. What
 // they run are functions that take a Queue (kernels.h) and nothing else.
 bool overlaps_others(const Linear& op) {
-  return op.tokens <= kFewRows;
+  return has_few_rows(op);
 }
 bool overlaps_others(const RmsNorm& op) {
   return op.tokens <= kFewRows;
@@ -79,35 +79,35 @@ Status Runner::run(const Launch& launch, cudaStream_t stream) {
 }
 
 Status Runner::run(const Embed& op, const Call& call) {
-  SLUICE_CUDA_TRY(embed(call.as<int32_t>(Embed::kIds), call.as<bf16>(Embed::kTable),
-                        op.has_residual ? call.as<bf16>(Embed::kResidual) : nullptr, call.as<bf16>(Embed::kY),
-                        op.tokens, op.dim, op.scale, call.stream));
-  return {};
+  return with_float(op.dtype, [&]<class T>(T) {
+    return embed(call.as<int32_t>(Embed::kIds), call.as<T>(Embed::kTable),
+                 op.has_residual ? call.as<T>(Embed::kResidual) : nullptr, call.as<T>(Embed::kY), op.tokens,
+                 op.dim, op.scale, call.stream);
+  });
 }
 
 Status Runner::run(const EmbedBwd& op, const Call& call) {
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return embed_bwd(call.as<int32_t>(EmbedBwd::kIds), call.as<bf16>(EmbedBwd::kDy),
-                     call.as<decltype(grad)>(EmbedBwd::kDTable), call.workspace.data, op.tokens, op.vocab,
-                     op.dim, op.scale, op.accumulate, call.stream);
+  return with_floats(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    return embed_bwd(call.as<int32_t>(EmbedBwd::kIds), call.as<T>(EmbedBwd::kDy),
+                     call.as<G>(EmbedBwd::kDTable), call.workspace.data, op.tokens, op.vocab, op.dim,
+                     op.scale, op.accumulate, call.stream);
   });
 }
 
 Status Runner::run(const RmsNorm& op, const Call& call) {
-  SLUICE_CUDA_TRY(rms_norm(call.as<bf16>(RmsNorm::kX), call.as<bf16>(RmsNorm::kW),
-                           op.has_residual ? call.as<bf16>(RmsNorm::kResidual) : nullptr,
-                           call.as<bf16>(RmsNorm::kY), op.tokens, op.dim,
-                           NormForm{op.eps, op.offset, op.scale}, call.queue()));
-  return {};
+  return with_float(op.dtype, [&]<class T>(T) {
+    return rms_norm(call.as<T>(RmsNorm::kX), call.as<T>(RmsNorm::kW),
+                    op.has_residual ? call.as<T>(RmsNorm::kResidual) : nullptr, call.as<T>(RmsNorm::kY),
+                    op.tokens, op.dim, NormForm{op.eps, op.offset, op.scale}, call.queue());
+  });
 }
 
 Status Runner::run(const RmsNormBwd& op, const Call& call) {
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return rms_norm_bwd(
-        call.as<bf16>(RmsNormBwd::kX), call.as<bf16>(RmsNormBwd::kW), call.as<bf16>(RmsNormBwd::kDy),
-        op.has_residual ? call.as<bf16>(RmsNormBwd::kDres) : nullptr, call.as<bf16>(RmsNormBwd::kDx),
-        call.as<decltype(grad)>(RmsNormBwd::kDw), call.workspace.data, op.tokens, op.dim,
-        NormForm{op.eps, op.offset, op.scale}, op.accumulate, call.stream);
+  return with_floats(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    return rms_norm_bwd(call.as<T>(RmsNormBwd::kX), call.as<T>(RmsNormBwd::kW), call.as<T>(RmsNormBwd::kDy),
+                        op.has_residual ? call.as<T>(RmsNormBwd::kDres) : nullptr,
+                        call.as<T>(RmsNormBwd::kDx), call.as<G>(RmsNormBwd::kDw), call.workspace.data,
+                        op.tokens, op.dim, NormForm{op.eps, op.offset, op.scale}, op.accumulate, call.stream);
   });
 }
 
@@ -138,7 +138,7 @@ Status Runner::run(const LayerNormBwd& op, const Call& call) {
 
 Status Runner::run(const Linear& op, const Call& call) {
   void* y = call[Linear::kY].data;
-  if (op.tokens <= kFewRows) {
+  if (has_few_rows(op)) {
     const bool rotated = op.rope_heads > 0;
     const FewRows product{
         .x = call.as<bf16>(Linear::kX),
@@ -243,9 +243,9 @@ Status Runner::run(const Rope& op, const Call& call) {
   const Rotary rotary{
       call.as<int32_t>(Rope::kPos), call.as<float>(Rope::kInvFreq), op.rope_scale, op.still_scale,
       op.temperature.beta,          op.temperature.context};
-  SLUICE_CUDA_TRY(
-      rope(call.as<bf16>(Rope::kX), rotary, op.tokens, op.columns(), op.heads, op.head_dim, call.stream));
-  return {};
+  return with_float(op.dtype, [&]<class T>(T) {
+    return rope(call.as<T>(Rope::kX), rotary, op.tokens, op.columns(), op.heads, op.head_dim, call.stream);
+  });
 }
 
 Status Runner::run(const RopeBwd& op, const Call& call) {
@@ -255,11 +255,10 @@ Status Runner::run(const RopeBwd& op, const Call& call) {
                       op.still_scale,
                       op.temperature.beta,
                       op.temperature.context};
-  return with_float(op.in_dtype, [&](auto in) {
-    using In = decltype(in);
+  return with_floats(op.dtype, op.in_dtype, [&]<class T, class In>(T, In) {
     return rope_bwd(call.as<In>(RopeBwd::kDqRotated), call.as<In>(RopeBwd::kDkvRotated), rotary,
-                    call.as<bf16>(RopeBwd::kDq), call.as<bf16>(RopeBwd::kDkv), op.tokens, op.q_heads,
-                    op.kv_heads, op.head_dim, call.stream);
+                    call.as<T>(RopeBwd::kDq), call.as<T>(RopeBwd::kDkv), op.tokens, op.q_heads, op.kv_heads,
+                    op.head_dim, call.stream);
   });
 }
 
@@ -278,16 +277,17 @@ Status Runner::run(const Cast& op, const Call& call) {
 }
 
 Status Runner::run(const Swiglu& op, const Call& call) {
-  SLUICE_CUDA_TRY(swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim,
-                         form_of(op), call.queue()));
-  return {};
+  return with_float(op.dtype, [&]<class T>(T) {
+    return swiglu(call.as<T>(Swiglu::kGu), call.as<T>(Swiglu::kY), op.tokens, op.dim, form_of(op),
+                  call.queue());
+  });
 }
 
 Status Runner::run(const SwigluBwd& op, const Call& call) {
-  SLUICE_CUDA_TRY(swiglu_bwd(call.as<bf16>(SwigluBwd::kGu), call.as<bf16>(SwigluBwd::kDy),
-                             call.as<bf16>(SwigluBwd::kDgu), call.as<bf16>(SwigluBwd::kY), op.tokens, op.dim,
-                             form_of(op), call.stream));
-  return {};
+  return with_float(op.dtype, [&]<class T>(T) {
+    return swiglu_bwd(call.as<T>(SwigluBwd::kGu), call.as<T>(SwigluBwd::kDy), call.as<T>(SwigluBwd::kDgu),
+                      call.as<T>(SwigluBwd::kY), op.tokens, op.dim, form_of(op), call.stream);
+  });
 }
 
 Status Runner::run(const HeadLoss& op, const Call& call) {
@@ -300,15 +300,17 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - begin);
     const HeadProducts products = head_products(op, rows, begin == 0);
-    const bf16* x = call.as<bf16>(HeadLoss::kX) + begin * op.dim;
+    const std::byte* x = call[HeadLoss::kX].data + begin * op.dim * size_of(op.dtype);
     SLUICE_TRY(products_.run(products.logits, x, w, nullptr, logits, scratch, call.stream));
-    SLUICE_CUDA_TRY(softmax_loss(logits, call.as<int32_t>(HeadLoss::kTargets) + begin,
-                                 weights != nullptr ? weights + begin : nullptr,
-                                 call.as<StepArgs>(HeadLoss::kArgs), row_loss + begin, rows, op.vocab,
-                                 logits_stride(op.vocab), op.softcap, !op.forward_only, call.stream));
+    SLUICE_TRY(with_float(op.dtype, [&]<class T>(T) {
+      return softmax_loss<T>(logits, call.as<int32_t>(HeadLoss::kTargets) + begin,
+                             weights != nullptr ? weights + begin : nullptr,
+                             call.as<StepArgs>(HeadLoss::kArgs), row_loss + begin, rows, op.vocab,
+                             logits_stride(op.vocab), op.softcap, !op.forward_only, call.stream);
+    }));
     if (op.forward_only) continue;
     // The logits' memory now holds their gradients.
-    bf16* dx = call.as<bf16>(HeadLoss::kDx) + begin * op.dim;
+    std::byte* dx = call[HeadLoss::kDx].data + begin * op.dim * size_of(op.dtype);
     SLUICE_TRY(products_.run(products.dx, logits, w, nullptr, dx, scratch, call.stream));
     if (op.frozen) continue;
     void* dw = call[HeadLoss::kDw].data;

@@ -33,6 +33,13 @@ Status with_float(DType dtype, F f) {
   return check(with_device_type(dtype, f), "kernel launch");
 }
 
+// The same with the types of activations and of gradients; those of f32 activations are f32.
+template <class F>
+Status with_floats(DType dtype, DType grad, F f) {
+  if (is_f32(dtype)) return check(f(float{}, float{}), "kernel launch");
+  return with_float(grad, [&](auto g) { return f(bf16{}, g); });
+}
+
 inline Activation activation_of(GateActivation activation) {
   switch (activation) {
     case GateActivation::Silu:

@@ -43,11 +43,14 @@ Status Runner::run_update(const auto& op, const Call& call) {
     S* state[Rule::kStates];
     for (int k = 0; k < Rule::kStates; ++k) state[k] = call.as<S>(AnyUpdate::kM + k);
     if constexpr (requires { AnyUpdate::kP; }) {
+      const bool f32 = is_f32(op.dtype);  // these are masters without parameters beside them
       const cuda::Masters masters{
-          op.master == MasterWeights::F32 ? call.as<float>(AnyUpdate::kMaster) : nullptr,
+          f32                               ? call.as<float>(AnyUpdate::kP)
+          : op.master == MasterWeights::F32 ? call.as<float>(AnyUpdate::kMaster)
+                                            : nullptr,
           op.master == MasterWeights::I8 ? call.as<uint8_t>(AnyUpdate::kMaster) : nullptr};
-      return update_weights(range, rule, call.as<bf16>(AnyUpdate::kP), g, state, masters, clip, args,
-                            op.stochastic, op.moments, call.stream);
+      return update_weights(range, rule, f32 ? nullptr : call.as<bf16>(AnyUpdate::kP), g, state, masters,
+                            clip, args, op.stochastic, op.moments, call.stream);
     } else {
       return update_state(range, rule, g, state, clip, args, op.stochastic, call.stream);
     }

@@ -19,6 +19,14 @@ class Objection {
     if (dtype != DType::BF16) object("{} activations and parameters; bf16 is needed", name_of(dtype));
     return *this;
   }
+  // Of ops that measured steps in f32 have, too. Gradients of f32 are f32.
+  Objection& activations_or_f32(DType dtype, DType grad) {
+    floating("activations and parameters", dtype).floating("gradients", grad);
+    if (dtype == DType::F32 && grad != DType::F32)
+      object("{} gradients of f32; f32 is needed", name_of(grad));
+    return *this;
+  }
+  Objection& activations_or_f32(DType dtype) { return activations_or_f32(dtype, dtype); }
   Objection& floating(std::string_view what, DType dtype) {
     if (dtype != DType::BF16 && dtype != DType::F32)
       object("{} {}; bf16 or f32 is needed", name_of(dtype), what);
@@ -49,17 +57,18 @@ class Objection {
 };
 
 void examine(const Embed& op, Objection& o) {
-  o.activations(op.dtype).rows({{"dim", op.dim}});
+  o.activations_or_f32(op.dtype).rows({{"dim", op.dim}});
 }
 void examine(const EmbedBwd& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
+  o.activations_or_f32(op.dtype, op.grad_dtype).rows({{"dim", op.dim}});
 }
 void examine(const RmsNorm& op, Objection& o) {
-  o.activations(op.dtype).rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
+  o.activations_or_f32(op.dtype).rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
 }
 void examine(const RmsNormBwd& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.grad_dtype);
-  o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
+  o.activations_or_f32(op.dtype, op.grad_dtype)
+      .rows({{"dim", op.dim}})
+      .most("dim", op.dim, cuda::kMaxNormDim);
 }
 void examine(const LayerNorm& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
@@ -73,7 +82,9 @@ bool are_of_routers(int64_t columns) {
   return columns <= kMostExperts;
 }
 void examine(const Linear& op, Objection& o) {
-  o.activations(op.dtype).rows({{"in", op.in}, {"head_dim", op.head_dim}});
+  o.activations_or_f32(op.dtype).rows({{"in", op.in}, {"head_dim", op.head_dim}});
+  o.require(op.dtype == DType::BF16 || (!op.has_bias && op.rope_heads == 0),
+            "a product in f32 with a bias or a rotation; bf16 is needed");
   if (!op.f32_result || !are_of_routers(op.out)) o.rows({{"out", op.out}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
@@ -111,11 +122,11 @@ void examine(const GatedAddBwd& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});
 }
 void examine(const LinearDgrad& op, Objection& o) {
-  o.activations(op.dtype).rows({{"in", op.in}});
+  o.activations_or_f32(op.dtype).rows({{"in", op.in}});
   if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
 }
 void examine(const LinearWgrad& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}});
+  o.activations_or_f32(op.dtype, op.grad_dtype).rows({{"in", op.in}});
   if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
 }
 void examine(const BiasGrad& op, Objection& o) {
@@ -131,12 +142,18 @@ void examine(const HeadNormRopeBwd& op, Objection& o) {
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const AttnShape& shape, Objection& o) {
-  o.activations(shape.dtype).rows({{"head_dim", shape.head_dim}});
-  o.most("head_dim", shape.head_dim, cuda::kMaxHeadDim).most("rows", shape.rows, 65535);
+  o.activations_or_f32(shape.dtype).rows({{"head_dim", shape.head_dim}});
+  const bool f32 = shape.dtype == DType::F32;
+  o.most("head_dim", shape.head_dim, f32 ? cuda::kMaxHeadDimF32 : cuda::kMaxHeadDim);
+  o.most("rows", shape.rows, 65535);
+  o.require(!f32 || shape.softcap == 0, "capped scores in f32; bf16 is needed");
 }
 void examine(const AttnFwd& op, Objection& o) {
   examine(op.shape, o);
   o.floating("output", op.out_dtype);
+  o.require(op.shape.dtype == DType::BF16 || !op.has_sinks, "sinks in f32; bf16 is needed");
+  o.require(op.shape.dtype == DType::BF16 || op.out_dtype == DType::F32,
+            "bf16 of f32; an f32 output is needed");
   o.require(!op.merge || op.out_dtype == DType::F32, "merging into bf16; an f32 output is needed");
 }
 void examine(const SinkGrad& op, Objection& o) {
@@ -144,27 +161,33 @@ void examine(const SinkGrad& op, Objection& o) {
 }
 void examine(const AttnBwd& op, Objection& o) {
   examine(op.shape, o);
-  o.floating("gradients", op.grad_dtype);
+  o.activations_or_f32(op.shape.dtype, op.grad_dtype);
 }
 void examine(const Rope& op, Objection& o) {
-  o.activations(op.dtype).rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
+  o.activations_or_f32(op.dtype).rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const RopeBwd& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.in_dtype).rows({{"head_dim", op.head_dim}});
+  o.activations_or_f32(op.dtype, op.in_dtype).rows({{"head_dim", op.head_dim}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const Cast& op, Objection& o) {
   o.floating("input", op.in_dtype).floating("output", op.dtype);
 }
+void examine_gate(const auto& op, Objection& o) {
+  o.activations_or_f32(op.dtype).rows({{"dim", op.dim}});
+  o.require(op.dtype == DType::BF16 || op.activation == GateActivation::Silu,
+            "a gate other than SiLU in f32; bf16 is needed");
+}
 void examine(const Swiglu& op, Objection& o) {
-  o.activations(op.dtype).rows({{"dim", op.dim}});
+  examine_gate(op, o);
 }
 void examine(const SwigluBwd& op, Objection& o) {
-  o.activations(op.dtype).rows({{"dim", op.dim}});
+  examine_gate(op, o);
 }
 void examine(const HeadLoss& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
+  o.activations_or_f32(op.dtype, op.grad_dtype).rows({{"dim", op.dim}});
+  o.require(op.dtype == DType::BF16 || op.softcap == 0, "capped logits in f32; bf16 is needed");
 }
 void examine(const GatherWeights&, Objection&) {}
 void examine(const CachedAttention& op, Objection& o) {
@@ -200,7 +223,7 @@ void examine(const ShareWeight& op, Objection& o) {
   o.activations(op.dtype);
 }
 void examine_update(const auto& op, Objection& o) {
-  if constexpr (requires { op.dtype; }) o.activations(op.dtype);
+  if constexpr (requires { op.dtype; }) o.floating("parameters", op.dtype);
   o.floating("gradients", op.grad_dtype);
   if (op.state_dtype != DType::I8) o.floating("state", op.state_dtype);
 }
@@ -224,7 +247,7 @@ void examine(const LionState& op, Objection& o) {
 }
 void examine(const Muon& op, Objection& o) {
   examine_update(op, o);
-  o.rows({{"rows", op.rows}, {"cols", op.cols}, {"first", op.first}});
+  o.activations(op.dtype).rows({{"rows", op.rows}, {"cols", op.cols}, {"first", op.first}});
 }
 void examine(const Adafactor& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype);

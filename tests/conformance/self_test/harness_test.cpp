@@ -256,6 +256,41 @@ TEST(Harness, CatchesTruncation) {
   });
 }
 
+// Operands of products with the ten bits behind the point that tensor cores take of f32.
+TEST(Harness, CatchesProductsInTf32) {
+  struct Tf32 : ReferenceBackend {
+    void run(const Launch& launch) override {
+      const std::vector<Tensor> exact = read(launch);
+      std::vector<Tensor> rounded = exact;
+      const Operands schema = operands(*launch.op);
+      for (size_t i = 0; i < schema.size(); ++i) {
+        if (schema[i].access != Access::Read || schema[i].format != DType::F32) continue;
+        for (uint32_t& bits : rounded[i].as<uint32_t>()) bits = (bits + 0x1000) & ~0x1fffu;
+      }
+      rounded = results(*launch.op, rounded);
+      for (size_t i = 0; i < schema.size(); ++i) {
+        if (schema[i].access == Access::Read) rounded[i] = exact[i];
+      }
+      write(launch, rounded);
+    }
+  } backend;
+  const auto of_f32 = [](const auto* op) { return op != nullptr && op->dtype == DType::F32; };
+  expect_caught(backend, "expected", [&](const Op& op) {
+    return of_f32(std::get_if<Linear>(&op)) || of_f32(std::get_if<LinearDgrad>(&op)) ||
+           of_f32(std::get_if<LinearWgrad>(&op));
+  });
+  Harness harness = harness_of(backend);
+  int64_t longest = 0;
+  for (const Case& test : all_cases()) {
+    const auto* linear = std::get_if<Linear>(&test.op);
+    if (!of_f32(linear) || linear->in < 2048) continue;
+    longest = std::max(longest, linear->in);
+    const Verdict verdict = harness.check(test);
+    EXPECT_GT(verdict.normwise, 10) << test.name();
+  }
+  EXPECT_GE(longest, 2048);
+}
+
 // An error that stays within the bound of every element, and is there in all of them.
 TEST(Harness, CatchesASystematicErrorByItsNorm) {
   struct Biased : ReferenceBackend {

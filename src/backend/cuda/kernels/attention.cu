@@ -21,13 +21,13 @@ struct ForwardTiles {
 // One block per (tile of 64 queries, query head, row).
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_fwd_kernel(AttentionBlock block, bf16* o, float* lse) {
+    attention_fwd_kernel(AttentionBlock<bf16> block, bf16* o, float* lse) {
   const ForwardTiles<D> tiles(dynamic_shared());
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(block.head_dim);
   // The last queries see most keys: start them first.
   const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows;
   const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
-  const HeadRows k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
+  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
   const TileRange range = tile_range<kOwnRows>(block, row, first);
   const KeyRange seen[2] = {visible_keys(block, row, first + warp * kWarpRows + lane / 4),
                             visible_keys(block, row, first + warp * kWarpRows + lane / 4 + 8)};
@@ -78,13 +78,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
           sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
     }
   }
-  const HeadRows out = query_rows(block, o, row, head);
+  const HeadRows<bf16> out = query_rows(block, o, row, head);
   store_rows<D>(acc, const_cast<bf16*>(out.base), out.stride, first + warp * kWarpRows, out.count, head_dim,
                 inverse[0], inverse[1]);
 }
 
 template <int D>
-cudaError_t run(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream) {
+cudaError_t run(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
   const dim3 grid(blocks_for(block.q_len, kOwnRows), unsigned(block.q_heads), unsigned(block.rows));
   return launch(attention_fwd_kernel<D>, grid, kAttentionThreads, ForwardTiles<D>::bytes(), stream, block, o,
                 lse);
@@ -92,7 +92,7 @@ cudaError_t run(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t s
 
 }  // namespace
 
-cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream) {
+cudaError_t attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
   return with_head_columns(block.head_dim, [&](auto columns) { return run<columns>(block, o, lse, stream); });
 }
 

@@ -33,14 +33,14 @@ struct BackwardTiles {
 // One block per (tile of 64 queries, query head, row): dq.
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_dq_kernel(AttentionBlock block, const bf16* d_o, const float* lse, const float* delta,
+    attention_dq_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse, const float* delta,
                         bf16* dq) {
   constexpr int kKeys = kStep<D>;
   const BackwardTiles<D> tiles(dynamic_shared());
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(block.head_dim);
   const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows;
   const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
-  const HeadRows k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
+  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
   const TileRange range = tile_range<kOwnRows>(block, row, first);
   const float scale = block.scale;
 
@@ -93,50 +93,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();  // before the next step's copies overwrite this stage
   }
   await_copies<0>();
-  const HeadRows out = query_rows(block, dq, row, head);
+  const HeadRows<bf16> out = query_rows(block, dq, row, head);
   store_rows<D>(acc, const_cast<bf16*>(out.base), out.stride, first + warp * kWarpRows, out.count, head_dim,
                 scale, scale);
 }
-
-// The steps of the kernel below: the query tiles of every query head that shares the key head.
-template <int kQueries>
-class QuerySteps {
- public:
-  // Queries before the first key of the tile see none of it, nor do those a window or more behind the last.
-  __device__ QuerySteps(const AttentionBlock& block, int64_t row, int first_key)
-      : block_(block), row_(row), first_key_(first_key), end_(int(block.q_len)) {
-    const int64_t first_query = max(first_key - block.distance, int64_t{0});
-    begin_ = int(first_query / kQueries * kQueries);
-    if (block.window > 0) {
-      const int64_t unseen = first_key + kOwnRows - 1 - block.distance + block.window;
-      end_ = int(min(max(unseen, int64_t{0}), block.q_len));
-    }
-    query = begin_ - kQueries;
-    advance();
-  }
-
-  __device__ bool done() const { return head >= int(block_.q_heads / block_.kv_heads); }
-
-  // To the next tile with a query that sees a key of the tile.
-  __device__ void advance() {
-    do {
-      query += kQueries;
-      if (query >= end_) {
-        query = begin_;
-        ++head;
-        if (begin_ >= end_) head = INT_MAX;
-      }
-    } while (!done() && !tile_range<kQueries>(block_, row_, query).touches(first_key_, kOwnRows));
-  }
-
-  int head = 0;       // within the group
-  int64_t query = 0;  // first query of the tile
-
- private:
-  const AttentionBlock& block_;
-  int64_t row_;
-  int first_key_, begin_, end_;
-};
 
 // What a step's keys need to know of a query.
 struct alignas(16) StepQuery {
@@ -149,7 +109,7 @@ struct alignas(16) StepQuery {
 // half.
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_dkv_kernel(AttentionBlock block, const bf16* d_o, const float* lse, const float* delta,
+    attention_dkv_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse, const float* delta,
                          bf16* dkv) {
   constexpr int kQueries = kStep<D>, kColumns = D / kColumnParts<D>;
   const BackwardTiles<D> tiles(dynamic_shared());
@@ -164,7 +124,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t kv_head = blockIdx.y, row = blockIdx.z, group = block.q_heads / block.kv_heads;
   const float scale = block.scale;
 
-  const auto copy_step = [&](const QuerySteps<kQueries>& step, int stage) {
+  const auto copy_step = [&](const QuerySteps<kOwnRows, kQueries>& step, int stage) {
     const int64_t head = kv_head * group + step.head;
     copy_tile<D, kQueries>(tiles.past(stage, 0), query_rows(block, block.q, row, head), step.query, head_dim);
     copy_tile<D, kQueries>(tiles.past(stage, 1), query_rows(block, d_o, row, head), step.query, head_dim);
@@ -177,7 +137,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   };
   copy_tile<D, kOwnRows>(tiles.own(0), key_rows(block, row, kv_head), first, head_dim);
   copy_tile<D, kOwnRows>(tiles.own(1), value_rows(block, row, kv_head), first, head_dim);
-  QuerySteps<kQueries> step(block, row, first);
+  QuerySteps<kOwnRows, kQueries> step(block, row, first);
   if (!step.done()) copy_step(step, 0);
   close_copies();
 
@@ -221,8 +181,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
 }
 
 template <int D>
-cudaError_t run(const AttentionBlock& block, const bf16* d_o, const float* lse, const float* delta, bf16* dq,
-                bf16* dkv, cudaStream_t stream) {
+cudaError_t run(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse, const float* delta,
+                bf16* dq, bf16* dkv, cudaStream_t stream) {
   const dim3 keys(blocks_for(block.kv_len, kOwnRows) * kColumnParts<D>, unsigned(block.kv_heads),
                   unsigned(block.rows));
   const auto status = launch(attention_dkv_kernel<D>, keys, kAttentionThreads, BackwardTiles<D>::bytes(),
@@ -235,8 +195,8 @@ cudaError_t run(const AttentionBlock& block, const bf16* d_o, const float* lse, 
 
 }  // namespace
 
-cudaError_t attention_bwd(const AttentionBlock& block, const bf16* d_o, const float* lse, const float* delta,
-                          bf16* dq, bf16* dkv, cudaStream_t stream) {
+cudaError_t attention_bwd(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse,
+                          const float* delta, bf16* dq, bf16* dkv, cudaStream_t stream) {
   return with_head_columns(
       block.head_dim, [&](auto columns) { return run<columns>(block, d_o, lse, delta, dq, dkv, stream); });
 }

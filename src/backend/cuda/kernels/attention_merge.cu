@@ -17,9 +17,9 @@ __device__ int64_t lse_index(int64_t token, int head, int heads, int64_t q_len) 
 }
 
 // One block per token: with a, b the two log-sum-exps and c their union's, o = o e^(a-c) + block_o e^(b-c).
-__global__ void __launch_bounds__(kThreads)
-    merge_kernel(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t q_len, int heads,
-                 int head_dim) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) merge_kernel(const T* block_o, const float* block_lse, float* o,
+                                                         float* lse, int64_t q_len, int heads, int head_dim) {
   __shared__ float old_weight[kMaxHeads], new_weight[kMaxHeads];
   const int64_t token = blockIdx.x;
   for (int head = threadIdx.x; head < heads; head += kThreads) {
@@ -45,8 +45,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One block per token, one warp per head at a time.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    delta_kernel(const bf16* o, const bf16* d_o, float* delta, int64_t q_len, int heads, int head_dim) {
+    delta_kernel(const T* o, const T* d_o, float* delta, int64_t q_len, int heads, int head_dim) {
   const int64_t token = blockIdx.x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (int head = warp; head < heads; head += kThreads / kWarp) {
@@ -65,16 +66,25 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t attention_merge(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
+template <class T>
+cudaError_t attention_merge(const T* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
                             int64_t q_len, int64_t heads, int64_t head_dim, cudaStream_t stream) {
-  return launch(merge_kernel, dim3(unsigned(rows * q_len)), kThreads, 0, stream, block_o, block_lse, o, lse,
-                q_len, int(heads), int(head_dim));
+  return launch(merge_kernel<T>, dim3(unsigned(rows * q_len)), kThreads, 0, stream, block_o, block_lse, o,
+                lse, q_len, int(heads), int(head_dim));
 }
 
-cudaError_t attention_delta(const AttentionBlock& block, const bf16* o, const bf16* d_o, float* delta,
+template <class T>
+cudaError_t attention_delta(const AttentionSizes& block, const T* o, const T* d_o, float* delta,
                             cudaStream_t stream) {
-  return launch(delta_kernel, dim3(unsigned(block.rows * block.q_len)), kThreads, 0, stream, o, d_o, delta,
+  return launch(delta_kernel<T>, dim3(unsigned(block.rows * block.q_len)), kThreads, 0, stream, o, d_o, delta,
                 block.q_len, int(block.q_heads), int(block.head_dim));
 }
+
+template cudaError_t attention_merge(const bf16*, const float*, float*, float*, int64_t, int64_t, int64_t,
+                                     int64_t, cudaStream_t);
+template cudaError_t attention_merge(const float*, const float*, float*, float*, int64_t, int64_t, int64_t,
+                                     int64_t, cudaStream_t);
+template cudaError_t attention_delta(const AttentionSizes&, const bf16*, const bf16*, float*, cudaStream_t);
+template cudaError_t attention_delta(const AttentionSizes&, const float*, const float*, float*, cudaStream_t);
 
 }  // namespace sluice::core::cuda

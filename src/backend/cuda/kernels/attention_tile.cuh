@@ -29,31 +29,32 @@ cudaError_t with_head_columns(int64_t head_dim, F f) {
 }
 
 // Rows are padded by 16 bytes, so that the eight rows of a matrix lie in different banks.
-template <int D>
-constexpr int kTileStride = D + 8;
+template <int D, class T = bf16>
+constexpr int kTileStride = D + 16 / int(sizeof(T));
 
-template <int D>
+template <int D, class T = bf16>
 constexpr size_t tile_bytes(int rows) {
-  return size_t(rows) * kTileStride<D> * sizeof(bf16);
+  return size_t(rows) * kTileStride<D, T> * sizeof(T);
 }
 
 // The memory of one head: row i starts at base + i * stride, `count` rows exist.
+template <class T>
 struct HeadRows {
-  const bf16* base;
+  const T* base;
   int64_t stride;
   int64_t count;
 };
 
 // Starts copying rows [first, first + ROWS) of a head; rows and columns that do not exist become zero.
-template <int D, int ROWS>
-__device__ inline void copy_tile(bf16* tile, const HeadRows& head, int64_t first, int head_dim) {
-  constexpr int kChunks = D / kVec;
+template <int D, int ROWS, class T>
+__device__ inline void copy_tile(T* tile, const HeadRows<T>& head, int64_t first, int head_dim) {
+  constexpr int kChunk = 16 / int(sizeof(T)), kChunks = D / kChunk;
 #pragma unroll
   for (int item = threadIdx.x; item < ROWS * kChunks; item += kAttentionThreads) {
-    const int row = item / kChunks, column = item % kChunks * kVec;
+    const int row = item / kChunks, column = item % kChunks * kChunk;
     const bool valid = first + row < head.count && column < head_dim;
-    const bf16* from = valid ? head.base + (first + row) * head.stride + column : head.base;
-    copy_async(tile + row * kTileStride<D> + column, from, valid);
+    const T* from = valid ? head.base + (first + row) * head.stride + column : head.base;
+    copy_async(tile + row * kTileStride<D, T> + column, from, valid);
   }
 }
 
@@ -174,7 +175,7 @@ struct KeyRange {
   __device__ bool has(int key) const { return begin <= key && key < end; }
 };
 
-__device__ inline KeyRange visible_keys(const AttentionBlock& block, int64_t row, int64_t i) {
+__device__ inline KeyRange visible_keys(const AttentionSizes& block, int64_t row, int64_t i) {
   if (i >= block.q_len) return {0, 0};
   const int64_t last = block.distance + i;
   int64_t begin = block.packed ? last - block.pos[row * block.q_len + i] : 0;
@@ -195,7 +196,7 @@ struct TileRange {
 
 // Every warp works it out for itself, so that all of a block agree without a barrier.
 template <int ROWS>
-__device__ inline TileRange tile_range(const AttentionBlock& block, int64_t row, int64_t first) {
+__device__ inline TileRange tile_range(const AttentionSizes& block, int64_t row, int64_t first) {
   TileRange range{INT_MAX, 0, 0, INT_MAX};
   for (int i = threadIdx.x % kWarp; i < ROWS; i += kWarp) {
     const KeyRange keys = visible_keys(block, row, first + i);
@@ -216,23 +217,67 @@ __device__ inline TileRange tile_range(const AttentionBlock& block, int64_t row,
   return range;
 }
 
+// The steps of a backward pass over a tile of kKeys keys: the tiles of kQueries queries of every query head
+// that shares the key head.
+template <int kKeys, int kQueries>
+class QuerySteps {
+ public:
+  // Queries before the first key of the tile see none of it, nor do those a window or more behind the last.
+  __device__ QuerySteps(const AttentionSizes& block, int64_t row, int first_key)
+      : block_(block), row_(row), first_key_(first_key), end_(int(block.q_len)) {
+    const int64_t first_query = max(first_key - block.distance, int64_t{0});
+    begin_ = int(first_query / kQueries * kQueries);
+    if (block.window > 0) {
+      const int64_t unseen = first_key + kKeys - 1 - block.distance + block.window;
+      end_ = int(min(max(unseen, int64_t{0}), block.q_len));
+    }
+    query = begin_ - kQueries;
+    advance();
+  }
+
+  __device__ bool done() const { return head >= int(block_.q_heads / block_.kv_heads); }
+
+  // To the next tile with a query that sees a key of the tile.
+  __device__ void advance() {
+    do {
+      query += kQueries;
+      if (query >= end_) {
+        query = begin_;
+        ++head;
+        if (begin_ >= end_) head = INT_MAX;
+      }
+    } while (!done() && !tile_range<kQueries>(block_, row_, query).touches(first_key_, kKeys));
+  }
+
+  int head = 0;       // within the group
+  int64_t query = 0;  // first query of the tile
+
+ private:
+  const AttentionSizes& block_;
+  int64_t row_;
+  int first_key_, begin_, end_;
+};
+
 // q, o, dq and do share one layout, k and v another.
-__device__ inline HeadRows query_rows(const AttentionBlock& block, const bf16* base, int64_t row,
-                                      int64_t head) {
+template <class T>
+__device__ inline HeadRows<T> query_rows(const AttentionSizes& block, const T* base, int64_t row,
+                                         int64_t head) {
   const int64_t stride = block.q_heads * block.head_dim;
   return {base + row * block.q_len * stride + head * block.head_dim, stride, block.q_len};
 }
-__device__ inline int64_t key_offset(const AttentionBlock& block, int64_t row, int64_t kv_head) {
+__device__ inline int64_t key_offset(const AttentionSizes& block, int64_t row, int64_t kv_head) {
   return row * block.kv_len * 2 * block.kv_heads * block.head_dim + kv_head * block.head_dim;
 }
-__device__ inline int64_t value_offset(const AttentionBlock& block) {
+__device__ inline int64_t value_offset(const AttentionSizes& block) {
   return block.kv_heads * block.head_dim;
 }
-__device__ inline HeadRows key_rows(const AttentionBlock& block, int64_t row, int64_t kv_head) {
+template <class T>
+__device__ inline HeadRows<T> key_rows(const AttentionBlock<T>& block, int64_t row, int64_t kv_head) {
   return {block.kv + key_offset(block, row, kv_head), 2 * block.kv_heads * block.head_dim, block.kv_len};
 }
-__device__ inline HeadRows value_rows(const AttentionBlock& block, int64_t row, int64_t kv_head) {
-  HeadRows rows = key_rows(block, row, kv_head);
+template <class T>
+__device__ inline HeadRows<T> value_rows(const AttentionBlock<T>& block, int64_t row, int64_t kv_head) {
+  HeadRows<T> rows = key_rows(block, row, kv_head);
   rows.base += value_offset(block);
   return rows;
 }

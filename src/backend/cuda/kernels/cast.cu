@@ -58,10 +58,11 @@ template cudaError_t cast(const float*, bf16*, int64_t, cudaStream_t);
 template cudaError_t cast(const float*, float*, int64_t, cudaStream_t);
 template cudaError_t cast(const bf16*, float*, int64_t, cudaStream_t);
 
-template <class G>
-cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream) {
+template <class T, class G>
+cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream) {
   return run(x, y, elements, accumulate, stream);
 }
+template cudaError_t add_gradient(const float*, float*, int64_t, bool, cudaStream_t);
 template cudaError_t add_gradient(const bf16*, float*, int64_t, bool, cudaStream_t);
 template cudaError_t add_gradient(const bf16*, bf16*, int64_t, bool, cudaStream_t);
 

@@ -17,11 +17,12 @@ constexpr int32_t kNone = INT32_MAX;  // larger than any id
 constexpr int kBatch = 8;             // rows in flight per thread
 
 // `residual` may be null.
-__global__ void embed_kernel(const int32_t* ids, const bf16* table, const bf16* residual, bf16* y,
-                             int64_t dim, float scale) {
+template <class T>
+__global__ void embed_kernel(const int32_t* ids, const T* table, const T* residual, T* y, int64_t dim,
+                             float scale) {
   const int64_t token = blockIdx.x;
-  const bf16* from = table + int64_t{ids[token]} * dim;
-  bf16* to = y + token * dim;
+  const T* from = table + int64_t{ids[token]} * dim;
+  T* to = y + token * dim;
   for (int64_t i = threadIdx.x * kVec; i < dim; i += int64_t{blockDim.x} * kVec) {
     float x[kVec];
     load8(from + i, x);
@@ -84,8 +85,8 @@ __device__ int64_t run_end(const int32_t* sorted_ids, int64_t begin, int64_t tok
 }
 
 // One block per sorted place; the first place of each id does the work.
-template <class G>
-__global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order, const bf16* dy, G* dtable,
+template <class T, class G>
+__global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order, const T* dy, G* dtable,
                                  int64_t tokens, int64_t dim, float scale, bool accumulate) {
   const int64_t begin = blockIdx.x;
   const int32_t id = sorted_ids[begin];
@@ -96,10 +97,10 @@ __global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order
   for (int64_t column = threadIdx.x * kVec; column < dim; column += int64_t{blockDim.x} * kVec) {
     float sum[kVec] = {};
     for (int64_t place = begin; place < end; place += kBatch) {
-      Vec8<bf16> batch[kBatch];
+      Vec8<T> batch[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (place + i < end) batch[i] = Vec8<bf16>::load(dy + int64_t{order[place + i]} * dim + column);
+        if (place + i < end) batch[i] = Vec8<T>::load(dy + int64_t{order[place + i]} * dim + column);
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
@@ -121,14 +122,20 @@ __global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order
 
 }  // namespace
 
-cudaError_t embed(const int32_t* ids, const bf16* table, const bf16* residual, bf16* y, int64_t tokens,
-                  int64_t dim, float scale, cudaStream_t stream) {
-  return launch(embed_kernel, dim3(unsigned(tokens)), threads_for(dim / kVec, 256), 0, stream, ids, table,
+template <class T>
+cudaError_t embed(const int32_t* ids, const T* table, const T* residual, T* y, int64_t tokens, int64_t dim,
+                  float scale, cudaStream_t stream) {
+  return launch(embed_kernel<T>, dim3(unsigned(tokens)), threads_for(dim / kVec, 256), 0, stream, ids, table,
                 residual, y, dim, scale);
 }
 
-template <class G>
-cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
+template cudaError_t embed(const int32_t*, const bf16*, const bf16*, bf16*, int64_t, int64_t, float,
+                           cudaStream_t);
+template cudaError_t embed(const int32_t*, const float*, const float*, float*, int64_t, int64_t, float,
+                           cudaStream_t);
+
+template <class T, class G>
+cudaError_t embed_bwd(const int32_t* ids, const T* dy, G* dtable, void* workspace, int64_t tokens,
                       int64_t vocab, int64_t dim, float scale, bool accumulate, cudaStream_t stream) {
   auto* sorted_ids = static_cast<int32_t*>(workspace);
   int32_t* order = sorted_ids + tokens;
@@ -139,10 +146,12 @@ cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* works
   const auto status = launch(rank_kernel, dim3(blocks_for(tokens, kRankThreads)), kRankThreads, 0, stream,
                              ids, sorted_ids, order, tokens);
   if (status != cudaSuccess) return status;
-  return launch(embed_bwd_kernel<G>, dim3(unsigned(tokens)), threads_for(dim / kVec, 512), 0, stream,
+  return launch(embed_bwd_kernel<T, G>, dim3(unsigned(tokens)), threads_for(dim / kVec, 512), 0, stream,
                 sorted_ids, order, dy, dtable, tokens, dim, scale, accumulate);
 }
 
+template cudaError_t embed_bwd(const int32_t*, const float*, float*, void*, int64_t, int64_t, int64_t, float,
+                               bool, cudaStream_t);
 template cudaError_t embed_bwd(const int32_t*, const bf16*, float*, void*, int64_t, int64_t, int64_t, float,
                                bool, cudaStream_t);
 template cudaError_t embed_bwd(const int32_t*, const bf16*, bf16*, void*, int64_t, int64_t, int64_t, float,

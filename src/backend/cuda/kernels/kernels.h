@@ -30,13 +30,14 @@ struct Queue {
 bool kernels_begin_early();
 
 // --- embed.cu ---
-// `residual` may be null.
-cudaError_t embed(const int32_t* ids, const bf16* table, const bf16* residual, bf16* y, int64_t tokens,
-                  int64_t dim, float scale, cudaStream_t stream);
+// T is bf16 or float, here and below. `residual` may be null.
+template <class T>
+cudaError_t embed(const int32_t* ids, const T* table, const T* residual, T* y, int64_t tokens, int64_t dim,
+                  float scale, cudaStream_t stream);
 
-// G is float or bf16, here and below.
-template <class G>
-cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
+// G, of gradients, is float or bf16, here and below; where T is float, it is float.
+template <class T, class G>
+cudaError_t embed_bwd(const int32_t* ids, const T* dy, G* dtable, void* workspace, int64_t tokens,
                       int64_t vocab, int64_t dim, float scale, bool accumulate, cudaStream_t stream);
 
 // --- rms_norm.cu ---
@@ -49,13 +50,14 @@ struct NormForm {
 constexpr int64_t kMaxNormDim = 16384;
 
 // `residual` is null when none is added.
-cudaError_t rms_norm(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t tokens, int64_t dim,
+template <class T>
+cudaError_t rms_norm(const T* x, const T* w, const T* residual, T* y, int64_t tokens, int64_t dim,
                      const NormForm& form, Queue queue);
 
 // `dres` is null when no residual gradient is added.
-template <class G>
-cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
-                         void* workspace, int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
+template <class T, class G>
+cudaError_t rms_norm_bwd(const T* x, const T* w, const T* dy, const T* dres, T* dx, G* dw, void* workspace,
+                         int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
                          cudaStream_t stream);
 
 // --- layer_norm.cu ---
@@ -91,12 +93,14 @@ struct Rotary {
 };
 
 // Rotates the first `heads` heads of every row in place; rows are `stride` apart.
-cudaError_t rope(bf16* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads,
-                 int64_t head_dim, cudaStream_t stream);
-
-// Rotates back all heads of dq and the first half of the heads of dkv; T is float or bf16.
 template <class T>
-cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const Rotary& rotary, bf16* dq, bf16* dkv,
+cudaError_t rope(T* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads, int64_t head_dim,
+                 cudaStream_t stream);
+
+// Rotates back all heads of dq and the first half of the heads of dkv; In is float or bf16, and float where T
+// is.
+template <class In, class T>
+cudaError_t rope_bwd(const In* dq_rotated, const In* dkv_rotated, const Rotary& rotary, T* dq, T* dkv,
                      int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
                      cudaStream_t stream);
 
@@ -126,8 +130,11 @@ struct GateForm {
   bool plain;   // gu is all gate
   float limit;  // 0: none
 };
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue);
-cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
+// Where T is float, the activation is Silu.
+template <class T>
+cudaError_t swiglu(const T* gu, T* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue);
+template <class T>
+cudaError_t swiglu_bwd(const T* gu, const T* dy, T* dgu, T* y, int64_t tokens, int64_t dim,
                        const GateForm& form, cudaStream_t stream);
 
 // ExpertGluBwd's operands; bias and dout are null where there is no bias.
@@ -147,8 +154,8 @@ cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStre
 template <class In, class Out>
 cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
 // y = x, or y += x
-template <class G>
-cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
+template <class T, class G>
+cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
 // z = x + y, in f32
 template <class X, class Y, class Z>
 cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaStream_t stream);
@@ -168,9 +175,10 @@ cudaError_t add_by_tree(T* own, const T* received, const TreeParts& parts, int64
 
 // --- loss.cu ---
 // Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger
-// than the target's. With `gradients`, the first half of each row's memory becomes loss_scale * weight *
-// d(-log p(target))/d(logits) in bf16. Rows are `stride` floats apart, a multiple of 8. Weights are by row,
-// here and below; null: all are 1. Logits are capped unless `softcap` is 0.
+// than the target's. With `gradients`, each row's memory, or in bf16 its first half, becomes loss_scale *
+// weight * d(-log p(target))/d(logits) in G. Rows are `stride` floats apart, a multiple of 8. Weights are by
+// row, here and below; null: all are 1. Logits are capped unless `softcap` is 0.
+template <class G>
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
                          float* row_loss, int64_t rows, int64_t vocab, int64_t stride, float softcap,
                          bool gradients, cudaStream_t stream);
@@ -231,7 +239,7 @@ struct Masters {
   uint8_t* residual;
 };
 // G and S are the types of gradient and state. The state is written
-// only with `moments`.
+// only with `moments`. With f32 masters `p` may be null: f32 parameters are masters without anything beside.
 template <class Rule, class G, class S>
 cudaError_t update_weights(const UpdateRange& range, const Rule& rule, bf16* p, const G* g,
                            S* const (&state)[Rule::kStates], const Masters& masters, const float* clip,
@@ -345,9 +353,7 @@ cudaError_t cached_attention(const CachedBlock& block, Queue queue);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
 // One attention block, as in AttnShape. `pos` is read only when `packed`.
-struct AttentionBlock {
-  const bf16* q;
-  const bf16* kv;
+struct AttentionSizes {
   const int32_t* pos;
   int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim, distance;
   float scale;  // of the scores: 1 / sqrt(head_dim)
@@ -355,17 +361,30 @@ struct AttentionBlock {
   int64_t window;
   float softcap;  // of the scores; 0: none
 };
-cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream);
+template <class T>
+struct AttentionBlock : AttentionSizes {
+  const T* q;
+  const T* kv;
+};
+cudaError_t attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream);
 
 // delta[row, head, i] = sum over the head of o * do
-cudaError_t attention_delta(const AttentionBlock& block, const bf16* o, const bf16* d_o, float* delta,
+template <class T>
+cudaError_t attention_delta(const AttentionSizes& block, const T* o, const T* d_o, float* delta,
                             cudaStream_t stream);
 // dq and dkv are overwritten.
-cudaError_t attention_bwd(const AttentionBlock& block, const bf16* d_o, const float* lse, const float* delta,
-                          bf16* dq, bf16* dkv, cudaStream_t stream);
+cudaError_t attention_bwd(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse,
+                          const float* delta, bf16* dq, bf16* dkv, cudaStream_t stream);
+
+// attention_f32.cu: the same in f32, of heads of up to so many columns and without a soft cap.
+constexpr int64_t kMaxHeadDimF32 = 128;
+cudaError_t attention_fwd(const AttentionBlock<float>& block, float* o, float* lse, cudaStream_t stream);
+cudaError_t attention_bwd(const AttentionBlock<float>& block, const float* d_o, const float* lse,
+                          const float* delta, float* dq, float* dkv, cudaStream_t stream);
 
 // Merges a block's result into o and lse by log-sum-exp; lse is [rows, heads, q_len].
-cudaError_t attention_merge(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
+template <class T>
+cudaError_t attention_merge(const T* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
                             int64_t q_len, int64_t heads, int64_t head_dim, cudaStream_t stream);
 
 // --- attention_sinks.cu ---

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy over rows of f32 logits, and its gradient in bf16 in the same memory.
+// Cross-entropy over rows of f32 logits, and its gradient, in bf16 or f32, in the same memory.
 //
 // A row of 128,256 logits is 513 KB, more than a block's shared memory: one pass finds maximum and sum
 // online, a second one, which mostly hits the L2 cache, writes the gradient.
@@ -82,6 +82,7 @@ __device__ RowSum sum_up(const float* row, int64_t vocab, float cap, Softmax* sc
   return {all.max + logf(all.sum), all.max};
 }
 
+template <class G>
 __global__ void __launch_bounds__(kLossThreads)
     softmax_loss_kernel(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
                         float* row_loss, int64_t vocab, int64_t stride, float cap, bool gradients) {
@@ -105,10 +106,10 @@ __global__ void __launch_bounds__(kLossThreads)
   }
   if (!gradients) return;
 
-  // Gradients are half as wide as logits: those of trip k land where logits of trip k / 2 were. A barrier
-  // during trip b lets the gradients of trips up to 2 b + 1 go ahead, so barriers at 0, 2, 6, 14, ... are
-  // enough.
-  bf16* gradient = reinterpret_cast<bf16*>(logits + blockIdx.x * stride);
+  // Gradients in bf16 are half as wide as logits: those of trip k land where logits of trip k / 2 were. A
+  // barrier during trip b lets the gradients of trips up to 2 b + 1 go ahead, so barriers at 0, 2, 6, 14, ...
+  // are enough. In f32 the one at 0 is: before it all read the target's logit, then each thread its own.
+  G* gradient = reinterpret_cast<G*>(logits + blockIdx.x * stride);
   const int64_t trips = (vocab + kTrip - 1) / kTrip;
   for (int64_t trip = 0; trip < trips; ++trip) {
     const int64_t column = trip * kTrip + threadIdx.x * kVec;
@@ -162,12 +163,18 @@ __global__ void log_probs_kernel(const float* row_loss, float* log_probs, int64_
 
 }  // namespace
 
+template <class G>
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
                          float* row_loss, int64_t rows, int64_t vocab, int64_t stride, float softcap,
                          bool gradients, cudaStream_t stream) {
-  return launch(softmax_loss_kernel, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets, weights,
-                args, row_loss, vocab, stride, softcap, gradients);
+  return launch(softmax_loss_kernel<G>, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets,
+                weights, args, row_loss, vocab, stride, softcap, gradients);
 }
+
+template cudaError_t softmax_loss<bf16>(float*, const int32_t*, const float*, const StepArgs*, float*,
+                                        int64_t, int64_t, int64_t, float, bool, cudaStream_t);
+template cudaError_t softmax_loss<float>(float*, const int32_t*, const float*, const StepArgs*, float*,
+                                         int64_t, int64_t, int64_t, float, bool, cudaStream_t);
 
 cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
                      cudaStream_t stream) {

@@ -17,25 +17,25 @@ namespace sluice::core::cuda {
 namespace {
 
 // V: vectors of 8 per thread.
-template <int V>
+template <class T, int V>
 __global__ void __launch_bounds__(kMaxRowThreads)
-    rms_norm_kernel(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t dim, float inv_dim,
+    rms_norm_kernel(const T* x, const T* w, const T* residual, T* y, int64_t dim, float inv_dim,
                     NormForm form) {
   __shared__ float scratch[kMaxWarps];
-  const bf16* from = x + blockIdx.x * dim;
-  bf16* to = y + blockIdx.x * dim;
-  Vec8<bf16> row[V], weights[V];
+  const T* from = x + blockIdx.x * dim;
+  T* to = y + blockIdx.x * dim;
+  Vec8<T> row[V], weights[V];
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
-    if (column < dim) weights[i] = Vec8<bf16>::load(w + column);
+    if (column < dim) weights[i] = Vec8<T>::load(w + column);
   }
   let_next_begin();
   await_previous();
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
-    if (column < dim) row[i] = Vec8<bf16>::load(from + column);
+    if (column < dim) row[i] = Vec8<T>::load(from + column);
   }
   float squares = 0;
 #pragma unroll
@@ -64,24 +64,24 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   }
 }
 
-template <int V>
+template <class T, int V>
 __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxRowThreads, V <= 2 ? 3 : 1)
-    rms_norm_bwd_kernel(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx,
-                        float* dw_blocks, int64_t tokens, int64_t dim, float inv_dim, NormForm form) {
+    rms_norm_bwd_kernel(const T* x, const T* w, const T* dy, const T* dres, T* dx, float* dw_blocks,
+                        int64_t tokens, int64_t dim, float inv_dim, NormForm form) {
   __shared__ float scratch[2][2][kMaxWarps];
   const auto column_of = [&](int i) { return (threadIdx.x + int64_t{i} * blockDim.x) * kVec; };
   float dw[V][kVec] = {};
 
   int turn = 0;  // two sets of scratch, so that one barrier a row is enough
   for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn ^= 1) {
-    Vec8<bf16> row[V], grad[V], residual[V];
+    Vec8<T> row[V], grad[V], residual[V];
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const int64_t column = column_of(i);
       if (column >= dim) continue;
-      row[i] = Vec8<bf16>::load(x + t * dim + column);
-      grad[i] = Vec8<bf16>::load(dy + t * dim + column);
-      if (dres) residual[i] = Vec8<bf16>::load(dres + t * dim + column);
+      row[i] = Vec8<T>::load(x + t * dim + column);
+      grad[i] = Vec8<T>::load(dy + t * dim + column);
+      if (dres) residual[i] = Vec8<T>::load(dres + t * dim + column);
     }
     float squares = 0, dot = 0;
 #pragma unroll
@@ -139,28 +139,36 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxRowThreads, V <= 2 ? 3 : 1)
 
 }  // namespace
 
-cudaError_t rms_norm(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t tokens, int64_t dim,
+template <class T>
+cudaError_t rms_norm(const T* x, const T* w, const T* residual, T* y, int64_t tokens, int64_t dim,
                      const NormForm& form, Queue queue) {
   return with_row_shape(dim, [&](auto v, unsigned threads) {
-    return launch(rms_norm_kernel<decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, queue, x, w,
+    return launch(rms_norm_kernel<T, decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, queue, x, w,
                   residual, y, dim, 1.0f / float(dim), form);
   });
 }
 
-template <class G>
-cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
-                         void* workspace, int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
+template cudaError_t rms_norm(const bf16*, const bf16*, const bf16*, bf16*, int64_t, int64_t, const NormForm&,
+                              Queue);
+template cudaError_t rms_norm(const float*, const float*, const float*, float*, int64_t, int64_t,
+                              const NormForm&, Queue);
+
+template <class T, class G>
+cudaError_t rms_norm_bwd(const T* x, const T* w, const T* dy, const T* dres, T* dx, G* dw, void* workspace,
+                         int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
                          cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
   const int64_t blocks = norm_partials(tokens);
   const auto status = with_row_shape(dim, [&](auto v, unsigned threads) {
-    return launch(rms_norm_bwd_kernel<decltype(v)::value>, dim3(unsigned(blocks)), threads, 0, stream, x, w,
-                  dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), form);
+    return launch(rms_norm_bwd_kernel<T, decltype(v)::value>, dim3(unsigned(blocks)), threads, 0, stream, x,
+                  w, dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), form);
   });
   if (status != cudaSuccess) return status;
   return sum_partials(dw_blocks, dw, blocks, dim, accumulate, stream);
 }
 
+template cudaError_t rms_norm_bwd(const float*, const float*, const float*, const float*, float*, float*,
+                                  void*, int64_t, int64_t, const NormForm&, bool, cudaStream_t);
 template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, float*, void*,
                                   int64_t, int64_t, const NormForm&, bool, cudaStream_t);
 template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, bf16*, void*,

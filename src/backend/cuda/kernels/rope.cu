@@ -10,8 +10,8 @@ namespace sluice::core::cuda {
 namespace {
 
 // Rotates W pairs starting at pair i of one head. `in` and `out` may be the same.
-template <int W, class In>
-__device__ void rotate(const Rotation& rotation, const In* in, bf16* out, int i, int pairs) {
+template <int W, class In, class Out>
+__device__ void rotate(const Rotation& rotation, const In* in, Out* out, int i, int pairs) {
   float a[W], b[W], low[W], high[W];
   if constexpr (W == kVec) {
     load8(in + i, a);
@@ -36,8 +36,8 @@ __device__ void rotate(const Rotation& rotation, const In* in, bf16* out, int i,
 }
 
 // Rotates `heads` heads of one row by all threads of the block.
-template <int W, class In>
-__device__ void rotate_heads(const Rotation& rotation, const In* in, bf16* out, int heads, int pairs) {
+template <int W, class In, class Out>
+__device__ void rotate_heads(const Rotation& rotation, const In* in, Out* out, int heads, int pairs) {
   const int per_head = pairs / W;
   for (int item = threadIdx.x; item < heads * per_head; item += blockDim.x) {
     const int head = item / per_head, i = item % per_head * W;
@@ -45,16 +45,16 @@ __device__ void rotate_heads(const Rotation& rotation, const In* in, bf16* out, 
   }
 }
 
-template <int W>
-__global__ void rope_kernel(bf16* y, Rotary rotary, int64_t stride, int heads, int pairs) {
+template <int W, class T>
+__global__ void rope_kernel(T* y, Rotary rotary, int64_t stride, int heads, int pairs) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
   fill_rotation(rotation, rotary, token, pairs, 1.0f);
   rotate_heads<W>(rotation, y + token * stride, y + token * stride, heads, pairs);
 }
 
-template <int W, class T>
-__global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, Rotary rotary, bf16* dq, bf16* dkv,
+template <int W, class In, class T>
+__global__ void rope_bwd_kernel(const In* dq_rotated, const In* dkv_rotated, Rotary rotary, T* dq, T* dkv,
                                 int q_heads, int kv_heads, int pairs) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
@@ -68,8 +68,8 @@ __global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, Rotar
   }
   rotate_heads<W>(rotation, dkv_rotated + kv_row, dkv + kv_row, kv_heads, pairs);
   const int v_elements = kv_heads * 2 * pairs;
-  const T* v_in = dkv_rotated + kv_row + v_elements;
-  bf16* v_out = dkv + kv_row + v_elements;
+  const In* v_in = dkv_rotated + kv_row + v_elements;
+  T* v_out = dkv + kv_row + v_elements;
   for (int i = threadIdx.x * kVec; i < v_elements; i += blockDim.x * kVec) {
     float x[kVec];
     load8(v_in + i, x);
@@ -79,24 +79,30 @@ __global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, Rotar
 
 }  // namespace
 
-cudaError_t rope(bf16* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads,
-                 int64_t head_dim, cudaStream_t stream) {
+template <class T>
+cudaError_t rope(T* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads, int64_t head_dim,
+                 cudaStream_t stream) {
   const int pairs = int(head_dim / 2);
-  const auto kernel = pairs % kVec == 0 ? rope_kernel<kVec> : rope_kernel<1>;
+  const auto kernel = pairs % kVec == 0 ? rope_kernel<kVec, T> : rope_kernel<1, T>;
   return launch(kernel, dim3(unsigned(tokens)), threads_for(heads * pairs / kVec, 256), 0, stream, y, rotary,
                 stride, int(heads), pairs);
 }
 
-template <class T>
-cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const Rotary& rotary, bf16* dq, bf16* dkv,
+template cudaError_t rope(bf16*, const Rotary&, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
+template cudaError_t rope(float*, const Rotary&, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
+
+template <class In, class T>
+cudaError_t rope_bwd(const In* dq_rotated, const In* dkv_rotated, const Rotary& rotary, T* dq, T* dkv,
                      int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
                      cudaStream_t stream) {
   const int pairs = int(head_dim / 2);
-  const auto kernel = pairs % kVec == 0 ? rope_bwd_kernel<kVec, T> : rope_bwd_kernel<1, T>;
+  const auto kernel = pairs % kVec == 0 ? rope_bwd_kernel<kVec, In, T> : rope_bwd_kernel<1, In, T>;
   return launch(kernel, dim3(unsigned(tokens)), threads_for(q_heads * pairs / kVec, 256), 0, stream,
                 dq_rotated, dkv_rotated, rotary, dq, dkv, int(q_heads), int(kv_heads), pairs);
 }
 
+template cudaError_t rope_bwd(const float*, const float*, const Rotary&, float*, float*, int64_t, int64_t,
+                              int64_t, int64_t, cudaStream_t);
 template cudaError_t rope_bwd(const float*, const float*, const Rotary&, bf16*, bf16*, int64_t, int64_t,
                               int64_t, int64_t, cudaStream_t);
 template cudaError_t rope_bwd(const bf16*, const bf16*, const Rotary&, bf16*, bf16*, int64_t, int64_t,

@@ -65,15 +65,15 @@ __device__ float gated(float gate, float up) {
   return gate * Gate::share(gate) * up;
 }
 
-template <class Gate, bool kPlain>
-__global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim, float limit) {
+template <class Gate, bool kPlain, class T>
+__global__ void swiglu_kernel(const T* gu, T* y, int64_t dim, float limit) {
   let_next_begin();
   await_previous();
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
-  const bf16* row = gu + token * (kPlain ? dim : 2 * dim) + column;
-  const auto gates = Vec8<bf16>::load(row), ups = Vec8<bf16>::load(kPlain ? row : row + dim);
+  const T* row = gu + token * (kPlain ? dim : 2 * dim) + column;
+  const auto gates = Vec8<T>::load(row), ups = Vec8<T>::load(kPlain ? row : row + dim);
   float gate[kVec], up[kVec], out[kVec];
   gates.unpack(gate);
   ups.unpack(up);
@@ -82,15 +82,14 @@ __global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim, float limit)
   store8(y + token * dim + column, out);
 }
 
-template <class Gate, bool kPlain>
-__global__ void swiglu_bwd_kernel(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t dim,
-                                  float limit) {
+template <class Gate, bool kPlain, class T>
+__global__ void swiglu_bwd_kernel(const T* gu, const T* dy, T* dgu, T* y, int64_t dim, float limit) {
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
   const int64_t at = token * (kPlain ? dim : 2 * dim) + column;
-  const auto gates = Vec8<bf16>::load(gu + at), ups = Vec8<bf16>::load(gu + (kPlain ? at : at + dim));
-  const auto grads = Vec8<bf16>::load(dy + token * dim + column);
+  const auto gates = Vec8<T>::load(gu + at), ups = Vec8<T>::load(gu + (kPlain ? at : at + dim));
+  const auto grads = Vec8<T>::load(dy + token * dim + column);
   float gate[kVec], up[kVec], grad[kVec], out[kVec], d_gate[kVec], d_up[kVec];
   gates.unpack(gate);
   ups.unpack(up);
@@ -156,37 +155,50 @@ dim3 grid_for(int64_t tokens, int64_t dim) {
   return dim3(unsigned(tokens), blocks_for(dim, kThreads * kVec));
 }
 
-// Calls f with the activation as a type, and whether all is gate as a constant.
-template <class F>
+// Calls f with the activation as a type, and whether all is gate as a constant. f32 has SiLU alone.
+template <class T, class F>
 cudaError_t with_gate(Activation activation, bool plain, F f) {
   const auto with = [&](auto gate) { return plain ? f(gate, std::true_type{}) : f(gate, std::false_type{}); };
-  if (activation == Activation::Silu) return with(Silu{});
-  if (activation == Activation::QuickGelu) return with(QuickGelu{});
-  return activation == Activation::Gelu ? with(Gelu{}) : with(GeluTanh{});
+  if constexpr (std::is_same_v<T, float>) {
+    return with(Silu{});
+  } else {
+    if (activation == Activation::Silu) return with(Silu{});
+    if (activation == Activation::QuickGelu) return with(QuickGelu{});
+    return activation == Activation::Gelu ? with(Gelu{}) : with(GeluTanh{});
+  }
 }
 
 }  // namespace
 
 cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStream_t stream) {
-  return with_gate(form.activation, false, [&](auto gate, auto) {
+  return with_gate<bf16>(form.activation, false, [&](auto gate, auto) {
     return launch(expert_glu_bwd_kernel<decltype(gate)>, dim3(unsigned(rows.rows)),
                   threads_for(rows.dim / kVec, kThreads), 0, stream, rows, form.limit);
   });
 }
 
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue) {
-  return with_gate(form.activation, form.plain, [&](auto gate, auto is_plain) {
-    return launch(swiglu_kernel<decltype(gate), decltype(is_plain)::value>, grid_for(tokens, dim), kThreads,
-                  0, queue, gu, y, dim, form.limit);
+template <class T>
+cudaError_t swiglu(const T* gu, T* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue) {
+  return with_gate<T>(form.activation, form.plain, [&](auto gate, auto is_plain) {
+    return launch(swiglu_kernel<decltype(gate), decltype(is_plain)::value, T>, grid_for(tokens, dim),
+                  kThreads, 0, queue, gu, y, dim, form.limit);
   });
 }
 
-cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
+template <class T>
+cudaError_t swiglu_bwd(const T* gu, const T* dy, T* dgu, T* y, int64_t tokens, int64_t dim,
                        const GateForm& form, cudaStream_t stream) {
-  return with_gate(form.activation, form.plain, [&](auto gate, auto is_plain) {
-    return launch(swiglu_bwd_kernel<decltype(gate), decltype(is_plain)::value>, grid_for(tokens, dim),
+  return with_gate<T>(form.activation, form.plain, [&](auto gate, auto is_plain) {
+    return launch(swiglu_bwd_kernel<decltype(gate), decltype(is_plain)::value, T>, grid_for(tokens, dim),
                   kThreads, 0, stream, gu, dy, dgu, y, dim, form.limit);
   });
 }
+
+template cudaError_t swiglu(const bf16*, bf16*, int64_t, int64_t, const GateForm&, Queue);
+template cudaError_t swiglu(const float*, float*, int64_t, int64_t, const GateForm&, Queue);
+template cudaError_t swiglu_bwd(const bf16*, const bf16*, bf16*, bf16*, int64_t, int64_t, const GateForm&,
+                                cudaStream_t);
+template cudaError_t swiglu_bwd(const float*, const float*, float*, float*, int64_t, int64_t, const GateForm&,
+                                cudaStream_t);
 
 }  // namespace sluice::core::cuda

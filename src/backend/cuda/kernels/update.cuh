@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kThreads)
       store_joined(p + begin, masters.residual + begin, e.w, count);
     } else {
       if constexpr (kFrom == From::F32) store(masters.f32 + begin, e.w, count);
-      store(p + begin, e.w, count);
+      if (kFrom != From::F32 || p != nullptr) store(p + begin, e.w, count);
     }
     if constexpr (kMoments && !kCompact<S>) store_state(state, begin, e, count);
   });
