@@ -21,7 +21,7 @@ struct BackendTraits {
       false;  // copies take cores and memory bandwidth from ops, so that transfers hide nowhere
   bool compact_state = true;  // bf16 gradients and moments by default: memory and links bind before compute
   bool repeats = false;       // runs have equal bits, whatever BackendOptions::deterministic says
-  bool takes_f32 = true;      // ops work on f32 weights and activations, too
+  bool takes_f32 = true;      // runs may have f32 weights and activations: there are ops for all that they need
   bool fast = true;           // large models are worth running, not just simulating
   double settle_ns = 1e8;     // for how long ops run until their speed is that of a long run
 };

@@ -2,7 +2,8 @@
 // The CUDA backend: NVIDIA GPUs of compute capability 8.0 and up. No CUDA header is needed to use it.
 //
 // Products run on cuBLASLt, attention on cuDNN or on own kernels, everything else on own kernels. Activations
-// and parameters are bf16; gradients, optimizer state and master weights bf16 or f32.
+// and parameters are bf16; gradients, optimizer state and master weights bf16 or f32. Ops of dense models' steps
+// take f32, too, without TF32: for measurements, as no run is planned in it (BackendTraits::takes_f32).
 //
 // Order of calls: reserve(), prepare(), then uploads and steps. prepare() times library algorithms with the
 // device arena as its scratch, so whatever the arena held before it is lost.
@@ -69,8 +70,7 @@ std::string why_no_nccl();
 // Which attributes its kernels heed.
 std::span<const Heeded> cuda_heeds();
 
-// Whether the backend can run the op: element types, row lengths that are multiples of 8, head size up to
-// 128. The error names the op and what is allowed.
+// Whether the backend can run the op: element types, row lengths that are multiples of 8, head sizes. The error names the op and what is allowed.
 Status cuda_supports(const Op& op);
 
 struct CudaDevice {
