@@ -17,18 +17,13 @@ static_assert(kRowThreads * kColumnThreads == kAttentionThreads && kColumnThread
 
 template <int D>
 constexpr int kStride = kTileStride<D, float>;
-// Rows of the tiles that stay and of those that stream past: all together take less than 99 KiB, which every
-// GPU has.
+// Rows of the tiles that stay in a backward pass and of those that stream past in both: all together take
+// less than 99 KiB, which every GPU has, and two blocks fit a multiprocessor of an H100.
 template <int D>
-constexpr int kKeys = D <= 64 ? 64 : 32;  // forward
+constexpr int kOwn = D <= 96 ? 64 : 32;
 template <int D>
-constexpr int kOwn = D <= 96 ? 64 : 32;  // backward
-constexpr int kPast = 32;
-
-// Blocks that a multiprocessor holds at a time, as the shared memory of an H100 allows.
-constexpr int kForwardBlocks = 2;
-template <int D>
-constexpr int kBackwardBlocks = D <= 64 ? 3 : 2;
+constexpr int kStep = D <= 64 ? 64 : 32;
+constexpr int kBlocks = 2;
 
 __device__ int row_thread() {
   return int(threadIdx.x) / kColumnThreads;
@@ -157,20 +152,20 @@ struct ForwardTiles {
   __device__ explicit ForwardTiles(unsigned char* shared)
       : q(reinterpret_cast<float*>(shared)),
         k(q + kOwnRows * kStride<D>),
-        v(k + kKeys<D> * kStride<D>),
-        p(v + kKeys<D> * kStride<D>) {}
+        v(k + kStep<D> * kStride<D>),
+        p(v + kStep<D> * kStride<D>) {}
   static constexpr size_t bytes() {
-    return tile_bytes<D, float>(kOwnRows + 2 * kKeys<D>) + Weights<kKeys<D>>::bytes(kOwnRows);
+    return tile_bytes<D, float>(kOwnRows + 2 * kStep<D>) + Weights<kStep<D>>::bytes(kOwnRows);
   }
 };
 
 // One block per (tile of 64 queries, query head, row).
 template <int D>
-__global__ void __launch_bounds__(kAttentionThreads, kForwardBlocks)
+__global__ void __launch_bounds__(kAttentionThreads, kBlocks)
     attention_f32_fwd_kernel(AttentionBlock<float> block, float* o, float* lse) {
-  constexpr int R = kOwnRows / kRowThreads, C = kKeys<D> / kColumnThreads;
+  constexpr int R = kOwnRows / kRowThreads, C = kStep<D> / kColumnThreads;
   const ForwardTiles<D> tiles(dynamic_shared());
-  const Weights<kKeys<D>> weights{tiles.p};
+  const Weights<kStep<D>> weights{tiles.p};
   const int head_dim = int(block.head_dim);
   // The last queries see most keys: start them first.
   const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows;
@@ -183,19 +178,19 @@ __global__ void __launch_bounds__(kAttentionThreads, kForwardBlocks)
   float top[R], sum[R] = {};
 #pragma unroll
   for (int r = 0; r < R; ++r) top[r] = -INFINITY;
-  int key = range.begin < range.end ? range.begin / kKeys<D> * kKeys<D> : 0;
+  int key = range.begin < range.end ? range.begin / kStep<D> * kStep<D> : 0;
   copy_tile<D, kOwnRows>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
-  copy_tile<D, kKeys<D>>(tiles.k, k_rows, key, head_dim);
+  copy_tile<D, kStep<D>>(tiles.k, k_rows, key, head_dim);
   close_copies();
-  for (; key < range.end; key += kKeys<D>) {
+  for (; key < range.end; key += kStep<D>) {
     await_copies<0>();
     __syncthreads();  // K is here, and every warp is done with the last V
-    copy_tile<D, kKeys<D>>(tiles.v, v_rows, key, head_dim);
+    copy_tile<D, kStep<D>>(tiles.v, v_rows, key, head_dim);
     close_copies();
 
     float s[R][C] = {};
     multiply_rows<D>(s, tiles.q, tiles.k);
-    if (!range.covers(key, kKeys<D>)) {
+    if (!range.covers(key, kStep<D>)) {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const KeyRange seen = visible_keys(block, row, first + own_row(r));
@@ -226,7 +221,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kForwardBlocks)
     weights.put(s);
     await_copies<0>();
     __syncthreads();  // V is here, and every warp is done with this K
-    if (key + kKeys<D> < range.end) copy_tile<D, kKeys<D>>(tiles.k, k_rows, key + kKeys<D>, head_dim);
+    if (key + kStep<D> < range.end) copy_tile<D, kStep<D>>(tiles.k, k_rows, key + kStep<D>, head_dim);
     close_copies();
     multiply_columns<D, R>(acc, weights, tiles.v);
   }
@@ -253,21 +248,21 @@ struct BackwardTiles {
 
   __device__ explicit BackwardTiles(unsigned char* shared) : base(reinterpret_cast<float*>(shared)) {}
   __device__ float* own(int i) const { return base + i * kOwn<D> * kStride<D>; }
-  __device__ float* past(int i) const { return own(2) + i * kPast * kStride<D>; }
-  __device__ Weights<kPast> weights() const { return {past(2)}; }
+  __device__ float* past(int i) const { return own(2) + i * kStep<D> * kStride<D>; }
+  __device__ Weights<kStep<D>> weights() const { return {past(2)}; }
   static constexpr size_t bytes() {
-    return tile_bytes<D, float>(2 * (kOwn<D> + kPast)) + Weights<kPast>::bytes(kOwn<D>);
+    return tile_bytes<D, float>(2 * (kOwn<D> + kStep<D>)) + Weights<kStep<D>>::bytes(kOwn<D>);
   }
 };
-static_assert(ForwardTiles<128>::bytes() <= 99 * 1024 && BackwardTiles<96>::bytes() <= 99 * 1024 &&
-              BackwardTiles<128>::bytes() <= 99 * 1024);
+static_assert(ForwardTiles<128>::bytes() <= 99 * 1024 && BackwardTiles<64>::bytes() <= 99 * 1024 &&
+              BackwardTiles<96>::bytes() <= 99 * 1024 && BackwardTiles<128>::bytes() <= 99 * 1024);
 
 // One block per (tile of queries, query head, row): dq.
 template <int D>
-__global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks<D>)
+__global__ void __launch_bounds__(kAttentionThreads, kBlocks)
     attention_f32_dq_kernel(AttentionBlock<float> block, const float* d_o, const float* lse,
                             const float* delta, float* dq) {
-  constexpr int R = kOwn<D> / kRowThreads, C = kPast / kColumnThreads;
+  constexpr int R = kOwn<D> / kRowThreads, C = kStep<D> / kColumnThreads;
   const BackwardTiles<D> tiles(dynamic_shared());
   const int head_dim = int(block.head_dim);
   const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwn<D>;
@@ -291,9 +286,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks<D>)
   copy_tile<D, kOwn<D>>(tiles.own(1), query_rows(block, d_o, row, head), first, head_dim);
 
   Rows<R, D> acc = {};
-  for (int key = range.begin < range.end ? range.begin / kPast * kPast : 0; key < range.end; key += kPast) {
-    copy_tile<D, kPast>(tiles.past(0), k_rows, key, head_dim);
-    copy_tile<D, kPast>(tiles.past(1), v_rows, key, head_dim);
+  for (int key = range.begin < range.end ? range.begin / kStep<D> * kStep<D> : 0; key < range.end;
+       key += kStep<D>) {
+    copy_tile<D, kStep<D>>(tiles.past(0), k_rows, key, head_dim);
+    copy_tile<D, kStep<D>>(tiles.past(1), v_rows, key, head_dim);
     close_copies();
     await_copies<0>();
     __syncthreads();
@@ -319,10 +315,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks<D>)
 
 // One block per (tile of keys, key head, row): dk and dv.
 template <int D>
-__global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks<D>)
+__global__ void __launch_bounds__(kAttentionThreads, kBlocks)
     attention_f32_dkv_kernel(AttentionBlock<float> block, const float* d_o, const float* lse,
                              const float* delta, float* dkv) {
-  constexpr int R = kOwn<D> / kRowThreads, C = kPast / kColumnThreads;
+  constexpr int R = kOwn<D> / kRowThreads, C = kStep<D> / kColumnThreads;
   const BackwardTiles<D> tiles(dynamic_shared());
   const int head_dim = int(block.head_dim), first = int(blockIdx.x) * kOwn<D>;
   const int64_t kv_head = blockIdx.y, row = blockIdx.z, group = block.q_heads / block.kv_heads;
@@ -330,10 +326,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks<D>)
   copy_tile<D, kOwn<D>>(tiles.own(1), value_rows(block, row, kv_head), first, head_dim);
 
   Rows<R, D> dk = {}, dv = {};
-  for (QuerySteps<kOwn<D>, kPast> step(block, row, first); !step.done(); step.advance()) {
+  for (QuerySteps<kOwn<D>, kStep<D>> step(block, row, first); !step.done(); step.advance()) {
     const int64_t head = kv_head * group + step.head;
-    copy_tile<D, kPast>(tiles.past(0), query_rows(block, block.q, row, head), step.query, head_dim);
-    copy_tile<D, kPast>(tiles.past(1), query_rows(block, d_o, row, head), step.query, head_dim);
+    copy_tile<D, kStep<D>>(tiles.past(0), query_rows(block, block.q, row, head), step.query, head_dim);
+    copy_tile<D, kStep<D>>(tiles.past(1), query_rows(block, d_o, row, head), step.query, head_dim);
     close_copies();
     await_copies<0>();
     __syncthreads();
