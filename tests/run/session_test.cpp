@@ -190,9 +190,10 @@ void expect_data_refused(const TempDir& dir, std::vector<std::string> settings,
 TEST(Refused, TextWithoutTheModelsTokenizer) {
   const TempDir dir;
   const auto text = dir.add("text/a.txt", std::string(4000, 'z'));
-  expect_data_refused(dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"},
-                      {"data.paths", "a vocabulary of 97 tokens", "no tokenizer.json is in ", "llama_tiny",
-                       "Put its tokenizer.json beside"});
+  expect_data_refused(
+      dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"},
+      {"data.paths", "a vocabulary of 97 tokens",
+       "no tokenizer.json is in " SLUICE_FIXTURES "/llama_tiny. Put its tokenizer.json beside"});
 }
 
 TEST(Refused, TokensOutsideTheVocabulary) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/data/data.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "base/parallel.h"
 #include "host/host_memory.h"
@@ -35,11 +38,11 @@ BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
 }
 
 Error no_tokenizer(const RunConfig& c, int64_t vocab) {
-  std::string where;
+  std::set<std::string> folders;
   for (const std::string& path : {c.model.weights, c.model.config}) {
-    if (path.empty()) continue;
-    where += fmt::format("{}{}", where.empty() ? "" : " and ", folder_of(path).string());
+    if (!path.empty()) folders.insert(folder_of(path).string());
   }
+  const std::string where = fmt::format("{}", fmt::join(folders, " and "));
   return error(
       "data.paths: this model has a vocabulary of {} tokens, and its tokenizer, which makes them of text, is "
       "not "
