@@ -177,10 +177,16 @@ class Picture {
     svg_.text({kLeft, 45}, subtitle, {.size = 11, .fill = ink("muted")});
     passes();
     for (const Lane lane : plan_.lanes) {
-      if (plan_.lanes[lane].copies()) {
-        copies(lane);
-      } else {
-        compute(lane);
+      switch (plan_.lanes[lane].kind()) {
+        case LaneKind::Copy:
+          copies(lane);
+          break;
+        case LaneKind::Network:
+          network(lane);
+          break;
+        case LaneKind::Compute:
+          compute(lane);
+          break;
       }
     }
     legend();
@@ -224,22 +230,25 @@ class Picture {
     y_ += kBlock - kGap;
   }
 
+  static constexpr std::array<std::string_view, 4> kPhaseNames{"forward", "backward", "update", "again"};
+  size_t sort_of(const Action& run) const {
+    return run.recompute ? 3 : static_cast<size_t>(program_.task(run.task).phase);
+  }
+
   // A row per phase, so that those which take turns are seen beside one another.
   void compute(Lane lane) {
-    constexpr std::array<std::string_view, 4> kNames{"forward", "backward", "update", "again"};
-    for (size_t sort = 0; sort < kNames.size(); ++sort) {
+    for (size_t sort = 0; sort < kPhaseNames.size(); ++sort) {
       Row row(y_, kPhaseHeight, 1, scale_);
       bool any = false;
       for (size_t id = 0; id < plan_.actions.size(); ++id) {
         const Action& a = plan_.actions[id];
-        if (a.lane != lane) continue;
-        const size_t of = a.recompute ? 3 : static_cast<size_t>(program_.task(a.task).phase);
-        if (of == sort) row.add(timeline_[id].start_ns, timeline_[id].end_ns, 0), any = true;
+        if (a.lane == lane && sort_of(a) == sort)
+          row.add(timeline_[id].start_ns, timeline_[id].end_ns, 0), any = true;
       }
       if (!any) continue;
       row.draw(
-          svg_, [&](size_t) { return kNames[sort]; }, [&](size_t) { return ink(kNames[sort]); });
-      label(y_, kPhaseHeight, kNames[sort]);
+          svg_, [&](size_t) { return kPhaseNames[sort]; }, [&](size_t) { return ink(kPhaseNames[sort]); });
+      label(y_, kPhaseHeight, kPhaseNames[sort]);
       y_ += kPhaseHeight + kGap;
     }
     waits();
@@ -261,6 +270,19 @@ class Picture {
         [&](size_t c) { return ink(kInks[c]); });
     label(y_, kPhaseHeight, "waiting");
     y_ += kPhaseHeight + kGap;
+  }
+
+  // What is exchanged with other processes, in the colours of phases.
+  void network(Lane lane) {
+    Row row(y_, kCopyHeight, kPhaseNames.size(), scale_);
+    for (size_t id = 0; id < plan_.actions.size(); ++id) {
+      const Action& a = plan_.actions[id];
+      if (a.lane == lane) row.add(timeline_[id].start_ns, timeline_[id].end_ns, sort_of(a));
+    }
+    row.draw(
+        svg_, [](size_t sort) { return kPhaseNames[sort]; }, [](size_t sort) { return ink(kPhaseNames[sort]); });
+    label(y_, kCopyHeight, name_of(plan_.lanes[lane]));
+    y_ += kCopyHeight + kGap;
   }
 
   void copies(Lane lane) {

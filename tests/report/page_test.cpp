@@ -280,6 +280,25 @@ TEST_F(Page, SaysWhatATaskReadsWritesAndWaitsFor) {
   }
 }
 
+// A sum over processes is a task, and no copy of an object.
+TEST_F(Page, SaysWhatAnExchangeReadsAndWrites) {
+  const SmallPlan p = small_plan_of_processes();
+  const auto sum = std::ranges::find_if(
+      p.plan.actions, [&](const Action& a) { return p.plan.lanes[a.lane].kind() == LaneKind::Network; });
+  ASSERT_NE(sum, p.plan.actions.end());
+  const std::string dom =
+      open(to_html(p.json()), fmt::format("chooseTask({}, 0); $('tip').append(...describeAction({}, 0));",
+                                          sum->lane.index(), sum->lane.index()));
+  const size_t begin = dom.find("id=\"task\"");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string said = dom.substr(begin, dom.find("</dl>", begin) - begin);
+  for (const Use& use : p.program.task(sum->task).uses)
+    EXPECT_TRUE(has(said, p.program.object(use.object).name)) << said;
+  EXPECT_FALSE(has(said, "undefined")) << said;
+  EXPECT_FALSE(has(dom, "network of ")) << "a copy's words";
+  EXPECT_TRUE(has(dom, " exchanges with other processes"));
+}
+
 TEST_F(Page, ChangesItsTheme) {
   EXPECT_TRUE(has(open(html_, "document.getElementById('theme').click()"), "data-theme=\"dark\""));
 }

@@ -31,12 +31,14 @@ inline Profile small_profile() {
   return profile;
 }
 
-inline Program small_program() {
+inline Program small_program(int64_t processes = 1) {
   const ModelSpec model = model_of({32, 3, 4, 2, 8, 48, 61});
   OptimizerConfig optimizer;
   optimizer.part_elements = 1000;
   optimizer.deferred = true;
-  return build_training(model, {16, 8, 4, 2, 8}, {}, optimizer).program;
+  StepShape shape{16, 8, 4, 2, 8};
+  shape.processes = processes;
+  return build_training(model, shape, {}, optimizer).program;
 }
 
 // `share` of the way from the least memory that works to one and a half times as much; 1.5 and more: no cap.
@@ -56,6 +58,17 @@ inline SmallPlan small_plan(double share) {
   out.context.model = "tiny, 1 K parameters";
   out.context.caps[kDevice] = request.caps[kDevice];
   out.context.overhead_bytes[kDevice] = 100;
+  return out;
+}
+
+// Of one of two processes that train together.
+inline SmallPlan small_plan_of_processes() {
+  SmallPlan out{small_program(2), {}, {}};
+  Profile profile = small_profile();
+  profile.network.bytes_per_s = 1e9;
+  auto plan = make_plan(out.program, profile, {});
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.message());
+  out.plan = std::move(*plan);
   return out;
 }
 

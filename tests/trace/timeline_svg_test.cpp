@@ -54,6 +54,14 @@ TEST(TimelineSvg, ShowsEveryPart) {
   EXPECT_NE(svg.find(format_bytes(p.plan.arenas[kDevice].bytes) + " reserved<"), std::string::npos);
 }
 
+// What is exchanged is in a row of its own, and no second one of computing.
+TEST(TimelineSvg, ShowsTheNetwork) {
+  const SmallPlan p = small_plan_of_processes();
+  const std::string svg = timeline_svg(p.program, p.plan, predicted_timeline(p.plan), "");
+  EXPECT_EQ(count(svg, ">network<"), 1);
+  EXPECT_EQ(count(svg, ">waiting<"), 1);
+}
+
 // A plan of more than 20,000 actions, and one twice as large.
 TEST(TimelineSvg, SizeIsThePicturesNotThePlans) {
   const SmallPlan p = random_small_plan(3);

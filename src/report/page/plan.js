@@ -34,6 +34,8 @@ const actionName = (lane, i) =>
 const actionBytes = (lane, i) => plan.actions.sizes[lane.columns.size[i]];
 
 const computes = l => lanes[l].name.startsWith('compute');
+// Runs tasks: computes, or exchanges with other processes. Others copy objects.
+const runs = l => computes(l) || lanes[l].name.startsWith('network');
 // stallBefore[l][i]: the index in plan.stalls of the gap before run i of compute lane l, or -1.
 const stallBefore = lanes.map((lane, l) => new Int32Array(computes(l) ? lane.n : 0).fill(-1));
 plan.stalls.at.forEach((at, s) => { stallBefore[plan.stalls.on[s]][at] = s; });

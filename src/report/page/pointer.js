@@ -13,9 +13,9 @@ function hideTip() { $('tip').style.visibility = 'hidden'; }
 
 function describeAction(l, i) {
   const lane = lanes[l], ns = lane.columns.ns[i], bytes = actionBytes(lane, i);
-  const kind = computes(l) ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kindWords(kinds[lane.columns.kind[i]])}`;
+  const kind = runs(l) ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kindWords(kinds[lane.columns.kind[i]])}`;
   return [el('b', {}, actionName(lane, i)), kind, `${timeText(ns)} from ${timeText(lane.start[i])}`,
-          computes(l) ? `operands ${bytesText(bytes)}` : `${bytesText(bytes)}, ${(bytes / Math.max(1, ns)).toFixed(1)} GB/s`];
+          runs(l) ? `operands ${bytesText(bytes)}` : `${bytesText(bytes)}, ${(bytes / Math.max(1, ns)).toFixed(1)} GB/s`];
 }
 function describeStall(on, i) {
   const s = stallBefore[on][i], rows = [el('b', {}, `stall of ${timeText(lanes[on].columns.gap[i])}`)];

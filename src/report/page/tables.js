@@ -71,9 +71,11 @@ function fillLinks() {
     const direction = lane.lane.startsWith('load') ? lane.lane.replace('load', 'host to device') :
       lane.lane.startsWith('store') ? lane.lane.replace('store', 'device') + ' to host' : lane.lane.replace('>', ' to ');
     const copies = lane.lane.replace(/\d+$/, '').replace(/.*>.*/, 'copie') + 's';
+    const what = lane.lane.startsWith('network') ? `${count(lane.actions)} exchanges with other processes` :
+      `${bytesText(moved)} in ${count(lane.actions)} ${copies}, ${rate}`;
     $('links').append(
       el('div', {class: 'row-title'}, el('span', {}, el('b', {}, direction), ` busy ${percent(lane.busy_ns / stepNs)}`),
-         el('span', {class: 'muted'}, `${bytesText(moved)} in ${count(lane.actions)} ${copies}, ${rate}`)),
+         el('span', {class: 'muted'}, what)),
       el('div', {class: 'meter'}, el('i', {style: `width:${100 * lane.busy_ns / stepNs}%`})));
     if (moved > 0) $('links').append(...kindBar(lane.bytes));
   }
@@ -132,7 +134,7 @@ function fillTables() {
 
 function fillLaneLegend() {
   $('lane-legend').replaceChildren();
-  const seen = new Set(lanes.filter((_, l) => computes(l)).flatMap(lane => lane.columns.kind.map(k => plan.actions.phases[k])));
+  const seen = new Set(lanes.filter((_, l) => runs(l)).flatMap(lane => lane.columns.kind.map(k => plan.actions.phases[k])));
   const chunks = new Set(map.columns.map(column => column[1]));
   for (const phase of ['forward', 'backward', 'again', 'update']) {
     if (!byChunk && seen.has(phase)) $('lane-legend').append(el('span', {}, swatch('--' + phase), phaseNames[phase]));

@@ -12,7 +12,7 @@ const waits = lanes.map((lane, l) => {
 // Names of what a task uses: "r 12 .%0.%1", where %k is the k-th part of where the task is; r, w or a (adds to it).
 function usesOf(l, i) {
   const lane = lanes[l];
-  if (!computes(l)) {
+  if (!runs(l)) {
     const tiers = /^load/.test(lane.name) ? ['host', 'device'] : /^store/.test(lane.name) ? ['device', 'host'] : lane.name.split('>');
     return {reads: [`${actionName(lane, i)} on the ${tiers[0]}`], writes: [`${actionName(lane, i)} on the ${tiers[1]}`]};
   }

@@ -89,7 +89,7 @@ function colourOfAction(l, i) {
   const at = /\.r(\d+)c(\d+)/.exec(actionName(lanes[l], i));
   return at ? kChunkColours[Number(at[2]) % kChunkColours.length] : '--slowed';
 }
-const colourOfKind = (l, i) => '--' + (computes(l) ? plan.actions.phases[lanes[l].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
+const colourOfKind = (l, i) => '--' + (runs(l) ? plan.actions.phases[lanes[l].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
 
 function paintLane(ctx, l, x, width, y, height, from, to, labels) {
   const lane = lanes[l];
