@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "comm/forwarding_group.h"
 #include "comm/sockets.h"
 #include "host/unguessable.h"
 
@@ -319,15 +320,11 @@ bool Watch::check_who_is_late(nanoseconds passed) {
 
 namespace {
 
-class CountedGroup final : public ProcessGroup {
+class CountedGroup final : public ForwardingGroup {
  public:
   CountedGroup(Activity& activity, std::unique_ptr<ProcessGroup> group)
-      : activity_(activity), group_(std::move(group)) {}
+      : ForwardingGroup(std::move(group)), activity_(activity) {}
 
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  int here() const override { return group_->here(); }
-  int host() const override { return group_->host(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     const Inside inside(activity_);
     return group_->exchange(out, to, in, from);
@@ -348,8 +345,6 @@ class CountedGroup final : public ProcessGroup {
     const Inside inside(activity_);
     return group_->sum_in_any_order(values);
   }
-  void abandon() override { group_->abandon(); }
-  Result<std::unique_ptr<ProcessGroup>> first(int ranks) override { return group_->first(ranks); }
 
  private:
   struct Inside {
@@ -358,7 +353,6 @@ class CountedGroup final : public ProcessGroup {
     Activity& activity;
   };
   Activity& activity_;
-  std::unique_ptr<ProcessGroup> group_;
 };
 
 }  // namespace

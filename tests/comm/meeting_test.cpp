@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <map>
 #include <thread>
 
+#include "comm/forwarding_group.h"
 #include "comm/sum_in_order.h"
 #include "comm/tcp/connections.h"
 
@@ -103,6 +105,87 @@ TEST(Meeting, SendsLongMessagesBothWays) {
     ASSERT_TRUE(group.sum_in_any_order(values).ok());
     EXPECT_EQ(values, std::vector<float>(1000, 3.0f));
   });
+}
+
+// What a root gives to more than one other passes through them.
+TEST(Meeting, GivesEveryRankWhatOneHas) {
+  const auto groups = groups_of(4);
+  on_ranks(groups, [&](ProcessGroup& group) {
+    for (int root = 0; root < 4; ++root) {
+      std::vector<std::byte> given((1 << 20) + 3), own(given.size());
+      for (size_t i = 0; i < given.size(); ++i) given[i] = std::byte(i % 251 + size_t(root));
+      if (group.rank() == root) own = given;
+      ASSERT_TRUE(group.broadcast(own, root).ok());
+      EXPECT_EQ(own, given) << "rank " << group.rank() << " of root " << root;
+    }
+  });
+}
+
+// A library that launched a group and is slow.
+class Slow final : public ForwardingGroup {
+ public:
+  explicit Slow(std::unique_ptr<ProcessGroup> group) : ForwardingGroup(std::move(group)) {}
+  Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
+    ++exchanges;
+    std::this_thread::sleep_for(milliseconds(100));
+    return ForwardingGroup::exchange(out, to, in, from);
+  }
+  Status sum_in_any_order(std::span<float> values) override {
+    ++sums;
+    return ForwardingGroup::sum_in_any_order(values);
+  }
+  static inline std::atomic<int> exchanges, sums;
+};
+
+TEST(ExchangeByTcp, TakesThePlaceOfALibraryThatIsSlower) {
+  auto groups = groups_of_threads(3);
+  for (auto& group : groups) group = std::make_unique<Slow>(std::move(group));
+  std::vector<std::jthread> threads;
+  std::atomic<int> by_tcp = 0;
+  for (auto& group : groups) {
+    threads.emplace_back([&] {
+      const auto found = exchange_by_tcp(group);
+      ASSERT_TRUE(found.ok()) << found.message();
+      by_tcp += *found ? 1 : 0;
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(by_tcp, 3);
+  Slow::exchanges = 0, Slow::sums = 0;
+  on_ranks(groups, [&](ProcessGroup& group) {
+    EXPECT_EQ(*gathered(group, group.rank()), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(group.here(), 3);
+    std::vector<float> values(1000, float(group.rank()));
+    OrderedSum sum(group);
+    ASSERT_TRUE(sum(std::as_writable_bytes(std::span(values)), DType::F32).ok());
+    EXPECT_EQ(values, std::vector<float>(1000, 3.0f));
+    EXPECT_EQ(Slow::exchanges, 0);
+    ASSERT_TRUE(group.sum_in_any_order(values).ok());
+  });
+  EXPECT_EQ(Slow::sums, 3) << "the library's own sums are the library's";
+}
+
+// A library that takes no time: it moves nothing.
+class Instant final : public ForwardingGroup {
+ public:
+  using ForwardingGroup::ForwardingGroup;
+  Status exchange(std::span<const std::byte>, int, std::span<std::byte>, int) override { return {}; }
+};
+
+TEST(ExchangeByTcp, LeavesAFastLibraryItsPlace) {
+  auto groups = groups_of_threads(2);
+  for (auto& group : groups) group = std::make_unique<Instant>(std::move(group));
+  const ProcessGroup* const before = groups[0].get();
+  std::vector<std::jthread> threads;
+  for (auto& group : groups) {
+    threads.emplace_back([&] {
+      const auto found = exchange_by_tcp(group);
+      ASSERT_TRUE(found.ok()) << found.message();
+      EXPECT_FALSE(*found);
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(groups[0].get(), before);
 }
 
 TEST(Meeting, SumsInTheOrderOfOneProcess) {

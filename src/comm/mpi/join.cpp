@@ -113,6 +113,9 @@ class MpiGroup final : public ProcessGroup {
 }  // namespace
 
 Result<std::unique_ptr<ProcessGroup>> join_by_mpi(const ProcessLaunch& launch) {
+  // Open MPI looks for what comes all the time, on a core that may be one that computes; so it lets that go
+  // on in between. Who launches may say otherwise.
+  ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   int given = MPI_THREAD_SINGLE;
   SLUICE_TRY(checked(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread"));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -89,6 +89,52 @@ Error missing(std::span<const int> ranks, int size, const MeetingPoint& at, mill
                double(limit.count()) / 1e3, also.empty() ? "" : "; ", also);
 }
 
+Status connect_one(int r, const Arrival& arrival, uint64_t token, Deadline soon, Connections& out) {
+  for (const std::string& address : addresses_in(arrival.addresses)) {
+    if (steady_clock::now() >= soon) break;
+    Socket socket = connect_to(address, arrival.port, kForAddress);
+    // Another host may have the address, and listen there.
+    Greeting answer;
+    if (!socket || !send_all(socket, bytes_of(Greeting{kMagic, token, out.rank}), soon) ||
+        !receive_all(socket, room_of(answer), soon) || answer.token != token || answer.rank != r)
+      continue;
+    out.to[size_t(r)] = std::move(socket);
+    return {};
+  }
+  return error(ErrorKind::Device, "process {} of {} cannot be reached by TCP at {}port {}", r, out.to.size(),
+               arrival.addresses, arrival.port);
+}
+
+// Each connects to those from `lowest` on that are below it, and is connected to by those above.
+Status connect_all(const Listener& listener, std::span<const Arrival> arrivals, uint64_t token, int lowest,
+                   Connections& out) {
+  const int size = int(out.to.size());
+  if (out.rank < lowest) return {};
+  const Deadline soon = steady_clock::now() + kToConnect;
+  for (int r = lowest; r < out.rank; ++r) SLUICE_TRY(connect_one(r, arrivals[size_t(r)], token, soon, out));
+  int awaited = size - 1 - out.rank;
+  while (awaited > 0) {
+    const auto left = std::chrono::duration_cast<milliseconds>(soon - steady_clock::now());
+    if (left.count() <= 0 || !ready(listener.socket.fd(), POLLIN, left)) break;
+    Socket socket = listener.accept();
+    Greeting hello;
+    // Strangers say nothing, or something else.
+    if (!socket || !receive_all(socket, room_of(hello), std::min(soon, steady_clock::now() + kForAddress)))
+      continue;
+    if (hello.magic != kMagic || hello.token != token || hello.rank <= out.rank || hello.rank >= size)
+      continue;
+    if (!send_all(socket, bytes_of(Greeting{kMagic, token, out.rank}), soon)) continue;
+    awaited -= out.to[size_t(hello.rank)] ? 0 : 1;
+    out.to[size_t(hello.rank)] = std::move(socket);
+  }
+  for (int r = out.rank + 1; r < size; ++r) {
+    if (!out.to[size_t(r)])
+      return error(ErrorKind::Device, "process {} of {} did not connect to process {} within {} s", r, size,
+                   out.rank, kToConnect / std::chrono::seconds(1));
+  }
+  return {};
+}
+
 class Meeting {
  public:
   Meeting(const ProcessLaunch& launch, const MeetingOptions& options)
@@ -111,7 +157,7 @@ class Meeting {
     arrivals_.resize(size_t(size_));
     arrivals_[size_t(rank_)] = own;
     SLUICE_TRY(rank_ == 0 ? receive_all_arrivals() : arrive(own));
-    SLUICE_TRY(connect_all(*listener));
+    SLUICE_TRY(connect_all(*listener, arrivals_, token_, 1, out_));  // to rank 0 all are connected
     for (int r = 0; r < size_; ++r) {
       int first = 0;
       while (arrivals_[size_t(first)].host != arrivals_[size_t(r)].host) ++first;
@@ -266,51 +312,6 @@ class Meeting {
                  text_of(at_), double(options_.limit.count()) / 1e3, why);
   }
 
-  // Each connects to those below it, and is connected to by those above: rank 0 is connected already.
-  Status connect_all(const Listener& listener) {
-    if (rank_ == 0) return {};
-    const Deadline soon = steady_clock::now() + kToConnect;
-    for (int r = 1; r < rank_; ++r) SLUICE_TRY(connect(r, soon));
-    int awaited = size_ - 1 - rank_;
-    while (awaited > 0) {
-      const auto left = std::chrono::duration_cast<milliseconds>(soon - steady_clock::now());
-      if (left.count() <= 0 || !ready(listener.socket.fd(), POLLIN, left)) break;
-      Socket socket = listener.accept();
-      Greeting hello;
-      // Strangers say nothing, or something else.
-      if (!socket || !receive_all(socket, room_of(hello), std::min(soon, steady_clock::now() + kForAddress)))
-        continue;
-      if (hello.magic != kMagic || hello.token != token_ || hello.rank <= rank_ || hello.rank >= size_)
-        continue;
-      if (!send_all(socket, bytes_of(Greeting{kMagic, token_, rank_}), soon)) continue;
-      awaited -= out_.to[size_t(hello.rank)] ? 0 : 1;
-      out_.to[size_t(hello.rank)] = std::move(socket);
-    }
-    for (int r = rank_ + 1; r < size_; ++r) {
-      if (!out_.to[size_t(r)])
-        return error(ErrorKind::Device, "process {} of {} did not connect to process {} within {} s", r,
-                     size_, rank_, kToConnect / std::chrono::seconds(1));
-    }
-    return {};
-  }
-
-  Status connect(int r, Deadline soon) {
-    const Arrival& arrival = arrivals_[size_t(r)];
-    for (const std::string& address : addresses_in(arrival.addresses)) {
-      if (steady_clock::now() >= soon) break;
-      Socket socket = connect_to(address, arrival.port, kForAddress);
-      // Another host may have the address, and listen there.
-      Greeting answer;
-      if (!socket || !send_all(socket, bytes_of(Greeting{kMagic, token_, rank_}), soon) ||
-          !receive_all(socket, room_of(answer), soon) || answer.token != token_ || answer.rank != r)
-        continue;
-      out_.to[size_t(r)] = std::move(socket);
-      return {};
-    }
-    return error(ErrorKind::Device, "process {} of {} cannot be reached by TCP at {}port {}", r, size_,
-                 arrival.addresses, arrival.port);
-  }
-
   const int rank_, size_;
   const MeetingPoint at_;
   const MeetingOptions& options_;
@@ -322,6 +323,24 @@ class Meeting {
 };
 
 }  // namespace
+
+Result<Connections> connect(ProcessGroup& group) {
+  auto listener = listen_on(0);
+  Arrival own;
+  own.rank = group.rank(), own.size = group.size();
+  if (listener.ok()) own.port = listener->port;
+  if (own.rank == 0) own.job = unguessable();  // the token
+  put_own_addresses(own.addresses);
+  SLUICE_ASSIGN(const std::vector<Arrival> arrivals, gathered(group, own));
+  SLUICE_ASSIGN(const std::vector<int> hosts, gathered(group, group.host()));
+  Connections out{own.rank, std::vector<Socket>(arrivals.size()), hosts};
+  const Status connected =
+      listener.ok() ? connect_all(*listener, arrivals, arrivals[0].job, 0, out) : Status(listener.error());
+  SLUICE_ASSIGN(const bool failed, any(group, !connected.ok()));
+  SLUICE_TRY(connected);
+  if (failed) return error(ErrorKind::Device, "other processes cannot connect");
+  return out;
+}
 
 Result<Connections> meet(const ProcessLaunch& launch, const MeetingOptions& options) {
   return Meeting(launch, options).hold();

@@ -32,6 +32,10 @@ struct Connections {
 // came, name the ranks that did not, and what else came in their place. REQUIRES: launch.meeting.
 Result<Connections> meet(const ProcessLaunch& launch, const MeetingOptions& options);
 
+// The same for the processes of a group, which tells them where each listens. Every rank has to call it; an
+// error is one on all.
+Result<Connections> connect(ProcessGroup& group);
+
 // What they are then: a group whose messages pass through these connections.
 std::unique_ptr<ProcessGroup> group_over(Connections connections);
 

@@ -9,7 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "comm/group.h"
+#include "base/stopwatch.h"
+#include "comm/forwarding_group.h"
 #include "comm/tcp/connections.h"
 
 namespace sluice::core {
@@ -58,6 +59,7 @@ class Receiving {
     }
     return true;
   }
+  size_t left() const { return sizeof length_ + bytes_.size() - at_; }
   std::string why(int from) const {
     if (at_ == sizeof length_ && length_ != bytes_.size())
       return fmt::format("process {} sent {} bytes, awaited are {}", from, length_, bytes_.size());
@@ -88,6 +90,8 @@ class TcpGroup final : public ProcessGroup {
     Sending sending(out);
     Receiving receiving(in);
     const bool sends = !out.empty(), receives = !in.empty();
+    bool wakes_late = receives && in.size() >= 2 * size_t(kWakeBytes);
+    if (wakes_late) SLUICE_TRY(wake_after(kWakeBytes, from));
     while ((sends && !sending.done()) || (receives && !receiving.done())) {
       const bool send_on = sends && !sending.done(), receive_on = receives && !receiving.done();
       pollfd polled[2] = {{send_on ? fd_of(to) : -1, POLLOUT, 0}, {receive_on ? fd_of(from) : -1, POLLIN, 0}};
@@ -97,6 +101,9 @@ class TcpGroup final : public ProcessGroup {
         return error(ErrorKind::Device, "the connection to process {} has ended", to);
       if (polled[1].revents != 0 && !receiving.go_on(fd_of(from)))
         return error(ErrorKind::Device, "{}", receiving.why(from));
+      if (!wakes_late || receiving.left() >= size_t(kWakeBytes)) continue;
+      wakes_late = false;
+      SLUICE_TRY(wake_after(1, from));
     }
     return {};
   }
@@ -106,9 +113,30 @@ class TcpGroup final : public ProcessGroup {
     return all_gather({&token, 1}, all);
   }
   Status broadcast(std::span<std::byte> bytes, int root) override {
-    if (rank() != root) return exchange({}, root, bytes, root);
+    if (size_ == 2 || bytes.size() < size_t(kWakeBytes)) {
+      if (rank() != root) return exchange({}, root, bytes, root);
+      for (int r = 0; r < size_; ++r) {
+        if (r != root) SLUICE_TRY(exchange(bytes, r, {}, r));
+      }
+      return {};
+    }
+    // Each gets a part from the root and passes it on to the others, so that the root sends no more than
+    // twice the bytes, however many there are.
+    const auto part = [&](int r) {
+      const size_t begin = bytes.size() * size_t(r) / size_t(size_),
+                   end = bytes.size() * size_t(r + 1) / size_t(size_);
+      return bytes.subspan(begin, end - begin);
+    };
     for (int r = 0; r < size_; ++r) {
-      if (r != root) SLUICE_TRY(exchange(bytes, r, {}, r));
+      if (r == root) continue;
+      if (rank() == root) SLUICE_TRY(exchange(part(r), r, {}, r));
+      if (rank() == r) SLUICE_TRY(exchange({}, root, part(r), root));
+    }
+    for (int away = 1; away < size_; ++away) {
+      const int to = (rank() + away) % size_, from = (rank() - away + size_) % size_;
+      // The root has everything.
+      SLUICE_TRY(exchange(to == root ? std::span<std::byte>() : part(rank()), to,
+                          rank() == root ? std::span<std::byte>() : part(from), from));
     }
     return {};
   }
@@ -139,13 +167,77 @@ class TcpGroup final : public ProcessGroup {
   }
 
  private:
+  // Of a long message this thread is not woken for less: it may share its core with what computes, and each
+  // time takes some of that.
+  static constexpr int kWakeBytes = 256 << 10;
+  Status wake_after(int bytes, int from) const {
+    if (::setsockopt(fd_of(from), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0) return {};
+    return error(ErrorKind::Device, "SO_RCVLOWAT: {}", std::strerror(errno));
+  }
   int fd_of(int rank) const { return connections_->to[size_t(rank)].fd(); }
 
   std::shared_ptr<const Connections> connections_;
   int size_;
 };
 
+// What it takes to send 4 MiB to the next rank while as much comes from the one before: the fastest of some
+// tries, each by the slowest rank; the same on all.
+Result<double> seconds_of_exchange(ProcessGroup& group) {
+  constexpr int kTries = 3;
+  constexpr size_t kBytes = 4 << 20;
+  const std::vector<std::byte> out(kBytes);
+  std::vector<std::byte> in(kBytes);
+  const int ranks = group.size(), to = (group.rank() + 1) % ranks, from = (group.rank() - 1 + ranks) % ranks;
+  double best = 1e9;
+  for (int i = 0; i < kTries; ++i) {
+    SLUICE_TRY(group.barrier());
+    const Stopwatch watch;
+    SLUICE_TRY(group.exchange(out, to, in, from));
+    SLUICE_ASSIGN(const std::vector<double> all, gathered(group, watch.seconds()));
+    best = std::min(best, std::ranges::max(all));
+  }
+  return best;
+}
+
+// Launched by a library, which ends it and whose own sums are measured; all else goes over TCP.
+class LaunchedGroup final : public ForwardingGroup {
+ public:
+  LaunchedGroup(std::unique_ptr<ProcessGroup> launched, std::unique_ptr<ProcessGroup> tcp)
+      : ForwardingGroup(std::move(launched)), tcp_(std::move(tcp)) {}
+
+  Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
+    return tcp_->exchange(out, to, in, from);
+  }
+  Status barrier() override { return tcp_->barrier(); }
+  Status broadcast(std::span<std::byte> bytes, int root) override { return tcp_->broadcast(bytes, root); }
+  Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    return tcp_->all_gather(own, all);
+  }
+  Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
+    SLUICE_ASSIGN(auto launched, group_->first(ranks));
+    SLUICE_ASSIGN(auto tcp, tcp_->first(ranks));
+    std::unique_ptr<ProcessGroup> out;
+    if (launched) out = std::make_unique<LaunchedGroup>(std::move(launched), std::move(tcp));
+    return out;
+  }
+
+ private:
+  std::unique_ptr<ProcessGroup> tcp_;
+};
+
 }  // namespace
+
+Result<bool> exchange_by_tcp(std::unique_ptr<ProcessGroup>& group) {
+  SLUICE_ASSIGN(Connections connections, connect(*group));
+  std::unique_ptr<ProcessGroup> tcp = group_over(std::move(connections));
+  SLUICE_ASSIGN(const double of_library, seconds_of_exchange(*group));
+  SLUICE_ASSIGN(const double of_tcp, seconds_of_exchange(*tcp));
+  // TCP takes less of the cores that compute, so that as much counts for it.
+  constexpr double kMuchFaster = 1.5;
+  if (of_tcp > kMuchFaster * of_library) return false;
+  group = std::make_unique<LaunchedGroup>(std::move(group), std::move(tcp));
+  return true;
+}
 
 Result<std::unique_ptr<ProcessGroup>> join_by_tcp(const ProcessLaunch& launch,
                                                   const std::function<void(const std::string&)>& waiting) {
