@@ -95,7 +95,9 @@ Result<Clusters> clusters_of(const std::string& hosts, const std::string& networ
   }
   const auto rate = parse_rate(network);
   if (!rate.ok()) return error_at("--network", rate.error());
-  out.share = [rate = *rate](Machine& machine, int n) { plan_to_share(machine, n, {.bytes_per_s = rate}); };
+  out.share = [rate = *rate](Machine& machine, int n) {
+    plan_to_share(machine, n, network_of_rate(machine, rate));
+  };
   return out;
 }
 

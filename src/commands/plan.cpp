@@ -155,7 +155,7 @@ Result<Machine> machine_of_hosts(const RunConfig& config, const RunRequest& requ
   if (request.hosts == 1) return machine;
   const auto rate = parse_rate(request.network);
   if (!rate.ok()) return error_at("--network", rate.error());
-  plan_to_share(machine, int(request.hosts), {.bytes_per_s = *rate});
+  plan_to_share(machine, int(request.hosts), network_of_rate(machine, *rate));
   machine.description =
       fmt::format("{} x {}, {} between them", request.hosts, machine.description, request.network);
   return machine;

@@ -44,7 +44,7 @@ double estimate_ns(const Op& op, const Rates& rates) {
 
 OpCost Profile::cost(const Op& op) const {
   if (lane_of(op) == LaneKind::Network)
-    return {network.latency_ns + 1e9 * network_bytes(op) / network.bytes_per_s,
+    return {network.latency_ns + 1e9 * network_bytes(op) / network.bytes_per_s_beside_compute(),
             workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
   const auto it = measured_ns.find(cost_key(op));
   const double ns = it != measured_ns.end() ? it->second : estimate_ns(op, rates);

@@ -3,6 +3,7 @@
 // holds. Used by the planner and, through the plan's predictions, by the simulator.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -44,6 +45,16 @@ struct NetworkCost {
   // What a process sends, as it receives as much, together with adding; 0: there are no other processes.
   double bytes_per_s = 0;
   double latency_ns = 1e5;  // of a sum over all of them
+  // What carrying a byte that is sent, and one that is received, takes of a core that would compute; 0: other
+  // cores do it.
+  double core_ns_per_byte = 0;
+
+  // While all cores compute: what carries gets half of one at most.
+  double bytes_per_s_beside_compute() const {
+    return core_ns_per_byte > 0 ? std::min(bytes_per_s, 0.5e9 / core_ns_per_byte) : bytes_per_s;
+  }
+  // Part of a core, at that rate: with several in a step, the others wait for the one that it is taken from.
+  double core_share() const { return 1e-9 * core_ns_per_byte * bytes_per_s_beside_compute(); }
 
   bool operator==(const NetworkCost&) const = default;
 };

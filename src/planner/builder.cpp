@@ -290,7 +290,9 @@ std::optional<Plan> PlanBuilder::emitted(const StepSchedule& s, std::vector<Resi
 }
 
 void PlanBuilder::predict_times(Plan& plan) const {
-  const auto work = [&] { return predict(program_, plan, {profile_.copy_slowdown}), true; };
+  const auto work = [&] {
+    return predict(program_, plan, {profile_.copy_slowdown, profile_.network.core_share()}), true;
+  };
   passes_.run<bool>(Pass::Predict, false, work, [&](bool) -> Status {
     for (const Action& a : plan.actions) {
       for (const uint32_t wait : plan.waits_of(a)) {
@@ -394,6 +396,7 @@ uint64_t PlanBuilder::subject() const {
   const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
   hash.add(program_.hash()).add(profile_.alignment).add(left_out_.rounds).add(limits.chosen_experts);
   add(left_out_.ns), add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
+  add(profile_.network.core_share());
   add(limits.host_bytes_per_action);
   for (const double ns : costs_.ns) add(ns);
   for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);

@@ -286,7 +286,10 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
   }
   const ThereAt values_there(plain, std::move(positions));
   const double device = double(limits.bytes[kDevice]), both = device + double(limits.bytes[kHost]);
-  double compute_ns = plain.whole_ns(), again_bytes = 0;
+  // What carries takes its share of a core whether or not something is computed meanwhile.
+  double compute_ns =
+             plain.whole_ns() + profile.network.core_share() * ns_on(LaneKind::Network, program, costs),
+         again_bytes = 0;
   std::vector<bool> can_be_again(plain.values.size(), false);
   std::vector<Again> spare;
   for (const auto& [round, ends] : rounds) {

@@ -64,6 +64,7 @@ void visit_fields(const Profile& profile, F&& field) {
   }
   field("network.bytes_per_s", network.bytes_per_s);
   field("network.latency_ns", network.latency_ns);
+  field("network.core_ns_per_byte", network.core_ns_per_byte);
   field("transfer_latency_ns", transfer_latency_ns);
   field("copy_slowdown", copy_slowdown);
   field("peak_flops", peak_flops);

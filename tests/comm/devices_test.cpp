@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "bench/collectives.h"
 #include "comm/process_network.h"
+#include "host/cores.h"
 #include "run/processes/processes.h"
 
 namespace sluice::core {
@@ -151,6 +152,39 @@ TEST(MachinesThatShareSteps, TakeWhatJoinsTheirDevices) {
       });
     }
   }
+}
+
+// What exchanges is measured to take a core, unless more are free than compute.
+TEST(MachinesThatShareSteps, SayWhatCarryingTakesOfCores) {
+  static constexpr BackendKind kKind{.name = "cores", .traits = {.shares_cores = true}};
+  for (const int threads : {1, 1 << 10}) {
+    const auto groups = groups_of_threads(2);
+    std::vector<std::jthread> each;
+    for (const auto& group : groups) {
+      each.emplace_back([&] {
+        Machine machine;
+        machine.backend = &kKind;
+        machine.options.threads = threads;
+        ProcessNetwork network(*group);
+        ASSERT_TRUE(share_steps(machine, *group, network).ok());
+        const bool spare = threads < allowed_cores() / 2;
+        EXPECT_EQ(machine.profile.network.core_ns_per_byte > 0, !spare);
+        EXPECT_LE(machine.profile.network.core_share(), 0.5 + 1e-12);
+      });
+    }
+  }
+}
+
+TEST(NetworkCosts, TakeHalfACoreAtMost) {
+  const NetworkCost slow{.bytes_per_s = 1e8, .core_ns_per_byte = 1.5};
+  EXPECT_EQ(slow.bytes_per_s_beside_compute(), 1e8);
+  EXPECT_DOUBLE_EQ(slow.core_share(), 0.15);
+  const NetworkCost fast{.bytes_per_s = 1e9, .core_ns_per_byte = 1.25};
+  EXPECT_DOUBLE_EQ(fast.bytes_per_s_beside_compute(), 4e8);
+  EXPECT_DOUBLE_EQ(fast.core_share(), 0.5);
+  const NetworkCost others{.bytes_per_s = 1e9};
+  EXPECT_EQ(others.bytes_per_s_beside_compute(), 1e9);
+  EXPECT_EQ(others.core_share(), 0);
 }
 
 }  // namespace

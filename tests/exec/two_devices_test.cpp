@@ -131,6 +131,28 @@ TEST(TwoDevices, CopiesSlowDownTheirOwnDevices) {
   EXPECT_EQ(compute_ns(kDevice, kSecond), std::pair(150., 150.));
 }
 
+// What carries for the network takes its part of the cores that compute beside it, and no others.
+TEST(TwoDevices, NetworksSlowDownTheirOwnDevices) {
+  LaneTable lanes = two_devices();
+  lanes.add_networks();
+  for (const bool second : {false, true}) {
+    SimBackend sim({.network_share = 0.2}, lanes);
+    const Op op = Cast{};
+    ASSERT_TRUE(sim.begin(3, true).ok());
+    ASSERT_TRUE(
+        sim.submit(
+               {0, lanes.running(LaneKind::Network, second ? kSecond : kDevice), {}, Launch{&op, {}, {}}, 50})
+            .ok());
+    ASSERT_TRUE(sim.submit({1, lanes.compute(kDevice), {}, Launch{&op, {}, {}}, 100}).ok());
+    ASSERT_TRUE(sim.submit({2, lanes.compute(kSecond), {}, Launch{&op, {}, {}}, 100}).ok());
+    std::vector<Interval> times;
+    ASSERT_FALSE(sim.finish(&times));
+    EXPECT_EQ(times[0].end_ns, 50);
+    EXPECT_DOUBLE_EQ(times[second ? 2 : 1].end_ns, 110);  // 40 of the first 50
+    EXPECT_EQ(times[second ? 1 : 2].end_ns, 100);
+  }
+}
+
 // Runs every command as it comes, with arenas in main memory. A launch makes its output, and garbage of its
 // workspace, from its input.
 class ImmediateBackend final : public Backend {

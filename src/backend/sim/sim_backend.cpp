@@ -13,7 +13,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 struct LaneState {
   uint32_t head = kNone, tail = kNone;  // the command that runs or is next to start; the last one queued
   double end_ns = kNever;               // when the running command ends; kNever: none runs
-  double slower = 1;                    // by which factor copies slow down what it runs
+  double slower = 1;                    // by which factor copies and the network slow down what it runs
 };
 
 }  // namespace
@@ -38,7 +38,7 @@ Status SimBackend::submit(const Command& command) {
 }
 
 // From one event to the next. Between two of them everything runs at a constant rate: whenever the number of
-// copies at work changes, what is left of the running compute commands is stretched or shrunk.
+// copies or networks at work changes, what is left of the running compute commands is stretched or shrunk.
 std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
   std::vector<Interval> times(queued_.size());
   std::vector<bool> done(queued_.size(), false);
@@ -50,7 +50,7 @@ std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
   }
   double now = 0;
   for (;;) {
-    ByTier<int> copies;  // at work from or to a tier
+    ByTier<int> copies, networks;  // at work from or to a tier
     for (const Lane l : lanes_) {
       LaneState& lane = lanes[l];
       if (lane.end_ns == kNever && lane.head != kNone) {
@@ -61,7 +61,9 @@ std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
         }
       }
       const LaneEnds& ends = lanes_[l];
-      if (!ends.copies() || lane.end_ns == kNever) continue;
+      if (lane.end_ns == kNever) continue;
+      if (ends.network) ++networks[ends.to];
+      if (!ends.copies()) continue;
       ++copies[ends.from];
       ++copies[ends.to];
     }
@@ -69,7 +71,8 @@ std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
     for (const Lane l : lanes_) {
       LaneState& lane = lanes[l];
       if (const LaneEnds& ends = lanes_[l]; ends.computes()) {
-        const double slower = 1 + copies[ends.to] * options_.copy_slowdown;
+        const double slower =
+            (1 + copies[ends.to] * options_.copy_slowdown) / (1 - networks[ends.to] * options_.network_share);
         if (slower != lane.slower && lane.end_ns != kNever)
           lane.end_ns = now + (lane.end_ns - now) * slower / lane.slower;
         lane.slower = slower;

@@ -15,6 +15,8 @@ struct SimOptions {
   // them it runs at 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth
   // and cores from products.
   double copy_slowdown = 0;
+  // Part of a compute lane's speed that its device's network lane takes while it is at work.
+  double network_share = 0;
 };
 
 class SimBackend final : public Backend {

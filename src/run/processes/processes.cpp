@@ -3,20 +3,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/stopwatch.h"
+#include "host/cores.h"
 #include "host/host_memory.h"
 
 namespace sluice::core {
 namespace {
 
-// With one digit: plans follow from it, and equal starts should have equal plans.
+// To one of twenty steps of a decade: plans follow from it, and equal starts should have equal plans.
 double rounded(double value) {
-  const double digit = std::pow(10.0, std::floor(std::log10(value)));
-  return std::round(value / digit) * digit;
+  return std::pow(10.0, std::round(20 * std::log10(value)) / 20);
 }
 
 // Of the host beside its arena: what a sum receives, and what it passes through from devices of memory of
@@ -27,46 +28,69 @@ int64_t exchange_bytes(const Machine& machine) {
   return OrderedSum::kBufferBytes + staged;
 }
 
-// What one sum of so many bytes takes, by the slowest process and the fastest try.
-using SecondsOf = std::function<Result<double>(size_t bytes)>;
+struct Taken {
+  double s = 0;
+  double core_s = 0;  // of this thread, what the system does for it included
+};
+// What one sum of so many bytes takes.
+using TakenBy = std::function<Result<Taken>(size_t bytes)>;
 
-Result<NetworkCost> cost_of(ProcessGroup& group, size_t bytes, const SecondsOf& one) {
-  const auto seconds_of = [&](size_t of_bytes) -> Result<double> {
+double seconds_of_this_thread() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
+// By the slowest process and the fastest try.
+Result<NetworkCost> cost_of(ProcessGroup& group, size_t bytes, const TakenBy& one) {
+  const auto taken_by = [&](size_t of_bytes) -> Result<Taken> {
     constexpr int kTries = 4;
-    double best = 1e9;
+    Taken best{1e9, 1e9};
     for (int i = 0; i < kTries; ++i) {
       SLUICE_TRY(group.barrier());
-      SLUICE_ASSIGN(const double own, one(of_bytes));
+      SLUICE_ASSIGN(const Taken own, one(of_bytes));
       SLUICE_ASSIGN(const auto all, gathered(group, own));
-      best = std::min(best, std::ranges::max(all));
+      best.s = std::min(best.s, std::ranges::max(all, {}, &Taken::s).s);
+      best.core_s = std::min(best.core_s, std::ranges::max(all, {}, &Taken::core_s).core_s);
     }
     return best;
   };
-  SLUICE_ASSIGN(const double few_s, seconds_of(size_t(group.size()) * sizeof(float)));
-  SLUICE_ASSIGN(const double many_s, seconds_of(bytes));
+  SLUICE_ASSIGN(const Taken few, taken_by(size_t(group.size()) * sizeof(float)));
+  SLUICE_ASSIGN(const Taken many, taken_by(bytes));
   const double sent = 2.0 * double(group.size() - 1) / double(group.size()) * double(bytes);
-  return NetworkCost{rounded(sent / std::max(1e-9, many_s - few_s)), rounded(1e9 * few_s)};
+  NetworkCost cost{rounded(sent / std::max(1e-9, many.s - few.s)), rounded(1e9 * few.s), 0};
+  if (many.core_s > 0) cost.core_ns_per_byte = rounded(1e9 * many.core_s / sent);
+  return cost;
+}
+
+// Whether cores that compute nothing carry what is exchanged.
+bool has_cores_to_spare(const Machine& machine, const ProcessGroup& group) {
+  const int64_t threads = machine.options.threads;
+  return !machine.traits().shares_cores ||
+         (threads > 0 && threads < cores_of_each(allowed_cores(), all_cores(), group.here()));
 }
 
 // As steps sum: where gradients come by way of memory that is pinned, as much at once as that has room for,
 // in the type of such gradients. Sums that fit a cache would promise several times the speed.
-Result<NetworkCost> cost_by_host(bool staged, ProcessGroup& group, ProcessNetwork& network) {
+Result<NetworkCost> cost_by_host(const Machine& machine, ProcessGroup& group, ProcessNetwork& network) {
+  const bool staged = !machine.traits().shares_cores, spare = has_cores_to_spare(machine, group);
   const DType dtype = staged ? DType::BF16 : DType::F32;
   std::vector<std::byte> values(size_t(staged ? kNetworkStagingBytes : 4 * kMiB));
-  return cost_of(group, values.size(), [&](size_t bytes) -> Result<double> {
+  return cost_of(group, values.size(), [&](size_t bytes) -> Result<Taken> {
     const Stopwatch watch;
+    const double before = seconds_of_this_thread();
     SLUICE_TRY(network.sum(std::span(values).first(bytes), dtype));
-    return watch.seconds();
+    return Taken{watch.seconds(), spare ? 0 : seconds_of_this_thread() - before};
   });
 }
 
 Result<NetworkCost> cost_by_device(ProcessGroup& group, DeviceNetwork& devices) {
   constexpr size_t kBytes = 128 << 20;  // a large weight's gradient
   constexpr int64_t kCalls = 4;
-  return cost_of(group, kBytes, [&](size_t bytes) -> Result<double> {
+  return cost_of(group, kBytes, [&](size_t bytes) -> Result<Taken> {
     SLUICE_ASSIGN(const double all,
                   devices.time(DeviceNetwork::Call::Sum, int64_t(bytes), DType::BF16, kCalls));
-    return all / double(kCalls);
+    return Taken{all / double(kCalls), 0};
   });
 }
 
@@ -81,7 +105,7 @@ Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, Process
     SLUICE_ASSIGN(joined, machine.backend->join(machine.options));
   }
   if (joined.network == nullptr) {
-    SLUICE_ASSIGN(const NetworkCost cost, cost_by_host(!machine.traits().shares_cores, group, network));
+    SLUICE_ASSIGN(const NetworkCost cost, cost_by_host(machine, group, network));
     plan_to_share(machine, group.size(), cost);
     machine.held_bytes[kHost] += exchange_bytes(machine);
     return joined;
@@ -99,6 +123,13 @@ Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, Process
   machine.profile.overhead_bytes[kHost] += taken;
   machine.held_bytes[kHost] += taken - kGrain / 4;
   return joined;
+}
+
+NetworkCost network_of_rate(const Machine& machine, double bytes_per_s) {
+  // What Ethernet's and TCP's headers leave, and what Linux took of one core of a Xeon between 1 and 10 Gb/s.
+  constexpr double kPayload = 0.94, kCoreNsPerByte = 1.2;
+  return {.bytes_per_s = kPayload * bytes_per_s,
+          .core_ns_per_byte = machine.traits().shares_cores ? kCoreNsPerByte : 0};
 }
 
 void plan_to_share(Machine& machine, int processes, const NetworkCost& network) {

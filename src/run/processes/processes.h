@@ -15,6 +15,8 @@ namespace sluice::core {
 // they exchange passes through the host; neither, where there is nothing else. After an error the others may
 // wait for ever.
 Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network);
+// A network of so many bits, told in bytes, with as many both ways, between machines like this one.
+NetworkCost network_of_rate(const Machine& machine, double bytes_per_s);
 // The machine as one of so many that only plan for it, with that network between them.
 void plan_to_share(Machine& machine, int processes, const NetworkCost& network);
 
