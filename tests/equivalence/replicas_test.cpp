@@ -64,6 +64,8 @@ rig::History run_process(const Job& job, Network* network) {
   }
   rig::Rig rig(request, std::move(backend));
   rig.initialize();
+  // Whatever each process's plan is, and whichever of its devices exchanges.
+  EXPECT_TRUE(std::ranges::is_sorted(exchanges(rig.training().plan()), {}, &TaskId::value));
   rig::History out;
   for (int64_t step = 1; step <= kSteps; ++step) {
     const rig::Tokens all = tokens_of_all(job, step);
@@ -199,7 +201,7 @@ TEST(Replicas, OfShardedStateHaveTheBitsOfOneProcessWithEveryOptimizer) {
 
 TEST(Replicas, OfShardedStateHaveTheBitsOfOneProcessUnderSmallCapsAndOnSeveralDevices) {
   expect_sharded_alike({.replicas = 2, .tight = true}, {2});
-  expect_sharded_alike({.replicas = 2, .devices = 2}, {2});
+  expect_sharded_alike({.replicas = 4, .devices = 2}, {2, 4});
 }
 
 TEST(Replicas, DifferFromOneInTheOrderOfSumsAlone) {

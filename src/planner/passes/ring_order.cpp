@@ -218,7 +218,7 @@ void Ring::find_groups() {
 }
 
 // Data flows as in the program's order: who reads comes after who wrote before, and who writes after all who
-// used it before.
+// used it before. Processes exchange in that order, too, whatever the plans of each are.
 void Ring::find_edges() {
   struct Last {
     uint32_t writer = UINT32_MAX;
@@ -230,6 +230,7 @@ void Ring::find_edges() {
   // is.
   std::vector<size_t> edge_from(groups_.size(), 0);
   size_t first = 0;
+  uint32_t exchanged = UINT32_MAX;  // by this group last
   const auto after = [&](uint32_t from, uint32_t to, double later) {
     if (from == to) return;
     size_t& at = edge_from[from];
@@ -243,6 +244,10 @@ void Ring::find_edges() {
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     first = edges.size();
     for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
+      if (lane_of(program_.tasks()[t].op) == LaneKind::Network) {
+        if (exchanged != UINT32_MAX) after(exchanged, g, 0);
+        exchanged = g;
+      }
       for (const Use& u : program_.tasks()[t].uses) {
         Last& l = last[u.object.value];
         if (l.writer != UINT32_MAX) {

@@ -123,8 +123,10 @@ class Unroller {
       timed.start_ns =
           std::max(timed.start_ns, u.access == Access::Read ? arrived_ns_[device][o] : used_ns_[o]);
     }
-    // A network is at work beside the device: the simulator says who waits for it.
+    // A network is at work beside the device: the simulator says who waits for it. What devices exchange by
+    // it begins in the program's order, as with other processes, whose plans may differ.
     const bool computes = lane_of(task.op) == LaneKind::Compute;
+    if (!computes) timed.start_ns = exchanged_ns_ = std::max(exchanged_ns_, timed.start_ns);
     timed.end_ns = now_ns_[device] = timed.start_ns + (computes ? costs_.ns[id.value] : 0);
     timed.run.ns = computes ? timed.end_ns - timed.start_ns : costs_.ns[id.value];
     for (const Use& u : task.uses) {
@@ -356,6 +358,7 @@ class Unroller {
   // made there.
   std::vector<double> used_ns_;
   std::vector<std::vector<double>> arrived_ns_;
+  double exchanged_ns_ = 0;                   // when the last exchange with other processes began
   std::vector<double> now_ns_;                // when a device has done what it has to do so far
   std::vector<std::vector<double>> link_ns_;  // the same of links
 
