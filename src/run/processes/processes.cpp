@@ -129,8 +129,12 @@ NetworkCost network_of_rate(const Machine& machine, double bytes_per_s) {
   // What Ethernet's and TCP's headers leave, and what one core of a Xeon spent at 1 to 10 Gb/s: Linux 1.0
   // to 1.2 on what is sent and comes, this process the rest on adding.
   constexpr double kPayload = 0.94, kCoreNsPerByte = 1.5;
+  // Beside threads that compute a sum waits for its turn of a core, at each of its two messages.
+  constexpr double kLatencyNs = 1e5, kLatencyBesideComputeNs = 6e5;
+  const bool beside = machine.traits().shares_cores;
   return {.bytes_per_s = kPayload * bytes_per_s,
-          .core_ns_per_byte = machine.traits().shares_cores ? kCoreNsPerByte : 0};
+          .latency_ns = beside ? kLatencyBesideComputeNs : kLatencyNs,
+          .core_ns_per_byte = beside ? kCoreNsPerByte : 0};
 }
 
 void plan_to_share(Machine& machine, int processes, const NetworkCost& network) {
