@@ -248,18 +248,33 @@ __global__ void add_loads_kernel(const double* partials, int64_t blocks, int64_t
   if (round != nullptr) round[i] = of_round;
 }
 
-// The counting sort: what falls on each expert by blocks of choices; where each block's begin; and each
-// choice's place, a warp taking a block's choices in their order.
+// The counting sort: what falls on each expert by blocks of choices, each warp counting some of them by
+// itself; where each block's begin; and each choice's place, a warp taking a block's choices in their order.
+constexpr int kCountWarps = 8;
 __global__ void count_choices_kernel(const int32_t* chosen, int32_t* counts, int64_t rows, int64_t per_block,
                                      int experts) {
-  extern __shared__ int32_t of_block[];
-  for (int e = threadIdx.x; e < experts; e += blockDim.x) of_block[e] = 0;
+  extern __shared__ int32_t of_warps[];
+  for (int e = threadIdx.x; e < kCountWarps * experts; e += blockDim.x) of_warps[e] = 0;
   __syncthreads();
+  int32_t* const own = of_warps + threadIdx.x / kWarp * experts;
+  const int lane = threadIdx.x % kWarp;
   const int64_t first = blockIdx.x * per_block, last = min(first + per_block, rows);
-  for (int64_t i = first + threadIdx.x; i < last; i += blockDim.x) atomicAdd(of_block + chosen[i], 1);
+  for (int64_t base = first + threadIdx.x - lane; base < last; base += blockDim.x) {
+    const bool there = base + lane < last;
+    const unsigned active = __ballot_sync(kFullWarp, there);
+    if (there) {
+      const int32_t e = chosen[base + lane];
+      const unsigned same = __match_any_sync(active, e);
+      if ((same & ((1u << lane) - 1u)) == 0) own[e] += __popc(same);
+    }
+    __syncwarp();
+  }
   __syncthreads();
-  for (int e = threadIdx.x; e < experts; e += blockDim.x)
-    counts[int64_t{blockIdx.x} * experts + e] = of_block[e];
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) {
+    int32_t sum = 0;
+    for (int warp = 0; warp < kCountWarps; ++warp) sum += of_warps[warp * experts + e];
+    counts[int64_t{blockIdx.x} * experts + e] = sum;
+  }
 }
 // One block of a thread for each of the most experts.
 __global__ void place_blocks_kernel(int32_t* counts, int32_t* begin, int64_t blocks, int experts) {
@@ -461,8 +476,8 @@ cudaError_t sort_by_expert(const int32_t* chosen, int32_t* routing, void* worksp
   const int64_t rows = s.tokens * s.top_k, blocks = sort_partials(rows),
                 per_block = (rows + blocks - 1) / blocks;
   const size_t shared = size_t(s.experts) * sizeof(int32_t);
-  auto status = launch(count_choices_kernel, dim3(unsigned(blocks)), 256, shared, stream, chosen, counts,
-                       rows, per_block, int(s.experts));
+  auto status = launch(count_choices_kernel, dim3(unsigned(blocks)), kCountWarps * kWarp,
+                       kCountWarps * shared, stream, chosen, counts, rows, per_block, int(s.experts));
   if (status != cudaSuccess) return status;
   const unsigned threads = threads_for(s.experts, 1024);
   status = launch(place_blocks_kernel, dim3(1), threads, threads * sizeof(int32_t), stream, counts, routing,
