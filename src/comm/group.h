@@ -70,9 +70,9 @@ std::vector<std::unique_ptr<ProcessGroup>> groups_of_threads(int ranks);
 Result<std::unique_ptr<ProcessGroup>> join_by_mpi(const ProcessLaunch& launch);
 // Has what the group exchanges pass through TCP connections of our own, except sum_in_any_order(), unless the
 // library that launched it is much faster, as over InfiniBand. Libraries look for what comes all the time,
-// which costs the threads that compute beside them their cores. Returns whether it does. Every rank has to
-// call it; after an error, which is one on all, the group is as before.
-Result<bool> exchange_by_tcp(std::unique_ptr<ProcessGroup>& group);
+// which costs the threads that compute beside them their cores. Returns why it does not, and the group is
+// then as before; empty: it does, on all ranks, each of which has to call it.
+Result<std::string> exchange_by_tcp(std::unique_ptr<ProcessGroup>& group);
 // A group over TCP connections of our own, at launch.meeting, which there has to be. Good for what processes
 // agree on; their devices exchange more, by other ways. Process 0 is told now and then who is missing; once
 // that has taken five minutes it is an error on all, with the ranks that did not come.

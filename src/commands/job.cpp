@@ -20,9 +20,10 @@ Result<std::unique_ptr<ProcessGroup>> join_processes(const ProcessLaunch& launch
   if (!launch.meeting) {
     SLUICE_ASSIGN(auto group, join_by_mpi(launch));
     if (group->here() == group->size()) return group;  // by memory that processes of a host share
-    if (const auto by_tcp = exchange_by_tcp(group); !by_tcp.ok() && group->rank() == 0)
+    SLUICE_ASSIGN(const std::string why_not, exchange_by_tcp(group));
+    if (!why_not.empty() && group->rank() == 0)
       say(stderr, "note: what hosts exchange passes through MPI, which takes more of their cores: {}\n",
-          by_tcp.message());
+          why_not);
     return group;
   }
   // Before anybody is waited for: what is left in the environment of a shell is no launch.

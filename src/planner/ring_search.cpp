@@ -205,6 +205,7 @@ uint64_t RingSearch::subject() const {
   const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
   hash.add(program_.hash()).add(profile_.alignment).add(devices_);
   add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
+  add(profile_.network.core_share());
   for (const double ns : costs_.ns) add(ns);
   for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);
   for (const Link& link : profile_.links) add(link.bytes_per_s);

@@ -12,12 +12,9 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   if (!bf16 && !machine.takes_f32) {
     return error(
         "train.compute = {}: runs on {} compute in bf16 with fp32 sums. In f32 their products would leave "
-        "the "
-        "tensor cores and be some ten times as slow, and there are neither kernels for all ops nor rates to "
-        "plan "
-        "by; for f32 weights beside those in bf16 set train.master = on. sluice bench model --compute f32 "
-        "measures "
-        "steps in f32 on the GPU at hand",
+        "the tensor cores and be some ten times as slow, and there are neither kernels for all ops nor "
+        "rates to plan by; for f32 weights beside those in bf16 set train.master = on. sluice bench model "
+        "--compute f32 measures steps in f32 on the GPU at hand",
         name_of(n.compute), machine.profile.name);
   }
   const bool compact = bf16 && machine.traits().compact_state;

@@ -146,7 +146,7 @@ TEST(ExchangeByTcp, TakesThePlaceOfALibraryThatIsSlower) {
     threads.emplace_back([&] {
       const auto found = exchange_by_tcp(group);
       ASSERT_TRUE(found.ok()) << found.message();
-      by_tcp += *found ? 1 : 0;
+      by_tcp += found->empty() ? 1 : 0;
     });
   }
   threads.clear();
@@ -181,7 +181,7 @@ TEST(ExchangeByTcp, LeavesAFastLibraryItsPlace) {
     threads.emplace_back([&] {
       const auto found = exchange_by_tcp(group);
       ASSERT_TRUE(found.ok()) << found.message();
-      EXPECT_FALSE(*found);
+      EXPECT_NE(found->find("by TCP"), std::string::npos) << *found;
     });
   }
   threads.clear();

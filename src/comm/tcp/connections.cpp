@@ -329,13 +329,14 @@ Result<Connections> connect(ProcessGroup& group) {
   Arrival own;
   own.rank = group.rank(), own.size = group.size();
   if (listener.ok()) own.port = listener->port;
-  if (own.rank == 0) own.job = unguessable();  // the token
+  uint64_t token = unguessable();
+  SLUICE_TRY(group.broadcast(room_of(token), 0));
   put_own_addresses(own.addresses);
   SLUICE_ASSIGN(const std::vector<Arrival> arrivals, gathered(group, own));
   SLUICE_ASSIGN(const std::vector<int> hosts, gathered(group, group.host()));
   Connections out{own.rank, std::vector<Socket>(arrivals.size()), hosts};
   const Status connected =
-      listener.ok() ? connect_all(*listener, arrivals, arrivals[0].job, 0, out) : Status(listener.error());
+      listener.ok() ? connect_all(*listener, arrivals, token, 0, out) : Status(listener.error());
   SLUICE_ASSIGN(const bool failed, any(group, !connected.ok()));
   SLUICE_TRY(connected);
   if (failed) return error(ErrorKind::Device, "other processes cannot connect");
