@@ -50,7 +50,7 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
 install(EXPORT sluice NAMESPACE sluice:: FILE sluice-targets.cmake DESTINATION ${package} COMPONENT development)
 # What the targets name is found when the package is.
 set(SLUICE_FINDS)
-foreach(namespace Threads fmt OpenMP CUDA)
+foreach(namespace Threads fmt CUDA)
   if(others MATCHES "(^|;)${namespace}::")
     set(found ${namespace})
     if(namespace STREQUAL "CUDA")

@@ -9,15 +9,13 @@ say() { printf '==> %s\n' "$*"; }
 
 # Debian and Ubuntu packages of a build; a tool that is already on the PATH counts as installed.
 packages=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev
-  libgtest-dev libdnnl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev)
+  libgtest-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev)
 declare -A tool_of=([g++]=g++ [cmake]=cmake [ninja-build]=ninja)
 
 # missing_packages PRESET: one per line.
 missing_packages() {
   local package
   for package in "${packages[@]}"; do
-    # A CUDA build does without a library for products on the CPU.
-    if [[ $1 == cuda && $package == libdnnl-dev ]]; then continue; fi
     if [[ -n ${tool_of[$package]:-} ]] && command -v "${tool_of[$package]}" >/dev/null; then continue; fi
     if [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) != "install ok installed" ]]; then
       printf '%s\n' "$package"

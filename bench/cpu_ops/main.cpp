@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time of every op of a training step on the CPU backend, at the shapes of a small and a larger model.
 //
-//   sluice_bench_cpu_ops [--threads N] [--dtype f32|bf16] [--filter TEXT] [--skew S]
+//   sluice_bench_cpu_ops [--threads N] [--dtype f32|bf16] [--filter TEXT] [--skew S] [--isa NAME]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -190,11 +190,20 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
                                    .kv_heads = 4,
                                    .head_dim = 64,
                                    .ffn = 2816,
-                                   .vocab = 32000}};
+                                   .vocab = 32000},
+                                  // SmolLM2-135M
+                                  {.tokens = 2048,
+                                   .sequence = 2048,
+                                   .dim = 576,
+                                   .heads = 9,
+                                   .kv_heads = 3,
+                                   .head_dim = 64,
+                                   .ffn = 1536,
+                                   .vocab = 49152}};
   const auto backend = make_cpu_backend(options);
   constexpr int64_t kArenaBytes = 512 * kMiB;
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve({{kDevice, kArenaBytes}}));
-  std::printf("%s\n", cpu_description().c_str());
+  std::printf("%s\n", cpu_description(options.isa).c_str());
   for (const Model& model : models) {
     for (const DType type : types) {
       // Experts of some 64 and of some 256 rows.
@@ -222,12 +231,17 @@ int main(int argc, char** argv) {
   sluice::core::CpuOptions options;
   std::string dtype, filter;
   app.add_option("--threads", options.threads, "Threads that compute; 0: all cores");
+  std::string isa;
+  app.add_option("--isa", isa, "baseline, avx2, avx512 or amx; the best by default");
   app.add_option("--dtype", dtype, "f32 or bf16; both when absent")->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--filter", filter, "Only ops whose text contains this");
   double skew = 0;
   app.add_option("--skew", skew, "Of choices of experts: 0, all as likely, to 1")
       ->check(CLI::Range(0.0, 1.0));
   CLI11_PARSE(app, argc, argv);
+  const auto chosen = sluice::core::cpu_isa_of(isa);
+  if (!chosen.ok()) return std::fprintf(stderr, "%s\n", chosen.error().message.c_str()), 1;
+  options.isa = *chosen;
   std::vector<sluice::core::DType> types{sluice::core::DType::F32, sluice::core::DType::BF16};
   if (dtype == "f32") types.pop_back();
   if (dtype == "bf16") types.erase(types.begin());

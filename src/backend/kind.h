@@ -21,22 +21,23 @@ struct BackendTraits {
       false;  // copies take cores and memory bandwidth from ops, so that transfers hide nowhere
   bool compact_state = true;  // bf16 gradients and moments by default: memory and links bind before compute
   bool repeats = false;       // runs have equal bits, whatever BackendOptions::deterministic says
-  bool takes_f32 = true;      // runs may have f32 weights and activations: there are ops for all that they need
-  bool fast = true;           // large models are worth running, not just simulating
-  double settle_ns = 1e8;     // for how long ops run until their speed is that of a long run
+  bool takes_f32 = true;   // runs may have f32 weights and activations: there are ops for all that they need
+  bool fast = true;        // large models are worth running, not just simulating
+  double settle_ns = 1e8;  // for how long ops run until their speed is that of a long run
 };
 
 // Each backend takes what concerns it.
 struct BackendOptions {
-  int device = 0;              // which one, where there are several
-  int place_here = 0;          // with `device` alone: the one so many behind it, in turn over all there are
-  std::vector<int> devices;    // those that share a step; empty: `device` alone
-  bool all_devices = false;    // all that find() finds, instead
-  bool joined = true;          // devices copy to each other where they can; otherwise by way of the host
-  int threads = 0;             // that compute; 0: all cores
-  bool deterministic = false;  // equal bits in every run
-  std::string cache;           // a folder that is kept from one start to the next; empty: none
-  Network* network = nullptr;  // the processes that share a step; borrowed. Null: this one alone
+  int device = 0;               // which one, where there are several
+  int place_here = 0;           // with `device` alone: the one so many behind it, in turn over all there are
+  std::vector<int> devices;     // those that share a step; empty: `device` alone
+  bool all_devices = false;     // all that find() finds, instead
+  bool joined = true;           // devices copy to each other where they can; otherwise by way of the host
+  int threads = 0;              // that compute; 0: all cores
+  std::string instruction_set;  // of the CPU, as run.instruction_set names it; empty: the best that it has
+  bool deterministic = false;   // equal bits in every run
+  std::string cache;            // a folder that is kept from one start to the next; empty: none
+  Network* network = nullptr;   // the processes that share a step; borrowed. Null: this one alone
   DeviceNetwork* device_network = nullptr;  // as join() made it; borrowed. Null: by way of the host
 };
 

@@ -139,6 +139,9 @@ void visit_keys(Config& c, F&& key) {
   key("run.peer", c.run.peer, Choices{"auto", "off"},
       "whether devices copy to each other where they can; off: by way of the host");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
+  key("run.instruction_set", c.run.instruction_set,
+      Choices{"auto", "baseline", "avx2", "avx512", "avx512_bf16", "amx"},
+      "of the CPU, which the last bits of results depend on; auto: the best that it has");
   key("run.replicas", c.run.replicas, Range{0, kMostReplicas},
       "copies of the model that each learn a part of a step's rows; sums of their gradients follow a tree, "
       "so "

@@ -84,6 +84,7 @@ struct RunConfig {
     bool shard_state = false;
     DeviceChoice devices = first_devices(1);
     std::string peer = "auto";
+    std::string instruction_set = "auto";  // of the CPU
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
     double checkpoint_minutes = 15;

@@ -121,6 +121,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   }
   options.joined = config.run.peer == "auto";
   options.threads = int(config.run.threads);
+  if (config.run.instruction_set != "auto") options.instruction_set = config.run.instruction_set;
   options.deterministic = config.run.deterministic;
   options.cache = config.data.cache;
   if (config.run.backend != "auto") {

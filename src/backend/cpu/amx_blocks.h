@@ -97,12 +97,12 @@ SLUICE_INLINE H32 round_both(F16 low, F16 high) {
 SLUICE_INLINE H32 pair_low(H32 a, H32 b) {
   constexpr H32 kLow = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                         8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  return __builtin_shuffle(a, b, kLow);
+  return (H32)_mm512_permutex2var_epi16((__m512i)a, (__m512i)kLow, (__m512i)b);
 }
 SLUICE_INLINE H32 pair_high(H32 a, H32 b) {
   constexpr H32 kHigh = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
                          24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
-  return __builtin_shuffle(a, b, kHigh);
+  return (H32)_mm512_permutex2var_epi16((__m512i)a, (__m512i)kHigh, (__m512i)b);
 }
 
 // Two paired tiles from rows [rows, cols] along k: `first` has columns 0 to 15, `second` the next 16. Zeros
@@ -123,9 +123,9 @@ SLUICE_INLINE void pair_columns(const Bf16* from, int64_t stride, int64_t cols, 
   F16 x[kVec];
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kVec; ++i) {
-    x[i] = std::bit_cast<F16>(load_bf16(from + i * stride, i < cols ? depth : 0));
+    x[i] = as<F16>(load_bf16(from + i * stride, i < cols ? depth : 0));
   }
-  transpose_16(x);
+  transpose(x);
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kVec; ++i) store(reinterpret_cast<float*>(to + 32 * i), x[i]);
 }

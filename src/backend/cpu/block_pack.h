@@ -14,7 +14,7 @@ SLUICE_INLINE void pack_columns(const T* from, int64_t stride, int64_t columns, 
       for (int64_t i = 0; i < kVec; ++i) {
         x[i] = half + i < columns ? load(from + (half + i) * stride + k) : F16{};
       }
-      transpose_16(x);
+      transpose(x);
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kVec; ++i) store(to + (k + i) * kPanel + half, x[i]);
     }

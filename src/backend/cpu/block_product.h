@@ -20,8 +20,13 @@ struct Scattered {
   SLUICE_INLINE Scattered from_row(int64_t r) const { return {rows + r, first}; }
 };
 
+// How a product of elements is added up.
+struct Floats {
+  SLUICE_INLINE static F16 add(F16 acc, float x, F16 y) { return acc + x * y; }
+};
+
 // C[kRows, 16 * kVecs] (+)= A[kRows, k] B[k, 16 * kVecs], C kept in registers. ldb and ldc are row strides.
-template <int kRows, int kVecs, class A>
+template <class Mac, int kRows, int kVecs, class A>
 SLUICE_INLINE void multiply_tile(int64_t k, A a, const float* b, int64_t ldb, float* c, int64_t ldc,
                                  bool accumulate) {
   F16 acc[kRows][kVecs];
@@ -38,7 +43,7 @@ SLUICE_INLINE void multiply_tile(int64_t k, A a, const float* b, int64_t ldb, fl
     for (int r = 0; r < kRows; ++r) {
       const float x = a.at(r, p);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) acc[r][v] += x * row[v];
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = Mac::add(acc[r][v], x, row[v]);
     }
   }
 #pragma GCC unroll 8
@@ -49,35 +54,42 @@ SLUICE_INLINE void multiply_tile(int64_t k, A a, const float* b, int64_t ldb, fl
 }
 
 // The largest tile whose sums, with a row of B, fit the registers.
-constexpr int kTileRows = SLUICE_REGISTERS == 32 ? 8 : SLUICE_REGISTERS == 8 ? 6 : 3;
+constexpr int kTileRows = SLUICE_REGISTERS == 32 ? 8 : SLUICE_REGISTERS == 8 ? 6 : 2;
 constexpr int kTileVecs = SLUICE_REGISTERS == 32 ? 2 : 1;
 
-template <int kVecs, class A>
+template <class Mac, int kVecs, class A>
 SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, A a, const float* b, int64_t ldb, float* c,
                                     int64_t ldc, bool accumulate) {
   int64_t i = 0;
-  for (; i + kTileRows <= m; i += kTileRows) {
-    multiply_tile<kTileRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
-  }
+  const auto tile = [&]<int kRows>() SLUICE_INLINE_BODY {
+    multiply_tile<Mac, kRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+    i += kRows;
+  };
+  // Eight rows in tiles of six would leave two, too few to keep the units busy.
+  while (i + kTileRows <= m && !(kTileRows == 6 && m - i == 8)) tile.template operator()<kTileRows>();
   if constexpr (kTileRows > 4) {
-    for (; i + 4 <= m; i += 4)
-      multiply_tile<4, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+    while (i + 4 <= m) tile.template operator()<4>();
   }
-  for (; i + 2 <= m; i += 2) multiply_tile<2, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
-  if (i < m) multiply_tile<1, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+  while (i + 2 <= m) tile.template operator()<2>();
+  if (i < m) tile.template operator()<1>();
 }
 
 // C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of 16.
-template <class A>
+template <class Mac = Floats, class A>
 SLUICE_INLINE void multiply_any(int64_t m, int64_t n, int64_t k, A a, const float* b, int64_t ldb, float* c,
                                 int64_t ldc, bool accumulate) {
   int64_t j = 0;
   for (; j + kTileVecs * kVec <= n; j += kTileVecs * kVec) {
-    multiply_columns<kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+    multiply_columns<Mac, kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
   }
-  for (; j < n; j += kVec) multiply_columns<1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+  for (; j < n; j += kVec) multiply_columns<Mac, 1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+}
+template <class Mac>
+void multiply_blocks(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
+                     int64_t ldc, bool accumulate) {
+  multiply_any<Mac>(m, n, k, a, b, ldb, c, ldc, accumulate);
 }
 inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
                      int64_t ldc, bool accumulate) {
-  multiply_any(m, n, k, a, b, ldb, c, ldc, accumulate);
+  multiply_blocks<Floats>(m, n, k, a, b, ldb, c, ldc, accumulate);
 }

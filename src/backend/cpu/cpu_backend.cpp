@@ -20,7 +20,6 @@ namespace sluice::core {
 namespace {
 
 using cpu::Arena;
-using cpu::Gemm;
 
 constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
 
@@ -30,11 +29,8 @@ int core_count() {
 
 // What one device computes with.
 struct Worker {
-  Worker(int threads, CpuIsa isa)
-      : pool(threads, Gemm::thread_start),
-        gemm(isa),
-        scratch(static_cast<size_t>(pool.threads())),
-        scratch_data(scratch.size()) {}
+  explicit Worker(int threads)
+      : pool(threads), scratch(static_cast<size_t>(pool.threads())), scratch_data(scratch.size()) {}
 
   Status reserve_scratch(int64_t bytes) {
     for (size_t i = 0; i < scratch.size(); ++i) {
@@ -47,7 +43,6 @@ struct Worker {
   }
 
   cpu::ThreadPool pool;
-  Gemm gemm;
   std::vector<Arena> scratch;  // per thread of the pool
   std::vector<std::byte*> scratch_data;
 };
@@ -56,7 +51,7 @@ std::vector<std::unique_ptr<Worker>> workers_of(const CpuOptions& options) {
   const int threads = options.threads > 0 ? options.threads : core_count();
   std::vector<std::unique_ptr<Worker>> out;
   for (int d = 0; d < options.devices; ++d)
-    out.push_back(std::make_unique<Worker>(std::max(1, threads / options.devices), options.isa));
+    out.push_back(std::make_unique<Worker>(std::max(1, threads / options.devices)));
   return out;
 }
 
@@ -73,11 +68,9 @@ class CpuBackend final : public Backend {
       : isa_(options.isa),
         workers_(workers_of(options)),
         network_(options.network),
-        exchanger_(1, options.isa),
-        lanes_(
-            lanes_of(options),
-            [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); },
-            Gemm::thread_start) {}
+        exchanger_(1),
+        lanes_(lanes_of(options),
+               [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); }) {}
 
   std::string_view name() const override { return "cpu"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
@@ -86,7 +79,7 @@ class CpuBackend final : public Backend {
   int64_t workspace_bytes(const Op& op) const override {
     int64_t product_bytes = 0;
     for (const cpu::GemmShape& shape : cpu::products(op)) {
-      product_bytes = std::max(product_bytes, workers_.front()->gemm.workspace_bytes(shape));
+      product_bytes = std::max(product_bytes, cpu::workspace_bytes(isa_, shape));
     }
     return cpu::own_workspace_bytes(op) + product_bytes;
   }
@@ -116,10 +109,7 @@ class CpuBackend final : public Backend {
       SLUICE_TRY(has_kernels(op));
       SLUICE_TRY(check_heeded(cpu_heeds(), "CPU", op));
       for (const cpu::GemmShape& shape : cpu::products(op)) {
-        for (const auto& worker : workers_) {
-          SLUICE_TRY(worker->gemm.prepare(shape));
-          scratch = std::max(scratch, worker->gemm.scratch_bytes(shape));
-        }
+        scratch = std::max(scratch, cpu::scratch_bytes(isa_, shape));
       }
       scratch = std::max(scratch, cpu::scratch_bytes(op));
       table_.add(op, workspace_bytes(op));
@@ -165,7 +155,7 @@ class CpuBackend final : public Backend {
     if (network_ != nullptr) network_->at(launch.task);
     Worker& worker = lane.computes() ? *workers_[lane.to.index()] : exchanger_;
     return cpu::launch(*launch.op, {launch.operands, launch.workspace.data},
-                       {worker.pool, worker.gemm, worker.scratch_data, isa_, network_});
+                       {worker.pool, worker.scratch_data, isa_, network_});
   }
 
   CpuIsa isa_;
@@ -192,13 +182,12 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
   return std::make_unique<CpuBackend>(options);
 }
 
-bool cpu_has_fast_bf16() {
-  return best_cpu_isa() == CpuIsa::Amx;
+bool cpu_has_fast_bf16(CpuIsa isa) {
+  return isa >= CpuIsa::Avx512Bf16;
 }
 
-std::string cpu_description() {
-  return fmt::format("{}, {} cores, {}, products by {}", processor_name(), core_count(),
-                     name_of(best_cpu_isa()), cpu::GemmProvider::name());
+std::string cpu_description(CpuIsa isa) {
+  return fmt::format("{}, {} cores, {}", processor_name(), core_count(), name_of(isa));
 }
 
 }  // namespace sluice::core

@@ -17,11 +17,10 @@ namespace sluice::core {
 struct CpuOptions {
   int threads =
       0;  // that compute; 0: one per core this process may use. Copies have one more thread per direction.
-  int devices = 1;             // each computes with an equal part of the threads, at least one
-  bool joined = true;          // copies go from device to device; otherwise by way of the host
-  Network* network = nullptr;  // every device has a lane to it; null: there is none
-  CpuIsa isa =
-      best_cpu_isa();  // of the kernels; products go by what their provider finds. Up to best_cpu_isa().
+  int devices = 1;              // each computes with an equal part of the threads, at least one
+  bool joined = true;           // copies go from device to device; otherwise by way of the host
+  Network* network = nullptr;   // every device has a lane to it; null: there is none
+  CpuIsa isa = best_cpu_isa();  // up to that
 };
 
 // Results depend neither on timing nor on the number of threads; they do depend on the instruction set.
@@ -37,9 +36,9 @@ const BackendKind& cpu_kind();
 std::span<const Heeded> cpu_heeds();
 
 // Products of bf16 matrices run on hardware made for them, and faster than f32.
-bool cpu_has_fast_bf16();
+bool cpu_has_fast_bf16(CpuIsa isa);
 
-// The processor, the cores this process may use and the provider of matrix products, in one line.
-std::string cpu_description();
+// The processor, the cores this process may use and the instruction set, in one line.
+std::string cpu_description(CpuIsa isa = best_cpu_isa());
 
 }  // namespace sluice::core

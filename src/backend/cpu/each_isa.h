@@ -10,9 +10,14 @@
 
 #if SLUICE_HAS_ISAS
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("arch=x86-64-v4"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
+#endif
 #define SLUICE_REGISTERS 32
+#define SLUICE_VECTOR_BYTES 64
 namespace sluice::core::cpu::v4 {
 namespace {
 #include "backend/cpu/simd.h"
@@ -21,11 +26,21 @@ namespace {
 }  // namespace
 }  // namespace sluice::core::cpu::v4
 #undef SLUICE_REGISTERS
+#undef SLUICE_VECTOR_BYTES
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("arch=x86-64-v3"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
+#endif
 #define SLUICE_REGISTERS 8
+#define SLUICE_VECTOR_BYTES 32
 namespace sluice::core::cpu::v3 {
 namespace {
 #include "backend/cpu/simd.h"
@@ -34,11 +49,21 @@ namespace {
 }  // namespace
 }  // namespace sluice::core::cpu::v3
 #undef SLUICE_REGISTERS
+#undef SLUICE_VECTOR_BYTES
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 #endif
 
+#if defined(__aarch64__)
+#define SLUICE_REGISTERS 8
+#else
 #define SLUICE_REGISTERS 4
+#endif
+#define SLUICE_VECTOR_BYTES 16
 namespace sluice::core::cpu::base {
 namespace {
 #include "backend/cpu/simd.h"
@@ -47,6 +72,7 @@ namespace {
 }  // namespace
 }  // namespace sluice::core::cpu::base
 #undef SLUICE_REGISTERS
+#undef SLUICE_VECTOR_BYTES
 
 #undef SLUICE_LOOP
 #if SLUICE_HAS_ISAS

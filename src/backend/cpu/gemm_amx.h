@@ -8,6 +8,11 @@
 
 namespace sluice::core::cpu {
 
+// Whether the product is made of tiles.
+constexpr bool is_tiled(CpuIsa isa, const GemmShape& s) {
+  return isa == CpuIsa::Amx && s.in == DType::BF16;
+}
+
 // As Gemm's, of which this is a part. REQUIRES, all: amx_available(); shape.in is BF16.
 int64_t amx_workspace_bytes(const GemmShape& shape);
 int64_t amx_scratch_bytes(const GemmShape& shape);

@@ -51,9 +51,8 @@ void run(CpuIsa isa, const GemmShape& s, ThreadPool& pool, const void* a, const 
 }  // namespace
 
 void few_multiply(CpuIsa isa, const GemmShape& s, ThreadPool& pool, const void* a, const void* b, void* c) {
-  with_type(s.in, [&]<class T>(T) {
-    with_type(s.out, [&]<class O>(O) { run<T, O>(isa, s, pool, a, b, c); });
-  });
+  with_type(s.in,
+            [&]<class T>(T) { with_type(s.out, [&]<class O>(O) { run<T, O>(isa, s, pool, a, b, c); }); });
 }
 
 void few_multiply(CpuIsa isa, DType in, std::span<const void* const> rows, int64_t n, int64_t k,

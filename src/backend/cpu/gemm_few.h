@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few rows with weights: C[m, n] = A[m, k] B[n, k]^T, where reading B is what takes time. B is read
-// once, as it lies. An element is summed up in an order that k alone gives: it does not depend on m.
+// Products of few rows with weights: C[m, n] = A[m, k] B[n, k]^T, where reading B is what takes time. B is
+// read once, as it lies. An element is summed up in an order that k alone gives: it does not depend on m.
 #pragma once
 
 #include <span>
@@ -17,7 +17,8 @@ constexpr bool is_few(const GemmShape& s) {
 }
 
 // REQUIRES: is_few(shape). It needs neither workspace nor scratch.
-void few_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool, const void* a, const void* b, void* c);
+void few_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool, const void* a, const void* b,
+                  void* c);
 
 // Rows of `in` elements that lie anywhere, C in f32 and whole. REQUIRES: at most kFewRows rows.
 void few_multiply(CpuIsa isa, DType in, std::span<const void* const> rows, int64_t n, int64_t k,

@@ -14,14 +14,14 @@ SLUICE_INLINE void few_dots(const T* const* rows, const T* const (&b)[4], int64_
                             int at) {
   F16 s[R][4] = {};
   for_each_vector(k, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-    F16 w[4];
+    F16 x[R];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) w[j] = load(b[j] + i, part);
+    for (int r = 0; r < R; ++r) x[r] = load(rows[r] + i, part);
 #pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const F16 x = load(rows[r] + i, part);
+    for (int j = 0; j < 4; ++j) {
+      const F16 w = load(b[j] + i, part);
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) s[r][j] += x * w[j];
+      for (int r = 0; r < R; ++r) s[r][j] += x[r] * w;
     }
   });
 #pragma GCC unroll 4
@@ -33,7 +33,7 @@ SLUICE_INLINE void few_dots(const T* const* rows, const T* const (&b)[4], int64_
 
 // The sum of the lanes of each of 16 vectors.
 SLUICE_INLINE F16 sum_each(F16 (&x)[kVec]) {
-  transpose_16(x);
+  transpose(x);
 #pragma GCC unroll 3
   for (int width = 8; width > 1; width /= 2) {
     for (int i = 0; i < width; ++i) x[i] += x[i + width];

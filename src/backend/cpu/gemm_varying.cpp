@@ -5,6 +5,7 @@
 
 #include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/gemm_packed.h"
+#include "backend/cpu/gemm_pairs.h"
 #include "backend/cpu/gemm_vector.h"
 
 namespace sluice::core::cpu {
@@ -29,8 +30,10 @@ int64_t varying_scratch_bytes(const GemmShape& most) {
 void varying_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool,
                       std::span<std::byte* const> scratch, const void* a, const void* b, void* c,
                       std::byte* workspace) {
-  if (isa == CpuIsa::Amx && shape.in == DType::BF16) {
+  if (is_tiled(isa, shape)) {
     amx_multiply(shape, pool, scratch, a, b, c, workspace);
+  } else if (is_paired(isa, shape)) {
+    pairs_multiply(shape, pool, scratch, a, b, c, workspace);
   } else {
     vector_multiply(isa, shape, pool, scratch, a, b, c, workspace);
   }

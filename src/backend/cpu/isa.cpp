@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/isa.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+
 #include "backend/cpu/amx.h"
 
 namespace sluice::core {
@@ -16,10 +21,23 @@ CpuIsa best_cpu_isa() {
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
   if (v4 && cpu::amx_available()) return CpuIsa::Amx;
+  if (v4 && __builtin_cpu_supports("avx512bf16")) return CpuIsa::Avx512Bf16;
   return v4 ? CpuIsa::Avx512 : v3 ? CpuIsa::Avx2 : CpuIsa::Baseline;
 #else
   return CpuIsa::Baseline;
 #endif
+}
+
+Result<CpuIsa> cpu_isa_of(std::string_view name) {
+  const CpuIsa best = best_cpu_isa();
+  if (name.empty()) return best;
+  constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
+  const auto isa = static_cast<CpuIsa>(std::ranges::find(kNames, name) - std::begin(kNames));
+  if (isa > best) {
+    return error("run.instruction_set = {}: this processor has {} at best; allowed are {}", name,
+                 name_of(best), fmt::join(std::span(kNames).first(size_t(best) + 1), ", "));
+  }
+  return isa;
 }
 
 std::string_view name_of(CpuIsa isa) {
@@ -30,6 +48,8 @@ std::string_view name_of(CpuIsa isa) {
       return "AVX2";
     case CpuIsa::Avx512:
       return "AVX-512";
+    case CpuIsa::Avx512Bf16:
+      return "AVX-512 and BF16";
     case CpuIsa::Amx:
       return "AVX-512 and AMX";
   }

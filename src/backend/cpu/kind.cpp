@@ -16,12 +16,13 @@ Result<FoundMachine> find(const BackendOptions& options) {
     return error(
         "run.devices = all: a CPU is one; a number, such as 2, makes as many arenas that share its cores");
   }
+  SLUICE_ASSIGN(const CpuIsa isa, cpu_isa_of(options.instruction_set));
   FoundMachine found;
   found.devices = options.devices;
   found.joined = options.joined;
-  found.description = cpu_description();
+  found.description = cpu_description(isa);
   found.name = fmt::format("{} ({} threads)", found.description, options.threads);
-  found.fast_bf16 = cpu_has_fast_bf16();
+  found.fast_bf16 = cpu_has_fast_bf16(isa);
   found.device_total_bytes = host_limit().bytes;
   found.host_margin_bytes = kMargin;
   found.host_growth = kHostGrowthOnCpu;
@@ -30,6 +31,7 @@ Result<FoundMachine> find(const BackendOptions& options) {
 
 Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   CpuOptions cpu;
+  SLUICE_ASSIGN(cpu.isa, cpu_isa_of(options.instruction_set));
   cpu.threads = options.threads;
   cpu.devices = std::max(1, int(options.devices.size()));
   cpu.joined = options.joined;
@@ -39,7 +41,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
 
 std::string report() {
   return fmt::format("CPU      {}\n         bf16 products {}\n", cpu_description(),
-                     cpu_has_fast_bf16() ? "in hardware" : "not in hardware: f32 is used");
+                     cpu_has_fast_bf16(best_cpu_isa()) ? "in hardware" : "not in hardware: f32 is used");
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 
 namespace sluice::core::cpu {
 
-Lanes::Lanes(LaneTable table, LaunchFn launch, void (*thread_start)())
+Lanes::Lanes(LaneTable table, LaunchFn launch)
     : table_(std::move(table)), launch_(std::move(launch)), queues_(table_) {
   for (const Lane lane : table_) {
     queues_[lane].ids.resize(1);
-    queues_[lane].thread = std::thread([this, lane, thread_start] { serve(lane, thread_start); });
+    queues_[lane].thread = std::thread([this, lane] { serve(lane); });
   }
 }
 
@@ -109,8 +109,7 @@ std::optional<Fault> Lanes::finish(std::vector<Interval>* timeline) {
   return fault_;
 }
 
-void Lanes::serve(Lane lane, void (*thread_start)()) {
-  thread_start();
+void Lanes::serve(Lane lane) {
   Queue& q = queues_[lane];
   for (;;) {
     wait_while_equal(q.pushed, q.taken);

@@ -24,8 +24,7 @@ class Lanes {
   // Runs the launches of a lane; called on its thread.
   using LaunchFn = std::function<Status(const LaneEnds& lane, const Launch&)>;
 
-  // Every lane thread calls thread_start() first.
-  Lanes(LaneTable table, LaunchFn launch, void (*thread_start)());
+  Lanes(LaneTable table, LaunchFn launch);
   // Waits for what was submitted; no thread is left afterwards.
   ~Lanes();
   Lanes(const Lanes&) = delete;
@@ -69,7 +68,7 @@ class Lanes {
   // One past the last command on lane `other` that must finish before command `id`; 0: none.
   uint32_t& after(uint32_t id, Lane other) { return after_[id * table_.size() + other.index()]; }
   static void push(Queue& q, uint32_t id);
-  void serve(Lane lane, void (*thread_start)());
+  void serve(Lane lane);
   void run_command(Lane lane, uint32_t id);
   Status run_work(Lane lane, const Slot& slot);
   void fail(uint32_t id, Error error);

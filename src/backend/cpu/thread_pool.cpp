@@ -6,10 +6,10 @@
 
 namespace sluice::core::cpu {
 
-ThreadPool::ThreadPool(int threads, void (*thread_start)()) {
+ThreadPool::ThreadPool(int threads) {
   SLUICE_CHECK(threads >= 1, "a pool of {} threads", threads);
   for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker, thread_start] { serve(worker, thread_start); });
+    workers_.emplace_back([this, worker] { serve(worker); });
   }
 }
 
@@ -51,8 +51,7 @@ void ThreadPool::work(int worker) {
   }
 }
 
-void ThreadPool::serve(int worker, void (*thread_start)()) {
-  thread_start();
+void ThreadPool::serve(int worker) {
   uint32_t seen = 0;
   for (;;) {
     wait_while_equal(open_, seen);

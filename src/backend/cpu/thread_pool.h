@@ -13,8 +13,8 @@ namespace sluice::core::cpu {
 // One thread at a time calls parallel_for(). Workers wait for work awake for a moment, then asleep.
 class ThreadPool {
  public:
-  // Every worker calls thread_start() once before its first task. REQUIRES: threads >= 1
-  ThreadPool(int threads, void (*thread_start)());
+  // REQUIRES: threads >= 1
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -37,7 +37,7 @@ class ThreadPool {
 
   void run(int64_t count, Call call, void* fn);
   void work(int worker);
-  void serve(int worker, void (*thread_start)());
+  void serve(int worker);
 
   // The job of the current call; written only while no worker is inside.
   Call call_ = nullptr;

@@ -5,7 +5,7 @@
 SLUICE_INLINE H32 interleave(H32 x) {
   constexpr H32 kOrder = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return __builtin_shuffle(x, kOrder);
+  return (H32)_mm512_permutexvar_epi16((__m512i)kOrder, (__m512i)x);
 }
 
 SLUICE_INLINE bool any_differs(F16 x, float y) {

@@ -23,7 +23,7 @@ SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols
       F16 x[kVec];
 #pragma GCC unroll 16
       for (int i = 0; i < kVec; ++i) x[i] = load(from + (r + i) * cols + c) * scale;
-      transpose_16(x);
+      transpose(x);
 #pragma GCC unroll 16
       for (int i = 0; i < kVec; ++i) store(to + (c + i) * rows + r, x[i]);
     }
@@ -49,8 +49,8 @@ SLUICE_INLINE void mask_scores(const Visible& visible, int64_t first, int64_t co
     const I16 key = I16{} + static_cast<int32_t>(first + j);
     for (int64_t i = 0; i < kQueryBlock; i += kVec) {
       float* s = scores + j * kQueryBlock + i;
-      const F16 not_after = key <= load(visible.high + i) ? load(s) : splat(kMasked);
-      store(s, key >= load(visible.low + i) ? not_after : splat(kMasked));
+      const F16 not_after = select(key <= load(visible.high + i), load(s), splat(kMasked));
+      store(s, select(key >= load(visible.low + i), not_after, splat(kMasked)));
     }
   }
 }

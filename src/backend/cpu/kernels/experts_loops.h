@@ -39,7 +39,7 @@ void gated_add_bwd(const T* x, const float* gate, const T* dy, T* dx, T* dgate, 
       dot += g * load(x + i, part);
       store(dx + i, share * g, part);
     });
-    dgate[r] = T(sum(dot) * share[0] * (1.0f - share[0]));
+    dgate[r] = T(sum(dot) * first(share) * (1.0f - first(share)));
   }
 }
 
@@ -49,7 +49,7 @@ inline float softmax_row(const float* logits, int64_t experts, float* p) {
   for_each_vector(experts, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
     F16 x = load(logits + i, part);
     if constexpr (!std::is_same_v<decltype(part), Whole>) {
-      for (int64_t j = part; j < kVec; ++j) x[j] = -INFINITY;
+      x = select(first_lanes(part), x, splat(-INFINITY));
     }
     most = max(most, x);
   });
@@ -58,7 +58,7 @@ inline float softmax_row(const float* logits, int64_t experts, float* p) {
   for_each_vector(experts, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
     F16 e = exp(load(logits + i, part) - top);
     if constexpr (!std::is_same_v<decltype(part), Whole>) {
-      for (int64_t j = part; j < kVec; ++j) e[j] = 0;
+      e = select(first_lanes(part), e, F16{});
     }
     all += e;
     store(p + i, e, part);

@@ -16,12 +16,12 @@ SLUICE_INLINE void cached_scores(const float* q, const T* k, int64_t head_dim, i
       for_each_vector(head_dim, [&](int64_t d, auto part)
                                     SLUICE_INLINE_BODY { x[j] += load(q + d, part) * load(key + d, part); });
     }
-    transpose_16(x);
+    transpose(x);
     F16 s = x[0];
     for (int64_t j = 1; j < kVec; ++j) s += x[j];
     if (cap != 0) s = tanh(s * (1.0f / cap)) * cap;
-    for (int64_t j = count; j < kVec; ++j) s[j] = kMasked;
-    for (int64_t j = 0; j < std::min(hidden - first, kVec); ++j) s[j] = kMasked;
+    s = select(first_lanes(count), s, splat(kMasked));
+    s = select(first_lanes(std::clamp<int64_t>(hidden - first, 0, kVec)), splat(kMasked), s);
     store(scores + first, s);
   }
 }
@@ -34,7 +34,7 @@ SLUICE_INLINE void cached_block(const T* v, int64_t head_dim, int64_t keys, floa
   F16 tops = splat(maximum);
   for (int64_t j = 0; j < end; j += kVec) tops = max(tops, load(scores + j));
   const float top = max(tops);
-  const float rescale = exp2(splat(maximum - top))[0];
+  const float rescale = first(exp2(splat(maximum - top)));
   F16 sums{};
   for (int64_t j = 0; j < end; j += kVec) {
     const F16 p = exp2(load(scores + j) - top);

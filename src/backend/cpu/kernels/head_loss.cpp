@@ -128,15 +128,14 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
   for (int64_t first = 0; first < op.tokens; first += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - first);
     const auto* x = args.in<std::byte>(HeadLoss::kX) + first * row;
-    SLUICE_TRY(
-        machine.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product));
+    machine.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product);
     hits += rows_loss(op, args, machine, ws, first, rows);
     if (op.forward_only) continue;
-    SLUICE_TRY(machine.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
-                                args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product));
+    machine.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
+                     args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product);
     if (op.frozen) continue;
-    SLUICE_TRY(machine.multiply(dw_product(op, rows, first == 0), ws.dlogits, x,
-                                args.out<void>(HeadLoss::kDw), ws.product));
+    machine.multiply(dw_product(op, rows, first == 0), ws.dlogits, x, args.out<void>(HeadLoss::kDw),
+                     ws.product);
   }
   auto* loss = args.out<double>(HeadLoss::kLoss);
   if (op.forward_only) {

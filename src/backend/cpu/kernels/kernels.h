@@ -24,13 +24,12 @@ namespace sluice::core::cpu {
 // What kernels run on.
 struct Machine {
   ThreadPool& pool;
-  Gemm& gemm;
   std::span<std::byte* const> scratch;  // one block per thread of the pool
   CpuIsa isa;
   Network* network = nullptr;  // null: there are no other processes
 
-  Status multiply(const GemmShape& shape, const void* a, const void* b, void* c, std::byte* workspace) const {
-    return gemm.run(shape, pool, scratch, a, b, c, workspace);
+  void multiply(const GemmShape& shape, const void* a, const void* b, void* c, std::byte* workspace) const {
+    cpu::multiply(isa, shape, pool, scratch, a, b, c, workspace);
   }
 };
 
@@ -48,14 +47,14 @@ struct Args {
   }
 };
 
-// The products an op runs; to prepare them and to size its workspace.
+// The products an op runs; to size its workspace and scratch.
 std::vector<GemmShape> products(const Op& op);
 // Workspace beside that of the op's products.
 int64_t own_workspace_bytes(const Op& op);
 // Scratch per thread.
 int64_t scratch_bytes(const Op& op);
 
-// REQUIRES: products(op) are prepared; operands and workspace have the sizes the op asks for.
+// REQUIRES: operands and workspace have the sizes the op asks for.
 Status launch(const Op& op, const Args& args, const Machine& machine);
 
 // What of Muon is elementwise: its state, and f32 directions. REQUIRES: the update is not skipped.

@@ -72,8 +72,8 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
     copy_rows(args.in<std::byte>(int(op.residual_operand())), args.out<std::byte>(Linear::kY), op.tokens,
               op.out * size_of(op.dtype), machine.pool);
   }
-  SLUICE_TRY(machine.multiply(forward_product(op), args.in<void>(Linear::kX), args.in<void>(Linear::kW),
-                              args.out<void>(Linear::kY), args.workspace));
+  machine.multiply(forward_product(op), args.in<void>(Linear::kX), args.in<void>(Linear::kW),
+                   args.out<void>(Linear::kY), args.workspace);
   if (op.rope_heads == 0) return {};
   return rotate({.y = args.out<void>(Linear::kY),
                  .dtype = op.dtype,
@@ -94,13 +94,15 @@ Status launch(const LinearDgrad& op, const Args& args, const Machine& machine) {
     copy_rows(args.in<std::byte>(LinearDgrad::kDres), args.out<std::byte>(LinearDgrad::kDx), op.tokens,
               op.in * size_of(op.dtype), machine.pool);
   }
-  return machine.multiply(dgrad_product(op), args.in<void>(LinearDgrad::kDy), args.in<void>(LinearDgrad::kW),
-                          args.out<void>(LinearDgrad::kDx), args.workspace);
+  machine.multiply(dgrad_product(op), args.in<void>(LinearDgrad::kDy), args.in<void>(LinearDgrad::kW),
+                   args.out<void>(LinearDgrad::kDx), args.workspace);
+  return {};
 }
 
 Status launch(const LinearWgrad& op, const Args& args, const Machine& machine) {
-  return machine.multiply(wgrad_product(op), args.in<void>(LinearWgrad::kDy), args.in<void>(LinearWgrad::kX),
-                          args.out<void>(LinearWgrad::kDw), args.workspace);
+  machine.multiply(wgrad_product(op), args.in<void>(LinearWgrad::kDy), args.in<void>(LinearWgrad::kX),
+                   args.out<void>(LinearWgrad::kDw), args.workspace);
+  return {};
 }
 
 int64_t workspace_of(const BiasGrad& op) {

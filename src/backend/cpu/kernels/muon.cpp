@@ -76,13 +76,13 @@ Status update(const Muon& op, const StepArgs& step, const Update& u, const Args&
   const MuonProducts products = muon_products(op);
   const int64_t side = op.side();
   for (int i = 0; i < Muon::kSteps; ++i) {
-    SLUICE_TRY(machine.multiply(products.gram, x, x, a, of_products));
-    SLUICE_TRY(machine.multiply(products.square, a, a, b, of_products));
+    machine.multiply(products.gram, x, x, a, of_products);
+    machine.multiply(products.square, a, a, b, of_products);
     for_each_block(machine, side * side, [&](int64_t, int64_t first, int64_t n) {
       SLUICE_LOOP(machine.isa, polynomial, a + first, Muon::kCubic, Muon::kQuintic, n, b + first);
     });
     for (int64_t k = 0; k < side; ++k) b[k * side + k] = P(float(b[k * side + k]) + Muon::kLinear);
-    SLUICE_TRY(machine.multiply(products.next, op.tall() ? x : b, op.tall() ? b : x, next, of_products));
+    machine.multiply(products.next, op.tall() ? x : b, op.tall() ? b : x, next, of_products);
     std::swap(x, next);
   }
   const Weights<P> weights = weights_of<P>(op, args);

@@ -2,74 +2,126 @@
 // Included by each_isa.h.
 
 // The share of a gate that is left of it, and what its derivative is times the gate, given that share and
-// their product.
+// their product. All of them, and what is made of them, take one register after the other, as simd.h says.
 struct Silu {
-  SLUICE_INLINE static F16 share(F16 gate) { return sigmoid(gate); }
-  SLUICE_INLINE static F16 growth(F16, F16 share, F16 act) { return act * (1.0f - share) * (F16{} + 1.0f); }
+  template <class V>
+  SLUICE_INLINE static V share(V gate) {
+    return sigmoid(gate);
+  }
+  template <class V>
+  SLUICE_INLINE static V growth(V, V share, V act) {
+    return act * (1.0f - share) * (V{} + 1.0f);
+  }
 };
 struct GeluTanh {
   static constexpr float kTwice = 1.5957691216057308f, kCubic = 0.044715f;  // 2 sqrt(2/pi)
   // Beyond, the sigmoid is 0 or 1, and the cube of what is still finite may not be.
   static constexpr float kMost = 16;
-  SLUICE_INLINE static F16 bounded(F16 gate) { return min(max(gate, F16{} - kMost), F16{} + kMost); }
-  SLUICE_INLINE static F16 share(F16 gate) {
-    const F16 x = bounded(gate);
+  template <class V>
+  SLUICE_INLINE static V bounded(V gate) {
+    return min(max(gate, V{} - kMost), V{} + kMost);
+  }
+  template <class V>
+  SLUICE_INLINE static V share(V gate) {
+    const V x = bounded(gate);
     return sigmoid(kTwice * (x + kCubic * (x * x * x)));
   }
-  SLUICE_INLINE static F16 growth(F16 gate, F16 share, F16 act) {
-    const F16 x = bounded(gate);
+  template <class V>
+  SLUICE_INLINE static V growth(V gate, V share, V act) {
+    const V x = bounded(gate);
     return act * (1.0f - share) * (kTwice * (1.0f + 3 * kCubic * (x * x)));
   }
 };
 struct Gelu {
   // By the library's complement of the error function, which keeps its precision where little is left.
-  SLUICE_INLINE static F16 share(F16 gate) {
-    float x[kVec];
-    store(x, gate);
+  template <class V>
+  SLUICE_INLINE static V share(V gate) {
+    float x[kLanes<V>];
+    store_lanes(x, gate);
     for (float& v : x) v = 0.5f * std::erfc(v * -0.7071067811865476f);
-    return load(x);
+    return load_lanes<V>(x);
   }
-  SLUICE_INLINE static F16 growth(F16 gate, F16, F16) {
+  template <class V>
+  SLUICE_INLINE static V growth(V gate, V, V) {
     return gate * (0.3989422804014327f * exp(gate * gate * -0.5f));  // 1 / sqrt(2 pi)
   }
 };
 
 struct QuickGelu {
   static constexpr float kSteep = 1.702f;
-  SLUICE_INLINE static F16 share(F16 gate) { return sigmoid(kSteep * gate); }
-  SLUICE_INLINE static F16 growth(F16, F16 share, F16 act) { return act * (1.0f - share) * (F16{} + kSteep); }
+  template <class V>
+  SLUICE_INLINE static V share(V gate) {
+    return sigmoid(kSteep * gate);
+  }
+  template <class V>
+  SLUICE_INLINE static V growth(V, V share, V act) {
+    return act * (1.0f - share) * (V{} + kSteep);
+  }
 };
 
 // What a limit makes of gates, of the columns beside them, and of gradients: 1 where it is not, else 0. A NaN
 // stays one, which min would not let it.
 struct Limit {
   float most;  // 0: none
-  SLUICE_INLINE F16 gate(F16 x) const {
-    if (most == 0) return x;
-    for (int64_t i = 0; i < kVec; ++i) x[i] = x[i] > most ? most : x[i];
-    return x;
+  template <class V>
+  SLUICE_INLINE V gate(V x) const {
+    return most == 0 ? x : select(x > most, V{} + most, x);
   }
-  SLUICE_INLINE F16 up(F16 x) const { return most > 0 ? F16{} + 1.0f - gate(F16{} - gate(x)) : x; }
-  SLUICE_INLINE F16 below(F16 x, F16 d) const {
-    if (most == 0) return d;
-    for (int64_t i = 0; i < kVec; ++i) d[i] = x[i] > most ? 0.0f : d[i];
-    return d;
+  template <class V>
+  SLUICE_INLINE V up(V x) const {
+    return most > 0 ? V{} + 1.0f - gate(V{} - gate(x)) : x;
   }
-  SLUICE_INLINE F16 within(F16 x, F16 d) const { return most > 0 ? below(F16{} - x, below(x, d)) : d; }
+  template <class V>
+  SLUICE_INLINE V below(V x, V d) const {
+    return most == 0 ? d : select(x > most, V{}, d);
+  }
+  template <class V>
+  SLUICE_INLINE V within(V x, V d) const {
+    return most > 0 ? below(V{} - x, below(x, d)) : d;
+  }
 };
 
 // The one place where the activation is computed, so that forward and backward give the same bits.
-SLUICE_INLINE F16 activate(F16 gate, F16 share, F16 up) {
+template <class V>
+SLUICE_INLINE V activate(V gate, V share, V up) {
   return gate * share * up;
+}
+
+template <class Gate, class V>
+SLUICE_INLINE V activation_of(Limit limit, V x, V beside, bool plain) {
+  if constexpr (kIsTwo<V>) {
+    const auto low = activation_of<Gate>(limit, x.low, beside.low, plain);
+    return {low, activation_of<Gate>(limit, x.high, beside.high, plain)};
+  } else {
+    const V gate = limit.gate(x);
+    return activate(gate, Gate::share(gate), plain ? V{} + 1.0f : limit.up(beside));
+  }
+}
+
+template <class V>
+struct GluGradient {
+  V y, gate, up;
+};
+template <class Gate, class V>
+SLUICE_INLINE GluGradient<V> gradient_of(Limit limit, V x, V beside, V g, bool plain) {
+  if constexpr (kIsTwo<V>) {
+    const auto low = gradient_of<Gate>(limit, x.low, beside.low, g.low, plain);
+    const auto high = gradient_of<Gate>(limit, x.high, beside.high, g.high, plain);
+    return {{low.y, high.y}, {low.gate, high.gate}, {low.up, high.up}};
+  } else {
+    const V gate = limit.gate(x), up = plain ? V{} + 1.0f : limit.up(beside);
+    const V share = Gate::share(gate), act = gate * share;
+    return {activate(gate, share, up), limit.below(x, g * up * (share + Gate::growth(gate, share, act))),
+            limit.within(beside, g * act)};
+  }
 }
 
 template <class Gate, class T>
 void forward_of(const T* gu, T* y, int64_t rows, int64_t dim, bool plain, Limit limit) {
   for (int64_t r = 0; r < rows; ++r, gu += plain ? dim : 2 * dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 gate = limit.gate(load(gu + i, part));
-      const F16 up = plain ? F16{} + 1.0f : limit.up(load(gu + dim + i, part));
-      store(y + i, activate(gate, Gate::share(gate), up), part);
+      const F16 beside = plain ? F16{} : load(gu + dim + i, part);
+      store(y + i, activation_of<Gate>(limit, load(gu + i, part), beside, plain), part);
     });
   }
 }
@@ -95,12 +147,11 @@ void backward_of(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t d
   const int64_t step = plain ? dim : 2 * dim;
   for (int64_t r = 0; r < rows; ++r, gu += step, dgu += step, dy += dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 x = load(gu + i, part), beside = plain ? F16{} : load(gu + dim + i, part);
-      const F16 gate = limit.gate(x), up = plain ? F16{} + 1.0f : limit.up(beside), g = load(dy + i, part);
-      const F16 share = Gate::share(gate), act = gate * share;
-      store(y + i, activate(gate, share, up), part);
-      store(dgu + i, limit.below(x, g * up * (share + Gate::growth(gate, share, act))), part);
-      if (!plain) store(dgu + dim + i, limit.within(beside, g * act), part);
+      const F16 beside = plain ? F16{} : load(gu + dim + i, part);
+      const auto d = gradient_of<Gate>(limit, load(gu + i, part), beside, load(dy + i, part), plain);
+      store(y + i, d.y, part);
+      store(dgu + i, d.gate, part);
+      if (!plain) store(dgu + dim + i, d.up, part);
     });
   }
 }
@@ -133,14 +184,13 @@ void expert_backward_of(const GluRows<T>& all, int64_t first, int64_t last, Limi
     T *dgu = all.dgu + row * 2 * dim, *gated = all.gated + row * dim;
     F16 dot{};
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 x = load(gu + i, part), beside = load(gu + dim + i, part);
-      const F16 gate = limit.gate(x), up = limit.up(beside), given = load(dy + i, part);
-      const F16 share = Gate::share(gate), act = gate * share, y = activate(gate, share, up);
-      const F16 g = gate_of_row * given;
-      dot += given * y;
-      store(gated + i, gate_of_row * y, part);
-      store(dgu + i, limit.below(x, g * up * (share + Gate::growth(gate, share, act))), part);
-      store(dgu + dim + i, limit.within(beside, g * act), part);
+      const F16 given = load(dy + i, part);
+      const auto d =
+          gradient_of<Gate>(limit, load(gu + i, part), load(gu + dim + i, part), gate_of_row * given, false);
+      dot += given * d.y;
+      store(gated + i, gate_of_row * d.y, part);
+      store(dgu + i, d.gate, part);
+      store(dgu + dim + i, d.up, part);
     });
     if (all.bias != nullptr) {
       while (all.begin[expert + 1] <= row) ++expert;

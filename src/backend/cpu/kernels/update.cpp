@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizers' updates: one loop, and a rule for each optimizer that says what becomes of an element.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "backend/cpu/kernels/weights.h"
@@ -76,26 +75,32 @@ LionRule rule_of(const LionState& op, const StepArgs&) {
   return {.beta2 = op.beta2};
 }
 
-// One task's gradients and state; the latter is rounded to its type.
-template <class G, class S, int kStates>
-struct State {
-  const G* g;
-  std::array<S*, kStates> s;
-  int64_t n;
-  int64_t index;  // of the first element, for its random bits
+// Elements of f32, bf16, or I8: compact state (ops/compact.h).
+struct Typed {
+  void* data;
+  DType type;
 };
-
-// Compact state (ops/compact.h): bytes, and scales of groups. A task has whole groups, but for the last.
+struct Slot {
+  Typed values;
+  float* scales;  // of groups, where the values are compact
+};
 struct CompactSlot {
   uint8_t* bytes;
   float* scales;
 };
-template <class G, int kStates>
-struct CompactState {
-  const G* g;
-  std::array<CompactSlot, kStates> s;
-  int64_t n;
-  int64_t index;
+// As Weights, of any type.
+struct AnyWeights {
+  Typed p;
+  float* master;
+  uint8_t* residual;
+};
+// All elements of an update; the last group of compact state may be part of one.
+struct Elements {
+  Typed g;
+  Slot s[2];
+  const AnyWeights* weights;  // null: the state alone is updated
+  bool write_state;
+  int64_t index;  // of the first element, for its random bits
 };
 
 }  // namespace
@@ -107,71 +112,19 @@ struct CompactState {
 namespace sluice::core::cpu {
 namespace {
 
-// Calls body(first element of a task, its State) in parallel.
-template <class G, class S, class Rule, class AnyUpdate, class Body>
-void for_each_block(const AnyUpdate& op, const Args& args, const Machine& machine, Body&& body) {
-  const auto* g = args.in<G>(AnyUpdate::kG);
-  std::array<S*, Rule::kStates> s;
-  for (int k = 0; k < Rule::kStates; ++k) s[size_t(k)] = args.out<S>(AnyUpdate::kM + k);
-  machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
-    const int64_t first = task * kBlock;
-    State<G, S, Rule::kStates> state{g + first, s, std::min(kBlock, op.elements - first), op.first + first};
-    for (S*& part : state.s) part += first;
-    body(first, state);
-  });
-}
-
-// The same of compact state, whose slots' scales follow their elements.
-struct Compact {};
-template <class G, class Rule, class AnyUpdate, class Body>
-void for_each_compact_block(const AnyUpdate& op, const Args& args, const Machine& machine, Body&& body) {
+template <class Rule>
+void run_blocks(const Rule& rule, const Update& u, const Elements& e, int64_t count, const Machine& machine) {
   static_assert(kBlock % kCompactGroup == 0);
-  const auto* g = args.in<G>(AnyUpdate::kG);
-  machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+  machine.pool.parallel_for(ceil_div(count, kBlock), [&](int64_t task, int) {
     const int64_t first = task * kBlock;
-    CompactState<G, Rule::kStates> state{
-        g + first, {}, std::min(kBlock, op.elements - first), op.first + first};
-    for (int k = 0; k < Rule::kStates; ++k) {
-      auto* bytes = args.out<uint8_t>(AnyUpdate::kM + k);
-      auto* scales = reinterpret_cast<float*>(bytes + align_up(op.elements, kCompactGroup));
-      state.s[size_t(k)] = {bytes + first, scales + first / kCompactGroup};
-    }
-    body(first, state);
-  });
-}
-template <class G, class S, class Rule>
-void for_each_block_of(const auto& op, const Args& args, const Machine& machine, auto&& body) {
-  if constexpr (std::is_same_v<S, Compact>) {
-    for_each_compact_block<G, Rule>(op, args, machine, body);
-  } else {
-    for_each_block<G, S, Rule>(op, args, machine, body);
-  }
-}
-
-template <class P, class G, class S, class Rule>
-void update_weights(const auto& op, const Rule& rule, const Update& u, const Args& args,
-                    const Machine& machine) {
-  const Weights<P> weights = weights_of<P>(op, args);
-  for_each_block_of<G, S, Rule>(op, args, machine, [&](int64_t first, const auto& state) {
-    SLUICE_LOOP(machine.isa, update, rule, u, state, weights.from(first), op.moments);
+    SLUICE_LOOP(machine.isa, update, rule, u, e, first, std::min(count, first + kBlock));
   });
 }
 
-template <class G, class S, class Rule>
-void update_state(const auto& op, const Rule& rule, const Update& u, const Args& args,
-                  const Machine& machine) {
-  for_each_block_of<G, S, Rule>(op, args, machine, [&](int64_t, const auto& state) {
-    SLUICE_LOOP(machine.isa, update_state, rule, u, state);
-  });
-}
-
-// Calls f with a value of the type that the state's elements have.
-void with_state(DType type, auto&& f) {
-  if (type == DType::I8) {
-    f(Compact{});
-  } else {
-    with_type(type, f);
-  }
+// A state's slots follow each other among the operands; scales of compact ones follow their elements.
+Slot slot_of(std::byte* data, DType type, int64_t count) {
+  auto* scales = reinterpret_cast<float*>(data + align_up(count, kCompactGroup));
+  return {{data, type}, type == DType::I8 ? scales : nullptr};
 }
 
 Status run(const auto& op, const Args& args, const Machine& machine) {
@@ -179,19 +132,23 @@ Status run(const auto& op, const Args& args, const Machine& machine) {
   const StepArgs& step = *args.in<StepArgs>(AnyUpdate::kArgs);
   const float clip = args.in<float>(AnyUpdate::kClip)[1];
   if (step.update == 0 || clip == 0.0f) return {};
-  const Update u{clip, rounding_key(step.seed, op.object), step.step, op.stochastic};
   const auto rule = rule_of(op, step);
-  with_type(op.grad_dtype, [&](auto grad) {
-    using G = decltype(grad);
-    with_state(op.state_dtype, [&](auto state) {
-      using S = decltype(state);
-      if constexpr (requires { AnyUpdate::kP; }) {
-        with_type(op.dtype, [&](auto p) { update_weights<decltype(p), G, S>(op, rule, u, args, machine); });
-      } else {
-        update_state<G, S>(op, rule, u, args, machine);
-      }
-    });
-  });
+  Elements e{.g = {args.out<void>(AnyUpdate::kG), op.grad_dtype},
+             .s = {},
+             .weights = nullptr,
+             .write_state = true,
+             .index = op.first};
+  for (int k = 0; k < rule.kStates; ++k)
+    e.s[k] = slot_of(args.out<std::byte>(AnyUpdate::kM + k), op.state_dtype, op.elements);
+  AnyWeights weights;
+  if constexpr (requires { AnyUpdate::kP; }) {
+    const auto of = weights_of<std::byte>(op, args);
+    weights = {{of.p, op.dtype}, of.master, of.residual};
+    e.weights = &weights;
+    e.write_state = op.moments;
+  }
+  run_blocks(rule, {clip, rounding_key(step.seed, op.object), step.step, op.stochastic}, e, op.elements,
+             machine);
   return {};
 }
 
@@ -199,24 +156,15 @@ Status run(const auto& op, const Args& args, const Machine& machine) {
 
 void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions) {
   const StepArgs& step = *args.in<StepArgs>(Muon::kArgs);
-  const Update u{args.in<float>(Muon::kClip)[1], rounding_key(step.seed, op.object), step.step,
-                 op.stochastic};
-  const MuonRule rule{op.momentum, op.nesterov};
-  // What for_each_block() asks of an op.
-  struct Block {
-    enum { kG = Muon::kG, kM = Muon::kM };
-    int64_t elements, first;
-  };
-  const Block block{op.elements(), op.first};
-  const Weights<float> to{directions, nullptr, nullptr};
-  with_type(op.grad_dtype, [&](auto grad) {
-    with_state(op.state_dtype, [&](auto state) {
-      for_each_block_of<decltype(grad), decltype(state), MuonRule>(
-          block, args, machine, [&](int64_t first, const auto& part) {
-            SLUICE_LOOP(machine.isa, update, rule, u, part, to.from(first), true);
-          });
-    });
-  });
+  const AnyWeights to{{directions, DType::F32}, nullptr, nullptr};
+  const Elements e{.g = {args.out<void>(Muon::kG), op.grad_dtype},
+                   .s = {slot_of(args.out<std::byte>(Muon::kM), op.state_dtype, op.elements())},
+                   .weights = &to,
+                   .write_state = true,
+                   .index = op.first};
+  run_blocks(MuonRule{op.momentum, op.nesterov},
+             {args.in<float>(Muon::kClip)[1], rounding_key(step.seed, op.object), step.step, op.stochastic},
+             e, op.elements(), machine);
 }
 
 Status launch(const AdamW& op, const Args& args, const Machine& machine) {

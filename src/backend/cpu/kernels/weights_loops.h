@@ -6,20 +6,23 @@ struct Draws {
   U16 p, m, v;
 };
 
-using L8 = uint64_t __attribute__((vector_size(64)));
-using B16 = uint8_t __attribute__((vector_size(16)));
-using S16 = int8_t __attribute__((vector_size(16)));
-using B16Unaligned = uint8_t __attribute__((vector_size(16), aligned(1), may_alias));
+using L8 = Lanes<uint64_t, 8>;
+using B16 = Lanes<uint8_t, kVec>;
+using S16 = Lanes<int8_t, kVec>;
 
 // Modulo 256.
 SLUICE_INLINE B16 to_bytes(I16 x) {
-  return __builtin_convertvector((U16)x & 0xffu, B16);
+  return convert<B16>(as<U16>(x) & 0xffu);
 }
 
 // Products of the lower halves.
 SLUICE_INLINE L8 multiply_low(L8 a, uint32_t b) {
-#if SLUICE_REGISTERS == 32
+#if SLUICE_VECTOR_BYTES == 64
   return (L8)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+#elif SLUICE_VECTOR_BYTES == 32
+  const __m256i factor = _mm256_set1_epi64x(b);
+  using Four = decltype(a.low);
+  return {(Four)_mm256_mul_epu32((__m256i)a.low, factor), (Four)_mm256_mul_epu32((__m256i)a.high, factor)};
 #else
   return (a & 0xffffffffu) * uint64_t{b};
 #endif
@@ -27,7 +30,7 @@ SLUICE_INLINE L8 multiply_low(L8 a, uint32_t b) {
 
 // rounding_pair() of 8 consecutive pairs, in the lower halves of the lanes; the upper ones hold anything.
 SLUICE_INLINE void philox_8(uint64_t key, uint64_t first, uint64_t step, L8 (&c)[4]) {
-  c[0] = L8{0, 1, 2, 3, 4, 5, 6, 7} + first;
+  c[0] = iota<L8>() + first;
   c[1] = c[0] >> 32;
   c[2] = L8{} + step;
   c[3] = L8{} + (step >> 32);
@@ -50,7 +53,7 @@ __attribute__((noinline)) void draw_odd(uint64_t key, int64_t step, int64_t inde
     const RoundingBits bits = rounding_bits(rounding_pair(key, step, element / 2), element % 2 != 0);
     p[i] = bits.p, m[i] = bits.m, v[i] = bits.v;
   }
-  draws = {std::bit_cast<U16>(p), std::bit_cast<U16>(m), std::bit_cast<U16>(v)};
+  draws = {load_lanes<U16>(p), load_lanes<U16>(m), load_lanes<U16>(v)};
 }
 
 // A lane's pair of elements takes its lower and its upper half: rounding_bits() of all.
@@ -62,22 +65,17 @@ SLUICE_INLINE Draws draw(uint64_t key, int64_t step, int64_t index) {
   }
   L8 c[4];
   philox_8(key, static_cast<uint64_t>(index / 2), static_cast<uint64_t>(step), c);
-  const U16 first = std::bit_cast<U16>((c[0] & 0xffffffffu) | (c[2] << 32));
-  const U16 second = std::bit_cast<U16>((c[1] & 0xffffffffu) | (c[3] << 32));
+  const U16 first = as<U16>((c[0] & 0xffffffffu) | (c[2] << 32));
+  const U16 second = as<U16>((c[1] & 0xffffffffu) | (c[3] << 32));
   return {first & 0xffffu, first >> 16, second & 0xffffu};
 }
 
 // Like store(), rounded as round_stochastic() does.
 template <class Part>
 SLUICE_INLINE void put(Bf16* to, F16 x, U16 draws, Part part) {
-  const U16 u = std::bit_cast<U16>(x), exponent = u & 0x7f800000u;
-  const U16 not_finite = (x == x ? u : u | 0x400000u) >> 16;
-  const H16 bits = truncate(exponent == 0x7f800000u ? not_finite : (u + draws) >> 16);
-  if constexpr (std::is_same_v<Part, Whole>) {
-    *reinterpret_cast<H16Unaligned*>(to) = bits;
-  } else {
-    for (int64_t i = 0; i < part; ++i) to[i].bits = bits[i];
-  }
+  const U16 u = as<U16>(x), exponent = u & 0x7f800000u;
+  const U16 not_finite = select(x == x, u, u | 0x400000u) >> 16;
+  store_bits(to, truncate(select(exponent == 0x7f800000u, not_finite, (u + draws) >> 16)), part);
 }
 template <class Part>
 SLUICE_INLINE void put(float* to, F16 x, U16, Part part) {
@@ -100,32 +98,20 @@ SLUICE_INLINE Draws draws_of(const Update& u, int64_t index) {
 
 // Sixteen masters of 24 bits (ops/master.h), and as many of what a vector has, zeros behind them.
 SLUICE_INLINE F16 join(H16 parameters, B16 residuals) {
-  const I16 signed_residuals = __builtin_convertvector((S16)residuals, I16);
-  return std::bit_cast<F16>((zero_extend(parameters) << 16) + ((U16)signed_residuals << 8));
+  const U16 signed_residuals = as<U16>(convert<I16>(as<S16>(residuals)));
+  return as<F16>((zero_extend(parameters) << 16) + (signed_residuals << 8));
 }
-SLUICE_INLINE F16 load_master(const Bf16* p, const uint8_t* residual, Whole) {
-  return join(*reinterpret_cast<const H16Unaligned*>(p), *reinterpret_cast<const B16Unaligned*>(residual));
-}
-SLUICE_INLINE F16 load_master(const Bf16* p, const uint8_t* residual, int64_t count) {
-  H16 parameters{};
-  B16 residuals{};
-  for (int64_t i = 0; i < count; ++i) parameters[i] = p[i].bits, residuals[i] = residual[i];
-  return join(parameters, residuals);
+SLUICE_INLINE F16 load_master(const Bf16* p, const uint8_t* residual, auto part) {
+  return join(load_bits<H16>(p, part), load_bits<B16>(residual, part));
 }
 template <class Part>
 SLUICE_INLINE void put_master(Bf16* p, uint8_t* residual, F16 x, Part part) {
-  const U16 u = std::bit_cast<U16>(x), finite = (u + 0x7fu + ((u >> 8) & 1u)) >> 8;
+  const U16 u = as<U16>(x), finite = (u + 0x7fu + ((u >> 8) & 1u)) >> 8;
   // A NaN keeps its upper bits, of which one is set; nothing is beside what is not finite.
-  const U16 other = ((x == x ? u : u | 0x400000u) >> 16) << 8;
-  const U16 master = (u & 0x7f800000u) == 0x7f800000u ? other : finite;
-  const H16 parameters = truncate((master + 0x80u) >> 8);
-  const B16 residuals = to_bytes((I16)master);
-  if constexpr (std::is_same_v<Part, Whole>) {
-    *reinterpret_cast<H16Unaligned*>(p) = parameters;
-    *reinterpret_cast<B16Unaligned*>(residual) = residuals;
-  } else {
-    for (int64_t i = 0; i < part; ++i) p[i].bits = parameters[i], residual[i] = residuals[i];
-  }
+  const U16 other = (select(x == x, u, u | 0x400000u) >> 16) << 8;
+  const U16 master = select((u & 0x7f800000u) == 0x7f800000u, other, finite);
+  store_bits(p, truncate(((master + 0x80u) >> 8) & 0xffffu), part);
+  store_bits(residual, to_bytes(as<I16>(master)), part);
 }
 
 // The weights that are updated: f32 masters, masters of 24 bits, or the parameters.
