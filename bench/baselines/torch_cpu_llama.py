@@ -41,6 +41,8 @@ def parse_args():
     p.add_argument("--steps", type=int, default=10, help="measured steps")
     p.add_argument("--warmup", type=int, default=3)
     p.add_argument("--compile", action="store_true")
+    p.add_argument("--tied", action="store_true", help="the head is the embedding")
+    p.add_argument("--simdlen", type=int, help="bits of the vectors that compiled code may use")
     return p.parse_args()
 
 
@@ -64,9 +66,12 @@ def main():
     args = parse_args()
     mode = "pure-bf16" if args.pure_bf16 else "bf16-autocast" if args.dtype == "bf16" else "fp32"
     torch.set_num_threads(args.threads)
+    if args.simdlen:
+        from torch._inductor import config
+        config.cpp.simdlen = args.simdlen
     torch.manual_seed(0)
 
-    config = LlamaConfig(
+    shape = LlamaConfig(
         hidden_size=args.hidden,
         num_hidden_layers=args.layers,
         num_attention_heads=args.heads,
@@ -74,10 +79,10 @@ def main():
         intermediate_size=args.intermediate,
         vocab_size=args.vocab,
         max_position_embeddings=args.seq_len,
-        tie_word_embeddings=False,
+        tie_word_embeddings=args.tied,
         attn_implementation="sdpa",
     )
-    model = LlamaForCausalLM(config).to(torch.bfloat16 if args.pure_bf16 else torch.float32)
+    model = LlamaForCausalLM(shape).to(torch.bfloat16 if args.pure_bf16 else torch.float32)
     model.train()
     params = list(model.parameters())
     run = torch.compile(loss_of) if args.compile else loss_of

@@ -29,7 +29,9 @@ SLUICE_INLINE void pack_columns(const T* from, int64_t stride, int64_t columns, 
 // The same from rows that lie along the columns.
 template <class T>
 SLUICE_INLINE void pack_rows(const T* from, int64_t stride, int64_t columns, int64_t depth, float* to) {
+  constexpr int64_t kAhead = 16, kLine = 64 / int64_t{sizeof(T)};  // rows lie too far apart to be foreseen
   for (int64_t k = 0; k < depth; ++k, from += stride, to += kPanel) {
+    for (int64_t i = 0; i < kPanel; i += kLine) __builtin_prefetch(from + kAhead * stride + i);
     if (columns < kPanel) {
       store(to, F16{});
       store(to + kVec, F16{});

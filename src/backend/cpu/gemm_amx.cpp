@@ -17,7 +17,7 @@ int64_t depth_of(int64_t k) {
 }
 
 PackedSizes sizes_of(const GemmShape& s) {
-  return {s, depth_of(s.k) * 64};
+  return {s, depth_of(s.k) * 64, kPanel};
 }
 
 // A is read in place when its rows lie along k in whole tiles.

@@ -43,10 +43,11 @@ constexpr int64_t panels_of(int64_t n) {
 }
 
 // The sizes of a product whose packed elements along k take `k_bytes` for each row or column, padding
-// included.
+// included, and whose slices have a multiple of `grain` rows.
 class PackedSizes {
  public:
-  PackedSizes(const GemmShape& shape, int64_t k_bytes) : shape_(shape), k_bytes_(k_bytes) {}
+  PackedSizes(const GemmShape& shape, int64_t k_bytes, int64_t grain)
+      : shape_(shape), k_bytes_(k_bytes), grain_(grain) {}
 
   int64_t group_panels() const {
     return std::clamp<int64_t>(kPackedBytes / (kPanel * k_bytes_), 1, panels_of(shape_.n));
@@ -54,10 +55,10 @@ class PackedSizes {
   int64_t max_slice_rows() const {
     return std::clamp<int64_t>(kSliceBytes / (kPanel * k_bytes_), 1, kMaxSlicePanels) * kPanel;
   }
-  // At least two slices per thread where there are enough rows, all of about one size.
+  // At least two slices per thread where there are enough rows, as many for each, all of about one size.
   int64_t slice_rows(int64_t threads) const {
-    const int64_t slices = std::max(2 * threads, (shape_.m + max_slice_rows() - 1) / max_slice_rows());
-    return panels_of((shape_.m + slices - 1) / slices) * kPanel;
+    const int64_t least = std::max(2 * threads, (shape_.m + max_slice_rows() - 1) / max_slice_rows());
+    return align_up((shape_.m + align_up(least, threads) - 1) / align_up(least, threads), grain_);
   }
   int64_t sums_bytes() const { return max_slice_rows() * kPanel * int64_t{sizeof(float)}; }
   int64_t workspace_bytes() const { return group_panels() * kPanel * k_bytes_; }
@@ -66,6 +67,7 @@ class PackedSizes {
  private:
   GemmShape shape_;
   int64_t k_bytes_;
+  int64_t grain_;
 };
 
 // `pack(packing, begin, end)` packs units [begin, end) of a group; `multiply(slice)` multiplies.

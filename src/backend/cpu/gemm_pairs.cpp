@@ -12,7 +12,7 @@ namespace {
 [[maybe_unused]] constexpr int64_t kMaxChunk = 160;
 
 PackedSizes sizes_of(const GemmShape& s) {
-  return {s, s.k / 2 * int64_t{sizeof(float)}};
+  return {s, s.k / 2 * int64_t{sizeof(float)}, 8};
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxChunk = 160;
 
 PackedSizes sizes_of(const GemmShape& s) {
-  return {s, s.k * int64_t{sizeof(float)}};
+  return {s, s.k * int64_t{sizeof(float)}, 8};
 }
 
 // A is read in place when its rows lie along k in f32.
