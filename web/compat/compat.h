@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the standard library of emscripten 3.1.6 (libc++ 14) lacks of C++20, as far as the planner uses it.
 // Included before every source of the page's program; the other files of this folder stand for headers that
-// are not there.
+// are not there. scripts/check_page holds the sources to what is here.
 #pragma once
 
 #include <algorithm>
@@ -66,6 +66,11 @@ template <class Range, class Value, class Projection = identity>
 constexpr auto count(Range&& range, const Value& value, Projection projection = {}) {
   return std::count_if(std::begin(range), std::end(range),
                        [&](auto&& x) { return invoke(projection, x) == value; });
+}
+template <class Range, class Test, class Projection = identity>
+constexpr auto count_if(Range&& range, Test test, Projection projection = {}) {
+  return std::count_if(std::begin(range), std::end(range),
+                       [&](auto&& x) { return bool(invoke(test, invoke(projection, x))); });
 }
 template <class A, class B, class Equal = std::equal_to<>, class OfA = identity, class OfB = identity>
 constexpr bool equal(A&& a, B&& b, Equal same = {}, OfA of_a = {}, OfB of_b = {}) {
