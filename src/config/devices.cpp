@@ -50,11 +50,11 @@ DeviceChoice first_devices(int count) {
 }
 
 Result<DeviceChoice> parse_devices(std::string_view text) {
-  constexpr int kMost = int(Tier::kMostDevices);
+  constexpr int kMostDevices = int(Tier::kMostDevices);
   const Error refusal{
       fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
                   "numbers with commas between, such as 0,2",
-                  text, kMost)};
+                  text, kMostDevices)};
   DeviceChoice out;
   if (const size_t dots = text.find(".."); dots != text.npos) {
     SLUICE_ASSIGN(out.counts, parse_counts(text, dots));
@@ -66,7 +66,7 @@ Result<DeviceChoice> parse_devices(std::string_view text) {
   }
   if (text.find(',') == text.npos) {
     const auto count = whole(text);
-    if (!count || *count < 1 || *count > kMost) return refusal;
+    if (!count || *count < 1 || *count > kMostDevices) return refusal;
     return first_devices(*count);
   }
   for (size_t begin = 0; begin <= text.size();) {
@@ -77,7 +77,7 @@ Result<DeviceChoice> parse_devices(std::string_view text) {
     out.numbers.push_back(*number);
     begin = end + 1;
   }
-  if (out.numbers.size() > size_t(kMost)) return refusal;
+  if (out.numbers.size() > size_t(kMostDevices)) return refusal;
   return out;
 }
 

@@ -53,15 +53,15 @@ std::vector<NumaNode> numa_nodes(const fs::path& root) {
 
 std::vector<int> cores_in(std::string_view list) {
   std::vector<int> out;
-  while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    const std::string_view range = list.substr(0, comma);
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t comma = std::min(list.find(',', begin), list.size());
+    const std::string_view range = list.substr(begin, comma - begin);
     const size_t dash = std::min(range.find('-'), range.size());
     const auto first = whole_number(range.substr(0, dash));
     const auto last = dash < range.size() ? whole_number(range.substr(dash + 1)) : first;
     if (!first || !last) return {};
     for (int core = *first; core <= *last; ++core) out.push_back(core);
-    list.remove_prefix(std::min(comma + 1, list.size()));
+    begin = comma + 1;
   }
   return out;
 }

@@ -212,12 +212,12 @@ Json actions_json(const Program& program, const Plan& plan, std::span<const Inte
     std::string used;
     for (const Use& use : program.task(a.task).uses) {
       const std::string& object = program.object(use.object).name;
-      const size_t end = std::min(object.find('.'), object.size());
+      const size_t point = std::min(object.find('.'), object.size());
       fmt::format_to(std::back_inserter(used), "{}{} {} {}", used.empty() ? "" : ";",
                      use.access == Access::Read    ? 'r'
                      : use.access == Access::Write ? 'w'
                                                    : 'a',
-                     what.index_of(object.substr(0, end)), beside(object.substr(end), here));
+                     what.index_of(object.substr(0, point)), beside(object.substr(point), here));
     }
     c.uses.push_back(uses.index_of(used));
   }

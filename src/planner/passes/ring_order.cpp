@@ -273,8 +273,8 @@ void Ring::find_edges() {
 }
 
 void Ring::find_objects() {
-  constexpr uint32_t kNone = UINT32_MAX;
-  std::vector<uint32_t> last(program_.objects().size(), kNone);  // by object: the group that has it last
+  constexpr uint32_t kNoGroup = UINT32_MAX;
+  std::vector<uint32_t> last(program_.objects().size(), kNoGroup);  // by object: the group that has it last
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     objects_begin_.push_back(uint32_t(objects_.size()));
     for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
