@@ -50,7 +50,7 @@ Result<std::string> read_if_there(const fs::path& path) {
 Result<Source> open_source(const std::string& model) {
   Source source;
   std::error_code ignored;
-  if (!fs::is_directory(model, ignored)) {
+  if (!fs::is_directory(model_folder(model), ignored)) {
     if (!preset_meant_by(model).empty()) return source;
     if (fs::exists(model, ignored))
       return error(

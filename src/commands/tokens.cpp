@@ -11,6 +11,7 @@
 #include "commands/commands.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "io/directory.h"
 #include "io/file.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
@@ -116,8 +117,8 @@ Status show_tokens(const TokensRequest& request) {
   std::vector<std::string> paths = request.paths;
   Words words;
   std::error_code ignored;
-  if (!paths.empty() && fs::is_directory(paths.front(), ignored)) {
-    SLUICE_ASSIGN(words, Words::open(paths.front()));
+  if (!paths.empty() && fs::is_directory(followed(paths.front()), ignored)) {
+    SLUICE_ASSIGN(words, Words::open(followed(paths.front())));
     paths.erase(paths.begin());
   }
   if (paths.empty()) return error("there is no file to show the tokens of");

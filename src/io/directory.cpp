@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/directory.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -29,6 +32,18 @@ Status remove_tree(const fs::path& path) {
 Status sync_parent(const fs::path& path) {
   const fs::path parent = path.parent_path();
   return sync_directory(parent.empty() ? fs::path(".") : parent);
+}
+
+// Names of ours have no other characters; a file that somebody else wrote has hardly one such line alone.
+constexpr std::string_view kOfNames = "abcdefghijklmnopqrstuvwxyz0123456789-";
+constexpr size_t kMostName = 64;
+
+// A small file in place of a link.
+Status write_pointer(const fs::path& path, std::string_view target) {
+  SLUICE_ASSIGN(Descriptor file, Descriptor::create(path));
+  const std::string line = std::string(target) + "\n";
+  SLUICE_TRY(file.write(std::as_bytes(std::span(line)), 0, path));
+  return fsync(file.get()) == 0 ? Status() : Status(file_error("write", path));
 }
 
 Error in_the_way(const fs::path& path) {
@@ -83,16 +98,41 @@ Status remove_directory(const fs::path& path) {
   return remove_tree(temporary);
 }
 
-Status point_link(const fs::path& link, const fs::path& target) {
+Status point_link(const fs::path& link, const std::string& target) {
+  SLUICE_CHECK(target.size() < kMostName && target.find_first_not_of(kOfNames) == target.npos, "link to {}",
+               target);
   std::error_code code;
-  const fs::file_status there = fs::symlink_status(link, code);
-  if (fs::exists(there) && !fs::is_symlink(there)) return in_the_way(link);
+  if (fs::exists(fs::symlink_status(link, code)) && !target_of(link)) return in_the_way(link);
   const fs::path temporary = temporary_of(link);
   SLUICE_TRY(remove_tree(temporary));
-  fs::create_symlink(target, temporary, code);
-  if (code) return file_error("make link", temporary, code.value());
+  if (::symlink(target.c_str(), temporary.c_str()) != 0) {
+    const Error why = file_error("make link", temporary);
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return why;
+    SLUICE_TRY(write_pointer(temporary, target));
+  }
   if (std::rename(temporary.c_str(), link.c_str()) != 0) return file_error("replace", link);
   return sync_parent(link);
+}
+
+std::optional<std::string> target_of(const fs::path& link) {
+  std::error_code code;
+  const fs::file_status there = fs::symlink_status(link, code);
+  if (fs::is_symlink(there)) return fs::read_symlink(link, code).string();
+  if (!fs::is_regular_file(there) || fs::file_size(link, code) > kMostName || code) return std::nullopt;
+  const auto line = read_file(link, kMostName);
+  if (!line.ok() || line->size() < 2 || line->find_first_not_of(kOfNames) != line->size() - 1 ||
+      line->back() != '\n')
+    return std::nullopt;
+  return line->substr(0, line->size() - 1);
+}
+
+fs::path followed(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path whole = path.has_filename() ? path : path.parent_path();
+  if (!fs::is_regular_file(whole, ignored)) return path;
+  const auto target = target_of(whole);
+  const fs::path there = target ? whole.parent_path() / *target : fs::path();
+  return target && fs::is_directory(there, ignored) ? there : path;
 }
 
 }  // namespace sluice::core

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -39,8 +40,13 @@ class AtomicDirectory {
 // then is at "<path>.tmp".
 Status remove_directory(const std::filesystem::path& path);
 
-// Makes `link` a symbolic link to `target`, as written, instead of to what it named before: a reader finds
-// the one or the other. An error if something else is at `link`.
-Status point_link(const std::filesystem::path& link, const std::filesystem::path& target);
+// Makes `link` name `target`, which lies beside it, instead of what it named before: a reader finds the one
+// or the other. It is a symbolic link; where the file system has none, a file with the name in a line. An
+// error if something else is at `link`.
+Status point_link(const std::filesystem::path& link, const std::string& target);
+// What such a link names; nothing where there is none.
+std::optional<std::string> target_of(const std::filesystem::path& link);
+// Where a path leads that may end in such a file: as it is, where it does not.
+std::filesystem::path followed(const std::filesystem::path& path);
 
 }  // namespace sluice::core

@@ -3,13 +3,15 @@
 
 #include <string>
 
+#include "io/directory.h"
+
 namespace sluice::core {
 namespace fs = std::filesystem;
 
 fs::path model_folder(const fs::path& named) {
   std::error_code ignored;
-  const fs::path newest = named / "checkpoints" / "latest";
-  return fs::is_directory(newest, ignored) ? newest : named;
+  const fs::path folder = followed(named), newest = followed(folder / "checkpoints" / "latest");
+  return fs::is_directory(newest, ignored) ? newest : folder;
 }
 
 bool is_config_file(const fs::path& path) {

@@ -53,6 +53,12 @@ Status look_at(const fs::path& dir, int64_t step) {
   return error("{}: its checkpoint.json is of step {}", dir.string(), info.step);
 }
 
+// Whether it has, or has left, what a save puts there. What else has such a name is somebody else's.
+bool was_checkpoint(const fs::path& dir) {
+  return is_there(dir / "checkpoint.json") || is_there(dir / "model.safetensors") ||
+         is_there(dir / "model.safetensors.index.json") || is_there(dir / "optimizer.safetensors");
+}
+
 // Whether all that lies in a checkpoint is its own. What a user put there is not ours to remove.
 bool has_only_its_own(const fs::path& dir) {
   const auto info = read_checkpoint_info(dir);
@@ -68,11 +74,12 @@ Result<Content> content_of(const fs::path& dir) {
   Content out;
   std::error_code code;
   if (!fs::exists(dir, code)) return out;
+  const std::string named = target_of(dir / "latest").value_or("");
   for (fs::directory_iterator it(dir, code), end; !code && it != end; it.increment(code)) {
     const std::string name = it->path().filename();
     if (is_leftover(name)) {
       out.leftovers.push_back(it->path());
-    } else if (const auto step = step_of(name); step && is_there(it->path() / "checkpoint.json")) {
+    } else if (const auto step = step_of(name); step && (name == named || was_checkpoint(it->path()))) {
       const Status whole = look_at(it->path(), *step);
       if (whole.ok()) out.steps.push_back(*step);
       if (!whole.ok()) out.damaged.emplace(*step, whole.error());
@@ -88,8 +95,7 @@ Result<Content> content_of(const fs::path& dir) {
 
 // Which of them the link names; without one the newest.
 std::optional<int64_t> linked_best(const fs::path& dir, const Content& content) {
-  std::error_code none;
-  const fs::path target = fs::read_symlink(dir / "best", none);
+  const auto target = target_of(dir / "best");
   for (const int64_t step : content.best) {
     if (target == name_of_step(step, kBestPrefix)) return step;
   }
@@ -117,8 +123,10 @@ Result<CheckpointStore> CheckpointStore::open(fs::path dir, Retention retention)
     if (code) return file_error("remove", leftover, code.value());
   }
   store.steps_ = std::move(content.steps);
-  // A process that was stopped after it made a checkpoint may not have come to the link.
-  if (!store.steps_.empty()) SLUICE_TRY(store.link_latest());
+  // A process that was stopped after it made a checkpoint may not have come to the link. A newer one that is
+  // damaged keeps it: who goes on is to say from where.
+  const bool is_newest = content.damaged.empty() || store.latest() > content.damaged.rbegin()->first;
+  if (!store.steps_.empty() && is_newest) SLUICE_TRY(store.link_latest());
   store.best_ = linked_best(store.dir_, content);
   for (const int64_t step : content.best) {
     if (step != store.best_) SLUICE_TRY(store.remove_best(step));
@@ -164,10 +172,9 @@ Status CheckpointStore::save(int64_t step, const std::function<Status(const fs::
 }
 
 Status CheckpointStore::link_latest() {
-  const fs::path link = dir_ / "latest", target = name_of_step(steps_.back());
-  std::error_code none;
-  if (fs::read_symlink(link, none) == target) return {};
-  return point_link(link, target);
+  const fs::path link = dir_ / "latest";
+  const std::string target = name_of_step(steps_.back());
+  return target_of(link) == target ? Status() : point_link(link, target);
 }
 
 Status CheckpointStore::prune() {
@@ -222,12 +229,14 @@ Error with_older_one(Error why, const fs::path& damaged,
         fmt::format("; the newest whole checkpoint before it is {}. {}", path.string(), go_on(path));
     return why;
   }
-  why.message += "; no whole checkpoint is before it";
+  const std::string instead = go_on({});
+  why.message += "; no whole checkpoint is before it" + (instead.empty() ? "" : ". " + instead);
   return why;
 }
 
-Result<fs::path> folder_to_read(const fs::path& from, bool best) {
+Result<fs::path> folder_to_read(const fs::path& named, bool best) {
   std::error_code ignored;
+  const fs::path from = followed(named);
   if (!fs::is_directory(from, ignored)) {
     return error(ErrorKind::NotFound,
                  "{}: there is no such folder; allowed are a model's, with config.json and safetensors, a "
@@ -237,9 +246,10 @@ Result<fs::path> folder_to_read(const fs::path& from, bool best) {
   if (!best) {
     const auto newest = newest_checkpoint(checkpoints_in(from));
     if (newest.ok()) return newest->value_or(from);
-    return with_older_one(
-        newest.error(), std::string(newest.error().detail("damaged")),
-        [&](const fs::path&) { return fmt::format("Name it instead of {}", from.string()); });
+    return with_older_one(newest.error(), std::string(newest.error().detail("damaged")),
+                          [&](const fs::path& older) {
+                            return older.empty() ? "" : fmt::format("Name it instead of {}", from.string());
+                          });
   }
   const auto found = best_model(checkpoints_in(from));
   if (!found) {

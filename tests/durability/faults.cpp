@@ -211,6 +211,13 @@ int linked(auto* call, const char* of, const char* path, const char* how, auto&&
   });
 }
 
+// As where a file system has no links.
+bool has_links() {
+  if (::getenv("FAULT_NO_LINKS") == nullptr) return true;
+  errno = EPERM;
+  return false;
+}
+
 constexpr int kChanges = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
 unsigned mode_of(int flags, va_list more) {
@@ -311,10 +318,12 @@ int rename(const char* from, const char* to) noexcept {
 }
 int symlink(const char* target, const char* path) noexcept {
   REAL(symlink);
+  if (!has_links()) return -1;
   return linked(call, target, path, "link", [&] { return Record::hex(target); });
 }
 int link(const char* of, const char* path) noexcept {
   REAL(link);
+  if (!has_links()) return -1;
   return linked(call, of, path, "name", [&] { return Record::inode_of(path); });
 }
 // As where a file system has no locks.

@@ -88,5 +88,25 @@ TEST(Link, IsReplacedAndReplacesNothingElse) {
   EXPECT_FALSE(fs::is_symlink(dir / "file"));
 }
 
+// What stands for a link where a file system has none.
+TEST(Link, MayBeASmallFile) {
+  const TempDir dir;
+  dir.add("store/latest", "step-2\n");
+  dir.add("store/step-2/file", "");
+  EXPECT_EQ(target_of(dir / "store/latest"), "step-2");
+  EXPECT_EQ(followed(dir / "store/latest"), dir / "store/step-2");
+  EXPECT_EQ(followed((dir / "store/latest").string() + "/"), dir / "store/step-2");
+  ASSERT_TRUE(point_link(dir / "store/latest", "step-3").ok());
+  EXPECT_EQ(fs::read_symlink(dir / "store/latest"), "step-3");
+  EXPECT_EQ(target_of(dir / "store/latest"), "step-3");
+  EXPECT_EQ(target_of(dir / "store/none"), std::nullopt);
+  for (const char* other : {"", "\n", "step-2", "step-2\nstep-3\n", "../step-2\n", "Notes\n", "a note\n"}) {
+    dir.add("store/best", other);
+    EXPECT_EQ(target_of(dir / "store/best"), std::nullopt) << other;
+    EXPECT_EQ(followed(dir / "store/best"), dir / "store/best") << other;
+    EXPECT_FALSE(point_link(dir / "store/best", "step-3").ok()) << other;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::core

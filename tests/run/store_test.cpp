@@ -189,5 +189,28 @@ TEST(CheckpointStore, ALinkIsNoStore) {
   EXPECT_TRUE(fs::exists(dir / "outside/step-1.tmp/file"));
 }
 
+// A directory that has what a save wrote, or that `latest` names, was a checkpoint.
+TEST(CheckpointStore, WithoutItsManifestTheNewestOneIsDamagedToo) {
+  const TempDir dir;
+  {
+    CheckpointStore store = opened(dir);
+    for (const int64_t step : {4, 8}) ASSERT_TRUE(save(store, step).ok());
+  }
+  const fs::path damaged = dir / "checkpoints/step-8";
+  fs::remove(damaged / "checkpoint.json");
+  for (const char* left : {"some of its files", "none"}) {
+    CheckpointStore store = opened(dir);
+    const auto newest = newest_checkpoint(store.dir());
+    ASSERT_FALSE(newest.ok()) << left;
+    EXPECT_EQ(newest.error().detail("damaged"), damaged.string());
+    EXPECT_EQ(fs::read_symlink(store.dir() / "latest"), "step-8") << "who goes on says from where";
+    for (const auto& file : fs::directory_iterator(damaged)) fs::remove(file.path());
+  }
+  fs::rename(damaged, dir / "aside");
+  CheckpointStore store = opened(dir);
+  EXPECT_EQ(*newest_checkpoint(store.dir()), store.at(4));
+  EXPECT_EQ(fs::read_symlink(store.dir() / "latest"), "step-4");
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "io/directory.h"
 #include "io/hub_cache.h"
 #include "io/model_folder.h"
 #include "io/toml_file.h"
@@ -24,8 +25,9 @@ fs::path absolute(const fs::path& path) {
 }
 
 std::string resolved(RunConfig& config, std::string_view key, const std::string& path, const Place& place) {
-  if (path.empty() || fs::path(path).is_absolute()) return path;
-  std::string out = (place.base / path).lexically_normal().string();
+  if (path.empty()) return path;
+  if (fs::path(path).is_absolute()) return followed(path).string();
+  std::string out = followed((place.base / path).lexically_normal()).string();
   std::error_code ignored;
   // What is there where one stands comes before a name of the hub, and patterns of it do, too.
   if (!fs::exists(out, ignored) && !fs::exists(place.base / *fs::path(path).begin(), ignored)) {

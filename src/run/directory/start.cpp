@@ -42,8 +42,9 @@ Error naming_older_one(const RunConfig& c, Error why) {
   return with_older_one(std::move(why), damaged, [&](const fs::path& older) {
     fs::path aside = fs::path(c.run.dir) / "damaged-";
     aside += damaged.filename();
-    return fmt::format("To go on from {}, type: mv {} {}; then the same command again",
-                       older.filename().string(), damaged.string(), aside.string());
+    return fmt::format("To {}, type: mv {} {}; then the same command again",
+                       older.empty() ? "begin anew" : "go on from " + older.filename().string(),
+                       damaged.string(), aside.string());
   });
 }
 
