@@ -33,6 +33,13 @@ nlohmann::ordered_json json_of(const Card& c) {
                                      {"f32", c.peak.f32}}) {
     if (rate > 0) peak[format] = rate;
   }
+  nlohmann::ordered_json off_by_json;  // null: no speed planned for it was compared
+  if (const std::optional<OffBy> off = off_by(c)) {
+    off_by_json = {{"mean", off->mean},
+                   {"worst", off->worst},
+                   {"speeds", off->speeds},
+                   {"of", off->measured ? "measured" : "published"}};
+  }
   return {{"key", c.key},
           {"name", c.name},
           {"memory_bytes", c.memory_bytes},
@@ -44,23 +51,28 @@ nlohmann::ordered_json json_of(const Card& c) {
           {"store_bytes_per_s", c.store_rate},
           {"link_source", c.link_source},
           {"planned", c.can_be_planned()},
-          {"compared", c.compared}};
+          {"compared", c.compared},
+          {"off_by", std::move(off_by_json)}};
 }
 
 std::string table_of(std::span<const Card> all) {
   std::string out =
       "dense products with f32 sums, TFLOP/s, by the format of what is multiplied; memory by the data sheet, "
       "and "
-      "links each way, both busy, in GB/s\n\n";
-  out += fmt::format("{:<14}  {:<21}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:<21}  {}\n",
-                     "--machine", "card", "memory", "f8", "bf16", "f16", "tf32", "f32", "link",
+      "links each way, both busy, in GB/s; off by: how far planned speeds were from measured or published "
+      "ones, "
+      "in the mean\n\n";
+  out += fmt::format("{:<14}  {:<21}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:<21}  {}\n",
+                     "--machine", "card", "memory", "f8", "bf16", "f16", "tf32", "f32", "link", "off by",
                      "rates of products", "what steps reach of them");
   for (const Card& c : all) {
     const std::string reached = !c.can_be_planned() ? "unknown: arithmetic only" : c.reached_source;
     const std::string link = c.load_rate > 0 ? fmt::format("{:.4g}", c.load_rate / 1e9) : "-";
-    out += fmt::format("{:<14}  {:<21}  {:>6.0f}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:<21}  {}\n",
-                       c.key, c.name, c.memory_rate / 1e9, tera(c.peak.f8), tera(c.peak.bf16),
-                       tera(c.peak.f16), tera(c.peak.tf32), tera(c.peak.f32), link, c.peak_source, reached);
+    const std::optional<OffBy> off = off_by(c);
+    out += fmt::format(
+        "{:<14}  {:<21}  {:>6.0f}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:<21}  {}\n", c.key,
+        c.name, c.memory_rate / 1e9, tera(c.peak.f8), tera(c.peak.bf16), tera(c.peak.f16), tera(c.peak.tf32),
+        tera(c.peak.f32), link, off ? fmt::format("{:.1f} %", 100 * off->mean) : "-", c.peak_source, reached);
   }
   return out;
 }

@@ -3,6 +3,7 @@
 // What plans for machines that are not here, and arithmetic without a plan, go by.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,16 @@ struct Card {
   int64_t usable_bytes() const { return memory_bytes - kGiB; }
   bool can_be_planned() const { return bf16.known() || f32.known(); }
 };
+
+// How far speeds planned for a card were from measured or published ones: |planned / theirs - 1|.
+struct OffBy {
+  bool measured = false;  // by us; else others published them, of programs with schedules of their own
+  double mean = 0, worst = 0;
+  int speeds = 0;  // that were compared
+};
+// Nothing: no speed planned for it was compared.
+std::optional<OffBy> off_by(const Card& card);
+std::string to_text(const OffBy& off_by);
 
 // From the smallest memory to the largest.
 std::span<const Card> cards();

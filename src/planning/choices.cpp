@@ -25,11 +25,13 @@ json json_of(const Card& card) {
   if (const double peak = bf16 ? card.peak.bf16 : card.peak.f32; peak > 0)
     rates["peak_flops." + format] = peak;
   if (card.peer_rate > 0) rates["links.peer_bytes_per_s"] = card.peer_rate;
+  const std::optional<OffBy> off = off_by(card);
   return {{"key", card.key},
           {"card", card.name},
           {"memory_bytes", card.memory_bytes},
           {"usable_bytes", card.usable_bytes()},
           {"compared", card.compared},
+          {"off_by", off ? to_text(*off) : ""},
           {"reached", card.reached_source},
           {"link", card.link_source},
           {"rates", std::move(rates)}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed by device memory, at once from plans that were made before, and better as the search answers; cards by price and speed.
 
-const frontiers = JSON.parse($('frontiers').textContent), errors = JSON.parse($('errors').textContent);
+const frontiers = JSON.parse($('frontiers').textContent);
 const curvePlanner = {planner: null}, cardPlanner = {planner: null}, kSearchCards = 'Plan what is asked on all of them';
 const searchedPoints = new Map();  // by what is asked, less the device cap: cap in GiB to a point
 // USD an hour of renting one card: round numbers of public lists in the middle of 2025, for the reader to change.

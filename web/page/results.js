@@ -20,11 +20,8 @@ function tilesOf(plan) {
 }
 // How far predictions for a machine were off.
 function errorWords(key) {
-  const known = errors[key];
-  if (!known) return 'no speed planned for it was compared with a measured one';
-  const percent = share => `${(100 * share).toFixed(1)} %`, which = known.of === 'measured' ? 'measured' : 'published';
-  return known.cells === 1 ? `the one prediction that has a ${which} speed beside it was ${percent(known.mean)} off` :
-    `predictions were ${percent(known.mean)} off in the mean and ${percent(known.worst)} at worst, over ${known.cells} ${which} speeds`;
+  const off = choices.machines.find(m => m.key === key)?.off_by;
+  return off ? `planned speeds were off by ${off}` : 'no speed planned for it was compared with a measured one';
 }
 // Where the speeds come from.
 function sourceWords() {
