@@ -35,7 +35,7 @@ Status take(const Batch& b, const core::Prepared& p, core::RowsView rows) {
   if (!factors.empty() && factors.size() != n)
     return error("batch: {} tokens, {} {}; they must be as many", n, factors.size(), name);
   if (!factors.empty() && !p.stages.main.model.layout.has(core::BatchColumn::Weights))
-    return error("batch: it has {}; plan with StepOptions::weighted", name);
+    return error("batch: it has {}; plan with the option weighted", name);
   const int64_t vocab = p.model.vocab;
   for (size_t i = 0; i < n; ++i) {
     if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
@@ -66,7 +66,7 @@ Status take(const Batch& b, const core::Prepared& p, core::RowsView rows) {
       return error("batch: positions[{}] is {}; allowed are {} and, where a document begins, 0", i,
                    positions[i], before + 1);
     if (positions[i] != plain && !p.shape.packed)
-      return error("batch: a document begins at {}, inside a sequence; plan with StepOptions::packed", i);
+      return error("batch: a document begins at {}, inside a sequence; plan with the option packed", i);
   }
   return {};
 }
@@ -116,6 +116,12 @@ Result<core::UpdateValues> values_with(const core::OptimizerConfig& planned,
 // The content of batches that a caller brings is the caller's.
 constexpr const char* kCallersData = "batches of the caller";
 
+// As train.learning_rate. Beyond it one step leaves no weight that is finite.
+Status check_rate(std::string_view name, double rate) {
+  if (rate >= 0 && rate <= core::kMostLearningRate) return {};
+  return error("{} = {}: allowed are numbers from 0 to {}", name, rate, core::kMostLearningRate);
+}
+
 }  // namespace
 
 struct Queued::Impl {
@@ -139,7 +145,7 @@ Result<std::vector<float>> Queued::log_probabilities() const {
     case Impl::State::Ran:
       break;
   }
-  if (impl_->log_probs.empty()) return error("log_probabilities(): plan with StepOptions::log_probabilities");
+  if (impl_->log_probs.empty()) return error("log_probabilities(): plan with the option log_probabilities");
   return impl_->log_probs;
 }
 
@@ -217,10 +223,10 @@ struct Session::Impl {
     return {};
   }
   // Checks a batch and puts it behind what waits.
-  Result<std::shared_ptr<Queued::Impl>> queue(const Batch& batch, bool has_seeds) {
+  Result<std::shared_ptr<Queued::Impl>> queue(const Batch& given, bool has_seeds) {
     const core::Prepared& p = *prepared;
-    SLUICE_TRY(check_sequences(batch, seq_len()));
-    const auto n = int64_t(batch.tokens.size());
+    SLUICE_TRY(check_sequences(given, seq_len()));
+    const auto n = int64_t(given.tokens.size());
     if (engine->has_passed()) {
       return error(
           "forward_backward(): the gradients of {} tokens were made; optim_step() or discard() comes first",
@@ -235,7 +241,7 @@ struct Session::Impl {
                    has_seeds ? "" : "no ", has_seeds ? "none" : "some");
     }
     if (step.tokens() == 0) step = core::Rows(p.stages.main.model.layout, p.shape.tokens());
-    SLUICE_TRY(take(batch, p, step.part(queued, n)));
+    SLUICE_TRY(take(given, p, step.part(queued, n)));
     auto one = std::make_shared<Queued::Impl>(Queued::Impl{queued, n});
     queued += n;
     seeded = has_seeds;
@@ -254,7 +260,7 @@ struct Session::Impl {
     if (!prepared->optimizer.deferred) {
       return error(
           "{}: the plan updates weights while it makes their gradients; plan with "
-          "StepOptions::deferred_updates = true",
+          "the option deferred_updates = true",
           call);
     }
     if (const Status made = engine->make_passes(rows(), loss()); !made.ok()) {
@@ -274,7 +280,7 @@ struct Session::Impl {
   template <class F>
   Status pass(const Batch& b, std::string_view call, F&& f) {
     const core::Stage* const stage = prepared->stages.find(core::kEvaluation);
-    if (stage == nullptr) return error("{}: plan with StepOptions::evaluate", call);
+    if (stage == nullptr) return error("{}: plan with the option evaluate", call);
     SLUICE_TRY(check_sequences(b, seq_len()));
     const core::BatchLayout& layout = stage->model.layout;
     const auto n = int64_t(b.tokens.size());
@@ -304,7 +310,7 @@ Result<Session> Session::open(const Plan& plan, Observer& observer) {
   impl->prepared = plan.prepared();
   impl->observer = &observer;
   if (!impl->prepared->machine.traits().runs_models) {
-    return error("the plan is for {}, which is only simulated; plan for Machine::here()",
+    return error("the plan is for {}, which is only simulated; plan for the machine at hand",
                  impl->prepared->machine.description);
   }
   SLUICE_ASSIGN(impl->engine, core::Engine::open(*impl->prepared, observer));
@@ -348,7 +354,7 @@ Result<double> Session::evaluate(const Batch& batch) {
 Result<Queued> Session::forward_backward(const Batch& batch, RoundLoss loss) {
   if (!loss) return error("loss: it is empty");
   if (impl_->prepared->stages.main.model.asked.empty())
-    return error("forward_backward(): it has a loss; plan with StepOptions::round_losses");
+    return error("forward_backward(): it has a loss; plan with the option round_losses");
   if (const char* const name = !batch.weights.empty() ? "weights" : !batch.seeds.empty() ? "seeds" : nullptr)
     return error("batch: it has {} and a loss; one is allowed", name);
   SLUICE_ASSIGN(std::shared_ptr<Queued::Impl> queued, impl_->queue(batch, /*has_seeds=*/true));
@@ -364,7 +370,7 @@ Result<Queued> Session::forward_backward(const Batch& batch) {
 Result<StepEvent> Session::optim_step(double learning_rate,
                                       const std::map<std::string, double>& hyperparameters) {
   const core::Prepared& p = *impl_->prepared;
-  if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
+  SLUICE_TRY(check_rate("learning_rate", learning_rate));
   SLUICE_ASSIGN(const core::UpdateValues values, values_with(p.optimizer, hyperparameters));
   SLUICE_TRY(impl_->engine->check_values(values));
   if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
@@ -396,7 +402,7 @@ Result<StepEvent> Session::optim_step(double learning_rate,
 
 Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   // Before anything waits.
-  if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
+  SLUICE_TRY(check_rate("learning_rate", learning_rate));
   const auto queued = forward_backward(batch);
   if (!queued.ok()) return queued.error();
   return optim_step(learning_rate);
@@ -416,8 +422,9 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
     return error("train(): {} tokens wait for optim_step(); call that, or discard()", impl_->queued);
   for (const core::BatchSource* source : {data.data()->train.get(), data.data()->heldout.get()}) {
     if (source != nullptr && source->packed() && !impl_->prepared->shape.packed)
-      return error("data: documents begin inside a sequence; plan with StepOptions::packed");
+      return error("data: documents begin inside a sequence; plan with the option packed");
   }
+  SLUICE_TRY(check_rate("schedule: learning_rate", schedule.learning_rate));
   if (schedule.min_learning_rate > schedule.learning_rate) {
     return error(
         "schedule: min_learning_rate = {}: must be at most learning_rate = {}; left out it is a tenth of it",
@@ -441,8 +448,7 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
 
 Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOptions& o) {
   const core::Prepared& p = *impl_->prepared;
-  if (p.stages.find(core::kSampling) == nullptr)
-    return error("sample(): plan with StepOptions::sample_window");
+  if (p.stages.find(core::kSampling) == nullptr) return error("sample(): plan with the option sample_window");
   if (prompt.empty()) return error("prompt: it is empty; it takes at least one token");
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || prompt[i] >= p.model.vocab)

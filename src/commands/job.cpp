@@ -165,7 +165,8 @@ Result<bool> Job::all_see(const std::filesystem::path& folder) {
   std::error_code failure;
   // Each writes a file beside it with what it read there.
   std::string path;
-  const auto file_of = [&](int process) { return fmt::format("{}.{}", path, process); };
+  // What a killed process leaves of them the next start in the directory removes (io/file.h).
+  const auto file_of = [&](int process) { return fmt::format("{}.{}.tmp", path, process); };
   const auto read = [](const std::string& from) {
     std::ifstream in(from, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});

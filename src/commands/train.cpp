@@ -39,14 +39,14 @@ std::string describe_heldout(const Session& session) {
   const sluice::Schedule& schedule = session.schedule();
   const int64_t all = session.data().heldout->epoch_rows();
   std::string out = fmt::format(
-      "held-out loss: of {} of the {} held out, {} that are learnt, measured{}{} and at the end; that takes "
+      "held-out loss: of {} of the {} held out, {} that are learnt, measured{}{}{} at the end; that takes "
       "about {:.2g} % of the run\n",
       rows.rows == all ? "all" : fmt::format("{}", fmt::group_digits(rows.rows)), counted(all, "row"),
       counted(rows.targets, "token"), schedule.evaluate_first ? " at the beginning," : "",
       often.every == 1  ? " after every step"
       : often.every > 0 ? fmt::format(" every {} steps", often.every)
                         : "",
-      100 * often.share);
+      schedule.evaluate_first || often.every > 0 ? " and" : "", 100 * often.share);
   if (schedule.evaluate_first && often.share > kEvaluationShare) {
     out += fmt::format(
         "evaluations take more than {:.0f} % of the run, as at least {} are made on the way; a smaller "
@@ -154,8 +154,9 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   TrainingOptions options;
   options.saver = &saver;
   saver.before_each([&]() -> Status {
-    SLUICE_TRY(observer.draw());
-    return observer.flush();
+    SLUICE_TRY(directory.check());
+    observer.flush();
+    return {};
   });
   options.log = [&](const StepEvent& e, const EvaluationEvent* heldout) { return observer.add(e, heldout); };
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
@@ -169,7 +170,9 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
       const Stage& s = p.stages.main;
-      return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, activities));
+      observer.report(
+          write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, activities)));
+      return Status();
     };
   }
   const int64_t steps_before = session->steps_done();
@@ -199,7 +202,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   SLUICE_TRY(observer.draw());
   if (p.stages.find(kSampling) && !asked.stop)
     SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
-  observer.summarize_heldout(record, saver.store().best());
+  observer.summarize_heldout(record, saver.best());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;
 }
@@ -287,6 +290,8 @@ Status open_run_data(Observer& observer, Beginning& b) {
   SLUICE_TRY(count_steps(config, *b.data));
   SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
   if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
+  for (std::string& notice : schedule_notices(config, model)) config.notices.push_back(std::move(notice));
+  config.train.warmup_steps = warmup_steps(config);
   if (config.sample.prompt == kOpenPrompt) config.sample.prompt = b.data->prompt;
   SLUICE_ASSIGN(b.going_on, check_checkpoint(config, b.machine, model, *b.data));
   return {};
@@ -320,6 +325,9 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     return Ending::NothingLeft;
   }
   if (job.speaks()) {
+    if (b.config.checkpoint().empty() && !request.allow.empty())
+      say(stderr, "warning: --allow {}: the run begins here, and nothing was otherwise before\n",
+          request.allow);
     if (steps_done > 0) say("going on from {}\n", b.config.checkpoint());
     for (const std::string& change : b.going_on.changed) say("allowed: {}\n", change);
   }
@@ -334,12 +342,13 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     return {};
   };
   // Where no shape is given, all take that which process 0 has chosen for its machine.
-  SLUICE_TRY(job.first_here(plan, [&]() -> Status {
+  const auto share = [&]() -> Status {
     StepShape shape = job.speaks() ? prepared->shape : StepShape();
     SLUICE_TRY(job.share(shape));
     if (!job.speaks()) keep_shape(b.config, shape);
     return {};
-  }));
+  };
+  SLUICE_TRY(job.first_here(plan, share));
   console.stop();
   job.at("the beginning of training");
   if (!job.speaks()) return follow(*prepared, std::move(*b.data), job, asked);

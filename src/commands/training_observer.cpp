@@ -136,6 +136,12 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
 void TrainingObserver::saved(const SaveEvent& e) {
   steps_line_.end();
   say("{}", describe(e));
+  (void)draw();  // where the directory is gone the next step says so
+}
+
+void TrainingObserver::report(const Status& written) {
+  if (written.ok() || !unwritten_.insert(written.message()).second) return;
+  warned(written.message() + "; the run goes on, and this is tried again");
 }
 
 Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout) {
@@ -180,8 +186,9 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
     scalars.emplace_back("mfu", model_flops_ / e.seconds / peak_flops_);
   }
   if (heldout != nullptr) SLUICE_TRY(add_heldout(*heldout, line, scalars));
-  SLUICE_TRY(add_scalars(now, e.step, scalars));
-  return metrics_->append(line);
+  report(add_scalars(now, e.step, scalars));
+  report(metrics_->append(line));
+  return {};
 }
 
 Status TrainingObserver::add_first(const EvaluationEvent& heldout) {
@@ -197,9 +204,10 @@ Status TrainingObserver::add_first(const EvaluationEvent& heldout) {
   }
   Scalars scalars;
   SLUICE_TRY(add_heldout(heldout, line, scalars));
-  SLUICE_TRY(add_scalars(now, heldout.step, scalars));
-  SLUICE_TRY(metrics_->append(line));
-  return metrics_->flush();
+  report(add_scalars(now, heldout.step, scalars));
+  report(metrics_->append(line));
+  flush();
+  return {};
 }
 
 Status TrainingObserver::add_heldout(const EvaluationEvent& e, nlohmann::ordered_json& line,
@@ -263,31 +271,33 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
   std::fflush(stdout);
   if (texts.empty()) return {};
   const double now = unix_seconds();
-  SLUICE_TRY(events_->add(now, session.steps_done(), "samples", texts));
-  return samples_->append(
-      {{"step", session.steps_done()}, {"time", now}, {"prompt", s.prompt}, {"texts", std::move(texts)}});
+  report(events_->add(now, session.steps_done(), "samples", texts));
+  report(samples_->append(
+      {{"step", session.steps_done()}, {"time", now}, {"prompt", s.prompt}, {"texts", std::move(texts)}}));
+  return {};
 }
 
-Status TrainingObserver::draw() const {
+Status TrainingObserver::draw() {
   SLUICE_TRY(directory_.check());
   std::vector<PlotMark> best;
   if (const auto point = lowest(heldout_); point && heldout_.points.size() > 1)
     best.push_back({*point, fmt::format("lowest held out: {:.4f} at step {:.0f}", point->y, point->x)});
-  SLUICE_TRY(write_file(dir_ / "loss.svg",
-                        render({.title = "Loss",
-                                .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
-                                                        grouped(double(c_.train.tokens_per_step), 0)),
-                                .x_label = "step",
-                                .y_label = "nats per token",
-                                .series = {training_, heldout_},
-                                .marks = std::move(best)})));
+  report(write_file(dir_ / "loss.svg",
+                    render({.title = "Loss",
+                            .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
+                                                    grouped(double(c_.train.tokens_per_step), 0)),
+                            .x_label = "step",
+                            .y_label = "nats per token",
+                            .series = {training_, heldout_},
+                            .marks = std::move(best)})));
   if (!last_router_) return {};
   const auto& [step, load] = *last_router_;
-  return write_file(dir_ / "routers.html",
-                    to_html(router_page(dir_.filename().string(), router_, step, load)));
+  report(
+      write_file(dir_ / "routers.html", to_html(router_page(dir_.filename().string(), router_, step, load))));
+  return {};
 }
 
-void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optional<int64_t> kept) const {
+void TrainingObserver::summarize_heldout(const HeldoutRecord& record, const KeptBest& kept) const {
   if (record.best_step < 0) return;
   std::string now;
   if (evaluated_ && evaluated_->step > record.best_step) {
@@ -297,14 +307,18 @@ void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optio
   }
   say("held-out loss was lowest after step {}: {:.4f}{}\n", record.best_step, record.best_loss, now);
   if (c_.run.keep_best == false) return;
-  std::string best = kept ? (dir_ / "checkpoints" / "best").string() : "none is kept";
+  std::string best = kept.step ? (dir_ / "checkpoints" / "best").string() : "none is kept";
   if (record.best_step == 0) {
     best = "the one that the run began with";
-  } else if (kept != record.best_step) {
-    best += kept ? fmt::format(", of step {}", *kept) : "";
-    best +=
-        "; saving a better one would have taken more than 2 % of the run "
-        "(run.keep_best = on saves every one)";
+  } else if (kept.step != record.best_step) {
+    if (kept.step) best += fmt::format(", of step {}: {:.4f}", *kept.step, kept.loss);
+    const bool known = kept.missed_step == record.best_step && kept.missed_share > Saver::kMostShare;
+    best += fmt::format(
+        "; keeping that of step {} would have taken {} of the run, where run.keep_best = auto allows {:.0f} "
+        "% "
+        "(on keeps every one)",
+        record.best_step, known ? fmt::format("{:.2g} %", 100 * kept.missed_share) : "more",
+        100 * Saver::kMostShare);
   }
   say("best model: {}\n", best);
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "run/directory/run_directory.h"
 #include "run/session/session.h"
 #include "run/training/sample_budget.h"
+#include "run/training/saver.h"
 
 namespace sluice::core {
 
@@ -32,8 +34,9 @@ class TrainingObserver : public Console {
   // A run that begins has an empty log. One that goes on keeps what its own, or that of the run it began at,
   // has up to the checkpoint's step.
   Status open_metrics(int64_t steps_done);
-  // loss.svg and routers.html.
-  Status draw() const;
+  // loss.svg and routers.html. The errors of this and of what follows are that the run directory is gone;
+  // what cannot be written there is said once, and tried again.
+  Status draw();
   void summarize(const Prepared& p, const MemoryReport& memory);
   void end_line() { steps_line_.end(); }
 
@@ -49,9 +52,11 @@ class TrainingObserver : public Console {
   // The same of an evaluation before the first step that is made here: of step 0, or of the last one that was
   // made before, which has its line.
   Status add_first(const EvaluationEvent& heldout);
-  Status flush() { return metrics_->flush(); }
+  void flush() { report(metrics_->flush()); }
+  // What only reports ends no run: what could not be written is said, and no error.
+  void report(const Status& written);
   // Which step was best, and which is kept.
-  void summarize_heldout(const HeldoutRecord& record, std::optional<int64_t> kept) const;
+  void summarize_heldout(const HeldoutRecord& record, const KeptBest& kept) const;
 
  private:
   using Scalars = std::vector<std::pair<std::string, double>>;
@@ -77,6 +82,7 @@ class TrainingObserver : public Console {
   std::optional<std::pair<int64_t, ExpertLoad>> last_router_;  // of the last step that was made here
   std::string last_line_;                                      // of metrics.jsonl when it was opened
   std::vector<double> step_s_;
+  std::set<std::string> unwritten_;  // what was said of it
   int64_t skipped_ = 0;
   std::optional<EvaluationEvent> evaluated_;  // last
 };

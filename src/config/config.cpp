@@ -82,11 +82,12 @@ void visit_keys(Config& c, F&& key) {
   key("train.epochs", c.train.epochs, Range{0, 1e6},
       "how often the data is gone through, which sets train.steps; 0: as train.steps says");
   key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
-  key("train.learning_rate", c.train.learning_rate, Range{0, 10},
+  key("train.learning_rate", c.train.learning_rate, Range{0, kMostLearningRate},
       "peak, after warm-up; auto: by the model's size, its weights, tokens per step and optimizer");
-  key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10},
+  key("train.min_learning_rate", c.train.min_learning_rate, Range{0, kMostLearningRate},
       "at the end, but of a constant schedule; auto: a tenth of train.learning_rate");
-  key("train.warmup_steps", c.train.warmup_steps, kSteps, "steps of linear warm-up");
+  key("train.warmup_steps", c.train.warmup_steps, kSteps,
+      "steps of linear warm-up; auto: 10, or all steps of a shorter run");
   key("train.schedule", c.train.schedule, Choices{"cosine", "linear", "constant", "wsd"},
       "the learning rate after warm-up; wsd stays, and decays linearly in the last steps");
   key("train.decay_steps", c.train.decay_steps, kSteps, "of wsd; 0: a tenth of the steps");

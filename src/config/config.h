@@ -52,7 +52,7 @@ struct RunConfig {
     int64_t seed = 1;
     std::optional<double> learning_rate;      // none: choose_rate() of plans/learning_rate.h
     std::optional<double> min_learning_rate;  // none: a tenth of learning_rate
-    int64_t warmup_steps = 10;
+    std::optional<int64_t> warmup_steps;      // none: choose_warmup() of plans/learning_rate.h
     std::string schedule = "cosine";
     int64_t decay_steps = 0;
     std::string optimizer = std::string(optimizers().front()->name);

@@ -166,7 +166,7 @@ Result<EventFile> EventFile::create(const std::filesystem::path& directory, doub
   const std::filesystem::path path =
       directory / fmt::format("{}{}{}{}", kName, int64_t(time_s), kOurs, unguessable());
   SLUICE_ASSIGN(Descriptor fd, Descriptor::create(path, O_APPEND));
-  EventFile file(path, std::move(fd));
+  EventFile file(AppendedFile(path, std::move(fd)));
   std::string event;
   put_double(event, 1, time_s);
   put_bytes(event, 3, "brain.Event:2");
@@ -215,7 +215,7 @@ Status EventFile::write(std::string_view event) {
   put(record, masked(record));
   record += event;
   put(record, masked(event));
-  return fd_.write(std::as_bytes(std::span(record)), std::nullopt, path_);
+  return file_.append(record);
 }
 
 }  // namespace sluice::core

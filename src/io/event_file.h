@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "io/descriptor.h"
+#include "io/appended_file.h"
 
 namespace sluice::core {
 
@@ -33,18 +33,16 @@ class EventFile {
   // off, as it is made again; and this file says so, for readers that have them open.
   static Result<EventFile> create(const std::filesystem::path& directory, double time_s, int64_t first_step);
 
-  // Tags and values of one step; values that are not finite are left out. They are in the file, whole, when
-  // it returns.
+  // Tags and values of one step; values that are not finite are left out. Written as io/appended_file.h says.
   Status add(double time_s, int64_t step, std::span<const std::pair<std::string_view, double>> values);
   // Texts of one step, as TensorBoard shows them under a tag.
   Status add(double time_s, int64_t step, std::string_view tag, std::span<const std::string> texts);
 
  private:
-  EventFile(std::filesystem::path path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  explicit EventFile(AppendedFile file) : file_(std::move(file)) {}
   Status write(std::string_view event);
 
-  std::filesystem::path path_;
-  Descriptor fd_;
+  AppendedFile file_;
 };
 
 }  // namespace sluice::core

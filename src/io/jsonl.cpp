@@ -16,18 +16,13 @@ Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
   if (size > 0 && ::pread(fd.get(), &last, 1, size - 1) != 1) return file_error("read", path);
   constexpr std::byte kEnd{'\n'};
   if (last != '\n') SLUICE_TRY(fd.write({&kEnd, 1}, std::nullopt, path));
-  return JsonLines(path, std::move(fd));
-}
-
-Status JsonLines::flush() {
-  if (::fdatasync(fd_.get()) != 0 && errno != EINVAL) return file_error("flush", path_);
-  return {};
+  return JsonLines(AppendedFile(path, std::move(fd)));
 }
 
 Status JsonLines::append(const nlohmann::ordered_json& object) {
   std::string line = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   line += '\n';
-  return fd_.write(std::as_bytes(std::span(line)), std::nullopt, path_);
+  return file_.append(line);
 }
 
 }  // namespace sluice::core

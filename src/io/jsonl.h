@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/status.h"
-#include "io/descriptor.h"
+#include "io/appended_file.h"
 
 namespace sluice::core {
 
-// Appends lines to a file; each is in the file, whole, when append() returns. A line that a killed process
-// left unfinished is ended when the file is opened, so that it spoils no other. One thread at a time.
+// Appends lines to a file, as io/appended_file.h says. A line that a killed process left unfinished is ended
+// when the file is opened, so that it spoils no other. One thread at a time.
 class JsonLines {
  public:
   static Result<JsonLines> open(const std::filesystem::path& path);
@@ -20,13 +20,12 @@ class JsonLines {
   // Keys keep their order. NaN and infinities become null, which is all that JSON offers.
   Status append(const nlohmann::ordered_json& object);
   // Makes the lines durable.
-  Status flush();
+  Status flush() { return file_.flush(); }
 
  private:
-  JsonLines(std::filesystem::path path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  explicit JsonLines(AppendedFile file) : file_(std::move(file)) {}
 
-  std::filesystem::path path_;
-  Descriptor fd_;
+  AppendedFile file_;
 };
 
 }  // namespace sluice::core

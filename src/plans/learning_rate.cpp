@@ -50,11 +50,19 @@ ChosenRate automatic_rate(const RateSubject& s) {
                             counted(s.tokens_per_step, "token"), s.optimizer.name)};
 }
 
+namespace {
+
+ChosenRate rate_of(const RunConfig& c, const ModelSpec& model) {
+  return automatic_rate({c.optimizer(), model.params(), c.train.tokens_per_step, !c.model.weights.empty(),
+                         c.optimizer_values()});
+}
+
+}  // namespace
+
 Result<std::string> choose_rate(RunConfig& c, const ModelSpec& model) {
   std::string why;
   if (!c.train.learning_rate) {
-    ChosenRate chosen = automatic_rate({c.optimizer(), model.params(), c.train.tokens_per_step,
-                                        !c.model.weights.empty(), c.optimizer_values()});
+    ChosenRate chosen = rate_of(c, model);
     c.train.learning_rate = chosen.rate;
     why = std::move(chosen.why);
   }
@@ -64,6 +72,58 @@ Result<std::string> choose_rate(RunConfig& c, const ModelSpec& model) {
         *c.train.min_learning_rate, *c.train.learning_rate, why.empty() ? "" : " (auto)");
   }
   return why;
+}
+
+int64_t warmup_steps(const RunConfig& c) {
+  constexpr int64_t kUsual = 10;
+  return c.train.warmup_steps.value_or(std::min(kUsual, c.train.steps));
+}
+
+std::vector<std::string> schedule_notices(const RunConfig& c, const ModelSpec& model) {
+  std::vector<std::string> out;
+  const auto& t = c.train;
+  const int64_t warmup = warmup_steps(c), after = t.steps - warmup;
+  const double rate = *t.learning_rate, usual = rate_of(c, model).rate;
+  const bool decays = t.schedule != "constant";
+  if (after < 0) {
+    out.push_back(fmt::format(
+        "train.warmup_steps = {}: the run ends after {}, while its rate still rises: at {:g}, not {:g}",
+        warmup, counted(t.steps, "step"), rate * double(t.steps) / double(warmup), rate));
+  } else if (after == 0 && t.steps > 0 && !t.warmup_steps) {
+    out.push_back(fmt::format("train.warmup_steps = auto: the rate rises through all of the run's {}",
+                              counted(t.steps, "step")));
+  } else if (after == 0 && t.steps > 0 && decays) {
+    out.push_back(
+        fmt::format("train.schedule = {}: the rate never falls, as train.warmup_steps = {} takes all "
+                    "of the run's steps",
+                    t.schedule, warmup));
+  }
+  if (t.schedule == "wsd" && t.decay_steps > after && after > 0) {
+    out.push_back(fmt::format("train.decay_steps = {}: {} the warm-up, and the rate falls through them",
+                              t.decay_steps, counted(after, "step", "follows", "follow")));
+  } else if (t.schedule == "wsd" && t.decay_steps == 0 && t.steps < 10 && after > 0) {
+    out.push_back(fmt::format("train.decay_steps = 0: a tenth of {} is no step, so that the rate never falls",
+                              counted(t.steps, "step")));
+  } else if (t.schedule != "wsd" && t.decay_steps > 0) {
+    out.push_back(
+        fmt::format("train.decay_steps = {} does not count: it is of train.schedule = wsd, not of {}",
+                    t.decay_steps, t.schedule));
+  }
+  if (!decays && t.min_learning_rate)
+    out.push_back(
+        fmt::format("train.min_learning_rate = {:g} does not count: train.schedule = constant stays",
+                    *t.min_learning_rate));
+  constexpr double kRuins = 100, kNothing = 1e-6;
+  if (rate > kRuins * usual) {
+    out.push_back(
+        fmt::format("train.learning_rate = {:g}: {:.2g} times what auto takes, {:g}: steps of such a "
+                    "size leave little of what the weights were",
+                    rate, rate / usual, usual));
+  } else if (rate < kNothing * usual) {
+    out.push_back(fmt::format("train.learning_rate = {:g}: nothing to speak of is learnt; auto takes {:g}",
+                              rate, usual));
+  }
+  return out;
 }
 
 }  // namespace sluice::core

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "model/spec.h"
@@ -29,5 +30,11 @@ ChosenRate automatic_rate(const RateSubject& subject);
 // Gives train.learning_rate, where it is left open, the automatic value, and returns why; empty: it was
 // given. Errors: train.min_learning_rate is above it.
 Result<std::string> choose_rate(RunConfig& config, const ModelSpec& model);
+
+// train.warmup_steps, or what it is where it is left open.
+int64_t warmup_steps(const RunConfig& config);
+// What of the schedule cannot take effect in a run of train.steps, and rates by which nothing is learnt: a
+// sentence each. REQUIRES: the rate is chosen.
+std::vector<std::string> schedule_notices(const RunConfig& config, const ModelSpec& model);
 
 }  // namespace sluice::core

@@ -385,6 +385,16 @@ Status link_weights(const fs::path& checkpoint, const fs::path& dir) {
   return write_file(dir / "checkpoint.json", to_text(info));
 }
 
+Status set_own_loss(const fs::path& dir, double loss) {
+  SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(dir));
+  if (info.heldout.best_step == info.step) return {};
+  info.heldout.best_step = info.step;
+  info.heldout.best_loss = loss;
+  info.heldout.since = 0;
+  info.heldout.best_rows.clear();
+  return write_file(dir / "checkpoint.json", to_text(info));
+}
+
 Status check_has_state(const CheckpointInfo& info, const fs::path& dir) {
   if (info.has_state()) return {};
   return error(

@@ -83,6 +83,8 @@ struct CheckpointCopy {
 // Makes in an empty directory of the same file system a checkpoint of the weights alone from a whole one: the
 // files that they share are one file, as nobody changes them.
 Status link_weights(const std::filesystem::path& checkpoint, const std::filesystem::path& dir);
+// Has a model that was just written say its own held-out loss as the lowest: that is what it is compared by.
+Status set_own_loss(const std::filesystem::path& dir, double loss);
 
 // An error if a run cannot go on from it, as it is of the weights alone; `dir` is where it was read from.
 Status check_has_state(const CheckpointInfo& info, const std::filesystem::path& dir);

@@ -139,8 +139,9 @@ Result<std::vector<Source>> find_sources(const SourceOptions& options) {
     if (is_new && source.bytes > 0) sources.push_back(std::move(source));
   }
   if (sources.empty()) {
-    return error(ErrorKind::NotFound, "corpus: no file with content among {} with endings {}",
-                 list(options.paths), list(options.include));
+    const std::string endings = options.include.empty() ? "" : " with endings " + list(options.include);
+    return error(ErrorKind::NotFound, "corpus: no file with content among {}{}", list(options.paths),
+                 endings);
   }
   return sources;
 }

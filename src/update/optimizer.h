@@ -110,7 +110,7 @@ std::span<const Optimizer* const> optimizers();
 // Null: none is called so.
 const Optimizer* find_optimizer(std::string_view name);
 
-constexpr double kMostClipNorm = 1e9;
+constexpr double kMostClipNorm = 1e9, kMostLearningRate = 10;
 
 // What a run asks of its optimizer, and where in the step it wants its updates.
 struct OptimizerConfig {

@@ -206,7 +206,7 @@ TEST(Sessions, RefuseBatchesThatDoNotFit) {
   refused(rows, "targets[9] is -2");
   rows = Rows(64);
   for (int i = 0; i < 64; ++i) rows.positions.push_back(i % 8);
-  refused(rows, "StepOptions::packed");
+  refused(rows, "the option packed");
   rows.positions[5] = 3;
   refused(rows, "positions[5] is 3");
   expect_error(r.session.step(Rows(64).batch(), std::numeric_limits<double>::quiet_NaN()).error(),

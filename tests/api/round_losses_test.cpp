@@ -210,7 +210,7 @@ TEST(RoundLosses, AreRefusedWhereTheyCannotBe) {
     expect_error(session.forward_backward(batch, loss).error(), ErrorKind::Invalid, says);
     EXPECT_EQ(session.queued_tokens(), 0);
   };
-  refused(plain.session, rows.batch(), curved, "plan with StepOptions::round_losses");
+  refused(plain.session, rows.batch(), curved, "plan with the option round_losses");
   refused(rounds.session, rows.batch(), {}, "loss: it is empty");
   rows.weights.assign(64, 1);
   refused(rounds.session, rows.batch(), curved, "it has weights and a loss");

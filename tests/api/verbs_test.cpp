@@ -148,6 +148,8 @@ TEST(Verbs, RefuseHyperparametersThatDoNotGoTogether) {
   options.optimizer = "adafactor";
   Running r(options);
   ASSERT_TRUE(r.session.forward_backward(some_rows().batch()).ok());
+  for (const double rate : {-1.0, 11.0, 1e308, std::numeric_limits<double>::infinity(), std::nan("")})
+    expect_error(r.session.optim_step(rate).error(), ErrorKind::Invalid, "allowed are numbers from 0 to 10");
   expect_error(r.session.optim_step(1e-2, {{"warmup_init", 1}}).error(), ErrorKind::Invalid, "relative_step");
   expect_error(r.session.optim_step(1e-2, {{"relative_step", 0.5}}).error(), ErrorKind::Invalid,
                "hyperparameters[relative_step] = 0.5: allowed are 0 and 1");
@@ -202,13 +204,13 @@ TEST(Verbs, TakeWeightsWhenPlannedSo) {
     expect_error(session.forward_backward(batch).error(), ErrorKind::Invalid, says);
     EXPECT_EQ(session.queued_tokens(), 0);
   };
-  refused(plain.session, rows.batch(), "it has weights; plan with StepOptions::weighted");
+  refused(plain.session, rows.batch(), "it has weights; plan with the option weighted");
   const std::vector<float> seeds(64, 1.0f);
   Batch both = rows.batch();
   both.seeds = seeds;
   refused(weighted.session, both, "weights and seeds");
   both.weights = {};
-  refused(plain.session, both, "it has seeds; plan with StepOptions::weighted");
+  refused(plain.session, both, "it has seeds; plan with the option weighted");
   rows.weights[7] = std::numeric_limits<float>::infinity();
   refused(weighted.session, rows.batch(), "weights[7] is inf");
   rows.weights.pop_back();
@@ -234,7 +236,9 @@ TEST(Verbs, StepWithTheHyperparametersThatTheyName) {
       ASSERT_TRUE(stepped.ok()) << stepped.message();
       EXPECT_EQ(stepped->loss, expected->loss);
       // A pending update is applied with the values that it was asked with.
-      if (step == 1) EXPECT_EQ(*named.session.forward(rows.batch()), *planned.session.forward(rows.batch()));
+      if (step == 1) {
+        EXPECT_EQ(*named.session.forward(rows.batch()), *planned.session.forward(rows.batch()));
+      }
     }
     EXPECT_EQ(all_weights(named.session), all_weights(planned.session));
     // Those that a step does not name are planned ones.
@@ -286,7 +290,7 @@ TEST(Verbs, RefuseWhatIsNoStep) {
   Running plain;
   const auto silent = plain.session.forward_backward(rows.batch());
   ASSERT_TRUE(plain.session.optim_step(1e-2).ok());
-  expect_error(silent->log_probabilities().error(), ErrorKind::Invalid, "StepOptions::log_probabilities");
+  expect_error(silent->log_probabilities().error(), ErrorKind::Invalid, "the option log_probabilities");
 }
 
 // What runs between forward_backward() and optim_step() changes nothing of the step.
@@ -561,7 +565,7 @@ TEST(Verbs, SayWhereThereAreNoGradients) {
   Running r(options);
   ASSERT_TRUE(r.session.forward_backward(some_rows().batch()).ok());
   expect_error(r.session.gradient("lm_head.weight").error(), ErrorKind::Invalid,
-               "plan with StepOptions::deferred_updates = true");
+               "plan with the option deferred_updates = true");
   EXPECT_EQ(r.session.queued_tokens(), 64);
   expect_error(r.session.state("m", "model.embed_tokens.weight").error(), ErrorKind::Invalid, "not trained");
 }

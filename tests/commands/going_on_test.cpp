@@ -3,6 +3,7 @@
 // of value is replaced.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -255,6 +256,88 @@ TEST_F(GoingOn, SavesWhenAskedAndGoesOn) {
   EXPECT_FALSE(asked.save);
   EXPECT_TRUE(fs::exists(dir_ / "run/checkpoints/step-1"));
   EXPECT_TRUE(fs::exists(dir_ / "run/checkpoints/step-4"));
+}
+
+TEST_F(GoingOn, NoOlderCheckpointIsTakenWithoutAWord) {
+  ASSERT_EQ(start("run").message, "");
+  fs::remove(dir_ / "run/checkpoints/step-4/checkpoint.json");
+  const std::string message = start("run").message,
+                    move =
+                        fmt::format("mv {0}/checkpoints/step-4 {0}/damaged-step-4", (dir_ / "run").string());
+  for (const std::string& part :
+       {std::string("step-4/checkpoint.json"), "To go on from step-3, type: " + move})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  for (int step = 1; step < 4; ++step) fs::remove_all(dir_ / fmt::format("run/checkpoints/step-{}", step));
+  EXPECT_NE(start("run").message.find("To begin anew, type: " + move), std::string::npos);
+}
+
+// What only reports ends no run: it is said once, and tried again.
+TEST_F(GoingOn, WhatCannotBeDrawnOrLoggedEndsNoRun) {
+  ASSERT_EQ(start("run").message, "");
+  for (const char* file : {"loss.svg", "trace.json"}) {
+    fs::remove(dir_ / "run" / file);
+    dir_.add(fmt::format("run/{}/something", file), "in the way");
+  }
+  RunRequest more = request("run", {"train.steps=8", "run.trace=true"});
+  more.allow = "steps";
+  testing::internal::CaptureStderr();
+  const Outcome done = start(more);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(done.ending, Ending::Done) << done.message;
+  EXPECT_EQ(metrics_of(dir_ / "run").size(), 8u);
+  EXPECT_TRUE(fs::exists(dir_ / "run/checkpoints/step-8/checkpoint.json"));
+  for (const char* file : {"loss.svg", "trace.json"}) {
+    const std::string words = (dir_ / "run" / file).string();
+    const size_t at = said.find(words);
+    EXPECT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find(words, at + 1), std::string::npos) << "once: " << said;
+  }
+  EXPECT_NE(said.find("; the run goes on, and this is tried again"), std::string::npos) << said;
+}
+
+TEST_F(GoingOn, ALogThatIsAPipeIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(start("run").message, "");
+  fs::remove(dir_ / "run/metrics.jsonl");
+  ASSERT_EQ(::mkfifo((dir_ / "run/metrics.jsonl").c_str(), 0600), 0);
+  RunRequest more = request("run", {"train.steps=6"});
+  more.allow = "steps";
+  EXPECT_NE(start(more).message.find("metrics.jsonl: not a regular file"), std::string::npos);
+}
+
+TEST_F(GoingOn, WhatAKilledProcessWroteToSeeTheDirectoryIsRemoved) {
+  ASSERT_EQ(start("run").message, "");
+  const fs::path seen = dir_.add("run/.seen-0123456789abcdef.1.tmp", "/run");
+  EXPECT_EQ(start("run").ending, Ending::NothingLeft);
+  EXPECT_FALSE(fs::exists(seen));
+}
+
+// Nothing differs from what was never there.
+TEST_F(GoingOn, AnAllowanceWithoutARunToGoOnIsSaid) {
+  RunRequest first = request("run");
+  first.allow = "steps";
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(start(first).message, "");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("--allow steps: the run begins here"),
+            std::string::npos);
+}
+
+// The default is as long as a shorter run, and a run that began with another one keeps it.
+TEST_F(GoingOn, KeepsTheWarmUpThatIsLeftOpen) {
+  const std::string open = "train.warmup_steps=auto";
+  ASSERT_EQ(start("short", {open}).message, "");
+  EXPECT_NEAR(metrics_of(dir_ / "short")[0]["learning_rate"].get<double>(), 1e-2 / 4, 1e-12);
+  EXPECT_NEAR(metrics_of(dir_ / "short")[3]["learning_rate"].get<double>(), 1e-2, 1e-12);
+  ASSERT_EQ(start("whole", {"train.warmup_steps=10"}).message, "");
+  fs::copy(dir_ / "whole", dir_ / "run", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  cut_to("run", 2, 2);
+  ASSERT_EQ(start("run", {open}).message, "");
+  EXPECT_EQ(results_of(dir_ / "run"), results_of(dir_ / "whole"));
+}
+
+TEST_F(GoingOn, ADateThatIsNoneIsRefusedWhereNoTemplateAsks) {
+  for (const char* date : {"2026-13-45", "x"})
+    EXPECT_EQ(start("run", {fmt::format("data.date={}", date)}).message,
+              fmt::format("data.date: '{}' is no date; dates are written YYYY-MM-DD", date));
 }
 
 }  // namespace

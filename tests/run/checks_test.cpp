@@ -155,5 +155,30 @@ TEST(Numerics, MasterWeightsBringTheirState) {
   EXPECT_FALSE(masters.stochastic);
 }
 
+TEST(EarlyChecks, ACapThatLeavesTheSystemNothingIsSaid) {
+  const Machine here = must(resolve_machine(must(load_config("", {"run.backend=cpu"})), ""));
+  const auto notices = [&](int64_t host_cap) {
+    RunConfig config;
+    config.data.cache.clear();
+    config.caps[kHost] = host_cap;
+    EXPECT_TRUE(check_early(config, here).ok());
+    return config.notices;
+  };
+  EXPECT_TRUE(notices(host_limit().bytes / 2).empty());
+  const auto said = notices(host_limit().bytes);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find(" to the system and other programs; "), std::string::npos) << said[0];
+}
+
+TEST(EarlyChecks, DevicesAndThreadsThatACpuHasNot) {
+  expect_refused_early({"run.device=3"}, {"run.device = 3: the backend cpu has one device, 0"});
+  expect_refused_early({"run.device=3", "run.devices=2"}, {"run.device = 3: run.devices = 2 says which"});
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir, {"run.threads=1000"}));
+  const auto& said = prepared.config.notices;
+  EXPECT_TRUE(
+      std::ranges::any_of(said, [](const std::string& n) { return n.starts_with("run.threads = 1000: "); }));
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -260,7 +260,7 @@ TEST_F(HeldOut, KeepingTheBestModelTakesNoMoreThanItsShare) {
     (void)must(session->step());
     must(saver.after_step(*session, step_s, false));
     session->engine().heldout().best_step = session->steps_done();
-    must(saver.after_evaluation(*session, 0));
+    must(saver.after_evaluation(*session, 1.0 / double(session->steps_done()), 0));
     must(saver.wait());
   };
   // Of a run of a billion steps the first one may come early.
@@ -310,7 +310,7 @@ TEST_F(HeldOut, TheBestModelOfASavedStepSharesItsFiles) {
   {
     Saver saver = open();
     save_step(saver);
-    must(saver.after_evaluation(*session, 0));
+    must(saver.after_evaluation(*session, 5, 0));
     must(saver.wait());
     expect_shared(saver, 1);
     save_step(saver);
@@ -318,6 +318,51 @@ TEST_F(HeldOut, TheBestModelOfASavedStepSharesItsFiles) {
     EXPECT_EQ(saver.store().best(), 1);
   }
   expect_shared(open(), 2);
+}
+
+// A model that was too dear to save when it was best is lost; the last one, which is saved anyway, is better
+// than the one that is kept.
+TEST_F(HeldOut, TheLastModelIsKeptWhereItIsBetterThanTheKeptOne) {
+  const Prepared prepared = prepare({"eval.every=1", "run.checkpoint_minutes=0"});
+  const auto open = [&](int64_t last_step) {
+    return must(Saver::open(prepared, must(CheckpointStore::open(dir_ / "store")),
+                            save_schedule_of(prepared.config), last_step, silent_observer()));
+  };
+  const auto session = must(Session::open(prepared));
+  HeldoutRecord& record = session->engine().heldout();
+  const auto evaluate = [&](Saver& saver, double loss, double step_s) {
+    (void)must(session->step());
+    must(saver.after_step(*session, step_s, false));
+    const int64_t step = record.last_step = session->steps_done();
+    if (record.best_step < 0 || loss < record.best_loss) record.best_step = step, record.best_loss = loss;
+    must(saver.after_evaluation(*session, loss, 0));
+    must(saver.wait());
+  };
+  {
+    Saver saver = open(1'000'000'000);
+    evaluate(saver, 5, 1e-9);
+    EXPECT_EQ(saver.best().step, 1);
+    evaluate(saver, 3, 1e-9);
+    evaluate(saver, 4, 1e-9);
+    EXPECT_EQ(saver.best().step, 1);
+    must(saver.finish(*session));
+    EXPECT_EQ(saver.best().step, 3);
+    EXPECT_EQ(saver.best().loss, 4);
+    EXPECT_EQ(saver.best().missed_step, 2);
+    EXPECT_GT(saver.best().missed_share, Saver::kMostShare);
+    EXPECT_TRUE(std::filesystem::equivalent(saver.store().best_at(3) / "model.safetensors",
+                                            saver.store().at(3) / "model.safetensors"));
+    EXPECT_EQ(must(read_checkpoint_info(saver.store().at(3))).heldout, record) << "that is the run's";
+  }
+  // Whoever goes on compares with the kept one's own loss.
+  Saver next = open(5);
+  EXPECT_EQ(next.best().step, 3);
+  EXPECT_EQ(next.best().loss, 4);
+  evaluate(next, 4.5, 1e6);
+  EXPECT_EQ(next.store().best(), 3);
+  evaluate(next, 3.5, 1e6);
+  must(next.finish(*session));
+  EXPECT_EQ(next.store().best(), 5);
 }
 
 TEST(Evaluation, ErrorsAreOfRowsAndRisesOfTheirDifferences) {

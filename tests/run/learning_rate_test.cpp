@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/families/families.h"
+
 namespace sluice::core {
 namespace {
 
@@ -105,6 +107,38 @@ TEST(LearningRate, OfAdafactorGoesByItsSettings) {
   EXPECT_EQ(own("scale_parameter", true).rate, 1e-3);
   EXPECT_EQ(own("relative_step", true).rate, 1);
   EXPECT_NE(own("relative_step", true).why.find("adafactor"), std::string::npos);
+}
+
+// What cannot take effect is said before the first step.
+TEST(LearningRate, WhatOfAScheduleHasNoEffectIsSaid) {
+  const ModelSpec model = *model_preset("tiny");
+  const auto said = [&](auto&& change) {
+    RunConfig c;
+    c.train.learning_rate = 1e-3;
+    c.train.steps = 100;
+    change(c.train);
+    return schedule_notices(c, model);
+  };
+  const auto one = [&](auto&& change, const std::string& words) {
+    const std::vector<std::string> notices = said(change);
+    ASSERT_EQ(notices.size(), 1u) << words;
+    EXPECT_NE(notices[0].find(words), std::string::npos) << notices[0];
+  };
+  EXPECT_TRUE(said([](auto&) {}).empty());
+  EXPECT_TRUE(said([](auto& t) { t.schedule = "wsd", t.decay_steps = 90; }).empty());
+  one([](auto& t) { t.steps = 3, t.warmup_steps = 20; },
+      "train.warmup_steps = 20: the run ends after 3 steps, while its rate still rises: at 0.00015, not "
+      "0.001");
+  one([](auto& t) { t.steps = 4; },
+      "train.warmup_steps = auto: the rate rises through all of the run's 4 steps");
+  one([](auto& t) { t.warmup_steps = 100; }, "train.schedule = cosine: the rate never falls");
+  one([](auto& t) { t.schedule = "wsd", t.decay_steps = 99; }, "train.decay_steps = 99: 90 steps follow");
+  one([](auto& t) { t.steps = 8, t.warmup_steps = 2, t.schedule = "wsd"; }, "a tenth of 8 steps is no step");
+  one([](auto& t) { t.decay_steps = 5; }, "train.decay_steps = 5 does not count");
+  one([](auto& t) { t.schedule = "constant", t.min_learning_rate = 1e-4; },
+      "train.min_learning_rate = 0.0001");
+  one([](auto& t) { t.learning_rate = 10; }, "train.learning_rate = 10: ");
+  one([](auto& t) { t.learning_rate = 0; }, "train.learning_rate = 0: nothing to speak of is learnt");
 }
 
 }  // namespace

@@ -230,7 +230,10 @@ bool holds_out(const RunConfig& c) {
 }
 
 Status keep_date(RunConfig& c) {
-  if (!c.data.date.empty()) return {};
+  if (!c.data.date.empty()) {  // what no template asks for is the run's, too
+    const auto parsed = ChatDate::parse(c.data.date);
+    return parsed.ok() ? Status() : Status(error_at("data.date", parsed.error()));
+  }
   if (!c.checkpoint().empty()) {
     SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
     c.data.date = value_of(info.manifest, "data.date");

@@ -47,6 +47,8 @@ Result<History> take_history(const std::filesystem::path& from, const std::files
   Lines lines(file);
   std::error_code unreadable;
   const bool there = std::filesystem::exists(from, unreadable);
+  // A pipe of that name would be waited for.
+  if (there) SLUICE_TRY(Descriptor::open_to_read(from));
   std::ifstream in(from, std::ios::binary);
   if ((there || unreadable) && !in) return file_error("open", from);
   int64_t step_before = -1;

@@ -6,6 +6,7 @@
 
 #include "io/file.h"
 #include "model/families/families.h"
+#include "plans/learning_rate.h"
 #include "plans/resolve.h"
 #include "run/inputs/paths.h"
 
@@ -48,7 +49,7 @@ sluice::Schedule schedule_of(const RunConfig& c) {
   return {.steps = c.train.steps,
           .learning_rate = c.train.learning_rate.value(),
           .min_learning_rate = c.train.min_learning_rate,
-          .warmup_steps = c.train.warmup_steps,
+          .warmup_steps = warmup_steps(c),
           .evaluate_every = c.eval.every.value_or(0),
           .evaluate_rows = c.eval.rows,
           .patience = c.eval.patience,

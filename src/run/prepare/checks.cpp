@@ -4,8 +4,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/counts.h"
+#include "host/cores.h"
 #include "host/host_memory.h"
 #include "io/safetensors.h"
 #include "plans/card_cap.h"
@@ -29,6 +32,47 @@ Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {
   return {};
 }
 
+// Once: a run is checked before its data is read, and before it is planned.
+void add_notice(RunConfig& config, std::string text) {
+  if (std::ranges::find(config.notices, text) == config.notices.end())
+    config.notices.push_back(std::move(text));
+}
+
+// What other programs and the system itself need of the host's memory.
+void warn_of_little_left(RunConfig& config, const Machine& machine) {
+  const HostLimit host = host_limit();
+  if (host.bytes == kUnlimited) return;
+  const bool shares = machine.traits().shares_cores;
+  const auto taken = [&](Tier tier) { return config.caps[tier] == kUnlimited ? 0 : config.caps[tier]; };
+  const int64_t caps = taken(kHost) + (shares ? taken(kDevice) : 0);
+  const int64_t left = host.bytes - caps, wanted = std::min(4 * kGiB, host.bytes / 16);
+  if (left >= wanted) return;
+  add_notice(config,
+             fmt::format("memory.{} = {}: that leaves {} of the {} that {} has to the system and other "
+                         "programs; {} would leave {}",
+                         name_of(config.caps[kHost] == kUnlimited ? kDevice : kHost), format_bytes(caps),
+                         format_bytes(std::max<int64_t>(left, 0)), format_bytes(host.bytes), host.whose,
+                         format_bytes(host.bytes - wanted), format_bytes(wanted)));
+}
+
+// A CPU is one device, and its threads are on the cores that there are.
+Status check_cores(RunConfig& config, const Machine& machine) {
+  if (config.run.device > 0 && machine.devices() > 1) {
+    return error("run.device = {}: run.devices = {} says which; name them there, with commas between",
+                 config.run.device, to_text(config.run.devices));
+  }
+  if (!machine.traits().shares_cores) return {};
+  if (config.run.device > 0) {
+    return error("run.device = {}: the backend {} has one device, 0", config.run.device,
+                 machine.backend->name);
+  }
+  if (config.run.threads > all_cores()) {
+    add_notice(config, fmt::format("run.threads = {}: this machine has {}, and more threads wait for them",
+                                   config.run.threads, counted(all_cores(), "core")));
+  }
+  return {};
+}
+
 // What goes by held-out losses needs some.
 Status check_held_out(const RunConfig& config) {
   if (holds_out(config) && config.eval.rows > 0) return {};
@@ -47,6 +91,8 @@ Status check_early(RunConfig& config, const Machine& machine) {
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(check_held_out(config));
   SLUICE_TRY(keep_to_this_machine(config, machine));
+  SLUICE_TRY(check_cores(config, machine));
+  warn_of_little_left(config, machine);
   // One that only can be read may have all that is needed; what cannot be added to it is an error then.
   std::error_code ignored;
   const bool readable =

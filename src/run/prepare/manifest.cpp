@@ -274,9 +274,13 @@ Status keep_formats(RunConfig& c) {
 }
 
 Status keep_rate(RunConfig& c) {
-  if (c.checkpoint().empty() || (c.train.learning_rate && c.train.min_learning_rate)) return {};
+  if (c.checkpoint().empty() || (c.train.learning_rate && c.train.min_learning_rate && c.train.warmup_steps))
+    return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
   double peak = 0, lowest = 0;
+  int64_t warmup = 0;
+  if (!c.train.warmup_steps && read(value_of(info.manifest, "train.warmup_steps"), warmup))
+    c.train.warmup_steps = warmup;
   if (!read(value_of(info.manifest, "train.learning_rate"), peak)) return {};
   if (!c.train.learning_rate) c.train.learning_rate = peak;
   const bool same =

@@ -18,6 +18,7 @@ namespace {
 // Smaller checkpoints are not worth a measurement of the disk.
 constexpr int64_t kWorthMeasuring = 256 << 20;
 constexpr double kProbeSeconds = 1;
+constexpr double kNoLoss = std::numeric_limits<double>::infinity();
 
 int64_t planned_host_bytes(const Prepared& p) {
   return p.stages.process_bytes(p.machine.profile)[kHost];
@@ -32,11 +33,11 @@ int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available) {
 }
 
 // Where the file system has no links there is none.
-Status link_best_of(CheckpointStore& store, int64_t step) {
+Status link_best_of(CheckpointStore& store, int64_t step, double loss) {
   Status linked;
   const Status kept = store.save_best(step, [&](const fs::path& to) {
     linked = link_weights(store.at(step), to);
-    return linked;
+    return linked.ok() ? set_own_loss(to, loss) : linked;
   });
   return linked.ok() ? kept : Status();
 }
@@ -47,7 +48,8 @@ Status keep_best_of_newest(CheckpointStore& store, KeepBest best) {
   if (best == KeepBest::Off || !store.latest()) return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(store.at(*store.latest())));
   const int64_t step = info.heldout.best_step;
-  return step == info.step && store.best() != step ? link_best_of(store, step) : Status();
+  const bool is_lowest = step == info.step && store.best() != step;
+  return is_lowest ? link_best_of(store, step, info.heldout.best_loss) : Status();
 }
 
 SaveSchedule save_schedule_of(const RunConfig& c) {
@@ -69,6 +71,11 @@ Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const
   if (schedule.best != KeepBest::Off) saver.best_bytes_ = weights_only(layout).file_bytes;
   saver.last_step_ = last_step;
   SLUICE_TRY(keep_best_of_newest(saver.store_, schedule.best));
+  if (const auto step = saver.store_.best()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(saver.store_.best_at(*step)));
+    saver.kept_ = {.step = step, .loss = info.heldout.best_loss};
+    saver.kept_of_ = info.heldout.of;
+  }
   saver.planned_s_ = double(last_step) * prepared.stages.main.plan.makespan_ns / 1e9;
   SLUICE_TRY(saver.check_space(last_step));
   SLUICE_TRY(saver.forecast_cost());
@@ -153,40 +160,56 @@ Status Saver::after_step(Session& session, double step_s, bool asked) {
   return time && !beside_.valid() ? save(session, true) : Status();
 }
 
-Status Saver::after_evaluation(Session& session, double evaluation_s) {
+Status Saver::after_evaluation(Session& session, double loss, double evaluation_s) {
   run_s_ += evaluation_s;
-  best_step_ = session.engine().heldout().best_step;
   const int64_t step = session.steps_done();
-  // The last one shares the files of the last checkpoint: see finish().
-  if (schedule_.best == KeepBest::Off || best_step_ != step || step == last_step_) return {};
+  losses_[step] = loss;
+  const HeldoutRecord& record = session.engine().heldout();
+  if (std::exchange(kept_of_, record.of) != record.of) kept_.loss = kNoLoss;
   // What a run began with is where it was taken from.
-  const bool waits = step == 0 || beside_.valid() || !may_keep_best();
-  if (schedule_.best == KeepBest::Auto && waits) return {};
+  if (record.best_step == 0) kept_.loss = std::min(kept_.loss, record.best_loss);
+  // The last one shares the files of the last checkpoint: see finish().
+  if (schedule_.best == KeepBest::Off || !is_better(step) || step == last_step_) return {};
+  if (schedule_.best == KeepBest::Auto && (beside_.valid() || share_with_best() > kMostShare)) {
+    // One that is written anyway is the best model at once.
+    if (!beside_.valid()) SLUICE_TRY(link_best());
+    if (is_better(step) && (!kept_.missed_step || loss < losses_.at(*kept_.missed_step)))
+      kept_.missed_step = step, kept_.missed_share = share_with_best();
+    return {};
+  }
   SLUICE_TRY(wait());
   SLUICE_TRY(link_best());
-  return store_.best() == step ? Status() : begin(session, true, true);
+  return is_better(step) ? begin(session, true, true) : Status();
 }
 
 // The first one may come early in a run that is long enough.
-bool Saver::may_keep_best() const {
-  const double share = best_waited_s_ == 0 ? std::max(run_s_, planned_s_) : run_s_;
-  return best_waited_s_ + best_cost_s_ <= kMostShare * share;
+double Saver::share_with_best() const {
+  const double run_s = best_waited_s_ == 0 ? std::max(run_s_, planned_s_) : run_s_;
+  return (best_waited_s_ + best_cost_s_) / std::max(run_s, 1e-9);
+}
+
+bool Saver::is_better(int64_t step) const {
+  const auto found = losses_.find(step);
+  return found != losses_.end() && found->second < kept_.loss;
 }
 
 Status Saver::finish(Session& session) {
   SLUICE_TRY(wait());
   SLUICE_TRY(save(session, false));
-  best_step_ = session.engine().heldout().best_step;
   SLUICE_TRY(link_best());
-  const bool is_kept = best_step_ != session.steps_done() || store_.best() == best_step_;
-  if (is_kept || schedule_.best == KeepBest::Off) return {};
-  if (schedule_.best == KeepBest::Auto && !may_keep_best()) return {};
+  if (schedule_.best == KeepBest::Off || !is_better(session.steps_done())) return {};
+  if (schedule_.best == KeepBest::Auto && share_with_best() > kMostShare) return {};
   return begin(session, true, false);
 }
 
+// REQUIRES: no save is in progress.
 Status Saver::link_best() {
-  const bool is_of_it = best_step_ >= 0 && store_.latest() == best_step_ && store_.best() != best_step_;
-  return schedule_.best != KeepBest::Off && is_of_it ? link_best_of(store_, best_step_) : Status();
+  const std::optional<int64_t> step = store_.latest();
+  if (schedule_.best == KeepBest::Off || !step || !is_better(*step)) return {};
+  const double loss = losses_.at(*step);
+  SLUICE_TRY(link_best_of(store_, *step, loss));
+  if (store_.best() == step) kept_.step = step, kept_.loss = loss;
+  return {};
 }
 
 Status Saver::wait() {
@@ -225,11 +248,18 @@ Status Saver::begin(Session& session, bool best, bool beside) {
   const int64_t room = beside ? room_for_copy(*p_, engine.memory().bytes[kHost], available_bytes()) : 0;
   SLUICE_ASSIGN(std::optional<CheckpointCopy> copy,
                 best ? engine.copy_weights(manifest, room) : engine.copy(manifest, room));
+  const auto own_loss = [loss = best ? losses_.at(step) : 0](const auto& write) {
+    return [loss, &write](const fs::path& to) -> Status {
+      SLUICE_TRY(write(to));
+      return set_own_loss(to, loss);
+    };
+  };
   if (copy) {
     beside_ = std::async(std::launch::async,
-                         [this, step, best, watch, copy = std::move(*copy)]() mutable -> Written {
+                         [this, step, best, own_loss, watch, copy = std::move(*copy)]() mutable -> Written {
                            const auto write = [&](const fs::path& to) { return copy.write(to); };
-                           Status status = best ? store_.save_best(step, write) : store_.save(step, write);
+                           Status status =
+                               best ? store_.save_best(step, own_loss(write)) : store_.save(step, write);
                            return {std::move(status), watch.seconds()};
                          });
     saving_.waited_seconds = watch.seconds();
@@ -237,9 +267,8 @@ Status Saver::begin(Session& session, bool best, bool beside) {
     return {};
   }
   Written done;
-  done.status =
-      best ? store_.save_best(step, [&](const fs::path& to) { return engine.save_weights(manifest, to); })
-           : engine.save(manifest, store_);
+  const auto write = [&](const fs::path& to) { return engine.save_weights(manifest, to); };
+  done.status = best ? store_.save_best(step, own_loss(write)) : engine.save(manifest, store_);
   done.seconds = saving_.waited_seconds = watch.seconds();
   run_s_ += watch.seconds();
   return written(done);
@@ -253,6 +282,8 @@ Status Saver::written(const Written& done) {
   if (saving_.best) {
     best_waited_s_ += saving_.waited_seconds;
     best_cost_s_ = saving_.waited_seconds;
+    kept_.step = saving_.step;
+    kept_.loss = losses_.at(saving_.step);
   } else {
     last_good_ = saving_.step;
     SLUICE_TRY(link_best());

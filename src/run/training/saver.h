@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <future>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -48,6 +50,15 @@ struct SaveForecast {
 // best model: keeps it, which costs nothing. `best`: whether one is to be kept.
 Status keep_best_of_newest(CheckpointStore& store, KeepBest best);
 
+// What is kept of a run's models.
+struct KeptBest {
+  std::optional<int64_t> step;  // nothing: none
+  double loss = std::numeric_limits<double>::infinity();
+  // The best model that was not kept, as that would have taken this share of the run.
+  std::optional<int64_t> missed_step;
+  double missed_share = 0;
+};
+
 class Saver {
  public:
   // Of the run's time, what checkpoints by time may take.
@@ -66,16 +77,18 @@ class Saver {
   // that went on beside come out here, at the next step; they name the last good checkpoint. Where a tensor
   // of the state is refused (check_values) they have the detail "unsaved": its name.
   Status after_step(Session& session, double step_s, bool asked);
-  // After every evaluation, which took so long, when the step is saved if it is to be: keeps the model if its
-  // loss is the lowest so far.
-  Status after_evaluation(Session& session, double evaluation_s);
+  // After every evaluation, which took so long and found this loss, when the step is saved if it is to be:
+  // keeps the model if it is better than the one that is kept.
+  Status after_evaluation(Session& session, double loss, double evaluation_s);
+  const KeptBest& best() const { return kept_; }
   // Called before each checkpoint is begun, in the thread of the run; an error keeps it from being made.
   void before_each(std::function<Status()> call) { before_each_ = std::move(call); }
   // Waits for a save that goes on beside.
   Status wait();
   // The newest checkpoint that is known to be whole.
   std::optional<std::filesystem::path> last_good() const;
-  // Saves what there is, if it is not saved already, and waits.
+  // Saves what there is, if it is not saved already, and waits. What it saves is the best model where that is
+  // better than the one that is kept: it costs nothing.
   Status finish(Session& session);
 
  private:
@@ -95,8 +108,11 @@ class Saver {
   Status save(Session& session, bool beside);
   // Writes a checkpoint or the best model, if the step has none yet.
   Status begin(Session& session, bool best, bool beside);
-  bool may_keep_best() const;
-  // Of the step of the checkpoint that was just written.
+  // Of the run's time, what best models have taken, with one more now.
+  double share_with_best() const;
+  // Whether the model of this step was evaluated, and is better than the one that is kept.
+  bool is_better(int64_t step) const;
+  // Keeps that of the newest checkpoint, if it is better.
   Status link_best();
   Status written(const Written& done);
   Error failed(const Error& why) const;
@@ -112,8 +128,10 @@ class Saver {
 
   double best_cost_s_ = 0, best_waited_s_ = 0;  // what keeping a best model takes, and took so far
   double planned_s_ = 0;                        // the run's steps, as predicted
-  int64_t best_step_ = -1;                      // of the lowest loss
-  int64_t last_step_ = 0;                       // of the run
+  KeptBest kept_;
+  std::string kept_of_;               // the rows that its loss is of
+  std::map<int64_t, double> losses_;  // that evaluations found in this process, by step
+  int64_t last_step_ = 0;             // of the run
 
   std::future<Written> beside_;
   SaveEvent saving_;                   // what is told of the save in progress

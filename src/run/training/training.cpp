@@ -65,7 +65,8 @@ Status evaluate_first(Session& session, Observer& observer, const TrainingOption
   SLUICE_ASSIGN(const std::optional<EvaluationEvent> event, evaluate(session, observer, options));
   if (!event) return {};
   if (options.log_first) SLUICE_TRY(options.log_first(*event));
-  return options.saver == nullptr ? Status() : options.saver->after_evaluation(session, event->seconds);
+  return options.saver == nullptr ? Status()
+                                  : options.saver->after_evaluation(session, event->loss, event->seconds);
 }
 
 // What ends a run that learns nothing any more.
@@ -135,7 +136,7 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options).error();
     if (options.saver == nullptr) continue;
     SLUICE_TRY(options.saver->after_step(session, r.ns / 1e9, options.save && options.save()));
-    if (heldout) SLUICE_TRY(options.saver->after_evaluation(session, heldout->seconds));
+    if (heldout) SLUICE_TRY(options.saver->after_evaluation(session, heldout->loss, heldout->seconds));
   }
   return TrainingEnd::Done;
 }
