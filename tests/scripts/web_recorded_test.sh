@@ -9,9 +9,9 @@ cd "$work"
 git init -q .
 git config user.email nobody@example.org
 git config user.name nobody
-mkdir -p src/planner src/run web include bench/results docs
+mkdir -p src/planner src/planning src/run web include bench/results docs
 printf 'add_subdirectory(planner)\nif(EMSCRIPTEN)\n  return()\nendif()\nadd_subdirectory(run)\n' >src/CMakeLists.txt
-touch src/planner/planner.cpp src/run/session.cpp web/program.cpp include/api.h docs/page.md
+touch src/planner/planner.cpp src/planning/asked.cpp src/run/session.cpp web/program.cpp include/api.h docs/page.md
 git add -A && git commit -qm first
 
 # expect STATUS WORDS: what it ends with, and what it says.
@@ -23,7 +23,8 @@ expect() {
 }
 expect 77 "never recorded"
 commit=$(git rev-parse --short=7 HEAD)
-echo "{\"what\": {}, \"commit\": \"$commit\", \"machine\": \"m\"}" >bench/results/web.jsonl
+own=$("$scripts/web" own "$work")
+echo "{\"what\": {}, \"value\": {\"own_sources\": \"$own\"}, \"commit\": \"$commit\", \"machine\": \"m\"}" >bench/results/web.jsonl
 git add -A && git commit -qm record
 expect 0 ""
 echo 1 >src/run/session.cpp && echo 1 >docs/page.md && git commit -qam "what the page has nothing of"
@@ -32,5 +33,7 @@ echo 1 >src/planner/planner.cpp
 expect 77 "1 files of the page differ, as src/planner/planner.cpp"
 git commit -qam "the planner"
 expect 77 "newer than the page's recorded test, of commit $commit"
-echo '{"what": {}, "commit": "0123456", "machine": "m"}' >>bench/results/web.jsonl
+echo "{\"what\": {}, \"value\": {\"own_sources\": \"$own\"}, \"commit\": \"0123456\", \"machine\": \"m\"}" >>bench/results/web.jsonl
 expect 77 "not in this history"
+echo 1 >web/program.cpp
+expect 1 "the page is newer than its recorded test"
