@@ -41,7 +41,8 @@ void write_words(std::string_view text) {
 
 void on_stop(int signal) {
   if (!requests.heeded) {
-    write_words("\nsluice: stopped before the first step: there is nothing to save; giving memory back\n");
+    if (watching)
+      write_words("\nsluice: stopped before the first step: there is nothing to save; giving memory back\n");
     return end_by(signal);
   }
   int none = 0;
@@ -75,6 +76,12 @@ sluice::core::Requests& watch_signals() {
   handle(SIGTERM, on_stop);
   handle(SIGUSR1, on_save);
   handle(SIGPIPE, SIG_IGN);
+  return requests;
+}
+
+sluice::core::Requests& watch_stops() {
+  handle(SIGINT, on_stop);
+  handle(SIGTERM, on_stop);
   return requests;
 }
 

@@ -13,6 +13,9 @@
 // - SIGUSR1 asks it to save and go on.
 // - SIGPIPE is ignored: who reads what a run says may leave before it ends.
 sluice::core::Requests& watch_signals();
+// The same for a command that has nothing to save: before it looks at requests a signal ends it without
+// words, and what cannot be printed is its failure.
+sluice::core::Requests& watch_stops();
 // Whether that was called.
 bool watches_signals();
 

@@ -29,6 +29,8 @@ void add_doctor(CLI::App& app, int& status) {
       ->type_name("FILE")
       ->group("Output");
   add_set(doctor, request->settings);
+  for (const char* of_steps : {"CONFIG", "--set"})
+    doctor.get_option(of_steps)->needs(doctor.get_option("--calibrate"));
   doctor.callback([=, &status] { status = report(sluice::core::doctor(*request)); });
 }
 

@@ -67,6 +67,9 @@ void add_estimate(CLI::App& app, int& status) {
          "machine.KEY=VALUE, a key of a machine file; with --plan also keys of the run; may be repeated",
          "KEY=VALUE", "Machine")
       ->allow_extra_args(false);
+  option("--section", request->section, "only these parts of the page: parameters,memory", "NAME[,NAME]",
+         "Output");
+  estimate.get_option("--mfu")->needs(estimate.get_option("--machine"));
   estimate.add_flag("--json", request->json, "print numbers and formulas for programs")->group("Output");
   option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
          "Output");
@@ -136,6 +139,7 @@ void add_tokens(CLI::App& app, int& status) {
       ->check(number<int64_t>(kWhole))
       ->group("Output");
   command.add_flag("--json", request->json, "print all of them as JSON")->group("Output");
+  excludes_all(command.get_option("--json"), command, {"--show"});
   command.callback([=, &status] { status = report(sluice::core::tokens(*request)); });
 }
 
@@ -212,6 +216,7 @@ void add_generate(CLI::App& app, int& status) {
                 "print text as it is on a terminal, too, and not with control characters spelt out")
       ->group("Output");
   option("--machine", r.machine, machine_help(), "MACHINE", "Configuration")->needs(plan);
+  excludes_all(plan, command, {"--json", "--raw"});
   option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
          "Configuration");
   option("--device", options->device, "index of the GPU (run.device)", "N", "Configuration");

@@ -58,6 +58,10 @@ void add_set(CLI::App& command, std::vector<std::string>& settings) {
       ->group("Configuration");
 }
 
+void excludes_all(CLI::Option* option, CLI::App& command, const std::vector<std::string>& others) {
+  for (const std::string& other : others) option->excludes(command.get_option(other));
+}
+
 CLI::Validator tokens() {
   return CLI::Validator(
       [](std::string& text) {

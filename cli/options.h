@@ -33,6 +33,9 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
 
 void add_set(CLI::App& command, std::vector<std::string>& settings);
 
+// Refuses options beside which another one changes nothing, or that change nothing beside it.
+void excludes_all(CLI::Option* option, CLI::App& command, const std::vector<std::string>& others);
+
 // Refuses what is no number before CLI11 does, which does not say what it wants.
 template <class Number>
 CLI::Validator number(const std::string& wanted) {

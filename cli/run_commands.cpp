@@ -46,8 +46,8 @@ struct RunOptions {
   void add_machine(CLI::App& command) {
     command.add_option("--machine", request.machine, machine_help())
         ->type_name("MACHINE")
-        ->group("Configuration")
-        ->excludes(command.get_option("--backend"));
+        ->group("Configuration");
+    excludes_all(command.get_option("--machine"), command, {"--backend", "--device"});
   }
 
   sluice::core::RunRequest& finish() {
@@ -122,10 +122,11 @@ void add_plan(CLI::App& app, int& status) {
                                         "the smallest caps that work, and what each costs in speed")
                               ->excludes(diff)
                               ->group("Questions");
-  plan.add_flag("--what-if", request.what_if, "what other caps and steps would change; small models: always")
-      ->excludes(diff)
-      ->excludes(frontier)
-      ->group("Questions");
+  CLI::Option* what_if = plan.add_flag("--what-if", request.what_if,
+                                       "what other caps and steps would change; small models: always")
+                             ->excludes(diff)
+                             ->excludes(frontier)
+                             ->group("Questions");
   plan.add_flag("--passes", request.passes,
                 "check what every pass of the planner makes, and show what each decides, how often it ran "
                 "and how long")
@@ -134,9 +135,18 @@ void add_plan(CLI::App& app, int& status) {
                   "leave passes out: " + joined(sluice::core::names().passes) + "; the plan stays valid")
       ->type_name("NAME[,NAME]")
       ->group("Planner");
+  // They print one answer, and save nothing.
+  const std::vector<std::string> of_plans{"--json", "--html", "--passes", "--skip-passes", "--run-dir"};
+  excludes_all(frontier, plan, of_plans);
+  excludes_all(frontier, plan, {"--device-mem"});
+  excludes_all(diff, plan, of_plans);
+  excludes_all(diff, plan,
+               {"CONFIG", "--device-mem", "--host-mem", "--model", "--backend", "--device", "--devices",
+                "--machine", "--set"});
+  excludes_all(what_if, plan, {"--skip-passes"});
   plan.callback([=, &status] {
     const std::vector<std::string>& plans = options->diff;
-    status = report(plans.empty() ? sluice::core::plan(options->run.finish(), options->files)
+    status = report(plans.empty() ? sluice::core::plan(options->run.finish(), watch_stops(), options->files)
                                   : sluice::core::diff_plans(plans[0], plans[1]));
   });
 }
@@ -166,7 +176,8 @@ void add_simulate(CLI::App& app, int& status) {
       ->capture_default_str()
       ->needs(hosts)
       ->group("Hosts");
-  simulate.callback([=, &status] { status = report(sluice::core::simulate(options->finish())); });
+  simulate.callback(
+      [=, &status] { status = report(sluice::core::simulate(options->finish(), watch_stops())); });
 }
 
 void add_demo(CLI::App& app, int& status) {
@@ -199,6 +210,7 @@ void add_demo(CLI::App& app, int& status) {
   demo.add_option("--devices", request->devices, "devices that share a step (run.devices)")
       ->type_name("LIST")
       ->group("Configuration");
+  excludes_all(demo.get_option("--steps"), demo, {"--simulate", "--machine"});
   add_set(demo, request->settings);
   demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_signals())); });
 }
@@ -227,7 +239,8 @@ void add_sweep(CLI::App& app, int& status) {
       ->excludes(measure)
       ->group("Cells");
   option("--steps", request->steps, "steps to time per measured cell", "N", "Cells")
-      ->check(CLI::Range(1, 1000000));
+      ->check(CLI::Range(1, 1000000))
+      ->needs(measure);
   option("--out", request->out_dir, "where the table and the heatmaps go", "DIR", "Output");
   sweep
       .add_flag("--fresh", request->fresh,
@@ -254,7 +267,9 @@ void add_compare(CLI::App& app, int& status) {
   };
   option("MODEL", request->model, model_help(), "MODEL", "Arguments")->required();
   option("--machines", request->machines,
-         "all, or names that sluice machines lists and machine files (.toml), with commas between",
+         "all, or names that sluice machines lists and machine files (.toml), with commas between; "
+         "2xrtx3090: two "
+         "in one host",
          "MACHINES", "Machines");
   option("--host-mem", request->host_mem, "host caps: 64GiB,128GiB or 64GiB:256GiB:64GiB; none unless given",
          "LIST", "Machines");
@@ -264,7 +279,8 @@ void add_compare(CLI::App& app, int& status) {
          "how many hosts of each share a step by data: 1,2,4; 1 unless given (docs/hosts.md)", "LIST",
          "Machines");
   option("--network", request->network, "rate between hosts, such as 2.5Gb/s; 10Gb/s unless given", "RATE",
-         "Machines");
+         "Machines")
+      ->needs(compare.get_option("--hosts"));
   option("--seq-len", request->seq_len, "tokens per sequence; 2048 unless given", "N", "Step")
       ->transform(tokens());
   option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Step")->transform(tokens());
@@ -277,7 +293,7 @@ void add_compare(CLI::App& app, int& status) {
          "Output");
   option("--svg", request->svg, "write the picture to this file", "FILE", "Output");
   add_set(compare, request->settings);
-  compare.callback([=, &status] { status = report(sluice::core::compare(*request)); });
+  compare.callback([=, &status] { status = report(sluice::core::compare(*request, watch_stops())); });
 }
 
 }  // namespace

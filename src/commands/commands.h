@@ -68,8 +68,9 @@ struct PlanFiles {
   std::string html;  // one self-contained page
 };
 
-// Finds the plan, prints a page of text about it and saves it.
-Outcome plan(const RunRequest& request, const PlanFiles& files = {});
+// Finds the plan, prints a page of text about it and saves it. Asked to stop, a frontier ends with what it
+// has, which the same command finds again.
+Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files = {});
 
 // Says in words what changed from one saved plan to another (the plan.json of a run directory, or
 // PlanFiles::json).
@@ -77,8 +78,9 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
 
 // Finds the plan and runs it on the virtual clock: prints its timeline in numbers, saves trace.json and
 // timeline.svg. Where run.devices is a range, it plans for several numbers of devices and prints how the
-// speed grows, and why not more: scaling.json.
-Outcome simulate(const RunRequest& request);
+// speed grows, and why not more: scaling.json. Asked to stop, it ends with those that it has, which the same
+// command finds again.
+Outcome simulate(const RunRequest& request, Requests& asked);
 
 struct DemoRequest {
   double host_gib = 0, device_gib = 0;  // caps; 0: none
@@ -134,8 +136,9 @@ struct CompareRequest {
 };
 
 // Plans one model for many machines and prints a table of speeds, costs, and what binds. A machine that
-// cannot train it says what is missing.
-Outcome compare(const CompareRequest& request);
+// cannot train it says what is missing. Asked to stop, it prints those that it has, which the same command
+// finds again.
+Outcome compare(const CompareRequest& request, Requests& asked);
 
 struct EstimateRequest {
   std::string model;       // as parse_subject() of estimate/subject.h takes it
@@ -153,6 +156,7 @@ struct EstimateRequest {
   std::vector<std::string> settings;
   bool plan = false;     // also what plans under caps say; needs a machine
   std::string host_mem;  // sizes, as in SweepRequest, each beside the device; with `plan`
+  std::string section;   // only these sections of the page, by name with commas between; empty: all
   std::string html;      // write a page to this file; empty: do not
   bool json = false;     // print JSON instead of text
 };

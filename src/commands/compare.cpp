@@ -10,7 +10,7 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
-#include "commands/working.h"
+#include "commands/watched.h"
 #include "config/files/load_config.h"
 #include "cost/card.h"
 #include "draw/axis.h"
@@ -29,17 +29,31 @@
 namespace sluice::core {
 namespace {
 
-Result<std::vector<Card>> cards_of(const std::string& machines) {
-  std::vector<Card> out;
+// "2xrtx3090" is two cards of one host.
+Result<CardsOfHost> cards_of_host(const std::string& word) {
+  CardsOfHost out;
+  const char* const end = word.data() + word.size();
+  const auto [rest, failed] = std::from_chars(word.data(), end, out.devices);
+  const bool counts = failed == std::errc() && rest != end && *rest == 'x';
+  if (counts && (out.devices < 1 || out.devices > int(Tier::kMostDevices)))
+    return error("--machines {}: allowed are 1 to {} of a card", word, int(Tier::kMostDevices));
+  if (!counts) out.devices = 0;
+  auto card = card_named(counts ? std::string(rest + 1, end) : word);
+  if (!card.ok()) return error_at("--machines", card.error());
+  out.card = std::move(*card);
+  return out;
+}
+
+Result<std::vector<CardsOfHost>> cards_of(const std::string& machines) {
+  std::vector<CardsOfHost> out;
   SLUICE_ASSIGN(const std::vector<std::string> names, parse_words("--machines", machines));
   for (const std::string& name : names) {
     if (name == "all") {
-      out.insert(out.end(), cards().begin(), cards().end());
+      for (const Card& card : cards()) out.push_back({card});
       continue;
     }
-    auto card = card_named(name);
-    if (!card.ok()) return error_at("--machines", card.error());
-    out.push_back(std::move(*card));
+    SLUICE_ASSIGN(CardsOfHost some, cards_of_host(name));
+    out.push_back(std::move(some));
   }
   return out;
 }
@@ -55,7 +69,8 @@ Result<double> price_in(std::string_view text, std::string_view whole) {
 }
 
 // "2.5" for all of them, or "rtx4090=0.4,h100=2.5": by key.
-Result<std::map<std::string, double>> prices_of(const std::string& text, std::span<const Card> compared) {
+Result<std::map<std::string, double>> prices_of(const std::string& text,
+                                                std::span<const CardsOfHost> compared) {
   std::map<std::string, double> out;
   if (text.empty()) return out;
   SLUICE_ASSIGN(const std::vector<std::string> parts, parse_words("--price", text));
@@ -64,15 +79,15 @@ Result<std::map<std::string, double>> prices_of(const std::string& text, std::sp
     SLUICE_ASSIGN(const double price,
                   price_in(std::string_view(part).substr(at == part.npos ? 0 : at + 1), text));
     if (at == part.npos) {
-      for (const Card& card : compared) out.try_emplace(card.key, price);
+      for (const auto& [card, devices] : compared) out.try_emplace(card.key, price);
       continue;
     }
     auto named = card_named(part.substr(0, at));
     if (!named.ok()) return error_at("--price", named.error());
-    const auto same = [&](const Card& card) { return card.key == named->key; };
+    const auto same = [&](const CardsOfHost& c) { return c.card.key == named->key; };
     if (std::none_of(compared.begin(), compared.end(), same)) {
       std::vector<std::string> keys;
-      for (const Card& card : compared) keys.push_back(card.key);
+      for (const auto& [card, devices] : compared) keys.push_back(card.key);
       return error("--price {}: {} is not compared; compared are {}", text, part.substr(0, at),
                    fmt::join(keys, ", "));
     }
@@ -103,7 +118,7 @@ Result<Clusters> clusters_of(const std::string& hosts, const std::string& networ
 
 struct Comparing {
   RunConfig config;
-  std::vector<Card> cards;
+  std::vector<CardsOfHost> cards;
   std::vector<int64_t> host_caps;
   Clusters clusters;
   ComparisonText text;
@@ -119,7 +134,7 @@ Result<Comparing> resolve(const CompareRequest& r) {
   SLUICE_ASSIGN(const ModelSpec spec, resolve_model(c.config));
   for (const std::string& notice : spec.notices) say(stderr, "warning: {}\n", notice);
   SLUICE_ASSIGN(c.cards, cards_of(r.machines));
-  for (Card& card : c.cards) {
+  for (auto& [card, devices] : c.cards) {
     SLUICE_ASSIGN(card, changed(std::move(card), c.config.machine));
   }
   SLUICE_ASSIGN(c.host_caps, parse_sizes("--host-mem", r.host_mem));
@@ -137,8 +152,9 @@ Result<Comparing> resolve(const CompareRequest& r) {
                              grouped(double(c.config.train.seq_len), 0),
                              grouped(double(c.config.train.tokens_per_step), 0), fmt::join(hosts, " or "));
   c.text.legend = {
-      "Speeds are planned under each card's memory, and the host's, as the cap; sluice machines says which "
-      "cards were compared with measured speeds."};
+      "Speeds are planned under each card's memory, and the host's, as the cap: of what a host has leave the "
+      "system some GiB. Off by: how far speeds planned for a card were from measured or published ones, in "
+      "the mean; none: no speed was compared (sluice machines)."};
   if (std::ranges::max(c.clusters.hosts) > 1) {
     c.text.legend.push_back(
         fmt::format("Several hosts: each trains on rows of its own, and their gradients are summed over a "
@@ -150,17 +166,14 @@ Result<Comparing> resolve(const CompareRequest& r) {
   return c;
 }
 
-Status run(const CompareRequest& r) {
-  SLUICE_ASSIGN(const Comparing c, resolve(r));
-  Working working("planning for cards");
-  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
-  SLUICE_ASSIGN(
-      const std::vector<ComparedCard> compared,
-      compare_cards(
-          c.config, c.cards, c.host_caps, never,
-          [&](const std::string& doing, int64_t done, int64_t total) { working.say(doing, done, total); },
-          c.clusters));
-  working.stop();
+Result<Ending> run(const CompareRequest& r, Requests& asked) {
+  SLUICE_ASSIGN(Comparing c, resolve(r));
+  const auto study = [&](const StudyWatch& watch) {
+    return compare_cards(c.config, c.cards, c.host_caps, watch, c.clusters);
+  };
+  const std::vector<ComparedCard> compared = watched("planning for cards", c.config, asked, study);
+  const size_t all = c.cards.size() * c.clusters.hosts.size() * c.host_caps.size();
+  if (compared.size() < all) c.text.legend.push_back(stopped_words(compared.size(), all));
   const Page page = page_of(compared, c.text);
   if (!r.html.empty()) SLUICE_TRY(write_file(r.html, to_html(page)));
   if (!r.svg.empty()) SLUICE_TRY(write_file(r.svg, render(page.sections.front().bars.front())));
@@ -173,13 +186,13 @@ Status run(const CompareRequest& r) {
     if (!path.empty() && !r.json) say("\nsaved: {}", path);
   }
   if (!r.json && !(r.html.empty() && r.svg.empty())) say("\n");
-  return {};
+  return compared.size() < all ? Ending::Interrupted : Ending::Done;
 }
 
 }  // namespace
 
-Outcome compare(const CompareRequest& request) {
-  return outcome(run(request));
+Outcome compare(const CompareRequest& request, Requests& asked) {
+  return outcome(run(request, asked));
 }
 
 }  // namespace sluice::core

@@ -163,12 +163,62 @@ Result<Section> planned(const Planning& p) {
   return planned_section(p.question, p.machine, cases);
 }
 
+// What people look for first, from the sections that explain it.
+Section summary_of(const Page& page) {
+  struct First {
+    std::string_view section, key;
+    const char* what;  // empty: as there
+  };
+  constexpr First kFirst[] = {{"parameters", "all", "parameters"},
+                              {"inference", "kv_per_token", "keys and values of a token"},
+                              {"flops", "training", "FLOPs of a token in training"},
+                              {"memory", "static", ""},
+                              {"memory", "left", ""},
+                              {"activations", "everything", "activations of a token, all kept"},
+                              {"time", "training", "time of a token in training"},
+                              {"roofline", "smallest_training_batch", ""}};
+  Section out{"summary", "In short"};
+  for (const auto& [section, key, what] : kFirst) {
+    for (const Section& s : page.sections) {
+      const auto fact = std::ranges::find(s.facts, key, &Fact::key);
+      if (s.key != section || fact == s.facts.end()) continue;
+      out.facts.push_back({fact->key, *what == 0 ? fact->what : what, fact->value, fact->form, s.title});
+    }
+  }
+  for (const Section& s : page.sections) {
+    const auto cost = std::ranges::find(s.tables, "cost", &Table::key);
+    if (cost != s.tables.end()) out.tables.push_back(*cost);
+  }
+  for (Table& table : out.tables) table.formulas.clear();
+  return out;
+}
+
+// Leaves those that are asked for.
+Status keep_sections(const std::string& asked, Page& page) {
+  SLUICE_ASSIGN(const std::vector<std::string> words, parse_words("--section", asked));
+  std::vector<std::string> keys;
+  for (const Section& s : page.sections) keys.push_back(s.key);
+  for (const std::string& word : words) {
+    if (std::ranges::find(keys, word) == keys.end())
+      return error("--section {}: '{}' is no section of this page; it has {}", asked, word,
+                   fmt::join(keys, ", "));
+  }
+  std::erase_if(page.sections,
+                [&](const Section& s) { return std::ranges::find(words, s.key) == words.end(); });
+  return {};
+}
+
 Status run(const EstimateRequest& request) {
   SLUICE_ASSIGN(const EstimateInput in, input_of(request));
   if (in.subject.spec) {
     for (const std::string& notice : in.subject.spec->notices) say(stderr, "warning: {}\n", notice);
   }
   SLUICE_ASSIGN(Page page, estimate(in));
+  if (!request.section.empty()) {
+    SLUICE_TRY(keep_sections(request.section, page));
+  } else if (!request.json) {
+    page.sections.insert(page.sections.begin(), summary_of(page));
+  }
   const std::string formulas = to_text(page);
   if (request.plan) {
     SLUICE_ASSIGN(const Planning planning, planning_of(request, in));

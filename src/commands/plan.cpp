@@ -8,7 +8,7 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
-#include "commands/working.h"
+#include "commands/watched.h"
 #include "config/devices.h"
 #include "config/files/load_config.h"
 #include "draw/axis.h"
@@ -64,26 +64,24 @@ Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_i
   return {};
 }
 
-Status print_frontier(const RunConfig& config, const std::string& preset) {
+Result<Ending> print_frontier(const RunConfig& config, const std::string& preset, Requests& asked) {
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, preset));
-  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
-  Working working("planning without caps");
-  SLUICE_ASSIGN(
-      const Frontier frontier,
-      find_frontier(config, machine, never, [&](const std::string& doing, int64_t done, int64_t total) {
-        working.say(doing, done, total);
-      }));
-  working.stop();
-  show_text(fmt::format("machine  {}\n{}", machine.description, describe(frontier)));
-  return {};
+  const auto study = [&](const StudyWatch& watch) { return find_frontier(config, machine, watch); };
+  const auto frontier = watched("planning without caps", config, asked, study);
+  if (!frontier.ok() && frontier.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
+  if (!frontier.ok()) return frontier.error();
+  show_text(fmt::format("machine  {}\n{}", machine.description, describe(*frontier)));
+  if (!asked.stop) return Ending::Done;
+  say("stopped: that is what was planned; the same command goes on with the rest\n");
+  return Ending::Interrupted;
 }
 
 }  // namespace
 
-Outcome plan(const RunRequest& request, const PlanFiles& files) {
+Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {Ending::Failed, config.message()};
-  if (request.frontier) return outcome(print_frontier(*config, request.machine));
+  if (request.frontier) return outcome(print_frontier(*config, request.machine, asked));
   if (const Status status = check_outputs(*config, files); !status.ok())
     return {Ending::Failed, status.message()};
   PassRunner passes;
@@ -123,30 +121,31 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
 namespace {
 
 // The step on several numbers of devices, as a table.
-Status simulate_scaling(const RunConfig& config, std::span<const int> counts, const std::string& machine) {
+Result<Ending> simulate_scaling(const RunConfig& config, std::span<const int> counts,
+                                const std::string& machine, Requests& asked) {
   if (machine.empty()) {
     return error("run.devices = {}: a range is planned for a machine that is named: --machine",
                  to_text(config.run.devices));
   }
   SLUICE_ASSIGN(const Card card, card_for(config, machine));
-  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
-  Working working("planning for numbers of devices");
-  SLUICE_ASSIGN(
-      const std::vector<ScalingPoint> points,
-      find_scaling(config, card, counts, never, [&](const std::string& doing, int64_t done, int64_t total) {
-        working.say(doing, done, total);
-      }));
-  working.stop();
+  const auto study = [&](StudyWatch watch) {
+    watch.cache = std::filesystem::path(config.data.cache) / "plans";
+    return find_scaling(config, card, counts, watch);
+  };
+  const std::vector<ScalingPoint> points = watched("planning for numbers of devices", config, asked, study);
+  if (points.empty()) return Ending::Stopped;
   const std::string cap =
       config.caps[kDevice] == kUnlimited ? "all of its memory" : cap_text(config.caps[kDevice]) + " of each";
-  const Page page = scaling_page(points, fmt::format("{}: sequences of {}, {}", card.name,
-                                                     grouped(double(config.train.seq_len), 0), cap));
+  Page page = scaling_page(points, fmt::format("{}: sequences of {}, {}", card.name,
+                                               grouped(double(config.train.seq_len), 0), cap));
+  const bool whole = points.size() == counts.size();
+  if (!whole) page.legend.push_back(stopped_words(points.size(), counts.size()));
   const std::filesystem::path path = std::filesystem::path(config.run.dir) / "scaling.json";
   SLUICE_TRY(make_directories(path.parent_path()));
   SLUICE_TRY(write_file(path, to_json(page)));
   show_text(to_text(page));
   say("\nsaved: {}\n", path.string());
-  return {};
+  return whole ? Ending::Done : Ending::Interrupted;
 }
 
 // As many of a machine as share the step.
@@ -163,7 +162,7 @@ Result<Machine> machine_of_hosts(const RunConfig& config, const RunRequest& requ
 
 }  // namespace
 
-Outcome simulate(const RunRequest& request) {
+Outcome simulate(const RunRequest& request, Requests& asked) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {Ending::Failed, config.message()};
   if (const Status status = check_outputs(*config, {}); !status.ok())
@@ -171,7 +170,7 @@ Outcome simulate(const RunRequest& request) {
   if (const auto& counts = config->run.devices.counts; !counts.empty() && request.hosts > 1)
     return {Ending::Failed, "--hosts: a range of devices is of one host"};
   if (const auto& counts = config->run.devices.counts; !counts.empty())
-    return outcome(simulate_scaling(*config, counts, request.machine));
+    return outcome(simulate_scaling(*config, counts, request.machine, asked));
   Console console;
   auto machine = machine_of_hosts(*config, request);
   if (!machine.ok()) return {Ending::Failed, machine.message()};

@@ -22,8 +22,10 @@ std::string_view variable(const char* name) {
 
 }  // namespace
 
+// Open MPI's launcher gives each process a terminal of its own and copies what comes there to wherever it
+// prints itself, a file perhaps.
 bool rewrites(FILE* out) {
-  return isatty(fileno(out)) != 0 && variable("TERM") != "dumb";
+  return isatty(fileno(out)) != 0 && variable("TERM") != "dumb" && variable("OMPI_COMM_WORLD_SIZE").empty();
 }
 
 bool takes_colours(FILE* out) {

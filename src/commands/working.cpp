@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "commands/say.h"
 #include "commands/terminal.h"
 
 namespace sluice::core {
@@ -33,6 +34,9 @@ void WorkLine::say(double now_s, std::string what, int64_t done, int64_t total, 
 void WorkLine::tick(double now_s) {
   const double worked_s = now_s - begin_s_;
   if (what_.empty() || now_s - first_s_ < kPatienceSeconds) return;
+  if (!rows_.empty()) line_.end();
+  for (const std::string& row : rows_) sluice::core::say(out_, "planned: {}\n", row);
+  rows_.clear();
   if (!terminal_ && shown_s_ > 0 && now_s - shown_s_ < kEverySeconds) return;
   shown_s_ = now_s;
   std::string text = what_;
@@ -60,6 +64,21 @@ void Working::say(std::string what, int64_t done, int64_t total, std::string not
   const std::lock_guard lock(mutex_);
   line_.say(seconds_now(), std::move(what), done, total, std::move(note));
 }
+
+void Working::row(std::string text) {
+  const std::lock_guard lock(mutex_);
+  line_.row(std::move(text));
+}
+
+StopWhenAsked::StopWhenAsked(const std::atomic<bool>& asked)
+    : thread_([this, &asked](const std::stop_token& over) {
+        constexpr auto kEvery = std::chrono::milliseconds(50);
+        std::mutex mutex;
+        std::unique_lock lock(mutex);
+        std::condition_variable_any never;
+        while (!over.stop_requested() && !asked) never.wait_for(lock, over, kEvery, [] { return false; });
+        if (asked) source_.request_stop();
+      }) {}
 
 void Working::stop() {
   thread_.request_stop();

@@ -31,6 +31,7 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
     }
   }
   m.description = "simulated " + m.profile.name;
+  m.made_from = to_toml(card);
   m.card = std::move(card);
   return m;
 }

@@ -14,23 +14,27 @@
 namespace sluice::core {
 namespace {
 
-void plan_for(ComparedCard& cell, RunConfig config, const Clusters& clusters) {
+void plan_for(ComparedCard& cell, RunConfig config, const Clusters& clusters, const StudyWatch& watch) {
   if (!cell.card.can_be_planned()) {
     cell.missing = "rates that steps of Sluice reach there: nobody knows them";
+    cell.is_known = true;
     return;
   }
   const auto attempt = [&]() -> Status {
+    if (cell.wanted > 0) config.run.devices = first_devices(cell.wanted);
     SLUICE_ASSIGN(Machine machine, simulated_machine(config, cell.card));
     cell.devices = machine.devices();
     if (cell.hosts > 1) clusters.share(machine, int(cell.hosts));
     config.caps = cell.caps;
     SLUICE_TRY(check_early(config, machine));
     cell.caps = config.caps;
-    SLUICE_ASSIGN(cell.found, outlook(std::move(config), machine));
+    SLUICE_ASSIGN(cell.found, outlook(std::move(config), machine, watch));
     if (cell.found.refusal) cell.missing = missing_memory(*cell.found.refusal);
     return {};
   };
-  if (const Status status = attempt(); !status.ok()) cell.missing = status.message();
+  const Status status = attempt();
+  if (!status.ok()) cell.missing = status.message();
+  cell.is_known = status.ok() || status.error().kind != ErrorKind::Cancelled;
 }
 
 void take_plans_for_less(std::vector<ComparedCard>& cells, size_t host_caps) {
@@ -38,7 +42,7 @@ void take_plans_for_less(std::vector<ComparedCard>& cells, size_t host_caps) {
     if (i % host_caps == 0) continue;  // the first of its card and number of hosts
     const ComparedCard& less = cells[i - 1];
     ComparedCard& more = cells[i];
-    if (!less.trains()) continue;
+    if (!less.is_known || !more.is_known || !less.trains()) continue;
     if (more.trains() && more.found.speed.tokens_per_s >= less.found.speed.tokens_per_s) continue;
     more.missing.clear();
     more.found = less.found;
@@ -48,6 +52,13 @@ void take_plans_for_less(std::vector<ComparedCard>& cells, size_t host_caps) {
 
 std::string name_of(const ComparedCard& c, bool with_host) {
   return with_host ? fmt::format("{}, host {}", c.name(), cap_text(c.caps[kHost])) : c.name();
+}
+
+// Its speed in words, or what is missing.
+std::string speed_text(const ComparedCard& c) {
+  if (!c.trains()) return c.missing;
+  return fmt::format("{} tokens/s, MFU {:.1f} %; {}", grouped(c.found.speed.tokens_per_s, 0),
+                     100 * c.found.speed.mfu, c.found.binds);
 }
 
 bool differ_in_host(std::span<const ComparedCard> compared) {
@@ -68,6 +79,7 @@ Table trained(std::span<const ComparedCard> compared, const ComparisonText& text
                {"host_bytes", "on the host", Form::Memory},
                {"tokens_per_s", "tokens/s", Form::Count},
                {"mfu", "MFU", Form::Share},
+               {"off_by", "off by", Form::Share},
                {"step_s", "step", Form::Seconds}};
   if (!text.usd_per_hour.empty()) {
     t.columns.push_back({"usd_per_hour", "an hour", Form::Usd});
@@ -79,9 +91,11 @@ Table trained(std::span<const ComparedCard> compared, const ComparisonText& text
   for (const ComparedCard& c : compared) {
     if (!c.trains()) continue;
     const double speed = c.found.speed.tokens_per_s;
+    const std::optional<OffBy> off = off_by(c.card);
     Row row{.name = name_of(c, with_host),
             .values = {double(c.caps[kDevice]), double(fullest_device(c.found.bytes)),
-                       double(c.found.bytes[kHost]), speed, c.found.speed.mfu, c.found.step_ns / 1e9},
+                       double(c.found.bytes[kHost]), speed, c.found.speed.mfu,
+                       off ? std::optional(off->mean) : std::nullopt, c.found.step_ns / 1e9},
             .note = c.found.binds};
     const std::optional<double> price = price_of(c, text);
     const auto cost = [&](double tokens) -> std::optional<double> {
@@ -115,31 +129,37 @@ Table refused(std::span<const ComparedCard> compared) {
 
 }  // namespace
 
-Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::span<const Card> cards,
-                                                std::span<const int64_t> host_caps,
-                                                const std::atomic<bool>& interrupted, const SayWork& say,
-                                                const Clusters& clusters) {
+std::vector<ComparedCard> compare_cards(const RunConfig& config, std::span<const CardsOfHost> cards,
+                                        std::span<const int64_t> host_caps, const StudyWatch& watch,
+                                        const Clusters& clusters) {
   std::vector<ComparedCard> cells;
-  for (const Card& card : cards) {
+  for (const auto& [card, devices] : cards) {
     for (const int64_t hosts : clusters.hosts) {
       for (const int64_t host_cap : host_caps) {
         cells.push_back({card, config.caps});
         cells.back().caps[kHost] = host_cap;
         cells.back().hosts = hosts;
+        cells.back().wanted = devices;
+        cells.back().devices = size_t(std::max(1, devices));
       }
     }
   }
   std::mutex mutex;
   int64_t done = 0;
   const auto count = int64_t(cells.size());
-  say("planning for cards", 0, count);
-  for_each_parallel(count, search_threads(), interrupted, [&](int64_t i) {
-    plan_for(cells[size_t(i)], config, clusters);
+  watch.say("planning for cards", 0, count);
+  for_each_parallel(count, search_threads(), [&](int64_t i) {
+    ComparedCard& cell = cells[size_t(i)];
+    if (watch.stop.stop_requested()) return;
+    plan_for(cell, config, clusters, watch);
+    if (!cell.is_known) return;
     const std::lock_guard lock(mutex);
-    say("planning for cards", ++done, count);
+    watch.say("planning for cards", ++done, count);
+    if (cell.card.can_be_planned())
+      watch.row(fmt::format("{}: {}", name_of(cell, host_caps.size() > 1), speed_text(cell)));
   });
-  if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
   take_plans_for_less(cells, host_caps.size());
+  std::erase_if(cells, [](const ComparedCard& cell) { return !cell.is_known; });
   return cells;
 }
 

@@ -26,14 +26,22 @@ struct ComparedCard {
   Outlook found;        // where it trains
   // What is known at this host cap follows from less: the plan is that of this one. kUnlimited: its own.
   int64_t planned_for_host = kUnlimited;
-  size_t devices = 1;  // of the card, that share a step
-  int64_t hosts = 1;   // with so many each, that share it by data
+  int wanted = 0;         // of the card, as CardsOfHost has it
+  size_t devices = 1;     // that share a step
+  int64_t hosts = 1;      // with so many each, that share it by data
+  bool is_known = false;  // planned, or known not to train
 
   bool trains() const { return missing.empty(); }
   std::string name() const {
     const std::string one = devices == 1 ? card.name : fmt::format("{} x {}", devices, card.name);
     return hosts == 1 ? one : fmt::format("{} hosts with {}", hosts, one);
   }
+};
+
+// What is compared: one or several of a card in a host.
+struct CardsOfHost {
+  Card card;
+  int devices = 0;  // 0: as the configuration says
 };
 
 // Hosts that train together: how many of them, and what makes a machine one of so many.
@@ -44,12 +52,11 @@ struct Clusters {
 
 // Plans `config` for every card, number of hosts and host cap, cards outermost, in the order given. The
 // configuration's device cap counts for every card; kUnlimited: a card's own memory. Where a card has a
-// slower plan with more host memory, it takes that of less. What is wrong with one card is its `missing`; the
-// error of an interruption is Cancelled. REQUIRES: host_caps ascend.
-Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::span<const Card> cards,
-                                                std::span<const int64_t> host_caps,
-                                                const std::atomic<bool>& interrupted, const SayWork& say,
-                                                const Clusters& clusters = {});
+// slower plan with more host memory, it takes that of less. What is wrong with one card is its `missing`.
+// Stopped, it returns those that are known. REQUIRES: host_caps ascend.
+std::vector<ComparedCard> compare_cards(const RunConfig& config, std::span<const CardsOfHost> cards,
+                                        std::span<const int64_t> host_caps, const StudyWatch& watch,
+                                        const Clusters& clusters = {});
 
 struct ComparisonText {
   std::string title;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <mutex>
 #include <tuple>
 
@@ -26,48 +25,41 @@ RunConfig with_device_cap(RunConfig config, int64_t bytes) {
   return config;
 }
 
-// Runs the outlooks of many configurations; the first error that is no refusal ends it.
-class Batch {
- public:
-  Batch(const std::atomic<bool>& interrupted) : interrupted_(interrupted) {}
-  void add(RunConfig config, Machine machine) { tasks_.emplace_back(std::move(config), std::move(machine)); }
+// Finds the speeds of points, in parallel. Those that do not fit, and those that a stop leaves out, have
+// none.
+Status plan_points(std::vector<FrontierPoint>& points, const RunConfig& config, const Machine& machine,
+                   const StudyWatch& watch) {
+  const std::string doing = "planning pairs of caps";
+  std::mutex mutex;
+  Status status;
+  int64_t done = 0;
+  const auto count = int64_t(points.size());
+  watch.say(doing, 0, count);
+  for_each_parallel(count, planning_threads(machine), [&](int64_t i) {
+    if (watch.stop.stop_requested()) return;
+    FrontierPoint& point = points[size_t(i)];
+    const auto found = outlook(with_caps(config, point.caps), machine, watch);
+    const std::lock_guard lock(mutex);
+    if (!found.ok()) {
+      if (found.error().kind != ErrorKind::Cancelled) status = found.error();
+      return;
+    }
+    point.tokens_per_s = found->fits() ? found->speed.tokens_per_s : 0;
+    watch.say(doing, ++done, count);
+    watch.row(
+        fmt::format("device {}, host {}: {}", cap_text(point.caps[kDevice]), cap_text(point.caps[kHost]),
+                    found->fits() ? fmt::format("{:.0f} tokens/s", point.tokens_per_s) : "does not fit"));
+  });
+  return status;
+}
 
-  Result<std::vector<Outlook>> run(const std::string& doing, const SayWork& say) {
-    std::vector<Outlook> out(tasks_.size());
-    std::mutex mutex;
-    Status status;
-    int64_t done = 0;
-    say(doing, 0, int64_t(tasks_.size()));
-    const int threads = tasks_.empty() ? 1 : planning_threads(tasks_.front().second);
-    for_each_parallel(int64_t(tasks_.size()), threads, interrupted_, [&](int64_t i) {
-      const auto& [config, machine] = tasks_[size_t(i)];
-      auto found = outlook(config, machine);
-      const std::lock_guard lock(mutex);
-      say(doing, ++done, int64_t(tasks_.size()));
-      if (found.ok()) {
-        out[size_t(i)] = std::move(*found);
-      } else {
-        status = found.error();
-      }
-    });
-    SLUICE_TRY(std::move(status));
-    if (interrupted_) return error(ErrorKind::Cancelled, "interrupted");
-    return out;
+std::vector<ComparedCard> find_cards(const RunConfig& config, const StudyWatch& watch) {
+  std::vector<CardsOfHost> measured;
+  for (const Card& card : cards()) {
+    if (card.compared) measured.push_back({card});
   }
-
- private:
-  const std::atomic<bool>& interrupted_;
-  std::vector<std::pair<RunConfig, Machine>> tasks_;
-};
-
-Result<std::vector<ComparedCard>> find_cards(const RunConfig& config, const std::atomic<bool>& interrupted,
-                                             const SayWork& say) {
-  std::vector<Card> measured;
-  std::copy_if(cards().begin(), cards().end(), std::back_inserter(measured),
-               [](const Card& card) { return card.compared; });
   const int64_t host_cap = config.caps[kHost];
-  return compare_cards(with_device_cap(config, kUnlimited), measured, std::span(&host_cap, 1), interrupted,
-                       say);
+  return compare_cards(with_device_cap(config, kUnlimited), measured, std::span(&host_cap, 1), watch);
 }
 
 // The largest of 1, 1.5, 2, 3, 4, 6, 8, 12, ... bytes, and the like in larger units, that is at most `bytes`:
@@ -114,24 +106,18 @@ void prune(std::vector<FrontierPoint>& points) {
   points = std::move(kept);
 }
 
-Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
-                               const std::atomic<bool>& interrupted, const SayWork& say) {
-  Frontier f;
-  Machine machine = given;
-  machine.card.reset();  // how much memory is worth is asked beyond what the card has, too
-  say("planning without caps", 0, 0);
-  SLUICE_ASSIGN(const Outlook all, outlook(with_device_cap(config, kUnlimited), machine));
-  if (all.refusal) return *all.refusal;
-  f.tokens_per_s = all.speed.tokens_per_s;
-  f.devices = machine.devices();
-  f.device_bytes = fullest_device(all.bytes);
+namespace {
+
+// The pairs of caps, and the cards, once the run without caps is planned.
+Status find_points(Frontier& f, const RunConfig& config, const Machine& machine, const StudyWatch& watch) {
   const int64_t most = readable_cap(f.device_bytes);
   LeastCaps least(
       [&](const BytesByTier& caps) -> Result<bool> {
-        if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
-        say(fmt::format("trying device {} beside host {}", cap_text(caps[kDevice]), cap_text(caps[kHost])), 0,
+        if (watch.stop.stop_requested()) return error(ErrorKind::Cancelled, "interrupted");
+        watch.say(
+            fmt::format("trying device {} beside host {}", cap_text(caps[kDevice]), cap_text(caps[kHost])), 0,
             0);
-        return fits(with_caps(config, caps), machine);
+        return fits(with_caps(config, caps), machine, watch);
       },
       kPrecision);
   BytesByTier caps = config.caps;
@@ -141,10 +127,9 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
   caps[kDevice] = machine.profile.overhead_bytes[kDevice];
   least.know(caps, false);
   SLUICE_ASSIGN(const int64_t smallest, least.cap(kDevice, config.caps));
-  SLUICE_ASSIGN(const Outlook tight, outlook(with_device_cap(config, readable_cap(smallest)), machine));
+  SLUICE_ASSIGN(const Outlook tight,
+                outlook(with_device_cap(config, readable_cap(smallest)), machine, watch));
   if (tight.refusal) return *tight.refusal;
-
-  Batch batch(interrupted);
   for (const int64_t host_cap : host_caps(config.caps[kHost], tight.bytes[kHost])) {
     caps = config.caps;
     caps[kHost] = host_cap;
@@ -153,32 +138,50 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
     for (const int64_t cap : ladder(readable_cap(device_cap), std::max(most, readable_cap(device_cap)))) {
       caps[kDevice] = cap;
       f.points.push_back({caps});
-      batch.add(with_caps(config, caps), machine);
     }
   }
-  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run("planning pairs of caps", say));
-  for (size_t i = 0; i < found.size(); ++i) {
-    f.points[i].tokens_per_s = found[i].fits() ? found[i].speed.tokens_per_s : 0;
-    f.points[i].share = f.points[i].tokens_per_s / f.tokens_per_s;
-  }
+  SLUICE_TRY(plan_points(f.points, config, machine, watch));
+  if (!watch.stop.stop_requested()) f.cards = find_cards(config, watch);
+  return {};
+}
+
+}  // namespace
+
+Result<Frontier> find_frontier(const RunConfig& config, const Machine& given, const StudyWatch& watch) {
+  Frontier f;
+  Machine machine = given;
+  machine.card.reset();  // how much memory is worth is asked beyond what the card has, too
+  watch.say("planning without caps", 0, 0);
+  SLUICE_ASSIGN(const Outlook all, outlook(with_device_cap(config, kUnlimited), machine, watch));
+  if (all.refusal) return *all.refusal;
+  f.tokens_per_s = all.speed.tokens_per_s;
+  f.devices = machine.devices();
+  f.device_bytes = fullest_device(all.bytes);
+  watch.row(
+      fmt::format("without caps: {:.0f} tokens/s with {}", f.tokens_per_s, format_bytes(f.device_bytes)));
+  const Status found = find_points(f, config, machine, watch);
+  if (!found.ok() && found.error().kind != ErrorKind::Cancelled) return found.error();
   std::erase_if(f.points, [](const FrontierPoint& p) { return p.tokens_per_s == 0; });
+  for (FrontierPoint& p : f.points) p.share = p.tokens_per_s / f.tokens_per_s;
   prune(f.points);
-  SLUICE_ASSIGN(f.cards, find_cards(config, interrupted, say));
   return f;
 }
 
 std::string describe(const Frontier& f) {
-  std::string out = fmt::format("{:<16} {:>14} {:>12} {:>8}  {}\n", "with this card", "device cap", "tok/s",
-                                "MFU", "what binds");
+  std::string out;
+  if (!f.cards.empty())
+    out += fmt::format("{:<16} {:>14} {:>12} {:>8}  {}\n", "with this card", "device cap", "tok/s", "MFU",
+                       "what binds");
   for (const ComparedCard& c : f.cards) {
     const std::string speed = c.trains() ? fmt::format("{:>12.0f} {:>6.1f} %  {}", c.found.speed.tokens_per_s,
                                                        100 * c.found.speed.mfu, c.found.binds)
                                          : "does not fit: " + c.missing;
     out += fmt::format("{:<16} {:>14} {}\n", c.name(), cap_text(c.caps[kDevice]), speed);
   }
-  out += fmt::format("\nwithout caps: {:.0f} tok/s with {} on {}\n\n", f.tokens_per_s,
-                     format_bytes(f.device_bytes),
+  out += fmt::format("{}without caps: {:.0f} tok/s with {} on {}\n\n", f.cards.empty() ? "" : "\n",
+                     f.tokens_per_s, format_bytes(f.device_bytes),
                      f.devices == 1 ? "the device" : "the fullest of the devices, whose cap is that of each");
+  if (f.points.empty()) return out;
   out += fmt::format("{:>14} {:>14} {:>12} {:>14}  {}\n", "device cap", "host cap", "tok/s", "of uncapped",
                      "smallest card with that memory");
   for (const FrontierPoint& p : f.points) {

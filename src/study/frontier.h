@@ -26,9 +26,9 @@ struct Frontier {
   std::vector<ComparedCard> cards;  // those whose plans were compared with measured speeds
 };
 
-// The configuration's own host cap is the largest tried; its device cap is not used.
-Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
-                               const std::atomic<bool>& interrupted, const SayWork& say);
+// The configuration's own host cap is the largest tried; its device cap is not used. Stopped, it returns what
+// it has; the error of one that has nothing is Cancelled.
+Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine, const StudyWatch& watch);
 
 // Drops points that another one matches or beats with no more memory in either tier, and sorts.
 void prune(std::vector<FrontierPoint>& points);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "plan/stalls.h"
+#include "study/kept.h"
 #include "study/sweep_table.h"
 
 namespace sluice::core {
@@ -25,18 +26,31 @@ Outlook outlook_of(const Prepared& p) {
   return o;
 }
 
-Result<Outlook> outlook(RunConfig config, const Machine& machine) {
-  const auto prepared = prepare_on(std::move(config), machine, true);
-  if (prepared.ok()) return outlook_of(*prepared);
-  if (prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
+Result<Outlook> outlook(RunConfig config, const Machine& machine, const StudyWatch& watch) {
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
+  const KeptAnswer<Outlook> kept("outlook 1", config, machine, needs, watch.cache);
+  if (auto found = kept.find()) return std::move(*found);
+  PrepareOptions options;
+  options.stop = watch.stop;
+  const auto prepared = prepare_on(std::move(config), machine, std::move(needs), options);
+  if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;
-  o.refusal = prepared.error();
+  if (prepared.ok()) {
+    o = outlook_of(*prepared);
+  } else {
+    o.refusal = prepared.error();
+  }
+  kept.keep(o);
   return o;
 }
 
-Result<bool> fits(RunConfig config, const Machine& machine) {
+Result<bool> fits(RunConfig config, const Machine& machine, const StudyWatch& watch) {
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
-  return fits(std::move(config), machine, std::move(needs));
+  const KeptAnswer<bool> kept("fits 1", config, machine, needs, watch.cache);
+  if (const auto found = kept.find()) return *found;
+  SLUICE_ASSIGN(const bool fit, fits(std::move(config), machine, std::move(needs)));
+  kept.keep(fit);
+  return fit;
 }
 
 Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs) {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -25,11 +27,25 @@ struct Outlook {
   std::string binds;  // what keeps the step from being faster, in words
 };
 
+// What a search is at, from any thread: its name, and how many of its parts are done; total 0: it has no
+// parts.
+using SayWork = std::function<void(const std::string& doing, int64_t done, int64_t total)>;
+
+// Who looks at a study while it works. Studies that are stopped return what they have.
+struct StudyWatch {
+  SayWork say = [](const std::string&, int64_t, int64_t) {};
+  // What came out, in a line, as it does; from any thread.
+  std::function<void(const std::string& line)> row = [](const std::string&) {};
+  std::stop_token stop = {};
+  // A folder that keeps what was found on machines that are only simulated (study/kept.h); empty: nothing is.
+  std::filesystem::path cache = {};
+};
+
 // Plans `config` on `machine`. Caps that are too small are an Outlook that does not fit; anything else is an
 // error.
-Result<Outlook> outlook(RunConfig config, const Machine& machine);
+Result<Outlook> outlook(RunConfig config, const Machine& machine, const StudyWatch& watch = {});
 // Whether it fits, without the search for the fastest plan.
-Result<bool> fits(RunConfig config, const Machine& machine);
+Result<bool> fits(RunConfig config, const Machine& machine, const StudyWatch& watch = {});
 Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs);
 // The outlook of what is planned already.
 Outlook outlook_of(const Prepared& prepared);
@@ -39,10 +55,6 @@ std::string missing_memory(const Error& refusal);
 
 // Up to a number that is easy to read and at most a hundredth larger.
 int64_t readable_cap(int64_t bytes);
-
-// What a search is at, from any thread: its name, and how many of its parts are done; total 0: it has no
-// parts.
-using SayWork = std::function<void(const std::string& doing, int64_t done, int64_t total)>;
 
 // Threads that may plan for a machine at once: all cores for one that is only simulated. On the machine at
 // hand one, because there planning may measure.

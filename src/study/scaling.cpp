@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/counts.h"
 #include "plan/stalls.h"
 #include "run/prepare/checks.h"
 
@@ -32,11 +33,15 @@ ByTier<AtLayers> at_layers(const Program& program, const Plan& plan) {
   return out;
 }
 
-Status plan_point(ScalingPoint& point, RunConfig config, const Card& card) {
+Status plan_point(ScalingPoint& point, RunConfig config, const Card& card, const StudyWatch& watch) {
   config.run.devices = first_devices(point.devices);
   SLUICE_ASSIGN(const Machine machine, simulated_machine(config, card));
   SLUICE_TRY(check_early(config, machine));
-  SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), machine, false));
+  PrepareOptions options;
+  options.stop = watch.stop;
+  const PlanCache cache(watch.cache);
+  if (!watch.cache.empty()) options.cache = &cache;
+  SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), machine, false, options));
   const Stage& s = prepared.stages.main;
   point.found = outlook_of(prepared);
   point.time = device_time(s.model.program, s.plan);
@@ -83,22 +88,28 @@ DeviceTime device_time(const Program& program, const Plan& plan) {
   return out;
 }
 
-Result<std::vector<ScalingPoint>> find_scaling(const RunConfig& config, const Card& card,
-                                               std::span<const int> counts,
-                                               const std::atomic<bool>& interrupted, const SayWork& say) {
+std::vector<ScalingPoint> find_scaling(const RunConfig& config, const Card& card, std::span<const int> counts,
+                                       const StudyWatch& watch) {
   std::vector<ScalingPoint> out;
   for (const int count : counts) out.push_back({.devices = count});
   std::mutex mutex;
   int64_t done = 0;
   const std::string doing = "planning for numbers of devices";
-  say(doing, 0, int64_t(out.size()));
-  for_each_parallel(int64_t(out.size()), search_threads(), interrupted, [&](int64_t i) {
+  watch.say(doing, 0, int64_t(out.size()));
+  for_each_parallel(int64_t(out.size()), search_threads(), [&](int64_t i) {
+    if (watch.stop.stop_requested()) return;
     ScalingPoint& point = out[size_t(i)];
-    if (const Status status = plan_point(point, config, card); !status.ok()) point.missing = status.message();
+    const Status status = plan_point(point, config, card, watch);
+    if (!status.ok()) point.missing = status.message();
+    point.is_known = status.ok() || status.error().kind != ErrorKind::Cancelled;
+    if (!point.is_known) return;
     const std::lock_guard lock(mutex);
-    say(doing, ++done, int64_t(out.size()));
+    watch.say(doing, ++done, int64_t(out.size()));
+    watch.row(fmt::format(
+        "{}: {}", counted(point.devices, "device"),
+        point.trains() ? fmt::format("{:.0f} tokens/s", point.found.speed.tokens_per_s) : point.missing));
   });
-  if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
+  std::erase_if(out, [](const ScalingPoint& point) { return !point.is_known; });
   return out;
 }
 

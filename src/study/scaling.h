@@ -33,6 +33,7 @@ DeviceTime device_time(const Program& program, const Plan& plan);
 struct ScalingPoint {
   int devices = 1;
   std::string missing;  // why it cannot be planned; empty: it can
+  bool is_known = false;
   Outlook found;
   DeviceTime time;
 
@@ -40,11 +41,10 @@ struct ScalingPoint {
 };
 
 // Plans `config` on so many devices of the card, each count by itself; what is wrong with one is its
-// `missing`. Tokens per step are the configuration's, its run.devices is not used. The error of an
-// interruption is Cancelled.
-Result<std::vector<ScalingPoint>> find_scaling(const RunConfig& config, const Card& card,
-                                               std::span<const int> counts,
-                                               const std::atomic<bool>& interrupted, const SayWork& say);
+// `missing`. Tokens per step are the configuration's, its run.devices is not used. Stopped, it returns those
+// that are known.
+std::vector<ScalingPoint> find_scaling(const RunConfig& config, const Card& card, std::span<const int> counts,
+                                       const StudyWatch& watch);
 
 // A table, speeds beside that of the first count that can be planned. `title`: of what.
 Page scaling_page(std::span<const ScalingPoint> points, std::string title);

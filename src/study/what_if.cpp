@@ -17,6 +17,7 @@ struct Change {
   std::string name;
   RunConfig config;
   std::optional<Machine> machine = {};  // another one than the plan's
+  bool is_beyond_card = false;          // it needs no plan to say so
 };
 
 // A quarter of the cap, as a power of two.
@@ -31,7 +32,10 @@ std::vector<Change> changes_of(const Prepared& p) {
     const int64_t more = some_more(p.config.caps[tier]);
     RunConfig c = p.config;
     c.caps[tier] += more;
-    out.push_back({fmt::format("+{} {}", cap_text(more), name_of(tier)), std::move(c)});
+    std::string name = fmt::format("+{} {}", cap_text(more), name_of(tier));
+    const bool beyond = tier == kDevice && p.machine.card && c.caps[tier] > p.machine.card->memory_bytes;
+    if (beyond) name += fmt::format(" (card: {})", format_bytes(p.machine.card->memory_bytes));
+    out.push_back({std::move(name), std::move(c), {}, beyond});
   }
   const int64_t device_cap = p.config.caps[kDevice];
   RunConfig half = p.config;
@@ -67,6 +71,10 @@ std::vector<WhatIf> what_ifs(const Prepared& p) {
   const std::atomic<bool> stop = false;
   for_each_parallel(int64_t(changes.size()), planning_threads(p.machine), stop, [&](int64_t i) {
     const Change& change = changes[size_t(i)];
+    if (change.is_beyond_card) {
+      found[size_t(i)] = WhatIf{change.name, 0};
+      return;
+    }
     // From the same knowledge of the machine as the plan itself, or the difference would be that knowledge's.
     const auto o = outlook(change.config, change.machine ? *change.machine : p.resolved);
     if (o.ok()) found[size_t(i)] = WhatIf{change.name, o->fits() ? o->speed.tokens_per_s / base : 0};

@@ -62,6 +62,21 @@ expect 2 err 'sluice plan: --html needs a value: FILE' plan --html
 expect 2 err 'sluice plan: --diff needs at least 2 values' plan --diff a.json
 expect 2 err '--frontier and --what-if ask for different things; give one of them' plan --frontier --what-if
 expect 2 err '--backend and --machine ask for different things; give one of them' plan --machine h100 --backend cpu
+# An option beside which another one changes nothing is refused.
+for other in --json=x --html=x --passes --skip-passes=emit --run-dir=x --device-mem=1GiB; do
+  expect 2 err " ask for different things; give one of them" plan --frontier $other
+done
+for other in --json=x --set=a=1 --machine=h100 --host-mem=1GiB; do expect 2 err "${other%%=*}" plan --diff a b $other; done
+expect 2 err '--device and --machine ask for different things' simulate --machine h100 --device 1
+expect 2 err '--what-if and --skip-passes ask for different things' plan --what-if --skip-passes emit
+expect 2 err '--network needs --hosts beside it' compare tiny --network 1Gb/s
+expect 2 err '--steps needs --measure beside it' sweep --model tiny --seq-len 16 --steps 3
+expect 2 err '--simulate ask for different things' demo 1 1 16 tiny --simulate --steps 3
+expect 2 err '--show and --json ask for different things' tokens a.txt --json --show 3
+expect 2 err '--mfu needs --machine beside it' estimate tiny --mfu 0.4
+expect 2 err 'CONFIG needs --calibrate beside it' doctor a.toml
+expect 1 err "--section speed: 'speed' is no section of this page; it has parameters" estimate tiny --section speed
+expect 1 err '--machines 0xh100: allowed are 1 to 64 of a card' compare tiny --machines 0xh100
 expect 2 err '--system needs --chat beside it' generate tiny --system x --prompt y
 expect 1 err '--set =3: expected key=value, such as train.steps=100' plan --set =3
 expect 1 err '--tokens 3B: needs --machine' estimate tiny --tokens 3B

@@ -13,6 +13,7 @@ namespace {
 
 TEST(PlansKept, EqualStartsShareOneEntry) {
   const TempDir dir;
+  Requests nobody_asks;
   RunRequest request;
   const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
   request.settings = {"model.config=" + model, "train.seq_len=16", "train.tokens_per_step=32",
@@ -29,11 +30,11 @@ TEST(PlansKept, EqualStartsShareOneEntry) {
     return names;
   };
   const std::set<std::string> shape_and_plans{"plans", "shape"};
-  ASSERT_TRUE(simulate(request).ok());
+  ASSERT_TRUE(simulate(request, nobody_asks).ok());
   EXPECT_EQ(kept(), shape_and_plans);
   // Some pages more than before, as from start to start.
   std::vector<char> held(300 << 10, 1);
-  ASSERT_TRUE(simulate(request).ok());
+  ASSERT_TRUE(simulate(request, nobody_asks).ok());
   EXPECT_EQ(kept(), shape_and_plans);
   const std::string shown = *read_file(dir / "shown/predicted.json");
   request.settings.back() = "run.dir=" + (dir / "run").string();
@@ -49,6 +50,7 @@ TEST(PlansKept, EqualStartsShareOneEntry) {
 // it.
 TEST(PlansKept, TrainingFindsThePlanThatWasShown) {
   const TempDir dir;
+  Requests nobody_asks;
   RunRequest request;
   const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
   request.settings = {"model.config=" + model,
@@ -64,7 +66,7 @@ TEST(PlansKept, TrainingFindsThePlanThatWasShown) {
                       "memory.host=1GiB",
                       "data.cache=" + (dir / "cache").string(),
                       "run.dir=" + (dir / "shown").string()};
-  ASSERT_TRUE(simulate(request).ok());
+  ASSERT_TRUE(simulate(request, nobody_asks).ok());
   const auto of_kind = [](const std::filesystem::path& run) { return *read_file(run / "predicted.json"); };
   const std::string shown = of_kind(dir / "shown");
   for (const char* run : {"first", "second"}) {

@@ -110,5 +110,14 @@ TEST(Terminal, ColumnsAreTheVariableSOrTheTerminalSOrAny) {
   EXPECT_EQ(columns_of(terminal.out.get()), 100u);
 }
 
+// Open MPI's launcher copies what processes print on terminals of its own to a file, perhaps.
+TEST(Terminal, OneOfALauncherGetsLines) {
+  const Terminal terminal(80);
+  const Variable plain("TERM", "xterm"), launched("OMPI_COMM_WORLD_SIZE", "2");
+  EXPECT_FALSE(rewrites(terminal.out.get()));
+  { ProgressLine(terminal.out.get()).show("step 1", true); }
+  EXPECT_EQ(terminal.written(), "step 1\r\n");
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -75,8 +75,9 @@ TEST(Train, StoppedBeforeItsFirstStepSavesNothing) {
 TEST(Plan, ChecksFirstThatResultsCanBeWritten) {
   const TempDir dir;
   const std::string file = dir.add("file", "").string();
+  Requests asked;
   const auto refused = [&](const std::vector<std::string>& settings, const PlanFiles& files) {
-    const Outcome outcome = plan(request(dir, "run", settings), files);
+    const Outcome outcome = plan(request(dir, "run", settings), asked, files);
     EXPECT_FALSE(outcome.ok());
     EXPECT_FALSE(std::filesystem::exists(dir / "run"));
     EXPECT_FALSE(std::filesystem::exists(dir / "cache"));
@@ -94,7 +95,8 @@ TEST(Plan, GoesBesideARun) {
   dir.add("run/run.lock", "");
   const auto log = dir.add("run/metrics.jsonl", "{\"step\": 1}\n");
   const auto plan_of_run = dir.add("run/plan.txt", "its plan");
-  ASSERT_TRUE(plan(request(dir, "run", {}), {}).ok());
+  Requests asked;
+  ASSERT_TRUE(plan(request(dir, "run", {}), asked).ok());
   EXPECT_EQ(file_bytes(plan_of_run), "its plan");
   EXPECT_EQ(file_bytes(log), "{\"step\": 1}\n");
   EXPECT_FALSE(file_bytes(dir / "run-2/plan.txt").empty());
@@ -142,7 +144,8 @@ TEST(Train, RefusesWhatCannotTrainBeforeItPlans) {
 TEST(Plan, ExplainsAndCompares) {
   const TempDir dir;
   const std::string json = (dir / "plan.json").string(), html = (dir / "plan.html").string();
-  const Outcome planned = plan(request(dir, "run", {}), {json, html});
+  Requests asked;
+  const Outcome planned = plan(request(dir, "run", {}), asked, {json, html});
   ASSERT_TRUE(planned.ok()) << planned.message;
   const std::string saved = file_bytes(dir / "run/plan.json");
   EXPECT_EQ(nlohmann::json::parse(saved)["format"], "sluice plan 1");

@@ -73,5 +73,20 @@ TEST(Working, OnATerminalTheLineIsRewritten) {
   EXPECT_EQ(content(file.get()), "\rplanning, 9 s\rplanning, 10 s\n");
 }
 
+TEST(Working, ResultsAreLinesAsTheyComeOnceThatTakesLong) {
+  const File file(std::tmpfile(), std::fclose);
+  WorkLine line(file.get(), false);
+  line.say(100, "planning for cards", 0, 3);
+  line.row("RTX 4090: 2,787 tokens/s");
+  line.tick(101);
+  line.say(102, "planning for cards", 1, 3);
+  line.row("H100: 9,000 tokens/s");
+  line.tick(103);
+  line.tick(104);
+  EXPECT_EQ(content(file.get()),
+            "planned: RTX 4090: 2,787 tokens/s\nplanned: H100: 9,000 tokens/s\nplanning for cards 1/3, 3 s, "
+            "ETA 6 s\n");
+}
+
 }  // namespace
 }  // namespace sluice::core

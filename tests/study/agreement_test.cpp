@@ -77,7 +77,6 @@ int64_t need(const Result<Prepared>& refused, Tier tier) {
   return std::stoll(std::string(refused.error().detail("need")));
 }
 
-const SayWork kQuiet = [](const std::string&, int64_t, int64_t) {};
 const std::atomic<bool> kNever = false;
 
 // A device that holds a little more than it must, beside hosts around the least that leaves.
@@ -105,8 +104,8 @@ TEST_P(Agreement, OfSweepsComparisonsAndTheCheckBeforeAnythingIsMeasured) {
   plan_cell(group.cells.front(), machine());
   EXPECT_EQ((row.ok() ? Answer{row.tokens_per_s, {}} : Answer{{}, row.message}), plan);
 
-  const Card on = card();
-  const ComparedCard compared = must(compare_cards(config, {&on, 1}, {&host, 1}, kNever, kQuiet)).front();
+  const CardsOfHost on{card()};
+  const ComparedCard compared = compare_cards(config, {&on, 1}, {&host, 1}, {}).front();
   EXPECT_EQ((compared.trains() ? Answer{compared.found.speed.tokens_per_s, {}}
                                : Answer{{}, compared.found.refusal->message}),
             plan);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "config/files/load_config.h"
@@ -38,13 +40,12 @@ Card card_with(int64_t bytes) {
 }
 
 const std::vector<int64_t> kAnyHost{kUnlimited};
-const SayWork kQuiet = [](const std::string&, int64_t, int64_t) {};
 
 std::vector<ComparedCard> compared(const std::vector<Card>& cards,
                                    const std::vector<int64_t>& hosts = kAnyHost,
                                    const std::string& device_mem = "none") {
-  const std::atomic<bool> never = false;
-  return must(compare_cards(small_config(device_mem), cards, hosts, never, kQuiet));
+  const std::vector<CardsOfHost> one_of_each(cards.begin(), cards.end());
+  return compare_cards(small_config(device_mem), one_of_each, hosts, {});
 }
 
 TEST(Compare, SaysWhatIsMissingAndGoesOn) {
@@ -88,15 +89,14 @@ TEST(Compare, MoreHostMemoryIsNeverSlower) {
 }
 
 TEST(Compare, HostsThatShareAStepAreCountedNamedAndPaid) {
-  const std::atomic<bool> never = false;
   const Clusters clusters{{1, 2}, [](Machine& machine, int hosts) {
                             machine.processes = hosts;
                             machine.profile.network.bytes_per_s = 1e9;
                           }};
-  const std::vector<Card> cards{must(find_card("h100"))};
+  const std::vector<CardsOfHost> cards{{must(find_card("h100"))}};
   RunConfig config = small_config();
   config.train.tokens_per_step = 128;
-  const auto found = must(compare_cards(config, cards, kAnyHost, never, kQuiet, clusters));
+  const auto found = compare_cards(config, cards, kAnyHost, {}, clusters);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].name(), "H100 80 GB");
   EXPECT_EQ(found[1].name(), "2 hosts with H100 80 GB");
@@ -109,12 +109,52 @@ TEST(Compare, HostsThatShareAStepAreCountedNamedAndPaid) {
   EXPECT_EQ(json["comparison"]["cards"][1]["usd_per_hour"], 4);
 }
 
-TEST(Compare, StopsWhenItIsAskedTo) {
-  const std::atomic<bool> at_once = true;
-  const std::vector<Card> cards{must(find_card("h100"))};
-  const auto found = compare_cards(small_config(), cards, kAnyHost, at_once, kQuiet);
-  ASSERT_FALSE(found.ok());
-  EXPECT_EQ(found.error().kind, ErrorKind::Cancelled);
+// What there is when it is stopped is an answer, and found again.
+TEST(Compare, StoppedItHasWhatWasPlannedAndGoesOnFromThere) {
+  const TempDir dir;
+  const std::vector<CardsOfHost> cards{{must(find_card("h100"))},
+                                       {must(find_card("v100-16gb"))},
+                                       {must(find_card("rtx4090"))},
+                                       {card_with(kMiB / 16)}};
+  std::stop_source source;
+  std::mutex mutex;
+  std::vector<std::string> rows;
+  StudyWatch watch{.stop = source.get_token(), .cache = dir / "kept"};
+  watch.row = [&](const std::string& row) {
+    const std::lock_guard lock(mutex);
+    rows.push_back(row);
+    source.request_stop();
+  };
+  const auto some = compare_cards(small_config(), cards, kAnyHost, watch);
+  ASSERT_FALSE(rows.empty());
+  EXPECT_LT(some.size(), cards.size() + 1);
+  EXPECT_TRUE(std::ranges::all_of(some, &ComparedCard::is_known));
+
+  watch.stop = {};
+  rows.clear();
+  const auto all = compare_cards(small_config(), cards, kAnyHost, watch);
+  ASSERT_EQ(all.size(), cards.size());
+  EXPECT_EQ(rows.size(), 3u) << "nothing is planned for a card without rates";
+  // From what was kept, whatever came out: speeds and refusals.
+  const auto again = compare_cards(small_config(), cards, kAnyHost, watch);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(again[i].missing, all[i].missing);
+    EXPECT_EQ(again[i].found.speed.tokens_per_s, all[i].found.speed.tokens_per_s);
+    EXPECT_EQ(again[i].found.bytes, all[i].found.bytes);
+    EXPECT_EQ(again[i].found.binds, all[i].found.binds);
+  }
+  EXPECT_EQ(again[0].found.speed.tokens_per_s, compared({cards[0].card}).front().found.speed.tokens_per_s);
+}
+
+TEST(Compare, SeveralCardsOfOneHostShareAStep) {
+  RunConfig config = small_config();
+  config.train.tokens_per_step = 256;
+  const Card card = must(find_card("rtx3090"));
+  const std::vector<CardsOfHost> cards{{card, 2}, {card}};
+  const auto found = compare_cards(config, cards, kAnyHost, {});
+  EXPECT_EQ(found[0].name(), "2 x RTX 3090 24 GB");
+  EXPECT_EQ(found[0].devices, 2u);
+  EXPECT_EQ(found[1].name(), "RTX 3090 24 GB");
 }
 
 TEST(Compare, CostsAndDaysFollowFromTheSpeed) {

@@ -86,11 +86,9 @@ TEST(Frontier, PruneDropsWhatIsMatchedWithLess) {
 }
 
 TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
-  const std::atomic<bool> interrupted = false;
   const Machine machine = slow_links();
   const RunConfig config = small_config();
-  const Frontier f =
-      must(find_frontier(config, machine, interrupted, [](const std::string&, int64_t, int64_t) {}));
+  const Frontier f = must(find_frontier(config, machine, {}));
   ASSERT_FALSE(f.points.empty());
   ASSERT_GE(f.points.size(), 2u) << f.points[0].caps[kDevice] << " of the device, " << f.points[0].caps[kHost]
                                  << " of the host: " << f.points[0].tokens_per_s << " tok/s";
@@ -225,6 +223,30 @@ TEST(Outlook, RefusalsForMemoryAreNoErrors) {
   RunConfig wrong = small_config();
   wrong.model.config = "nowhere.json";
   EXPECT_FALSE(outlook(wrong, machine).ok());
+}
+
+TEST(Frontier, StoppedItHasWhatWasPlanned) {
+  const Machine machine = slow_links();
+  std::stop_source source;
+  StudyWatch watch{.stop = source.get_token()};
+  watch.row = [&](const std::string& row) {
+    if (row.starts_with("device ")) source.request_stop();
+  };
+  const Frontier f = must(find_frontier(small_config(), machine, watch));
+  EXPECT_GT(f.tokens_per_s, 0);
+  EXPECT_LE(f.points.size(), 1u);
+  EXPECT_TRUE(f.cards.empty());
+  EXPECT_NE(describe(f).find("without caps: "), std::string::npos);
+}
+
+TEST(Frontier, MoreThanTheCardHasIsNoWhatIf) {
+  Machine machine = must(resolve_machine(RunConfig(), "rtx4090"));
+  RunConfig config = small_config();
+  config.caps[kDevice] = machine.card->usable_bytes();
+  const std::vector<WhatIf> found = what_ifs(must(prepare_on(config, machine, true)));
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].change, "+4 GiB device (card: 24.0 GiB)");
+  EXPECT_EQ(found[0].speedup, 0);
 }
 
 }  // namespace

@@ -113,10 +113,8 @@ class Scaling : public testing::Test {
 };
 
 TEST_F(Scaling, EveryCountIsPlannedWithTheSameTokens) {
-  const std::atomic<bool> never = false;
   const std::vector<int> counts{1, 2};
-  const auto points = must(find_scaling(config(), must(find_card("h100")), counts, never,
-                                        [](const std::string&, int64_t, int64_t) {}));
+  const auto points = find_scaling(config(), must(find_card("h100")), counts, {});
   ASSERT_EQ(points.size(), 2u);
   for (const ScalingPoint& p : points) {
     ASSERT_TRUE(p.trains()) << p.missing;
@@ -133,12 +131,10 @@ TEST_F(Scaling, EveryCountIsPlannedWithTheSameTokens) {
 }
 
 TEST_F(Scaling, ACountThatCannotBePlannedSaysWhy) {
-  const std::atomic<bool> never = false;
   const std::vector<int> counts{1};
   RunConfig small = config();
   small.caps[kDevice] = kMiB;
-  const auto points = must(find_scaling(small, must(find_card("h100")), counts, never,
-                                        [](const std::string&, int64_t, int64_t) {}));
+  const auto points = find_scaling(small, must(find_card("h100")), counts, {});
   ASSERT_FALSE(points.front().trains());
   EXPECT_NE(to_text(scaling_page(points, "a model")).find("device memory"), std::string::npos);
 }

@@ -17,20 +17,6 @@
 namespace sluice::core {
 namespace {
 
-// A planner that was changed makes other plans: the checksum of the file that has this code, a program or a
-// library that an interpreter loaded. Empty: unknown, then nothing is kept.
-const std::string& this_program() {
-  static const std::string sum = [] {
-    Dl_info info{};
-    const bool known = dladdr(reinterpret_cast<const void*>(&this_program), &info) != 0;
-    const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
-    // A program is named as it was called, which may be from another directory.
-    const auto checksum = checksum_of_file(file.ends_with(".so") ? std::string(file) : "/proc/self/exe");
-    return checksum.ok() ? checksum->to_text() : "";
-  }();
-  return sum;
-}
-
 void add_profile(SealedRequest& request, const Profile& profile) {
   visit_fields(profile, [&](std::string_view name, const auto& value) {
     if (name != "overhead_bytes") request.add(name, value);
@@ -57,7 +43,7 @@ void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& n
 
 SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stages& stages) {
   SealedRequest request("plans 3");
-  request.add("made by", this_program());
+  request.add("made by", made_by());
   add_model(request, r.model, r.numerics, r.optimizer);
   visit_fields(r.shape, [&](std::string_view name, const auto& value) { request.add(name, value); });
   add_caps(request, r.caps, profile);
@@ -75,7 +61,7 @@ SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stage
 
 SealedRequest in_full(const ShapeSubject& subject, const ShapeRequest& r, const Profile& profile) {
   SealedRequest request("shape 3");
-  request.add("made by", this_program());
+  request.add("made by", made_by());
   request.add("seq_len", r.seq_len).add("tokens_per_step", r.tokens_per_step).add("packed", r.packed);
   request.add("chunk_tokens", r.chunk_tokens).add("rounds", r.rounds);
   request.add("first_round_chunks", r.first_round_chunks).add("head_tokens", r.head_tokens);
@@ -107,8 +93,24 @@ void say(const std::filesystem::path& path, const Error& e, Observer& observer) 
 
 }  // namespace
 
-void PlanCache::write(const SealedRequest& request, std::string_view content) const {
-  if (this_program().empty() || !make_directories(folder_).ok() ||
+const std::string& made_by() {
+  static const std::string sum = [] {
+    Dl_info info{};
+    const bool known = dladdr(reinterpret_cast<const void*>(&made_by), &info) != 0;
+    const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
+    // A program is named as it was called, which may be from another directory.
+    const auto checksum = checksum_of_file(file.ends_with(".so") ? std::string(file) : "/proc/self/exe");
+    return checksum.ok() ? checksum->to_text() : "";
+  }();
+  return sum;
+}
+
+Result<std::string> PlanCache::find(const SealedRequest& request) const {
+  return read_sealed(path_of(request), request);
+}
+
+void PlanCache::keep(const SealedRequest& request, std::string_view content) const {
+  if (made_by().empty() || !make_directories(folder_).ok() ||
       !write_sealed(path_of(request), request, content).ok())
     return;
   std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
@@ -144,7 +146,7 @@ bool PlanCache::find(const StageRequest& request, const Profile& profile, Stages
 }
 
 void PlanCache::keep(const StageRequest& request, const Profile& profile, const Stages& stages) const {
-  write(in_full(request, profile, stages), plans_as_bytes(stages, profile));
+  keep(in_full(request, profile, stages), plans_as_bytes(stages, profile));
 }
 
 std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const ShapeRequest& request,
@@ -162,7 +164,7 @@ std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const Sh
 
 void PlanCache::keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
                      const ShapeChoice& choice) const {
-  write(in_full(subject, request, profile), shape_as_text(choice, profile));
+  keep(in_full(subject, request, profile), shape_as_text(choice, profile));
 }
 
 Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache,

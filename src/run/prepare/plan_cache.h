@@ -43,13 +43,21 @@ class PlanCache {
   void keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
             const ShapeChoice& choice) const;
 
+  // The same for text that others make. They name made_by() in the request, and believe nothing of what comes
+  // back but that it is what was kept.
+  Result<std::string> find(const SealedRequest& request) const;
+  void keep(const SealedRequest& request, std::string_view content) const;
+
  private:
   std::filesystem::path path_of(const SealedRequest& request) const;
-  void write(const SealedRequest& request, std::string_view content) const;
 
   const std::filesystem::path folder_;
   const size_t most_;
 };
+
+// A planner that was changed makes other plans: the checksum of the file that has this code, a program or a
+// library that an interpreter loaded. Empty: unknown, then nothing is kept.
+const std::string& made_by();
 
 // As make_stages(); with a cache, what it has is not searched for again.
 Result<Stages> make_stages(const StageRequest& request, const Profile& profile, const PlanCache* cache,
