@@ -311,6 +311,10 @@ void add_export(CLI::App& app, int& status) {
       .add_flag("--best", request->best, "of a run: the model with the lowest held-out loss, not the newest")
       ->group("Arguments");
   command
+      .add_flag("--drop-unread", request->drop_unread,
+                "leave out tensors of the folder that the model does not read (model.unread)")
+      ->group("Arguments");
+  command
       .add_option("--around", request->around,
                   "of a run: the folder of a model such as gemma3 or mistral3, whose text part this is; the "
                   "export has its other tensors, too")

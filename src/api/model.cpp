@@ -2,7 +2,7 @@
 #include "sluice/model.h"
 
 #include "base/status.h"
-#include "io/file.h"
+#include "io/model_folder.h"
 #include "model/families/families.h"
 
 namespace sluice {
@@ -18,10 +18,9 @@ Result<Model> Model::from_config(std::string_view json) {
 }
 
 Result<Model> Model::from_pretrained(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "config.json";
-  SLUICE_ASSIGN(const std::string text, core::read_file(path, core::kMostConfigBytes));
-  auto spec = core::parse_model_config(text);
-  if (!spec.ok()) return core::error_at(path.string(), spec.error());
+  SLUICE_ASSIGN(const core::ConfigText config, core::read_model_config(directory));
+  auto spec = core::parse_model_config(config.text);
+  if (!spec.ok()) return core::error_at(config.path.string(), spec.error());
   return Model(std::make_shared<core::ModelSpec>(std::move(*spec)), directory);
 }
 

@@ -277,6 +277,7 @@ struct ExportRequest {
   std::string dtype = "input";     // f32, bf16, f16, or input: that of each tensor
   std::string shard_size = "5GB";  // of one file of weights
   bool best = false;               // of a run: the best model, not the newest
+  bool drop_unread = false;        // leave out tensors that the model does not read
   std::string around;  // the folder of a model that wraps the text model; empty: `from`, if it does
 };
 

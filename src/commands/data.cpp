@@ -37,17 +37,16 @@ Result<RunConfig> config_of_files(std::vector<std::string> paths, const std::vec
   return config;
 }
 
-// Of the model, or where it has no config.json of its tokenizer.
-Result<int64_t> vocab_of(const RunConfig& config) {
+// The vocabulary of a tokenizer alone, in a folder that has no config.json; nothing: there is a model.
+Result<std::optional<int64_t>> vocab_of_tokenizer(const RunConfig& config) {
   std::error_code ignored;
   const bool folder = fs::is_directory(config.model.config, ignored);
   if (folder && !fs::exists(fs::path(config.model.config) / "config.json", ignored)) {
     SLUICE_ASSIGN(const Tokenizer tokenizer,
                   Tokenizer::open(fs::path(config.model.config) / "tokenizer.json"));
-    return tokenizer.vocab();
+    return std::optional(tokenizer.vocab());
   }
-  SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
-  return model.vocab;
+  return std::optional<int64_t>();
 }
 
 Status show_data(const DataRequest& request) {
@@ -57,12 +56,19 @@ Status show_data(const DataRequest& request) {
                                             : config_of_files(request.paths, request.settings));
   if (config.data.paths.empty()) return error("data.paths is empty: such a run learns random tokens");
   if (!request.html.empty()) SLUICE_TRY(check_output("--html", request.html));
-  SLUICE_ASSIGN(const int64_t vocab, vocab_of(config));
+  SLUICE_ASSIGN(const std::optional<int64_t> vocab, vocab_of_tokenizer(config));
+  ModelSpec model;
+  if (!vocab) {
+    SLUICE_ASSIGN(model, resolve_model(config));
+  }
   SLUICE_TRY(keep_date(config));
   Console console;
-  auto view = view_data(config, vocab, request.rows, console);
+  auto view = view_data(config, vocab.value_or(model.vocab), request.rows, console);
   console.stop();
   if (!view.ok()) return view.error();
+  const int64_t longest = view->mode == BatchMode::Packed ? view->train.longest : view->sequence;
+  std::string beyond = beyond_reach(model, std::min(longest, view->sequence), "train.seq_len");
+  if (!beyond.empty()) view->warnings.push_back(std::move(beyond));
   show_text(overview(*view));
   say_exactly(stdout, rows_as_text(*view, takes_colours(stdout)));
   if (request.html.empty()) return {};

@@ -15,8 +15,11 @@
 #include "config/files/load_config.h"
 #include "cost/card.h"
 #include "io/file.h"
+#include "io/model_folder.h"
+#include "io/safetensors.h"
 #include "run/prepare/checks.h"
 #include "run/training/trial.h"
+#include "state/offered.h"
 #include "study/grid.h"
 #include "study/planned.h"
 
@@ -138,7 +141,7 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
   Planning p;
   SLUICE_ASSIGN(RunConfig config, config_of(r, in));
   SLUICE_ASSIGN(p.machine, resolve_machine(config, r.machine));
-  SLUICE_TRY(check_early(config, p.machine));
+  SLUICE_TRY(check_early(config, p.machine, *in.subject.spec));
   p.host_caps = {least_host_cap(p.machine)};
   if (!r.host_mem.empty()) {
     SLUICE_ASSIGN(const std::vector<int64_t> caps, parse_sizes("--host-mem", r.host_mem));
@@ -208,8 +211,22 @@ Status keep_sections(const std::string& asked, Page& page) {
   return {};
 }
 
+// A folder's weights are counted by its config.json: they have to be those. Without any, that is enough.
+Status check_weights_of(const std::string& named, ModelSpec& spec) {
+  const std::filesystem::path folder = model_folder(named);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return {};
+  const auto files = TensorFiles::open(folder);
+  if (!files.ok()) return {};
+  const Status offered = check_offered(spec, *files, Unread::Refuse, spec.notices);
+  if (offered.ok()) return {};
+  return error("{}; {} alone is estimated without them", offered.message(),
+               (folder / "config.json").string());
+}
+
 Status run(const EstimateRequest& request) {
-  SLUICE_ASSIGN(const EstimateInput in, input_of(request));
+  SLUICE_ASSIGN(EstimateInput in, input_of(request));
+  if (in.subject.spec) SLUICE_TRY(check_weights_of(request.model, *in.subject.spec));
   if (in.subject.spec) {
     for (const std::string& notice : in.subject.spec->notices) say(stderr, "warning: {}\n", notice);
   }

@@ -12,7 +12,6 @@
 #include "commands/say.h"
 #include "config/files/load_config.h"
 #include "draw/axis.h"
-#include "generate/defaults.h"
 #include "io/file.h"
 #include "run/data/data.h"
 #include "run/inference/evaluator.h"
@@ -28,12 +27,12 @@ namespace {
 // Rows of more tokens are asked for: short texts would be padding.
 constexpr int64_t kMostRowTokens = 2048;
 
-// Tokens that the model in a folder was made for; 0: it does not say.
+// Tokens that texts of the model in a folder may have; 0: nobody says.
 Result<int64_t> context_in(const fs::path& folder) {
-  SLUICE_ASSIGN(const std::string text, read_file(folder / "config.json"));
-  const auto defaults = parse_generation_defaults(text, "");
-  if (!defaults.ok()) return error_at((folder / "config.json").string(), defaults.error());
-  return defaults->context;
+  RunConfig config;
+  config.model.config = folder.string();
+  SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
+  return positions_of(model);
 }
 
 Result<RunConfig> evaluation_config(const EvaluateRequest& request, const fs::path& folder) {
@@ -206,13 +205,16 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, ""));
   if (!machine.traits().runs_models)
     return error("run.backend = {}: no model runs on a simulated machine", machine.backend->name);
-  SLUICE_TRY(check_early(config, machine));
+  SLUICE_TRY(check_early(config, machine, model));
   SLUICE_TRY(keep_date(config));
   Console console;
   SLUICE_ASSIGN(EvaluatedRows subject, run.empty() ? open_files(request, config, model.vocab, console)
                                                    : open_held_out(config, model.vocab, console));
   console.stop();
-  for (const auto* notices : {&model.notices, &subject.data.notices}) {
+  const int64_t longest = subject.packed ? subject.data.train_documents.longest : config.train.seq_len;
+  std::string beyond = beyond_reach(model, std::min(longest, config.train.seq_len), "tokens of a row");
+  if (!beyond.empty()) subject.data.notices.push_back(std::move(beyond));
+  for (const auto* notices : {&config.notices, &model.notices, &subject.data.notices}) {
     for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
   }
   EvaluatorSetup setup;

@@ -7,10 +7,12 @@
 
 #include "base/bytes.h"
 #include "base/counts.h"
+#include "commands/chat_turns.h"
 #include "commands/commands.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/working.h"
+#include "run/passes/folder_defaults.h"
 
 namespace sluice::core {
 namespace {
@@ -33,6 +35,7 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   if (!bytes.ok()) return error_at("--shard-size", bytes.error());
   options.shard_bytes = *bytes;
   options.best = request.best;
+  options.unread = request.drop_unread ? Unread::Drop : Unread::Refuse;
   options.around = request.around;
   return options;
 }
@@ -44,6 +47,19 @@ std::string names_of(const std::vector<TensorType>& types) {
       if (f.type == type) out += fmt::format("{}{}", out.empty() ? "" : " and ", f.name);
   }
   return out;
+}
+
+// Of what was trained, where the folder's template ends answers with a token at which others do not stop.
+// Without tokenizer or template nobody has learnt turns.
+std::string other_end(const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(checkpoint / "checkpoint.json", ignored)) return {};
+  const auto tokenizer = Tokenizer::open(checkpoint / "tokenizer.json");
+  if (!tokenizer.ok()) return {};
+  const auto turns = ChatTurns::open(checkpoint, *tokenizer, RunConfig(), "");
+  const auto defaults = generation_defaults_of(checkpoint);
+  if (!turns.ok() || !defaults.ok()) return {};
+  return no_end_of_folder(checkpoint, *defaults, tokenizer->id(turns->end()), *tokenizer);
 }
 
 void show(const ExportRequest& request, const Exported& done) {
@@ -66,6 +82,7 @@ void show(const ExportRequest& request, const Exported& done) {
             : fmt::format(" and {}", counted(int64_t(done.left_out.size()) - 1, "more tensor")));
   }
   for (const std::string& notice : done.notices) say("  note: {}\n", notice);
+  if (const std::string end = other_end(done.from); !end.empty()) say("  note: {}\n", end);
 }
 
 Result<Ending> run(const ExportRequest& request, Requests& asked) {

@@ -120,7 +120,7 @@ Status SweepRun::make_groups() {
           RunConfig with_caps = config;
           with_caps.caps[kDevice] = device_cap;
           with_caps.caps[kHost] = host_cap;
-          SLUICE_TRY(check_early(with_caps, machine_));
+          SLUICE_TRY(check_early(with_caps, machine_, shapes));
           SweepCell cell{{.model = model,
                           .machine = machine_.profile.name,
                           .mode = r_.measure ? "measure" : "simulate",

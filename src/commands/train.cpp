@@ -281,8 +281,8 @@ Status take_directory(const RunRequest& request, Job& job, Observer& observer, B
 
 Status open_run_data(Observer& observer, Beginning& b) {
   RunConfig& config = b.config;
-  SLUICE_TRY(check_early(config, b.machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
+  SLUICE_TRY(check_early(config, b.machine, model));
   SLUICE_TRY(keep_date(config));
   SLUICE_TRY(keep_formats(config));
   SLUICE_TRY(keep_rate(config));
@@ -337,6 +337,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     const PlanCache cache = plan_cache_of(b.config);
     SLUICE_ASSIGN(RunNeeds needs, needs_of(b.config, true));
     needs.rows = sample_rows(*b.data);
+    needs.longest_document = b.data->train_documents.longest;
     SLUICE_ASSIGN(prepared, prepare_on(std::move(b.config), std::move(b.machine), std::move(needs),
                                        {nullptr, &cache, &observer}));
     return {};

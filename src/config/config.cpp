@@ -38,6 +38,8 @@ void visit_keys(Config& c, F&& key) {
       "folder of a Hugging Face model: config.json, weights, tokenizer; or a run's directory");
   key("model.config", c.model.config, InputPath(), "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
+  key("model.unread", c.model.unread, Choices{"refuse", "drop"},
+      "tensors of model.weights that the model does not read: an error, or they are left out");
   key("data.paths", c.data.paths, InputPath(),
       "files of text, JSON, CSV or tokens, directories, patterns or a name of the Hugging Face hub; empty: "
       "random tokens");

@@ -27,6 +27,7 @@ struct RunConfig {
     std::string path;     // of a Hugging Face folder: `config` and `weights`, where these are not given
     std::string config;   // path of a Hugging Face config.json
     std::string weights;  // path of a checkpoint to start from
+    std::string unread = "refuse";
   } model;
   struct {
     std::vector<std::string> paths, include, exclude;

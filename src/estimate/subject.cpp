@@ -10,7 +10,6 @@
 
 #include "base/bytes.h"
 #include "base/nearest.h"
-#include "io/file.h"
 #include "io/model_folder.h"
 #include "model/families/families.h"
 
@@ -176,13 +175,12 @@ Result<Subject> parse_subject(std::string_view text) {
     SLUICE_ASSIGN(ModelSpec spec, model_preset(preset));
     return subject_of(std::move(spec), preset);
   }
-  std::filesystem::path path = model_folder(text);
+  const std::filesystem::path path = model_folder(text);
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
   if (std::filesystem::exists(path, ignored)) {
-    SLUICE_ASSIGN(const std::string json, read_file(path));
-    auto spec = parse_model_config(json);
-    if (!spec.ok()) return error_at(path.string(), spec.error());
+    SLUICE_ASSIGN(const ConfigText config, read_model_config(path));
+    auto spec = parse_model_config(config.text);
+    if (!spec.ok()) return error_at(config.path.string(), spec.error());
     return subject_of(std::move(*spec), std::string(text));
   }
   if (text.find('=') != text.npos) return from_dimensions(text);

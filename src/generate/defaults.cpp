@@ -137,15 +137,17 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view config,
   SLUICE_ASSIGN(const json model, parse(kConfig, config));
   SLUICE_ASSIGN(const json own, parse(kGeneration, generation_config));
   GenerationDefaults out;
-  SLUICE_TRY(read(kConfig, model, "max_position_embeddings", out.context));
   SLUICE_TRY(read_tokens(kConfig, model, "eos_token_id", out.stop_tokens));
   SLUICE_TRY(read_tokens(kGeneration, own, "eos_token_id", out.stop_tokens));
   SLUICE_TRY(read_texts(kGeneration, own, "stop_strings", out.stop_strings));
-  int64_t new_tokens = 0;
-  SLUICE_TRY(read(kGeneration, own, "max_new_tokens", new_tokens));
-  if (new_tokens < 0)
-    return wrong(kGeneration, "max_new_tokens", own["max_new_tokens"], "whole numbers from 1");
-  if (new_tokens > 0) out.new_tokens = new_tokens;
+  const std::pair<const char*, std::optional<int64_t>*> lengths[] = {{"max_new_tokens", &out.new_tokens},
+                                                                     {"max_length", &out.length}};
+  for (const auto& [key, length] : lengths) {
+    int64_t tokens = 0;
+    SLUICE_TRY(read(kGeneration, own, key, tokens));
+    if (tokens < 0) return wrong(kGeneration, key, own[key], "whole numbers from 1");
+    if (tokens > 0) *length = tokens;
+  }
   out.passed_over = passed_over(own);
   SLUICE_TRY(read_rule(kGeneration, own, out.rule));
   const Status valid = validate(out.rule);

@@ -18,7 +18,7 @@ struct GenerationDefaults {
   std::vector<int32_t> stop_tokens;       // eos_token_id
   std::vector<std::string> stop_strings;  // stop_strings
   std::optional<int64_t> new_tokens;      // max_new_tokens
-  int64_t context = 0;                    // max_position_embeddings; 0: unknown
+  std::optional<int64_t> length;          // max_length: of a text, prompt and all
   // What generation_config.json says that is not done here, in a sentence; empty: nothing.
   std::string passed_over;
 };

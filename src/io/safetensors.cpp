@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "io/model_folder.h"
 #include "io/shards.h"
 
 namespace sluice::core {
@@ -21,6 +22,7 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 
 Error impossible_length(const fs::path& path, uint64_t length, int64_t file_bytes) {
+  if (is_lfs_pointer(std::as_bytes(std::span(&length, 1)))) return lfs_pointer(path);
   return error("{}: header length {} is not possible in a safetensors file of {} bytes (limit {})",
                path.string(), length, file_bytes, kMaxSafeTensorsHeader);
 }
@@ -149,13 +151,19 @@ Result<TensorFiles> TensorFiles::open(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     SLUICE_TRY(path.extension() == ".json" ? files.add_shards(path) : files.add_file(path));
-  } else if (fs::exists(path / kWeightsIndexName, ignored)) {
-    SLUICE_TRY(files.add_shards(path / kWeightsIndexName));
-  } else if (fs::exists(path / kWeightsName, ignored)) {
+    return files;
+  }
+  SLUICE_TRY(check_downloaded(path, FolderUse::Weights));
+  const bool whole = fs::exists(path / kWeightsName, ignored);
+  const bool shards = fs::exists(path / kWeightsIndexName, ignored);
+  files.passes_over_shards_ = whole && shards;
+  if (whole) {
     SLUICE_TRY(files.add_file(path / kWeightsName));
+  } else if (shards) {
+    SLUICE_TRY(files.add_shards(path / kWeightsIndexName));
   } else {
-    return error(ErrorKind::NotFound, "{}: neither {} nor {} is there", path.string(), kWeightsName,
-                 kWeightsIndexName);
+    return error(ErrorKind::NotFound, "{}: neither {} nor {} is there{}", path.string(), kWeightsName,
+                 kWeightsIndexName, found_instead(path));
   }
   return files;
 }

@@ -58,7 +58,8 @@ constexpr std::string_view kTextPart = "language_model.";
 class TensorFiles {
  public:
   // `path` is a .safetensors file, a shard index (*.index.json), or a directory that holds model.safetensors
-  // or model.safetensors.index.json. Every tensor that an index lists must be in the file it names.
+  // or model.safetensors.index.json: of both, as transformers does, the single file. Every tensor that an
+  // index lists must be in the file it names.
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
   // Null when there is no such tensor; one whose file was written of the model without its head lacks the
@@ -75,6 +76,8 @@ class TensorFiles {
     for (const SafeTensorsFile& file : files_) file.release();
   }
   const std::filesystem::path& path() const { return path_; }
+  // Whether the directory has an index of shards beside the single file that is read.
+  bool passes_over_shards() const { return passes_over_shards_; }
 
  private:
   explicit TensorFiles(std::filesystem::path path) : path_(std::move(path)) {}
@@ -82,6 +85,7 @@ class TensorFiles {
   Status add_shards(const std::filesystem::path& index);
 
   std::filesystem::path path_;
+  bool passes_over_shards_ = false;
   std::vector<SafeTensorsFile> files_;
   std::map<std::string, const SafeTensor*, std::less<>> by_name_;
 };

@@ -231,6 +231,35 @@ Status validate(const ModelSpec& spec) {
   return {};
 }
 
+int64_t positions_of(const ModelSpec& spec) {
+  if (spec.positions > 0) return spec.positions;
+  if (!spec.rope.follows_length()) return spec.context;
+  return spec.context == 0 ? spec.rope.original_context : std::min(spec.context, spec.rope.original_context);
+}
+
+int64_t reach_of(const ModelSpec& spec) {
+  if (spec.positions > 0) return spec.positions;
+  if (spec.context == 0 || spec.rope.kind == RopeScaling::Dynamic) return 0;
+  const bool rotates = std::any_of(spec.layers.begin(), spec.layers.end(),
+                                   [](const LayerSpec& layer) { return layer.attention.rotated; });
+  if (!rotates) return 0;
+  // Of a linear scaling files keep the context from before it.
+  const int64_t from = spec.rope.kind == RopeScaling::Linear ? spec.context : spec.rope.original_context;
+  const bool stretched = spec.rope.kind != RopeScaling::Default && spec.rope.kind != RopeScaling::Long;
+  return stretched ? std::max(spec.context, int64_t(spec.rope.factor * double(from))) : spec.context;
+}
+
+std::string beyond_reach(const ModelSpec& spec, int64_t tokens, std::string_view key) {
+  const int64_t reach = reach_of(spec);
+  if (reach == 0 || tokens <= reach) return {};
+  return fmt::format(
+      "{} = {}: config.json says that the model is for texts of {} tokens (max_position_embeddings = {}); "
+      "positions beyond them are new to it. Checkpoints keep that number, and sluice generate goes by it: "
+      "for longer texts write max_position_embeddings = {} in config.json, or a rope_scaling that reaches so "
+      "far",
+      key, tokens, reach, spec.context, tokens);
+}
+
 Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key) {
   if (spec.positions == 0 || tokens <= spec.positions) return {};
   return error("{} = {}: the model has learnt {} positions; at most as many are allowed", key, tokens,

@@ -166,6 +166,7 @@ struct ModelSpec {
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   double logit_softcap = 0;  // as HeadLoss's; 0: none
   int64_t positions = 0;     // of a table with a row for each, added to the embedding; 0: there is none
+  int64_t context = 0;       // max_position_embeddings, where its file says it; 0: it does not
   RopeScaling rope;
   std::optional<RopeScaling> window_rope = {};  // of layers with a window; nothing: as of the others
   RotatedRows rotated = {};
@@ -204,6 +205,14 @@ struct EqualLayers {
 };
 ModelSpec model_of(const EqualLayers& shape);
 
+// Tokens that a text may have, its prompt among them; 0: nobody says. Frequencies that change as a text grows
+// are those of one that fits the context that they were trained for.
+int64_t positions_of(const ModelSpec& spec);
+// The longest text that a model's file says it is for, as far as a scaling of its rotation reaches; 0: nobody
+// says, or there is no end.
+int64_t reach_of(const ModelSpec& spec);
+// What is said of texts of so many tokens that are beyond it; `key` stands for the number. Empty: nothing.
+std::string beyond_reach(const ModelSpec& spec, int64_t tokens, std::string_view key);
 // Whether texts of so many tokens have positions in the model; `key` stands for the number.
 Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key);
 

@@ -208,6 +208,11 @@ Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
   p.config = std::move(config);
   const std::vector<std::string>& of_model = needs.model.notices;
   p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
+  const int64_t sequence = p.config.train.seq_len;
+  const int64_t longest =
+      needs.packed && needs.longest_document > 0 ? std::min(sequence, needs.longest_document) : sequence;
+  std::string beyond = beyond_reach(needs.model, longest, "train.seq_len");
+  if (!beyond.empty()) p.config.notices.push_back(std::move(beyond));
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;

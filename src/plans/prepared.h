@@ -41,7 +41,8 @@ struct Prepared {
 // What follows from a run's model and its data, and is asked of its programs beside its configuration.
 struct PlanNeeds {
   ModelSpec model;
-  bool packed = false;  // documents may begin inside a sequence
+  bool packed = false;           // documents may begin inside a sequence
+  int64_t longest_document = 0;  // of the data, in tokens; 0: unknown
   LossForm loss;
   bool evaluate = false;      // evaluation is planned, too
   int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned

@@ -12,6 +12,7 @@
 #include "io/disk.h"
 #include "io/elements.h"
 #include "io/file.h"
+#include "io/model_folder.h"
 #include "io/mxfp4.h"
 #include "io/set_aside.h"
 #include "model/families/families.h"
@@ -33,21 +34,24 @@ struct Source {
   ModelSpec spec;
   std::optional<CheckpointInfo> checkpoint;
   TensorFiles files;
-  std::vector<SafeTensorsFile> masters;  // where master weights would be
-  bool from_masters = false;             // whether they are, and are read
-  std::vector<const SafeTensor*> parts;  // by the numbers of StoredPart
+  std::vector<std::string> notices;           // of what the files offer
+  std::vector<SafeTensorsFile> masters = {};  // where master weights would be
+  bool from_masters = false;                  // whether they are, and are read
+  std::vector<const SafeTensor*> parts = {};  // by the numbers of StoredPart
 };
 
-Result<Source> open_source(const fs::path& dir) {
-  SLUICE_ASSIGN(const std::string text, read_file(dir / "config.json", kMostConfigBytes));
-  auto spec = parse_model_config(text);
-  if (!spec.ok()) return error_at((dir / "config.json").string(), spec.error());
+Result<Source> open_source(const fs::path& dir, Unread unread) {
+  SLUICE_ASSIGN(const ConfigText config, read_model_config(dir));
+  auto spec = parse_model_config(config.text);
+  if (!spec.ok()) return error_at(config.path.string(), spec.error());
   std::optional<CheckpointInfo> checkpoint;
   if (is_there(dir / "checkpoint.json")) {
     SLUICE_ASSIGN(checkpoint, read_checkpoint_info(dir));
   }
   SLUICE_ASSIGN(TensorFiles files, TensorFiles::open(dir));
-  return Source{dir, std::move(*spec), std::move(checkpoint), std::move(files), {}, false, {}};
+  std::vector<std::string> notices;
+  SLUICE_TRY(check_offered(*spec, files, unread, notices));
+  return Source{dir, std::move(*spec), std::move(checkpoint), std::move(files), std::move(notices)};
 }
 
 // The rows of a tensor that a weight has, from the one of that name in the source.
@@ -339,10 +343,11 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
 Result<Exported> export_model(const fs::path& from, const fs::path& to, const ExportOptions& options,
                               const ExportProgress& progress) {
   SLUICE_ASSIGN(const fs::path dir, folder_to_read(from, options.best));
-  SLUICE_ASSIGN(Source source, open_source(dir));
+  SLUICE_ASSIGN(Source source, open_source(dir, options.unread));
   SLUICE_ASSIGN(std::vector<StoredTensor> tensors, tensors_of(source, options.type));
   const fs::path around = !options.around.empty() ? options.around : dir;
-  SLUICE_ASSIGN(const std::string whole, read_file(around / "config.json", kMostConfigBytes));
+  SLUICE_ASSIGN(const ConfigText config_around, read_model_config(around));
+  const std::string& whole = config_around.text;
   std::optional<TensorFiles> wrapping;
   if (wraps_text(whole)) {
     SLUICE_ASSIGN(wrapping, TensorFiles::open(around));
@@ -352,7 +357,7 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
     if (options.around.empty()) source.spec.notices.pop_back();
   } else if (!options.around.empty()) {
     return error("{}: its model wraps no text model; allowed are the types gemma3 and mistral3",
-                 (around / "config.json").string());
+                 config_around.path.string());
   }
   SLUICE_ASSIGN(ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
   if (wrapping) SLUICE_TRY(files.add_of_whole(around));
@@ -380,6 +385,7 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   if (const auto copied = files.copy_to(fresh.temporary()); !copied.ok()) return copied.error();
   out.others = files.names();
   out.notices = notices_of(source.spec, out.others);
+  out.notices.insert(out.notices.begin(), source.notices.begin(), source.notices.end());
   SLUICE_TRY(fresh.commit());
   return out;
 }

@@ -13,12 +13,14 @@
 
 #include "base/status.h"
 #include "io/shards.h"
+#include "state/offered.h"
 
 namespace sluice::core {
 
 struct ExportOptions {
   std::optional<TensorType> type;  // F32, BF16 or F16; none: that of each tensor
   int64_t shard_bytes = kShardBytes;
+  Unread unread = Unread::Refuse;
   bool best = false;  // of a run: the model with the lowest held-out loss, not the newest
   // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps
   // one.

@@ -10,6 +10,7 @@
 
 #include "base/counts.h"
 #include "plan/stalls.h"
+#include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 
 namespace sluice::core {
@@ -36,7 +37,8 @@ ByTier<AtLayers> at_layers(const Program& program, const Plan& plan) {
 Status plan_point(ScalingPoint& point, RunConfig config, const Card& card, const StudyWatch& watch) {
   config.run.devices = first_devices(point.devices);
   SLUICE_ASSIGN(const Machine machine, simulated_machine(config, card));
-  SLUICE_TRY(check_early(config, machine));
+  SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
+  SLUICE_TRY(check_early(config, machine, model));
   PrepareOptions options;
   options.stop = watch.stop;
   const PlanCache cache(watch.cache);

@@ -9,6 +9,8 @@
 
 #include "commands/chat_turns.h"
 #include "commands/commands.h"
+#include "io/safetensors.h"
+#include "run/passes/folder_defaults.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -151,6 +153,166 @@ TEST(GenerateCommand, TurnsAreThoseOfTheFoldersTemplate) {
       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is a cap?<|im_end|>\n"
       "<|im_start|>assistant\n"};
   EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens"), turn.at("tokens"));
+}
+
+// The fixture in a folder of its own, with a tokenizer of bytes and special tokens, and files beside.
+fs::path folder_of(const TempDir& dir, const char* fixture,
+                   const std::vector<std::pair<std::string, std::string>>& files) {
+  const fs::path from = fs::path(SLUICE_FIXTURES) / fixture;
+  fs::create_directories(dir / "m");
+  for (const char* file : {"config.json", "model.safetensors"}) fs::copy_file(from / file, dir / "m" / file);
+  for (const auto& [name, text] : files) dir.add("m/" + name, text);
+  return dir / "m";
+}
+
+// Letters of the fixture's vocabulary, of which one is a special token, <end>.
+std::string letters(int end) {
+  json vocab = json::object();
+  for (int c = 0; c < 97; ++c)
+    vocab[c == end ? "<end>" : c < 33 ? fmt::format("<{}>", c) : std::string(1, char(c))] = c;
+  return json{{"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}},
+              {"added_tokens",
+               {{{"id", end},
+                 {"content", "<end>"},
+                 {"single_word", false},
+                 {"lstrip", false},
+                 {"rstrip", false},
+                 {"normalized", false},
+                 {"special", true}}}}}
+      .dump();
+}
+
+TEST(GenerateCommand, AStopStringThatIsASpecialTokenStops) {
+  const TempDir dir;
+  GenerateRequest r = request();
+  r.model = folder_of(dir, "llama_tiny", {}).string();
+  r.prompts = {"AAA"};
+  r.json = true;
+  r.temperature = 5;
+  r.tokens = 50;
+  const auto tokens = lines_of(printed(r)).at(0).at("tokens").get<std::vector<int>>();
+  const auto at = std::find_if(tokens.begin() + 5, tokens.end(), [](int token) { return token != 'A'; });
+  ASSERT_NE(at, tokens.end());
+  dir.add("m/tokenizer.json", letters(*at));
+  r.stop = {"<end>"};
+  const json stopped = lines_of(printed(r)).at(0);
+  EXPECT_EQ(stopped.at("end"), "stop token");
+  EXPECT_EQ(stopped.at("tokens").size(), size_t(std::find(tokens.begin(), at, *at) - tokens.begin()));
+  // One that the folder says stops, too, unless what it says is left aside.
+  r.stop = {};
+  r.ignore_stop_tokens = false;
+  dir.add("m/generation_config.json", R"({"stop_strings": ["<end>"], "eos_token_id": -1})");
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("end"), "stop token");
+  Outcome outcome;
+  r.stop = {"<end>A"};
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find("--stop '<end>A': <end> is a special token"), std::string::npos)
+      << outcome.message;
+  r.stop = {};
+  r.stop_tokens = {97};
+  printed(r, &outcome);
+  EXPECT_EQ(outcome.message, "--stop-token 97: the model has tokens 0 to 96 only");
+}
+
+TEST(GenerateCommand, TheLengthThatAFolderSaysIsKept) {
+  const TempDir dir;
+  GenerateRequest r = request();
+  r.model = folder_of(dir, "llama_tiny", {{"generation_config.json", R"({"max_length": 10})"}}).string();
+  r.json = true;
+  r.tokens = {};
+  r.prompts = {"ABC"};
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens").size(), 7u);
+  r.tokens = 9;
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens").size(), 9u);
+  r.tokens = {};
+  r.prompts = {"ABCDEFGHIJ"};
+  Outcome outcome;
+  printed(r, &outcome);
+  EXPECT_EQ(
+      outcome.message,
+      "prompt 1: it has 10 tokens, and generation_config.json says max_length = 10, prompt and all; --tokens "
+      "says otherwise");
+  dir.add("m/generation_config.json", R"({"max_length": 10, "max_new_tokens": 2})");
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens").size(), 2u);
+}
+
+TEST(GenerateCommand, TextNeedsATokenizerWhereTokensAreNoBytes) {
+  const TempDir dir;
+  GenerateRequest r = request();
+  r.model = dir.path().string();
+  dir.add("config.json", R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 49152})");
+  r.prompts = {"What is the capital of France?"};
+  Outcome outcome;
+  EXPECT_EQ(printed(r, &outcome), "");
+  EXPECT_EQ(outcome.message.find("--prompt: this model has a vocabulary of 49152 tokens, and its tokenizer"),
+            0u)
+      << outcome.message;
+  dir.add("tokenizer.model", "x");
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find("AutoTokenizer"), std::string::npos) << outcome.message;
+  fs::create_symlink("nowhere", dir / "tokenizer.json");
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find("tokenizer.json: it is a link to nowhere"), std::string::npos)
+      << outcome.message;
+}
+
+// What is asked for is judged, not what memory is rounded up to.
+TEST(GenerateCommand, AllPositionsOfAModelCanBeUsed) {
+  constexpr int64_t positions = 40;
+  const TempDir dir;
+  GenerateRequest r = request();
+  r.json = true;
+  r.prompts = {std::string(10, 1)};
+  r.model = dir.path().string();
+  const fs::path from = SLUICE_FIXTURES "/gpt2_tiny";
+  std::ifstream in(from / "config.json");
+  json config = json::parse(in);
+  config["n_positions"] = positions;
+  dir.add("config.json", config.dump());
+  const auto files = TensorFiles::open(from);
+  ASSERT_TRUE(files.ok()) << files.message();
+  std::vector<TensorInfo> infos;
+  for (const std::string_view name : files->names()) {
+    infos.push_back(files->find(name)->info);
+    if (name == "transformer.wpe.weight") infos.back().shape.front() = positions;
+  }
+  auto writer = SafeTensorsWriter::create(dir / "model.safetensors", infos);
+  ASSERT_TRUE(writer.ok()) << writer.message();
+  for (const TensorInfo& info : infos)
+    EXPECT_TRUE(writer->write(info.name, 0, files->find(info.name)->bytes.first(size_t(info.bytes()))).ok());
+  ASSERT_TRUE(writer->commit().ok());
+  r.tokens = positions - 10;
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens").size(), size_t(positions - 10));
+  r.tokens = {};
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens").size(), size_t(positions - 10));
+  r.tokens = positions - 9;
+  Outcome outcome;
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find(fmt::format("--tokens can be {} at most", positions - 10)),
+            std::string::npos)
+      << outcome.message;
+}
+
+// Context and end of the text part of a model that has more.
+TEST(GenerateCommand, AWrappedModelsTextPartSaysItsContextAndItsEnd) {
+  const TempDir dir;
+  std::ifstream in(SLUICE_FIXTURES "/gemma3_tiny/config.json");
+  json part = json::parse(in);
+  part["max_position_embeddings"] = 30;
+  part["eos_token_id"] = 5;
+  dir.add("config.json", json{{"model_type", "gemma3"}, {"text_config", part}}.dump());
+  const auto defaults = generation_defaults_of(dir.path());
+  ASSERT_TRUE(defaults.ok()) << defaults.message();
+  EXPECT_EQ(defaults->stop_tokens, std::vector<int32_t>{5});
+  GenerateRequest r = request();
+  r.model = dir.path().string();
+  r.prompts = {std::string(10, 1)};
+  r.tokens = 21;
+  Outcome outcome;
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find("the model's context of 30 tokens; --tokens can be 20"), std::string::npos)
+      << outcome.message;
 }
 
 TEST(ChatTurns, AreMarksAndWhatWasTyped) {

@@ -13,14 +13,13 @@ TEST(GenerationDefaults, WithoutFilesTheMostLikelyTokenIsTaken) {
   const GenerationDefaults d = must(parse_generation_defaults("", ""));
   EXPECT_EQ(d.rule.temperature, 0);
   EXPECT_TRUE(d.stop_tokens.empty());
-  EXPECT_EQ(d.context, 0);
+  EXPECT_FALSE(d.new_tokens || d.length);
 }
 
 TEST(GenerationDefaults, TheGenerationConfigWins) {
   const GenerationDefaults d = must(parse_generation_defaults(
-      R"({"max_position_embeddings": 8192, "eos_token_id": 2, "temperature": 9})",
+      R"({"eos_token_id": 2, "temperature": 9})",
       R"({"eos_token_id": [7, 8], "do_sample": true, "temperature": 0.6, "top_p": 0.9})"));
-  EXPECT_EQ(d.context, 8192);
   EXPECT_EQ(d.stop_tokens, (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(d.rule.temperature, 0.6);
   EXPECT_EQ(d.rule.top_p, 0.9);
@@ -37,10 +36,11 @@ TEST(GenerationDefaults, ATemperatureWithoutSamplingPlaysNoPart) {
 TEST(GenerationDefaults, WhatDoesNotDrawHoldsWithoutSampling) {
   const GenerationDefaults d = must(parse_generation_defaults(
       "",
-      R"({"suppress_tokens": [3, 5], "stop_strings": ["END", "\n\n"], "max_new_tokens": 900, "min_p": 0.1})"));
+      R"({"suppress_tokens": [3, 5], "stop_strings": ["END", "\n\n"], "max_new_tokens": 900, "max_length": 1000, "min_p": 0.1})"));
   EXPECT_EQ(d.rule.left_out, (std::vector<int32_t>{3, 5}));
   EXPECT_EQ(d.stop_strings, (std::vector<std::string>{"END", "\n\n"}));
   EXPECT_EQ(d.new_tokens, 900);
+  EXPECT_EQ(d.length, 1000);
   EXPECT_EQ(d.rule.min_p, 0);
   EXPECT_EQ(d.passed_over, "");
   const GenerationDefaults drawn =

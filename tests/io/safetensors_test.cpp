@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "io/model_folder.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -219,6 +220,71 @@ TEST(TensorFiles, AnEmptyDirectoryIsAnErrorThatNamesBothFiles) {
   const std::string message = TensorFiles::open(dir.path()).message();
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
   EXPECT_NE(message.find("model.safetensors.index.json"), std::string::npos) << message;
+}
+
+// What lies there instead of safetensors is named with what to type.
+TEST(TensorFiles, FoldersOfOtherKindsAreNamed) {
+  const std::pair<const char*, const char*> kinds[] = {
+      {"pytorch_model.bin", "save_pretrained("},
+      {"pytorch_model-00001-of-00002.bin", "save_pretrained("},
+      {"Model-Q4_K_M.gguf", "scripts/gguf_to_folder"},
+      {"adapter_config.json", "merge_and_unload()"},
+      {"consolidated.00.pth", "the folder that transformers loads"},
+      {"params.json", "the folder that transformers loads"},
+      {"tf_model.h5", "TensorFlow"},
+      {"flax_model.msgpack", "Flax"},
+      {"model.onnx", "ONNX"},
+      {"model-00001-of-00002.safetensors", "model.safetensors.index.json"},
+      {"weights.safetensors", "model.weights"},
+      {"checkpoint-500/config.json", "name that folder"},
+  };
+  for (const auto& [file, words] : kinds) {
+    const TempDir dir;
+    dir.add(file, "x");
+    const auto opened = TensorFiles::open(dir.path());
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.message().find(words), std::string::npos) << file << ": " << opened.message();
+  }
+}
+
+TEST(TensorFiles, PointersAndBrokenLinksAreNamed) {
+  const char* const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 269060552\n";
+  for (const char* file : {"model.safetensors", "tokenizer.json", "tokenizer.model", "config.json",
+                           "model-00001-of-00002.safetensors", "chat_template.jinja"}) {
+    const TempDir dir;
+    dir.add(file, pointer);
+    const auto opened = TensorFiles::open(dir.path());
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.message().find("git lfs pull"), std::string::npos) << opened.message();
+    std::filesystem::remove(dir / file);
+    std::filesystem::create_symlink("../../blobs/0123", dir / file);
+    const auto linked = TensorFiles::open(dir.path());
+    ASSERT_FALSE(linked.ok());
+    EXPECT_NE(linked.message().find("a link to ../../blobs/0123"), std::string::npos) << linked.message();
+  }
+  const TempDir dir;
+  const auto alone = SafeTensorsFile::open(dir.add("any.safetensors", pointer));
+  ASSERT_FALSE(alone.ok());
+  EXPECT_NE(alone.message().find("git lfs pull"), std::string::npos) << alone.message();
+}
+
+TEST(ModelConfigFile, IsNamedByItsFolderOrByItself) {
+  const TempDir dir;
+  dir.add("m/config.json", "{}");
+  EXPECT_TRUE(read_model_config(dir / "m").ok());
+  EXPECT_TRUE(read_model_config(dir.add("other.json", "{}")).ok());
+  for (const auto& [file, words] : {std::pair{"m/model.safetensors", "did you mean"},
+                                    {"m/model.safetensors.index.json", "did you mean"},
+                                    {"m/pytorch_model.bin", "did you mean"},
+                                    {"m/x.gguf", "scripts/gguf_to_folder"},
+                                    {"empty/README.md", nullptr}}) {
+    const auto path = dir.add(file, "x");
+    const auto read = read_model_config(words == nullptr ? path.parent_path() : path);
+    ASSERT_FALSE(read.ok());
+    EXPECT_NE(read.message().find(words == nullptr ? "no config.json in this folder" : words),
+              std::string::npos)
+        << read.message();
+  }
 }
 
 TEST(SafeTensorsWriter, WritesPiecesInAnyOrder) {

@@ -3,11 +3,16 @@
 #include "run/prepare/checks.h"
 #include "run/inputs/paths.h"
 
+#include <nlohmann/json.hpp>
+
 #include "host/host_memory.h"
+#include "io/safetensors.h"
+#include "model/families/families.h"
 #include "run/inputs/resolve.h"
 #include "run/small_session.h"
 
 namespace sluice::core {
+namespace fs = std::filesystem;
 namespace {
 
 // Passes when preparing fails with a message that has every one of `parts`, and neither costs nor plans were
@@ -39,6 +44,154 @@ TEST(EarlyChecks, AConfigThatCannotBeRead) {
   expect_refused_early(
       {"model.config=" + empty.path().string()},
       {"model.config = " + empty.path().string() + ": there is no config.json in this folder"});
+}
+
+// A folder in which tensors of a fixture are others, or more. A row of values for each name.
+class OfferedWeights : public testing::Test {
+ protected:
+  struct More {
+    std::string name;
+    std::vector<int64_t> shape = {2};
+    float value = 1;
+  };
+  // REQUIRES: the fixture's tensors are in one file.
+  std::string folder(const char* fixture, const std::vector<More>& more, std::string config = "") {
+    const fs::path from = fs::path(SLUICE_FIXTURES) / fixture;
+    const TensorFiles files = must(TensorFiles::open(from));
+    std::vector<TensorInfo> infos;
+    for (const std::string_view name : files.names()) infos.push_back(files.find(name)->info);
+    for (const More& m : more) infos.push_back({m.name, TensorType::F32, m.shape});
+    const fs::path to = dir_ / fmt::format("m{}", made_++);
+    fs::create_directories(to);
+    SafeTensorsWriter writer = must(SafeTensorsWriter::create(to / "model.safetensors", infos));
+    for (const std::string_view name : files.names())
+      EXPECT_TRUE(writer.write(name, 0, files.find(name)->bytes).ok());
+    for (size_t m = 0; m < more.size(); ++m) {
+      const std::vector<float> values(size_t(infos[files.names().size() + m].elements()), more[m].value);
+      EXPECT_TRUE(writer.write(more[m].name, 0, std::as_bytes(std::span(values))).ok());
+    }
+    EXPECT_TRUE(writer.commit().ok());
+    if (config.empty()) config = file_bytes(from / "config.json");
+    std::ofstream(to / "config.json") << config;
+    return to.string();
+  }
+
+  // What a check of the folder says; empty: nothing.
+  std::string said(const std::string& folder, const std::string& unread = "refuse") {
+    RunConfig config =
+        must(load_config("", small_run(dir_, {"model.path=" + folder, "model.unread=" + unread})));
+    config.model.config = folder;
+    const ModelSpec model = must(resolve_model(config));
+    const Status checked = check_early(config, must(resolve_machine(config, "")), model);
+    notices_ = config.notices;
+    return checked.ok() ? "" : checked.message();
+  }
+
+  TempDir dir_;
+  int made_ = 0;
+  std::vector<std::string> notices_;
+};
+
+TEST_F(OfferedWeights, TensorsThatNobodyReadsAreRefusedOrDropped) {
+  struct Case {
+    const char* fixture;
+    const char* name;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"llama_tiny", "model.layers.0.self_attn.q_proj.bias", "biases"},
+      {"llama_tiny", "model.layers.1.mlp.down_proj.bias", "biases"},
+      {"llama_tiny", "model.layers.7.input_layernorm.weight", "num_hidden_layers is 3"},
+      {"llama_tiny", "model.layers.0.self_attn.q_norm.weight", "norms of heads"},
+      {"llama_tiny", "model.layers.0.self_attn.v_proj.lora_A.weight", "merge_and_unload()"},
+      {"llama_tiny", "mtp.layers.0.weight", "predict further tokens"},
+      {"llama_tiny", "score.weight", "a head of another task"},
+      {"llama_tiny", "model.layers.0.self_attn.sinks", "model.layers.*.self_attn.sinks"},
+      {"llama_tiny", "base.model.norm.weight", "base.model.norm.weight"},
+      {"llama_tiny", "model.layers.0.attn.bias", "biases"},
+      {"qwen2_tiny", "model.layers.0.self_attn.o_proj.bias", "biases"},
+      {"gpt2_tiny", "transformer.h.9.ln_1.weight", "num_hidden_layers is 2"},
+      {"mixtral_tiny", "model.layers.0.mlp.gate_proj.weight", "mlp.gate_proj.weight"},
+      {"gemma3_tiny", "vision_tower.weight", "sees images"},
+  };
+  for (const Case& c : cases) {
+    const std::string at = folder(c.fixture, {{c.name}});
+    const std::string refusal = said(at);
+    EXPECT_NE(refusal.find("no weight of this"), std::string::npos) << c.name << ": " << refusal;
+    EXPECT_NE(refusal.find(c.says), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find("model.unread = drop"), std::string::npos) << refusal;
+    EXPECT_EQ(said(at, "drop"), "");
+    ASSERT_EQ(notices_.size(), 1u) << c.name;
+    EXPECT_NE(notices_[0].find("model.unread = drop: not read"), std::string::npos) << notices_[0];
+  }
+}
+
+TEST_F(OfferedWeights, WhatNobodyLearnsSaysNothing) {
+  for (const auto& [fixture, name] : {std::pair{"llama_tiny", "model.layers.0.self_attn.rotary_emb.inv_freq"},
+                                      {"llama_tiny", "model.rotary_emb.inv_freq"},
+                                      {"gpt2_tiny", "transformer.h.0.attn.bias"},
+                                      {"gpt2_tiny", "transformer.h.1.attn.masked_bias"},
+                                      {"gpt_neox_tiny", "gpt_neox.layers.0.attention.bias"},
+                                      {"gpt_neox_tiny", "gpt_neox.layers.0.attention.rotary_emb.inv_freq"}}) {
+    EXPECT_EQ(said(folder(fixture, {{name}})), "") << name;
+    EXPECT_TRUE(notices_.empty()) << notices_.front();
+  }
+  for (const auto& entry : fs::directory_iterator(SLUICE_FIXTURES)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with("_tiny") && name.find("_tiny_") == name.npos) continue;
+    if (!fs::exists(entry.path() / "config.json") || name == "chat_tiny") continue;
+    EXPECT_EQ(said(entry.path().string()), "") << name;
+  }
+}
+
+TEST_F(OfferedWeights, AHeadBesideATiedEmbeddingIsTheSameOrRefused) {
+  const auto tied = [&](const char* fixture, bool says, float value) {
+    const fs::path from = fs::path(SLUICE_FIXTURES) / fixture;
+    auto config = nlohmann::json::parse(file_bytes(from / "config.json"));
+    if (!says) config.erase("tie_word_embeddings");
+    const TensorFiles files = must(TensorFiles::open(from));
+    return folder(fixture, {{"lm_head.weight", files.find("model.embed_tokens.weight")->info.shape, value}},
+                  config.dump());
+  };
+  for (const auto& [fixture, says] : {std::pair{"llama_tiny_tied", true},
+                                      {"qwen3_tiny_tied", true},
+                                      {"gemma_tiny", false},
+                                      {"gemma2_tiny", false},
+                                      {"starcoder2_tiny", false}}) {
+    const std::string at = tied(fixture, says, 0.25f), refusal = said(at);
+    EXPECT_NE(refusal.find("lm_head.weight differs from model.embed_tokens.weight"), std::string::npos)
+        << fixture << ": " << refusal;
+    EXPECT_NE(refusal.find("\"tie_word_embeddings\": false"), std::string::npos) << refusal;
+    EXPECT_EQ(said(at, "drop"), "");
+    ASSERT_EQ(notices_.size(), 1u);
+    EXPECT_NE(notices_[0].find("the embedding is the head"), std::string::npos) << notices_[0];
+  }
+  // One that is the embedding once more says nothing.
+  const fs::path from = fs::path(SLUICE_FIXTURES) / "llama_tiny_tied";
+  const std::string same = tied("llama_tiny_tied", true, 0);
+  const TensorFiles files = must(TensorFiles::open(from));
+  std::vector<TensorInfo> infos;
+  for (const std::string_view name : files.names()) infos.push_back(files.find(name)->info);
+  const SafeTensor& embedding = *files.find("model.embed_tokens.weight");
+  infos.push_back({"lm_head.weight", embedding.info.type, embedding.info.shape});
+  SafeTensorsWriter writer = must(SafeTensorsWriter::create(fs::path(same) / "model.safetensors", infos));
+  for (const std::string_view name : files.names())
+    EXPECT_TRUE(writer.write(name, 0, files.find(name)->bytes).ok());
+  EXPECT_TRUE(writer.write("lm_head.weight", 0, embedding.bytes).ok());
+  EXPECT_TRUE(writer.commit().ok());
+  EXPECT_EQ(said(same), "");
+  EXPECT_TRUE(notices_.empty());
+}
+
+TEST_F(OfferedWeights, OfTwoSetsTheSingleFileIsReadAndAnAdapterBesideIsRefused) {
+  const std::string at = folder("llama_tiny", {});
+  std::ofstream(fs::path(at) / "model.safetensors.index.json") << R"({"weight_map": {"a": "b.safetensors"}})";
+  EXPECT_EQ(said(at), "");
+  ASSERT_EQ(notices_.size(), 1u);
+  EXPECT_NE(notices_[0].find("the first is read"), std::string::npos) << notices_[0];
+  std::ofstream(fs::path(at) / "adapter_config.json") << "{}";
+  EXPECT_NE(said(at).find("adapter_config.json lies beside the weights"), std::string::npos) << said(at);
+  EXPECT_EQ(said(at, "drop"), "");
 }
 
 TEST(EarlyChecks, ADirectoryStandsForItsConfig) {
@@ -81,8 +234,9 @@ TEST(EarlyChecks, AHostCapThatTheSearchWouldExceed) {
 
 TEST(EarlyChecks, ANamedCardImpliesItsMemoryAndSaysSo) {
   const Machine card = must(resolve_machine(RunConfig(), "RTX 4090"));
+  const ModelSpec model = must(model_preset("tiny"));
   RunConfig config;
-  ASSERT_TRUE(check_early(config, card).ok());
+  ASSERT_TRUE(check_early(config, card, model).ok());
   EXPECT_EQ(config.caps[kDevice], 24564 * kMiB - kGiB);
   EXPECT_EQ(config.caps[kHost], kUnlimited);
   EXPECT_EQ(config.notices,
@@ -90,21 +244,22 @@ TEST(EarlyChecks, ANamedCardImpliesItsMemoryAndSaysSo) {
                 "memory.device: 23.0 GiB, what the card RTX 4090 24 GB has less 1 GiB for its driver"});
   config = {};
   config.caps[kDevice] = 16 * kGiB;
-  ASSERT_TRUE(check_early(config, card).ok());
+  ASSERT_TRUE(check_early(config, card, model).ok());
   EXPECT_EQ(config.caps[kDevice], 16 * kGiB);
   EXPECT_TRUE(config.notices.empty());
   config = {};
-  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100-40gb"))).ok());
+  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100-40gb")), model).ok());
   EXPECT_EQ(config.caps[kDevice], 39 * kGiB);
   config = {};
-  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100"))).ok());
+  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100")), model).ok());
   EXPECT_EQ(config.caps[kDevice], 79 * kGiB);
 }
 
 TEST(EarlyChecks, ACapAboveTheCardIsRefusedWithBothNumbers) {
   RunConfig config;
   config.caps[kDevice] = 200 * kGiB;
-  const Status status = check_early(config, must(resolve_machine(config, "h100")));
+  const Status status =
+      check_early(config, must(resolve_machine(config, "h100")), must(model_preset("tiny")));
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().kind, ErrorKind::DoesNotFit);
   for (const char* part : {"memory.device = 200GiB", "H100 80 GB", "79.65 GiB", "78.6 GiB"})

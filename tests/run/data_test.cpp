@@ -141,6 +141,32 @@ TEST(ChatData, SamplesEndWithTheAnswer) {
 }
 
 // Those that scripts/finetune learns from: turns alternate, and what is held out is asked in other words.
+// A base model that learns turns stops at no end of them, unless its folder says so.
+TEST(ChatData, AnEndThatIsNoneOfTheFoldersIsNamed) {
+  const TempDir dir;
+  for (const char* file : {"config.json", "tokenizer.json", "tokenizer_config.json"})
+    fs::copy_file(fs::path(chat_folder()) / file, dir / file);
+  const auto notice = [&](const char* generation, const char* chats = "/chats.jsonl") {
+    dir.add("generation_config.json", generation);
+    const RunConfig config =
+        must(load_config("", chat_run(dir, "run",
+                                      {"model.config=" + dir.path().string(), "data.date=2026-01-31",
+                                       "data.paths=[\"" + chat_folder() + chats + "\"]"})));
+    const RunData data = must(open_data(config, 259));
+    EXPECT_EQ(data.other_end.empty(), data.notices.empty());
+    const DataView view = must(view_data(config, 259, 0, silent_observer()));
+    EXPECT_EQ(std::count(view.warnings.begin(), view.warnings.end(), data.other_end),
+              data.other_end.empty() ? 0 : 1);
+    return data.other_end;
+  };
+  const std::string said = notice(R"({"eos_token_id": 256})");
+  EXPECT_NE(said.find("answers end with <|im_end|> (token 258)"), std::string::npos) << said;
+  EXPECT_NE(said.find("\"eos_token_id\": [258, 256] in generation_config.json"), std::string::npos) << said;
+  EXPECT_EQ(notice(R"({"eos_token_id": [256, 258]})"), "");
+  EXPECT_EQ(notice(R"({"eos_token_id": 258})"), "");
+  EXPECT_EQ(notice("{}"), "") << "the folder says no end";
+}
+
 TEST(ChatData, OfTheRepositoryIsWhatItsDocumentsSay) {
   const fs::path folder = fs::path(SLUICE_FIXTURES).parent_path().parent_path() / "configs/finetune";
   std::set<std::string> asked;

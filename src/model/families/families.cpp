@@ -246,6 +246,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   if (family->norm_eps_key != nullptr) SLUICE_TRY(read(root, family->norm_eps_key, spec.norm_eps));
   SLUICE_TRY(read(root, "tie_word_embeddings", spec.tied_embeddings));
   SLUICE_TRY(read(root, "max_position_embeddings", context));
+  if (says(root, "max_position_embeddings")) spec.context = context;
   SLUICE_TRY(read_rope(root, *family, context, spec));
   if (spec.rope.temperature != 0 && !family->tempered)
     return error("model config: llama_4_scaling_beta is {}; {} models have no such key",

@@ -12,9 +12,6 @@
 
 namespace sluice::core {
 
-// No config.json is larger.
-constexpr int64_t kMostConfigBytes = 16 << 20;
-
 // Reads the text of a config.json of one of the families, as transformers 4 and 5 write it; what it leaves
 // out is as in transformers' class of the family, sizes only where it says its model_type, and then a notice
 // of the model names them. Keys that say nothing about the arithmetic are passed over, as checkpoints carry

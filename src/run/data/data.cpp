@@ -8,13 +8,14 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
-#include <set>
 
 #include "base/parallel.h"
 #include "host/host_memory.h"
+#include "io/model_folder.h"
 #include "plans/prepared.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
+#include "run/passes/folder_defaults.h"
 #include "state/checkpoint.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
@@ -35,20 +36,6 @@ BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
   options.vocab = vocab;
   options.respect_documents = c.data.respect_documents;
   return options;
-}
-
-Error no_tokenizer(const RunConfig& c, int64_t vocab) {
-  std::set<std::string> folders;
-  for (const std::string& path : {c.model.weights, c.model.config}) {
-    if (!path.empty()) folders.insert(folder_of(path).string());
-  }
-  const std::string where = fmt::format("{}", fmt::join(folders, " and "));
-  return error(
-      "data.paths: this model has a vocabulary of {} tokens, and its tokenizer, which makes them of text, is "
-      "not "
-      "there: {}. Put its tokenizer.json beside its config.json or weights; a model of bytes has a "
-      "vocabulary of {}",
-      vocab, where.empty() ? "a preset has none" : "no tokenizer.json is in " + where, ByteTokenizer::kVocab);
 }
 
 // A single file of text, which is one document.
@@ -261,8 +248,12 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
       if (!pattern) SLUICE_TRY(check_input(c, key, path));
     }
   }
+  for (const std::string* path : {&c.model.weights, &c.model.config}) {
+    if (!path->empty()) SLUICE_TRY(check_downloaded(folder_of(*path), FolderUse::Text));
+  }
   const auto tokenizer_path = tokenizer_of(c);
-  if (!tokenizer_path && vocab != ByteTokenizer::kVocab && needs_tokenizer(c)) return no_tokenizer(c, vocab);
+  if (!tokenizer_path && vocab != ByteTokenizer::kVocab && needs_tokenizer(c))
+    return no_tokenizer(c, vocab, "data.paths");
   CorpusOptions corpus_options;
   corpus_options.sources = sources_of(c);
   corpus_options.weights = c.data.weights;
@@ -303,6 +294,10 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     if (answer) {
       data.prompt = std::move(answer->prompt);
       data.answer_end = answer->end;
+      const std::filesystem::path path = tokenizer_path->parent_path();
+      SLUICE_ASSIGN(const GenerationDefaults defaults, generation_defaults_of(path));
+      if (use == DataUse::Train)
+        data.other_end = no_end_of_folder(path, defaults, answer->end, *folder->tokenizer);
     }
   }
   const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
@@ -322,6 +317,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   data.content_before = corpus.content_before;
   data.names = seen_from_here(c.data.paths);
   if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
+  if (!data.other_end.empty()) data.notices.push_back(data.other_end);
   data.heldout_notices = std::move(corpus.notices);
   for (std::string& warning : corpus.findings.warnings())
     data.notices.push_back("data.paths: " + std::move(warning));

@@ -56,6 +56,7 @@ struct RunData {
   // special tokens as text, and the special token that ends the answer; without answers "// ", and -1.
   std::string prompt = "// ";
   int32_t answer_end = -1;
+  std::string other_end;  // that it is none of the folder's ends, a notice; empty: it is one
 };
 // What the rows of training are for.
 enum class DataUse : uint8_t {

@@ -137,6 +137,7 @@ Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows,
     view.rows.push_back(std::move(row));
   }
   view.warnings = warnings_of(view);
+  if (!data.other_end.empty()) view.warnings.push_back(data.other_end);
   view.warnings.insert(view.warnings.end(), data.heldout_notices.begin(), data.heldout_notices.end());
   return view;
 }

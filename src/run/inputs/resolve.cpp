@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/inputs/resolve.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
-#include "io/file.h"
+#include "io/model_folder.h"
 #include "model/families/families.h"
 #include "plans/learning_rate.h"
+#include "plans/prepared.h"
 #include "plans/resolve.h"
 #include "run/inputs/paths.h"
 
@@ -14,19 +18,12 @@ namespace sluice::core {
 
 Result<ModelSpec> resolve_model(const RunConfig& config) {
   if (config.model.config.empty()) return model_preset(config.model.preset);
-  std::filesystem::path path = config.model.config;
-  SLUICE_TRY(check_input(config, key_of_part(config, config.model.config, "model.config"), path));
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    path /= "config.json";
-    if (!std::filesystem::exists(path, ignored)) {
-      return error(ErrorKind::NotFound, "{} = {}: there is no config.json in this folder",
-                   key_of_part(config, config.model.config, "model.config"), config.model.config);
-    }
-  }
-  SLUICE_ASSIGN(const std::string text, read_file(path, kMostConfigBytes));
-  auto parsed = parse_model_config(text);
-  if (!parsed.ok()) return error_at(path.string(), parsed.error());
+  const std::string_view key = key_of_part(config, config.model.config, "model.config");
+  SLUICE_TRY(check_input(config, key, config.model.config));
+  const auto found = read_model_config(config.model.config);
+  if (!found.ok()) return error(found.error().kind, "{} = {}", key, found.message());
+  auto parsed = parse_model_config(found->text);
+  if (!parsed.ok()) return error_at(found->path.string(), parsed.error());
   return parsed;
 }
 
@@ -60,6 +57,31 @@ sluice::Schedule schedule_of(const RunConfig& c) {
                    : c.train.schedule == "wsd"      ? sluice::Decay::Wsd
                                                     : sluice::Decay::Cosine,
           .decay_steps = c.train.decay_steps};
+}
+
+Error no_tokenizer(const RunConfig& c, int64_t vocab, std::string_view key) {
+  std::set<std::string> folders;
+  for (const std::string& path : {c.model.weights, c.model.config}) {
+    if (!path.empty()) folders.insert(folder_of(path).string());
+  }
+  std::string where = "a preset has none";
+  if (!folders.empty()) where = fmt::format("no tokenizer.json is in {}", fmt::join(folders, " and "));
+  for (const std::string& folder : folders) {
+    for (const char* other : {"tokenizer.model", "tekken.json", "vocab.json"}) {
+      std::error_code ignored;
+      if (!std::filesystem::exists(std::filesystem::path(folder) / other, ignored)) continue;
+      where += fmt::format(
+          ", but {}, of which python -c \"from transformers import AutoTokenizer as T; "
+          "T.from_pretrained('{}').save_pretrained('{}')\" makes one",
+          other, folder, folder);
+      break;
+    }
+  }
+  return error(
+      "{}: this model has a vocabulary of {} tokens, and its tokenizer, which makes them of text, is not "
+      "there: {}. Put its tokenizer.json beside its config.json or weights; a model of bytes has a "
+      "vocabulary of {}",
+      key, vocab, where, kByteVocab);
 }
 
 int64_t tokenizer_bytes(const std::filesystem::path& file) {

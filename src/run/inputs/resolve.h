@@ -28,6 +28,9 @@ std::filesystem::path folder_of(const std::string& path);
 // checkpoint that the run goes on from; nothing: text is bytes.
 std::optional<std::filesystem::path> tokenizer_of(const RunConfig& config);
 
+// That text is no tokens of a model whose tokenizer is not there; `key` says which text.
+Error no_tokenizer(const RunConfig& config, int64_t vocab, std::string_view key);
+
 // What a tokenizer.json takes at most while it is read; 0: it cannot be.
 int64_t tokenizer_bytes(const std::filesystem::path& file);
 

@@ -14,6 +14,7 @@
 #include "plans/card_cap.h"
 #include "run/data/data.h"
 #include "run/inputs/resolve.h"
+#include "state/offered.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -86,7 +87,7 @@ Status check_held_out(const RunConfig& config) {
 
 }  // namespace
 
-Status check_early(RunConfig& config, const Machine& machine) {
+Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model) {
   if (machine.card) SLUICE_TRY(keep_to_card(config, *machine.card));
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(check_held_out(config));
@@ -103,9 +104,12 @@ Status check_early(RunConfig& config, const Machine& machine) {
   if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
   const std::string_view key = key_of_part(config, config.model.weights, "model.weights");
   SLUICE_TRY(check_input(config, key, config.model.weights));
-  // Headers say whether it is a checkpoint; which tensors it has is for the model to judge.
+  // Headers say whether it is a checkpoint, and whether it is the model's.
   const auto opened = TensorFiles::open(config.model.weights);
   if (!opened.ok()) return error_at(key, opened.error());
+  const Unread unread = config.model.unread == "drop" ? Unread::Drop : Unread::Refuse;
+  const Status offered = check_offered(model, *opened, unread, config.notices);
+  if (!offered.ok()) return error_at(key, offered.error());
   return {};
 }
 

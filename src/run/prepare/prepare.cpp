@@ -171,7 +171,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
 Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options) {
   Prepared p = undecided(std::move(config), std::move(machine), needs);
-  SLUICE_TRY(check_early(p.config, p.machine));
+  SLUICE_TRY(check_early(p.config, p.machine, needs.model));
   p.document_tokens = document_tokens(needs.rows);
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_shape(p.config));

@@ -6,9 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "generate/defaults.h"
-#include "io/file.h"
 #include "run/inputs/resolve.h"
+#include "run/passes/folder_defaults.h"
 #include "run/prepare/manifest.h"
 #include "run/session/sampled_text.h"
 #include "tokenizer/tokenizer.h"
@@ -23,19 +22,6 @@ Status check_room(int64_t cap_bytes, int64_t held, const std::filesystem::path& 
   if (need <= cap_bytes - held) return {};
   return error("memory.host = {}: {} are in use, and {} takes some {} more", format_bytes(cap_bytes),
                format_bytes(held), tokenizer.string(), format_bytes(need));
-}
-
-// The tokens that end what the model in a folder says.
-Result<std::vector<int32_t>> ends_of(const std::filesystem::path& folder) {
-  std::string texts[2];
-  for (size_t i = 0; i < 2; ++i) {
-    const std::filesystem::path path = folder / (i == 0 ? "config.json" : "generation_config.json");
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) continue;
-    SLUICE_ASSIGN(texts[i], read_file(path));
-  }
-  SLUICE_ASSIGN(GenerationDefaults defaults, parse_generation_defaults(texts[0], texts[1]));
-  return std::move(defaults.stop_tokens);
 }
 
 }  // namespace
@@ -170,7 +156,8 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
   if (const auto path = tokenizer_of(p.config)) {
     SLUICE_TRY(check_room(p.config.caps[kHost], engine_->memory().bytes[kHost], *path));
     SLUICE_ASSIGN(tokenizer, Tokenizer::open(*path));
-    SLUICE_ASSIGN(ends, ends_of(path->parent_path()));
+    SLUICE_ASSIGN(GenerationDefaults defaults, generation_defaults_of(path->parent_path()));
+    ends = std::move(defaults.stop_tokens);
     text.clear();
     SLUICE_TRY(tokenizer->encode(prompt.empty() ? "\n" : prompt, /*special=*/true, text));
   }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/passes/folder_defaults.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "io/file.h"
+#include "io/model_folder.h"
+#include "model/families/families.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+
+Result<GenerationDefaults> generation_defaults_of(const fs::path& folder) {
+  std::string config, generation;
+  std::error_code ignored;
+  for (const auto& [name, text] :
+       {std::pair{"config.json", &config}, {"generation_config.json", &generation}}) {
+    if (!fs::exists(folder / name, ignored)) continue;
+    SLUICE_ASSIGN(*text, read_file(folder / name, kMostConfigBytes));
+  }
+  if (wraps_text(config)) {
+    SLUICE_ASSIGN(ModelSpec part, parse_model_config(config));
+    config = std::move(part.config);
+  }
+  auto defaults = parse_generation_defaults(config, generation);
+  if (!defaults.ok()) return error_at(folder.string(), defaults.error());
+  return defaults;
+}
+
+std::string no_end_of_folder(const fs::path& folder, const GenerationDefaults& defaults, int32_t end,
+                             const Tokenizer& tokenizer) {
+  const auto& ends = defaults.stop_tokens;
+  if (end < 0 || ends.empty() || std::find(ends.begin(), ends.end(), end) != ends.end()) return {};
+  return fmt::format(
+      "answers end with {} (token {}), which is no end token of {} (eos_token_id {}): sluice generate --chat "
+      "stops there, other programs go on. Write \"eos_token_id\": [{}, {}] in generation_config.json there, "
+      "which checkpoints and exports take along",
+      tokenizer.token(end).value_or(""), end, folder.string(), fmt::join(ends, ", "), end,
+      fmt::join(ends, ", "));
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the model in a folder generates, and where what it says ends.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "generate/defaults.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice::core {
+
+// As its config.json and generation_config.json say; what is not there says nothing. Of a model that wraps a
+// text model it is that one's.
+Result<GenerationDefaults> generation_defaults_of(const std::filesystem::path& folder);
+
+// What is said where answers end with a token at which programs that load the folder do not stop. Empty: they
+// do, or the folder names no end at all.
+std::string no_end_of_folder(const std::filesystem::path& folder, const GenerationDefaults& defaults,
+                             int32_t end, const Tokenizer& tokenizer);
+
+}  // namespace sluice::core

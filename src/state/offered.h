@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a folder offers against what a model reads of it: weights that are left out, or taken otherwise than
+// they were saved, make another model than the one that somebody named.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "model/spec.h"
+
+namespace sluice::core {
+
+// What becomes of tensors that no weight of the model reads (model.unread): an error, or they are left out.
+enum class Unread : uint8_t { Refuse, Drop };
+
+// Compares the names in the files' headers with the model's table of weights, and, where the embedding is
+// the head, a head beside it with the embedding, byte by byte. What no family learns, such as frequencies of
+// rotary embedding, is passed over, as is what a model that wraps this one has beside it. Errors name what is
+// not read, why that may be, and what to write. `notices`: of two sets of weights the one that is read, and
+// what is dropped, once each.
+Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unread,
+                     std::vector<std::string>& notices);
+
+}  // namespace sluice::core
