@@ -8,6 +8,7 @@
 #include "chat/families.h"
 #include "chat/normal_form.h"
 #include "io/file.h"
+#include "tokenizer/beside.h"
 
 namespace sluice::core {
 namespace {
@@ -87,13 +88,6 @@ bool lacks_reasoning(const RenderedChat& chat, const Conversation& conversation)
   return false;
 }
 
-std::optional<std::string> token_of(const ChatValue& config, std::string_view key) {
-  const ChatValue* token = config.find(key);
-  if (token != nullptr && token->is_object()) token = token->find("content");
-  if (token == nullptr || !token->is_string()) return std::nullopt;
-  return token->text;
-}
-
 // The text of the template with this name in "chat_template": a string, or a list of {"name", "template"}.
 Result<std::string> chosen(const ChatValue& value, std::string_view name) {
   if (value.is_string()) {
@@ -122,9 +116,7 @@ Result<ChatValue> tokenizer_config(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(path, ignored)) return ChatValue{};
   SLUICE_ASSIGN(const std::string json, read_file(path, kMostBytes));
   // Models have some thousand added tokens there.
-  auto config = parse_value(json, [](std::string_view key) {
-    return key == "bos_token" || key == "eos_token" || key == "chat_template";
-  });
+  auto config = parse_value(json, [](std::string_view key) { return key == "chat_template"; });
   if (!config.ok()) return error_at(path.string(), config.error());
   return config;
 }
@@ -168,10 +160,11 @@ Result<ChatTemplate> ChatTemplate::recognise(std::string_view text, ChatSettings
 }
 
 Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder) {
-  SLUICE_ASSIGN(const ChatValue config, tokenizer_config(folder));
+  SLUICE_ASSIGN(const BesideTokenizer beside, read_beside_tokenizer(folder));
   ChatSettings settings;
-  settings.bos = token_of(config, "bos_token");
-  settings.eos = token_of(config, "eos_token");
+  for (const auto& [key, token] : {std::pair{"bos_token", &settings.bos}, {"eos_token", &settings.eos}}) {
+    if (const auto it = beside.special.find(key); it != beside.special.end()) *token = it->second;
+  }
   return settings;
 }
 

@@ -65,7 +65,7 @@ struct ChatSettings {
   std::optional<ChatDate> date;         // "today", for templates that ask
 };
 
-// The special tokens that a folder's tokenizer_config.json names; nothing where there is no such file.
+// The first and the last token that a folder's files name (tokenizer/beside.h).
 Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder);
 
 struct ChatFamily;

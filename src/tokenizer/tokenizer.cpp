@@ -11,7 +11,9 @@
 
 #include "base/hash.h"
 #include "io/file.h"
+#include "io/model_folder.h"
 #include "tokenizer/added_tokens.h"
+#include "tokenizer/beside.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/code_set.h"
 #include "tokenizer/decoder.h"
@@ -161,7 +163,8 @@ Error not_utf8(std::string_view text, size_t at) {
 
 class Tokenizer::Impl {
  public:
-  static Result<std::unique_ptr<const Impl>> read(std::string_view text, const TokenizerOptions& options);
+  static Result<std::unique_ptr<const Impl>> read(std::string_view text, const TokenizerOptions& options,
+                                                  const BesideTokenizer& beside);
 
   Status encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
                 EncodeCounts& counts) const;
@@ -184,7 +187,8 @@ class Tokenizer::Impl {
   using Taken = Bpe::Taken;
 
   explicit Impl(Bpe bpe) : bpe_(std::move(bpe)) {}
-  Status add_tokens(const JsonValue& list);
+  Status add_tokens(const JsonValue& list, const BesideTokenizer& beside, Hash& content);
+  Status add_token(AddedToken token, int32_t& next_id, std::vector<int32_t>& order);
   Status encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
                         std::vector<int32_t>& ids, int64_t& dropped, const Taken& taken = {}) const;
   template <class Use>
@@ -238,7 +242,8 @@ class Tokenizer::Impl {
 };
 
 Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string_view text,
-                                                                     const TokenizerOptions& limits) {
+                                                                     const TokenizerOptions& limits,
+                                                                     const BesideTokenizer& beside) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return error("not JSON, or not UTF-8");
   const JsonValue root(json, "");
@@ -283,22 +288,45 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
   SLUICE_ASSIGN(impl->pre_tokenizer_, PreTokenizer::read(part("pre_tokenizer")));
   SLUICE_ASSIGN(impl->decoder_, Decoder::read(part("decoder")));
   SLUICE_ASSIGN(impl->around_, read_post_processor(part("post_processor")));
-  const JsonValue added = part("added_tokens");
-  if (!added.is_null()) SLUICE_TRY(impl->add_tokens(added));
+  Hash content;
+  content.add(text);
+  SLUICE_TRY(impl->add_tokens(part("added_tokens"), beside, content));
   for (const auto* ids : {&impl->around_.before, &impl->around_.after}) {
     for (const int32_t id : *ids) impl->vocab_ = std::max<int64_t>(impl->vocab_, id + 1);
   }
-  impl->content_ = Hash().add(text).value();
+  impl->content_ = content.value();
   return std::unique_ptr<const Impl>(std::move(impl));
 }
 
 // Ids are given as the library gives them: those of the model, and for other tokens the next from the size of
 // the model's vocabulary on. Those in the file play no part.
-Status Tokenizer::Impl::add_tokens(const JsonValue& list) {
-  SLUICE_ASSIGN(const auto elements, list.elements());
+Status Tokenizer::Impl::add_token(AddedToken token, int32_t& next_id, std::vector<int32_t>& order) {
+  if (token.content.empty()) return {};
+  token.text = token.content;
+  if (token.normalized) {
+    size_t head = 0;
+    RegexScratch scratch;
+    SLUICE_TRY(normalizer_.apply(token.text, head, scratch));
+  }
+  const auto known = added_ids_.find(token.content);
+  token.id = known != added_ids_.end() ? known->second : bpe_.find(token.content);
+  if (token.id < 0) token.id = next_id++;
+  added_ids_[token.content] = token.id;
+  if (token.special) special_.insert(token.content);
+  vocab_ = std::max<int64_t>(vocab_, token.id + 1);
+  if (!added_.contains(token.id)) order.push_back(token.id);
+  added_[token.id] = std::move(token);
+  return {};
+}
+
+// Those of the list, and then what the files beside it say otherwise, which is part of the content.
+Status Tokenizer::Impl::add_tokens(const JsonValue& list, const BesideTokenizer& beside, Hash& content) {
   auto next_id = int32_t(bpe_.size());
-  RegexScratch scratch;
   std::vector<int32_t> order;
+  std::vector<JsonValue> elements;
+  if (!list.is_null()) {
+    SLUICE_ASSIGN(elements, list.elements());
+  }
   for (const JsonValue& element : elements) {
     AddedToken token;
     SLUICE_ASSIGN(const JsonValue id_value, element.get("id"));
@@ -309,21 +337,23 @@ Status Tokenizer::Impl::add_tokens(const JsonValue& list) {
     SLUICE_ASSIGN(token.rstrip, element.boolean("rstrip"));
     SLUICE_ASSIGN(token.normalized, element.boolean("normalized"));
     SLUICE_ASSIGN(token.special, element.boolean("special"));
-    if (token.content.empty()) continue;
-    token.text = token.content;
-    if (token.normalized) {
-      size_t head = 0;
-      SLUICE_TRY(normalizer_.apply(token.text, head, scratch));
-    }
-    const auto known = added_ids_.find(token.content);
-    token.id = known != added_ids_.end() ? known->second : bpe_.find(token.content);
-    if (token.id < 0) token.id = next_id++;
-    added_ids_[token.content] = token.id;
-    if (token.special) special_.insert(token.content);
-    vocab_ = std::max<int64_t>(vocab_, token.id + 1);
-    if (!added_.contains(token.id)) order.push_back(token.id);
-    added_[token.id] = std::move(token);
+    SLUICE_TRY(add_token(std::move(token), next_id, order));
   }
+  const auto add = [&](const AddedToken& token, bool named) -> Status {
+    const auto id = added_ids_.find(token.content);
+    if (id != added_ids_.end()) {
+      const AddedToken& has = added_.at(id->second);
+      const auto marks = [](const AddedToken& t) {
+        return std::tuple(t.single_word, t.lstrip, t.rstrip, t.normalized, t.special);
+      };
+      if (named || marks(has) == marks(token)) return {};
+    }
+    content.add(token.content).add(token.single_word).add(token.lstrip).add(token.rstrip);
+    content.add(token.normalized).add(token.special);
+    return add_token(token, next_id, order);
+  };
+  for (const AddedToken& token : beside.added) SLUICE_TRY(add(token, false));
+  for (const AddedToken& token : beside.named) SLUICE_TRY(add(token, true));
   std::vector<AddedToken> raw, normalized;
   for (const int32_t id : order) {
     const AddedToken& token = added_.at(id);
@@ -628,13 +658,15 @@ int32_t Tokenizer::Impl::id(std::string_view token) const {
 
 Result<Tokenizer> Tokenizer::open(const std::filesystem::path& path, const TokenizerOptions& options) {
   SLUICE_ASSIGN(const std::string text, read_file(path));
-  auto tokenizer = parse(text, options);
-  if (!tokenizer.ok()) return error_at(path.string(), tokenizer.error());
-  return tokenizer;
+  if (is_lfs_pointer(std::as_bytes(std::span(text)))) return lfs_pointer(path);
+  SLUICE_ASSIGN(const BesideTokenizer beside, read_beside_tokenizer(path.parent_path()));
+  auto impl = Impl::read(text, options, beside);
+  if (!impl.ok()) return error_at(path.string(), impl.error());
+  return Tokenizer(std::move(*impl));
 }
 
 Result<Tokenizer> Tokenizer::parse(std::string_view json, const TokenizerOptions& options) {
-  SLUICE_ASSIGN(auto impl, Impl::read(json, options));
+  SLUICE_ASSIGN(auto impl, Impl::read(json, options, {}));
   return Tokenizer(std::move(impl));
 }
 

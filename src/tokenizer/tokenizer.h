@@ -39,7 +39,8 @@ struct TokenizerOptions {
 // Immutable; any thread may use it. Each thread that encodes holds some 5 MiB between calls.
 class Tokenizer {
  public:
-  // Errors name the file, the place in it, and what is allowed.
+  // Errors name the file, the place in it, and what is allowed. open() has the tokens of the files beside it,
+  // too (tokenizer/beside.h).
   static Result<Tokenizer> open(const std::filesystem::path& path, const TokenizerOptions& options = {});
   static Result<Tokenizer> parse(std::string_view json, const TokenizerOptions& options = {});
 

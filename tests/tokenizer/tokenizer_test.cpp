@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file.h"
+#include "support/temp_dir.h"
+#include "tokenizer/beside.h"
 #include "tokenizer/normalizer.h"
 
 namespace sluice::core {
@@ -239,6 +241,111 @@ TEST(Tokenizer, RefusesLongerPiecesThanItMay) {
   EXPECT_TRUE(tokenizer->encode(text, true, ids).ok());
   EXPECT_EQ(tokenizer->encode(text + "a", true, ids).message(),
             "a piece of 1001 bytes that cannot be cut; allowed are 1000, for a reason");
+}
+
+// What transformers 5.24 makes of the files beside a tokenizer.json.
+TEST(TokenizerFolder, TokensOfTheFilesBesideAreTokens) {
+  const auto opened = [](const std::vector<std::pair<std::string, std::string>>& files) {
+    const TempDir dir;
+    dir.add("tokenizer.json", minimal().dump());
+    for (const auto& [name, text] : files) dir.add(name, text);
+    auto tokenizer = Tokenizer::open(dir / "tokenizer.json");
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.message();
+    return std::move(*tokenizer);
+  };
+  const auto ids = [](const Tokenizer& tokenizer, const std::string& text) {
+    Ids out;
+    EXPECT_TRUE(tokenizer.encode(text, true, out).ok());
+    return out;
+  };
+  const Tokenizer alone = opened({});
+  EXPECT_EQ(alone.content(), Tokenizer::parse(minimal().dump())->content());
+  const std::string config = "tokenizer_config.json", map = "special_tokens_map.json";
+  const std::pair<std::string, std::string> cases[] = {
+      // Ids are the next ones, whatever the file says.
+      {config, R"({"added_tokens_decoder": {"300": {"content": "<x>", "special": true}}})"},
+      {config, R"({"added_tokens_decoder": {"4": {"content": "<x>", "special": false}}})"},
+      {config, R"({"additional_special_tokens": ["<x>"]})"},
+      {config, R"({"extra_special_tokens": ["<x>"]})"},
+      {config, R"({"extra_special_tokens": {"image_token": "<x>"}})"},
+      {config, R"({"pad_token": "<x>"})"},
+      {config, R"({"image_token": "<x>", "model_max_length": 9})"},
+      {map, R"({"eos_token": "<x>"})"},
+      {map, R"({"eos_token": {"content": "<x>", "lstrip": false}})"},
+      {map, R"({"additional_special_tokens": ["<x>"]})"},
+      {"added_tokens.json", R"({"<x>": 4})"},
+  };
+  for (const auto& [file, text] : cases) {
+    const Tokenizer tokenizer = opened({{file, text}});
+    EXPECT_EQ(ids(tokenizer, "a<x>b"), (Ids{0, 4, 1})) << text;
+    EXPECT_EQ(tokenizer.id("<x>"), 4);
+    EXPECT_NE(tokenizer.content(), alone.content()) << text;
+  }
+  // A list of added tokens stands for the other files.
+  const Tokenizer listed =
+      opened({{config, R"({"added_tokens_decoder": {"5": {"content": "<y>"}, "4": {"content": "<x>"}}})"},
+              {map, R"({"additional_special_tokens": ["<z>"]})"},
+              {"added_tokens.json", R"({"<w>": 4})"}});
+  EXPECT_EQ(listed.id("<x>"), 4);
+  EXPECT_EQ(listed.id("<y>"), 5);
+  EXPECT_EQ(listed.id("<z>"), -1);
+  EXPECT_EQ(listed.id("<w>"), -1);
+  // What tokenizer.json says itself is not said anew.
+  json own = minimal();
+  own["added_tokens"] = json::array({{{"id", 4},
+                                      {"content", "<x>"},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", true}}});
+  const TempDir dir;
+  dir.add("tokenizer.json", own.dump());
+  dir.add(config,
+          R"({"eos_token": "<x>", "added_tokens_decoder": {"4": {"content": "<x>", "special": true}}})");
+  EXPECT_EQ(Tokenizer::open(dir / "tokenizer.json")->content(), Tokenizer::parse(own.dump())->content());
+}
+
+TEST(TokenizerFolder, NamesTheFirstAndTheLastTokenAsTransformersDoes) {
+  struct Case {
+    std::string config, map, model, bos, eos;
+  };
+  const Case cases[] = {
+      {R"({"eos_token": "e"})", "", "", "", "e"},
+      {R"({"eos_token": {"content": "e", "lstrip": true}, "bos_token": "b"})", "", "", "b", "e"},
+      {"", R"({"eos_token": "e"})", "", "", "e"},
+      {R"({"eos_token": "c"})", R"({"eos_token": "e"})", "", "", "e"},
+      {R"({"eos_token": "c", "added_tokens_decoder": {}})", R"({"eos_token": "e"})", "", "", "c"},
+      // GPT-2 as it was published.
+      {R"({"model_max_length": 1024})", "", "gpt2", "<|endoftext|>", "<|endoftext|>"},
+      {"", "", "gpt_neox", "<|endoftext|>", "<|endoftext|>"},
+      {"", "", "qwen3", "", "<|endoftext|>"},
+      {"", "", "gemma2", "<bos>", "<eos>"},
+      {"", "", "llama", "", ""},
+      {R"({"tokenizer_class": "GPT2TokenizerFast"})", "", "llama", "<|endoftext|>", "<|endoftext|>"},
+      {R"({"tokenizer_class": "GPT2TokenizerFast"})", "", "mistral", "", ""},
+      {R"({"tokenizer_class": "PreTrainedTokenizerFast"})", "", "gpt2", "", ""},
+      {R"({"eos_token": null})", "", "gpt2", "<|endoftext|>", ""},
+  };
+  for (const Case& c : cases) {
+    const TempDir dir;
+    if (!c.config.empty()) dir.add("tokenizer_config.json", c.config);
+    if (!c.map.empty()) dir.add("special_tokens_map.json", c.map);
+    if (!c.model.empty()) dir.add("config.json", json{{"model_type", c.model}}.dump());
+    const auto beside = read_beside_tokenizer(dir.path());
+    ASSERT_TRUE(beside.ok()) << beside.message();
+    const auto named = [&](const char* key) {
+      const auto it = beside->special.find(key);
+      return it == beside->special.end() ? std::string() : it->second;
+    };
+    EXPECT_EQ(named("bos_token"), c.bos) << c.config << c.map << c.model;
+    EXPECT_EQ(named("eos_token"), c.eos) << c.config << c.map << c.model;
+  }
+  const TempDir dir;
+  dir.add("tokenizer_config.json", R"({"eos_token": 7})");
+  EXPECT_NE(
+      read_beside_tokenizer(dir.path()).message().find("tokenizer_config.json: eos_token: 7; allowed are"),
+      std::string::npos);
 }
 
 TEST(Nfc, KnowsTheTablesOfTheLibrary) {
