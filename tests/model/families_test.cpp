@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "model/families/family.h"
 #include "model/families/known.h"
 #include "model/model_config.h"
 #include "model/weights.h"
@@ -130,6 +131,90 @@ TEST_F(ModelConfig, AMixtureHasExpertsInSomeLayer) {
   expect_model_error(R"({"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 5})",
                      {"num_experts_per_tok is 5", "1 to 4"});
 }
+// Keys that say what holds anyway.
+TEST_F(ModelConfig, KeysWithoutEffectAreTaken) {
+  std::string config = with("4", "2", "8");
+  config.insert(config.rfind('}'), R"(, "is_causal": true, "use_bidirectional_attention": null,
+      "add_cross_attention": false, "alibi": false, "pruned_heads": {}, "quantization_config": {})");
+  const auto model = parse_model_config(config);
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_TRUE(model->notices.empty()) << model->notices.front();
+  // Mixtures of Qwen have windows that are off unless use_sliding_window says otherwise.
+  for (const char* type : {"qwen2_moe", "qwen3_moe"}) {
+    const auto windows = [&](const char* keys) {
+      return parse_model_config(
+          fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 2, "hidden_size": 64,
+                           "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4,
+                           "vocab_size": 97, {}}})",
+                      type, keys));
+    };
+    for (const char* keys :
+         {R"("sliding_window": 4096)", R"("sliding_window": 4096, "max_window_layers": 28)",
+          R"("use_sliding_window": false, "sliding_window": 32768)", R"("max_window_layers": 21)",
+          R"("use_sliding_window": null, "sliding_window": null)"}) {
+      const auto taken = windows(keys);
+      ASSERT_TRUE(taken.ok()) << taken.message();
+      EXPECT_TRUE(taken->notices.empty()) << taken->notices.front();
+    }
+    EXPECT_FALSE(windows(R"("use_sliding_window": true, "sliding_window": 4096)").ok());
+  }
+}
+
+// What is missing, a family that is near, and a way to an estimate.
+TEST_F(ModelConfig, FamiliesThatThereAreNot) {
+  for (const auto& [type, lacks, near] : {std::tuple{"qwen3_5", "linear attention", "qwen3"},
+                                          {"qwen3_next", "linear attention", "qwen3_moe"},
+                                          {"deepseek_v3", "latent attention", "qwen3_moe"},
+                                          {"gemma3n", "embeddings of every layer", "gemma3_text"},
+                                          {"gemma4", "embeddings of every layer", "gemma3_text"},
+                                          {"nemotron_h", "state spaces", "lfm2"},
+                                          {"mamba2", "state spaces", "lfm2"},
+                                          {"granitemoehybrid", "state spaces", "lfm2"},
+                                          {"falcon", "beside each other", "gpt_neox"},
+                                          {"glm4_moe", "bias of choices", "qwen3_moe"},
+                                          {"minimax_m2", "bias of choices", "qwen3_moe"},
+                                          {"qwen2_5_vl", "images", "qwen2"},
+                                          {"llama4", "chunked attention", "mixtral"},
+                                          {"phi", "bias of the head", "phi3"},
+                                          {"bert", "no decoder", "llama"},
+                                          {"t5", "encoder", "llama"},
+                                          {"opt", "positions", "gpt2"},
+                                          {"whisper", "sound", "llama"}})
+    expect_model_error(fmt::format(R"({{"model_type": "{}"}})", type),
+                       {fmt::format("model_type is '{}', and Sluice lacks its", type), lacks,
+                        fmt::format("the nearest family is {};", near), "sluice estimate params="});
+  expect_model_error(R"({"model_type": "llamma"})", {"'llamma'; did you mean llama?"});
+  expect_model_error(R"({"model_type": "something"})", {"'something'; allowed are llama, "});
+  for (const std::string& there : model_families()) EXPECT_TRUE(find_family(there) != nullptr) << there;
+}
+
+// What a text may be long, wherever a family says it.
+TEST_F(ModelConfig, PositionsAreThoseOfTheFileAndWhatReachesFurther) {
+  const auto of = [&](const std::string& more) {
+    std::string config = with("4", "2", "8");
+    config.insert(config.rfind('}'), ", " + more);
+    return *parse_model_config(config);
+  };
+  EXPECT_EQ(positions_of(of(R"("rope_theta": 10000)")), 0) << "no file says more";
+  EXPECT_EQ(positions_of(of(R"("max_position_embeddings": 300)")), 300);
+  EXPECT_EQ(positions_of(*parse_model_config(R"({"model_type": "gpt2", "n_positions": 40})")), 40);
+  EXPECT_EQ(positions_of(*parse_model_config(R"({"model_type": "gpt2"})")), 1024);
+  EXPECT_EQ(positions_of(of(R"("max_position_embeddings": 300,
+                               "rope_scaling": {"rope_type": "dynamic", "factor": 2})")),
+            300);
+  const auto reach = [&](const char* scaling) {
+    return reach_of(of(fmt::format(R"("max_position_embeddings": 300, "rope_scaling": {})", scaling)));
+  };
+  EXPECT_EQ(reach("null"), 300);
+  EXPECT_EQ(reach(R"({"rope_type": "linear", "factor": 2})"), 600);
+  EXPECT_EQ(reach(R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 200})"), 800);
+  EXPECT_EQ(reach(R"({"rope_type": "dynamic", "factor": 2})"), 0) << "grows with the text";
+  const ModelSpec model = of(R"("max_position_embeddings": 300)");
+  EXPECT_EQ(beyond_reach(model, 300, "x"), "");
+  EXPECT_NE(beyond_reach(model, 301, "train.seq_len").find("train.seq_len = 301: config.json says"),
+            std::string::npos);
+}
+
 // Each of these keys would have transformers compute something else.
 TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   const auto refused = [&](const std::string& more, std::vector<std::string> says) {
@@ -147,7 +232,15 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   refused(R"("partial_rotary_factor": 0.5)", {"partial_rotary_factor is 0.5", "1 only"});
   refused(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
           {"partial_rotary_factor"});
-  refused(R"("quantization_config": {"bits": 4})", {"quantization_config is an object", "without it only"});
+  refused(R"("quantization_config": {"bits": 4})", {"quantization_config is there", "weights are codes"});
+  refused(R"("quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true})",
+          {"bitsandbytes", "dequantize()"});
+  refused(R"("quantization_config": {"quant_method": "gptq"})", {"(gptq)", "that it was made of"});
+  refused(R"("is_causal": false)", {"is_causal is false", "1 only"});
+  refused(R"("use_bidirectional_attention": true)", {"use_bidirectional_attention is true"});
+  refused(R"("add_cross_attention": true)", {"add_cross_attention is true"});
+  refused(R"("alibi": true)", {"alibi is true"});
+  refused(R"("pruned_heads": {"0": [1]})", {"pruned_heads is an object"});
   refused(R"("pretraining_tp": 2)", {"pretraining_tp is 2", "1 only"});
   refused(R"("attention_dropout": 0.1)", {"attention_dropout is 0.1", "0 only"});
   refused(R"("hidden_act": "relu")", {"hidden_act", "silu"});

@@ -22,6 +22,7 @@ struct OptionalPart {
 // Which layers have a window, of `sliding_window` tokens.
 enum class Windows : uint8_t {
   None,
+  Off,        // its files have the keys, and use_sliding_window, which would turn them on, must be false
   All,        // every layer, unless sliding_window is null
   Upper,      // with use_sliding_window those from max_window_layers on
   Unrotated,  // with use_sliding_window those that are not rotated

@@ -36,11 +36,15 @@ constexpr Neutral kNeutral[] = {
     {"qk_layernorm", 0},
     {"rope_interleaved", 0},
     {"attn_output_gate", 0},
+    {"is_causal", 1},
+    {"use_bidirectional_attention", 0},
+    {"add_cross_attention", 0},
+    {"alibi", 0},
 };
-// And keys of which only null does not change it.
+// And keys of which only null, or an empty list or object, does not change it.
 constexpr const char* kAbsent[] = {
     "quantization_config",     "compression_config", "attention_multiplier", "attn_logit_softcapping",
-    "final_logit_softcapping", "clip_qkv",           "attention_chunk_size"};
+    "final_logit_softcapping", "clip_qkv",           "attention_chunk_size", "pruned_heads"};
 
 // Keys of the root that are read of every family, sizes and those above apart.
 constexpr const char* kOthers[] = {"model_type",
@@ -143,21 +147,20 @@ std::vector<const json*> objects_of(const json& root) {
   return out;
 }
 
-// Families that people will try, and what of them is not there.
-struct Relative {
-  std::string_view model_type, lacks;
-};
-constexpr Relative kRelatives[] = {
-    {"phi", "bias of the head"},
-    {"qwen3_next", "linear attention"},
-    {"deepseek_v2", "latent attention"},
-    {"deepseek_v3", "latent attention"},
-    {"llama4", "chunked attention and images"},
-    {"llama4_text", "chunked attention"},
-    {"mllama", "images"},
-    {"cohere", "norms with weights of every head"},
-    {"stablelm", "LayerNorm of heads"},
-};
+// What weights that are not numbers by themselves are, and what to do with them.
+Error quantized(const char* key, const json& value) {
+  std::string method = "weights in another form";
+  if (says(value, "quant_method") && value["quant_method"].is_string())
+    method = value["quant_method"].get<std::string>();
+  return error(
+      "model config: {} is there ({}): its weights are codes, and Sluice trains numbers. Take the model that "
+      "it was made of{}",
+      key, method,
+      method == "bitsandbytes"
+          ? ", or write it out: python -c \"from transformers import AutoModelForCausalLM as A; "
+            "A.from_pretrained('FOLDER').dequantize().save_pretrained('FOLDER-bf16')\""
+          : "");
+}
 
 }  // namespace
 
@@ -190,9 +193,10 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
     }
   }
   for (const std::string_view key : absent_keys(family)) {
-    if (says(root, key.data()))
-      return error("model config: {} is {}; Sluice supports models without it only", key,
-                   describe(root[key]));
+    if (!says(root, key.data()) || (root[key].is_structured() && root[key].empty())) continue;
+    const bool codes = key == "quantization_config" || key == "compression_config";
+    if (codes && root[key].is_object()) return quantized(key.data(), root[key]);
+    return error("model config: {} is {}; Sluice supports models without it only", key, describe(root[key]));
   }
   // Arithmetic that comes as Python beside the weights.
   if (!family.own_code_too && says(root, "auto_map") && root["auto_map"].is_object() &&
@@ -254,15 +258,6 @@ Status check_whole(const json& whole, const json& part, const Family& family,
   }
   note_unknown(unknown, notices);
   return {};
-}
-
-Error unknown_family(std::string_view type) {
-  for (const Relative& relative : kRelatives) {
-    if (relative.model_type != type) continue;
-    return error("model config: model_type is '{}', and Sluice lacks its {}; allowed are {}", type,
-                 relative.lacks, family_names());
-  }
-  return error("model config: model_type is '{}'; allowed are {}", type, family_names());
 }
 
 }  // namespace sluice::core

@@ -94,14 +94,15 @@ Status read_windows(const json& root, const Family& family, ModelSpec& spec) {
     SLUICE_TRY(refuse_foreign(root, family, "no_rope_layers", nullptr));
     SLUICE_TRY(refuse_foreign(root, family, "no_rope_layer_interval", nullptr));
   }
-  if (family.windows == Windows::None) {
+  const bool none = family.windows == Windows::None || family.windows == Windows::Off;
+  if (none) {
     SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", false));
     // A number there is somebody else's, unless it is turned off.
-    if (!says(root, "use_sliding_window"))
+    if (family.windows == Windows::None && !says(root, "use_sliding_window"))
       SLUICE_TRY(refuse_foreign(root, family, "sliding_window", nullptr));
   }
   int64_t window = 0, first = 28;  // max_window_layers in transformers' classes
-  if (family.windows != Windows::None) {
+  if (!none) {
     SLUICE_ASSIGN(window, read_window(root, family));
   }
   int64_t pattern = family.defaults.window_pattern;

@@ -52,8 +52,6 @@ void write_granite(const ModelSpec& spec, json& root) {
 constexpr const char* kGraniteReads[] = {"embedding_multiplier", "residual_multiplier",
                                          "attention_multiplier", "logits_scaling"};
 
-constexpr Neutral kGemmaNeutral[] = {{"use_bidirectional_attention", 0}};
-
 Status read_gemma(const json& root, ModelSpec& spec) {
   spec.embedding_scale = std::sqrt(double(spec.dim));
   // Early files say "gelu" and mean its approximation, as transformers has it; what they say beside must
@@ -143,9 +141,11 @@ constexpr const char* kGpt2Reads[] = {"n_ctx",
                                       "summary_proj_to_labels",
                                       "summary_type",
                                       "summary_use_proj"};
-constexpr Neutral kGpt2Neutral[] = {{"resid_pdrop", 0},         {"embd_pdrop", 0},
-                                    {"attn_pdrop", 0},          {"scale_attn_weights", 1},
-                                    {"add_cross_attention", 0}, {"scale_attn_by_inverse_layer_idx", 0}};
+constexpr Neutral kGpt2Neutral[] = {{"resid_pdrop", 0},
+                                    {"embd_pdrop", 0},
+                                    {"attn_pdrop", 0},
+                                    {"scale_attn_weights", 1},
+                                    {"scale_attn_by_inverse_layer_idx", 0}};
 Status read_gpt2(const json& root, ModelSpec& spec) {
   spec.positions = 1024;
   SLUICE_TRY(read(root, "max_position_embeddings", spec.positions));
@@ -210,9 +210,9 @@ const OwnKeys kLlamaOwnKeys{{}, kLlamaNeutral, nullptr, nullptr};
 const OwnKeys kStarcoder2OwnKeys{kStarcoder2Reads, kStarcoder2Neutral, read_starcoder2, nullptr};
 const OwnKeys kPhi3OwnKeys{{}, kPhi3Neutral, nullptr, nullptr};
 const OwnKeys kGraniteOwnKeys{kGraniteReads, {}, read_granite, write_granite};
-const OwnKeys kGemmaOwnKeys{kGemmaReads, kGemmaNeutral, read_gemma, nullptr};
-const OwnKeys kGemma3OwnKeys{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
-const OwnKeys kGemma2OwnKeys{kGemma2Reads, kGemmaNeutral, read_gemma2, write_gemma2};
+const OwnKeys kGemmaOwnKeys{kGemmaReads, {}, read_gemma, nullptr};
+const OwnKeys kGemma3OwnKeys{kGemma3Reads, {}, read_gemma3, write_gemma3};
+const OwnKeys kGemma2OwnKeys{kGemma2Reads, {}, read_gemma2, write_gemma2};
 const OwnKeys kCohere2OwnKeys{kCohere2Reads, {}, read_cohere2, write_cohere2};
 const OwnKeys kGptNeoxOwnKeys{kGptNeoxReads, {}, read_gpt_neox, write_gpt_neox};
 const OwnKeys kGpt2OwnKeys{kGpt2Reads, kGpt2Neutral, read_gpt2, write_gpt2};
