@@ -24,16 +24,90 @@ void check_row(int64_t sequence, const RowsView& to) {
   SLUICE_CHECK(to.tokens() == sequence, "{} tokens for a row of {}", to.tokens(), sequence);
 }
 
-// Rows 0..count-1 of an epoch in an order of its own.
+// Rows that come more or less often than once an epoch: `taken` of them in each, from an endless order in
+// which all come before one comes again.
+struct DrawnRows {
+  size_t entry;
+  int64_t first, rows, taken;
+  uint64_t key;
+};
+
+// The rows of an epoch, in an order of its own: those below `all`, and what is drawn of the others.
 struct RowOrder {
   uint64_t key;
-  int64_t rows_per_step, count;
+  int64_t rows_per_step, all, count;
+  std::vector<DrawnRows> drawn;
 
   int64_t at(int64_t step, int64_t row) const {
-    const int64_t index = step * rows_per_step + row;
-    return permuted(key, static_cast<uint64_t>(index / count), index % count, count);
+    const int64_t index = step * rows_per_step + row, epoch = index / count;
+    int64_t place = permuted(key, static_cast<uint64_t>(epoch), index % count, count);
+    if (place < all) return place;
+    place -= all;
+    for (const DrawnRows& d : drawn) {
+      if (place < d.taken) {
+        const int64_t next = epoch * d.taken + place;
+        return d.first + permuted(d.key, static_cast<uint64_t>(next / d.rows), next % d.rows, d.rows);
+      }
+      place -= d.taken;
+    }
+    SLUICE_CHECK(false, "row {} of {}", index % count, count);
+    return 0;
+  }
+  std::vector<RowShare> shares() const {
+    std::vector<RowShare> out;
+    for (const DrawnRows& d : drawn) out.push_back({d.entry, d.rows, d.taken});
+    return out;
   }
 };
+
+// Tokens of which all rows come once an epoch, or a share of them.
+struct Stretch {
+  int64_t begin, end;
+  size_t entry;
+  double share;  // 0: all
+};
+
+// What comes once an epoch is first, where there is any; each share is behind it.
+std::vector<Stretch> stretches_of(const TokenSet& tokens, const std::vector<double>& shares) {
+  std::vector<Stretch> out;
+  for (int64_t t = 0; t < tokens.tokens();) {
+    const TokenSet::Path path = tokens.path_at(t);
+    const double share = path.entry < shares.size() ? shares[path.entry] : 0;
+    const bool goes_on =
+        !out.empty() && out.back().share == share && (share == 0 || out.back().entry == path.entry);
+    if (!goes_on) out.push_back({t, t, path.entry, share});
+    out.back().end = t = path.end;
+  }
+  return out;
+}
+
+// The order of rows of which each stretch has some: one after another, as many as there are of each.
+Result<RowOrder> order_of(std::string_view decision, const BatchOptions& options,
+                          const std::vector<Stretch>& stretches, const std::vector<int64_t>& rows) {
+  RowOrder order{key_for(decision, options.seed), options.rows, 0, 0, {}};
+  int64_t first = 0;
+  for (size_t i = 0; i < stretches.size(); first += rows[i++]) {
+    const Stretch& s = stretches[i];
+    if (s.share == 0) {
+      order.all = order.count = rows[i];
+      continue;
+    }
+    const auto taken = int64_t(std::llround(s.share * double(rows[i])));
+    if (taken == 0) {
+      Error none = error(
+          "{} of {} of {} tokens is none: from {:.2g} on one comes in each epoch, and a smaller "
+          "train.seq_len makes "
+          "more rows",
+          s.share, counted(rows[i], "row"), options.sequence, rows[i] > 0 ? 0.5 / double(rows[i]) : 1.0);
+      none.details.emplace_back("entry", fmt::format("{}", s.entry));
+      return none;
+    }
+    order.drawn.push_back(
+        {s.entry, first, rows[i], taken, Hash().add("shares").add(options.seed).add(s.entry).value()});
+    order.count += taken;
+  }
+  return order;
+}
 
 // The entries of tokens [first, first + out.size()).
 void fill_stretches(const TokenSet& tokens, int64_t first, std::span<int32_t> out) {
@@ -94,26 +168,38 @@ void fill_piece(const TokenSet& tokens, const Piece& piece, const RowsView& to) 
 
 class ContiguousBatches final : public BatchSource {
  public:
-  ContiguousBatches(TokenSet tokens, const BatchOptions& options, int64_t windows)
+  // `windows`: of each stretch.
+  ContiguousBatches(TokenSet tokens, const BatchOptions& options, std::vector<Stretch> stretches,
+                    std::vector<int64_t> windows, RowOrder order)
       : tokens_(std::move(tokens)),
         sequence_(options.sequence),
         respect_documents_(options.respect_documents),
-        order_{key_for("windows", options.seed), options.rows, windows} {}
+        stretches_(std::move(stretches)),
+        windows_(std::move(windows)),
+        order_(std::move(order)) {}
 
   int64_t sequence() const override { return sequence_; }
   int64_t epoch_rows() const override { return order_.count; }
   RowCounts counts() const override {
-    const int64_t taken = order_.count * sequence_, all = tokens_.tokens();
-    return {.rows = order_.count,
-            .padding = std::max<int64_t>(0, taken - all),
-            .left_out = std::max<int64_t>(0, all - taken)};
+    RowCounts counts{.rows = order_.count};
+    for (size_t i = 0; i < stretches_.size(); ++i) {
+      const int64_t taken = windows_[i] * sequence_, all = stretches_[i].end - stretches_[i].begin;
+      counts.all += windows_[i];
+      counts.padding += std::max<int64_t>(0, taken - all);
+      counts.left_out += std::max<int64_t>(0, all - taken);
+    }
+    return counts;
   }
+  std::vector<RowShare> shares() const override { return order_.shares(); }
   bool packed() const override { return respect_documents_ && tokens_.documents() > 1; }
 
   void fill(int64_t step, int64_t row, const RowsView& to) const override {
     check_row(sequence_, to);
-    const int64_t begin = order_.at(step, row) * sequence_,
-                  end = std::min(begin + sequence_, tokens_.tokens());
+    int64_t window = order_.at(step, row);
+    size_t i = 0;
+    while (window >= windows_[i]) window -= windows_[i++];
+    const int64_t begin = stretches_[i].begin + window * sequence_,
+                  end = std::min(begin + sequence_, stretches_[i].end);
     for (int64_t t = begin, stop = end; t < end; t = stop) {
       const int64_t document_end = respect_documents_ ? tokens_.document_at(t).end : tokens_.tokens();
       stop = std::min(document_end, end);
@@ -127,6 +213,8 @@ class ContiguousBatches final : public BatchSource {
   TokenSet tokens_;
   int64_t sequence_;
   bool respect_documents_;
+  std::vector<Stretch> stretches_;
+  std::vector<int64_t> windows_;
   RowOrder order_;
 };
 
@@ -146,7 +234,7 @@ std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& opt
   std::vector<int32_t> scratch(all_learnt ? 0 : size_t(options.sequence));
   constexpr int64_t kReleased = 1024;  // documents that are looked at before their memory is given back
   int64_t seen = 0;
-  for (int64_t t = 0; t < tokens.tokens();) {
+  for (int64_t t = 0; t < tokens.tokens(); ++seen) {
     const TokenSet::Document document = tokens.document_at(t);
     const size_t before = pieces.size();
     const bool is_long = document.end - document.begin > options.sequence;
@@ -162,11 +250,12 @@ std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& opt
       if (options.long_documents == LongDocuments::Cut) break;
     }
     counts.left_out += document.end - document.begin;
-    counts.dropped += pieces.size() == before ? 1 : 0;
+    if (pieces.size() == before) counts.dropped_documents.push_back(seen);
     counts.cut += is_long && pieces.size() > before ? 1 : 0;
     t = document.end;
-    if (!all_learnt && ++seen % kReleased == 0) tokens.release();
+    if (!all_learnt && (seen + 1) % kReleased == 0) tokens.release();
   }
+  counts.dropped = std::ssize(counts.dropped_documents);
   tokens.release();
   return pieces;
 }
@@ -175,11 +264,22 @@ std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& opt
 struct Packing {
   std::vector<Piece> pieces;
   std::vector<size_t> rows;  // the first piece of each row, and their number
+
+  void add(Packing more) {
+    if (pieces.empty()) {
+      *this = std::move(more);
+      return;
+    }
+    if (more.pieces.empty()) return;
+    rows.pop_back();
+    for (const size_t row : more.rows) rows.push_back(pieces.size() + row);
+    pieces.insert(pieces.end(), more.pieces.begin(), more.pieces.end());
+  }
 };
 
 // Greedy first fit over the shuffled pieces. A row takes from the next kLookAhead pieces what fits, in order,
 // so every piece is placed soon after its turn comes.
-Packing pack(const std::vector<Piece>& pieces, int64_t sequence, uint64_t key) {
+Packing pack(std::span<const Piece> pieces, int64_t sequence, uint64_t key) {
   constexpr size_t kLookAhead = 64;
   const auto count = static_cast<int64_t>(pieces.size());
   Packing packing;
@@ -212,19 +312,22 @@ Packing pack(const std::vector<Piece>& pieces, int64_t sequence, uint64_t key) {
 
 class PackedBatches final : public BatchSource {
  public:
-  PackedBatches(TokenSet tokens, const BatchOptions& options, Packing packing, RowCounts counts)
+  PackedBatches(TokenSet tokens, const BatchOptions& options, Packing packing, RowCounts counts,
+                RowOrder order)
       : tokens_(std::move(tokens)),
         sequence_(options.sequence),
         packing_(std::move(packing)),
-        counts_(counts),
-        order_{key_for("packed rows", options.seed), options.rows, int64_t(packing_.rows.size()) - 1} {
+        counts_(std::move(counts)),
+        order_(std::move(order)) {
     counts_.rows = order_.count;
-    counts_.padding = order_.count * sequence_ - (tokens_.tokens() - counts_.left_out);
+    counts_.all = int64_t(packing_.rows.size()) - 1;
+    counts_.padding = counts_.all * sequence_ - (tokens_.tokens() - counts_.left_out);
   }
 
   int64_t sequence() const override { return sequence_; }
   int64_t epoch_rows() const override { return order_.count; }
   RowCounts counts() const override { return counts_; }
+  std::vector<RowShare> shares() const override { return order_.shares(); }
   bool packed() const override { return true; }
 
   void fill(int64_t step, int64_t row, const RowsView& to) const override {
@@ -297,17 +400,22 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
     return error("{}; at most {} can be dealt", what, Piece::kMostInAll);
   if (tokens.learnt() == 0) return error("{}; nothing of them is learnt (data.learn)", what);
 
+  std::vector<Stretch> stretches = stretches_of(tokens, options.shares);
+  std::vector<int64_t> rows;  // of each
   std::unique_ptr<BatchSource> source;
   if (options.mode == BatchMode::Contiguous) {
-    const int64_t windows = (tokens.tokens() - 1 + (options.tail ? sequence - 1 : 0)) / sequence;
-    if (windows < 1 && options.tail) return error("{}; a target needs a token before it", what);
-    if (windows < 1) {
+    for (const Stretch& s : stretches) {
+      rows.push_back((s.end - s.begin - 1 + (options.tail ? sequence - 1 : 0)) / sequence);
+      if (rows.back() > 0) continue;
+      if (options.tail) return error("{}; a target needs a token before it", what);
       return error(
           "{}; one row of {} tokens and its targets need {}. A smaller train.seq_len takes them, or "
           "data.mode = packed",
           what, sequence, sequence + 1);
     }
-    source = std::make_unique<ContiguousBatches>(std::move(tokens), options, windows);
+    SLUICE_ASSIGN(RowOrder order, order_of("windows", options, stretches, rows));
+    source = std::make_unique<ContiguousBatches>(std::move(tokens), options, std::move(stretches),
+                                                 std::move(rows), std::move(order));
   } else {
     RowCounts counts;
     const std::vector<Piece> pieces = cut_documents(tokens, options, counts);
@@ -316,8 +424,18 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
                    options.long_documents == LongDocuments::Drop
                        ? fmt::format(", of {} at most (data.long_documents = drop)", sequence)
                        : "");
-    Packing packing = pack(pieces, sequence, key_for("packing", options.seed));
-    source = std::make_unique<PackedBatches>(std::move(tokens), options, std::move(packing), counts);
+    Packing packing;
+    auto begin = pieces.begin();
+    for (const Stretch& s : stretches) {
+      const auto end = std::find_if(begin, pieces.end(), [&](const Piece& p) { return p.begin() >= s.end; });
+      Packing more = pack({begin, end}, sequence, key_for("packing", options.seed));
+      rows.push_back(std::ssize(more.rows) - 1);
+      packing.add(std::move(more));
+      begin = end;
+    }
+    SLUICE_ASSIGN(RowOrder order, order_of("packed rows", options, stretches, rows));
+    source = std::make_unique<PackedBatches>(std::move(tokens), options, std::move(packing),
+                                             std::move(counts), std::move(order));
   }
   return source;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/batch.h"
 #include "base/status.h"
@@ -15,11 +16,19 @@ namespace sluice::core {
 
 // How a source's documents become rows.
 struct RowCounts {
-  int64_t rows = 0;      // until one comes again
-  int64_t padding = 0;   // tokens in them that are of no document
-  int64_t cut = 0;       // documents that are longer than a row
-  int64_t dropped = 0;   // documents of which nothing is in a row: too short, or too long
-  int64_t left_out = 0;  // tokens of documents that are in no row
+  int64_t rows = 0;     // until one comes again
+  int64_t padding = 0;  // tokens in them that are of no document
+  int64_t cut = 0;      // documents that are longer than a row
+  int64_t dropped = 0;  // documents of which nothing is in a row: too short, or too long
+  std::vector<int64_t> dropped_documents = {};  // their numbers
+  int64_t left_out = 0;                         // tokens of documents that are in no row
+  int64_t all = 0;                              // rows that there are; of shares some come in later epochs
+};
+
+// Rows that a share of a path's comes as.
+struct RowShare {
+  size_t entry = 0;                // of what people named
+  int64_t rows = 0, an_epoch = 0;  // that there are, and that an epoch has
 };
 
 // A row is `sequence` tokens, of which there is what base/batch.h lists. fill() allocates nothing and may be
@@ -33,6 +42,7 @@ class BatchSource {
   // step.
   virtual int64_t epoch_rows() const = 0;
   virtual RowCounts counts() const = 0;
+  virtual std::vector<RowShare> shares() const { return {}; }
   // Whether documents may begin inside a row (AttnShape::packed).
   virtual bool packed() const = 0;
   // Every column that `to` has. REQUIRES: it is a row.
@@ -68,6 +78,10 @@ struct BatchOptions {
   // padding.
   bool tail = false;
   LongDocuments long_documents = LongDocuments::Continue;
+  // Of each entry of what people named, where not all of its rows come once an epoch: 0.3 for three in ten, 0
+  // for all. Empty: of none. Rows are drawn by the seed, and each comes before one comes again. REQUIRES: the
+  // tokens of such entries stand together, behind the others.
+  std::vector<double> shares = {};
   std::string name = {};  // what errors call the tokens; empty: their files
 };
 
@@ -78,7 +92,8 @@ struct BatchOptions {
 // For evaluation, read rows 0 to n - 1 of step 0 of a source over the held-out tokens, at most epoch_rows():
 // they are a fixed random choice of its rows, each once.
 //
-// Errors: tokens outside the vocabulary, too few tokens for one row, nothing that is learnt.
+// Errors: tokens outside the vocabulary, too few tokens for one row, nothing that is learnt, a share of which
+// no row comes.
 Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options);
 
 // Rows of random tokens below options.vocab, without files: for trying out shapes, speed and memory. Of the

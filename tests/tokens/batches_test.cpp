@@ -334,5 +334,56 @@ TEST(RandomBatches, StayInsideTheVocabularyAndReachItsEnds) {
   EXPECT_EQ(*std::max_element(row.tokens.begin(), row.tokens.end()), 49);
 }
 
+// The first tokens of an epoch's rows, in ascending order.
+std::vector<int32_t> firsts(const BatchSource& source, int64_t epoch) {
+  std::vector<int32_t> out;
+  for (int64_t row = 0; row < source.epoch_rows(); ++row)
+    out.push_back(row_of(source, 0, epoch * source.epoch_rows() + row).tokens[0]);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Every row of a share comes before one comes again, whatever the documents' lengths are.
+TEST_F(Batches, OfAShareOtherRowsComeInEachEpoch) {
+  for (const BatchMode mode : {BatchMode::Contiguous, BatchMode::Packed}) {
+    BatchOptions options{
+        .mode = mode, .sequence = 10, .rows = 2, .seed = 3, .vocab = 1000, .shares = {0, 0.25}};
+    TokenSet tokens = numbered({10, 10, 10, 1, 10, 10, 10, 10, 10, 10, 10, 10, 1});
+    tokens.set_paths({{31, 0}, {112, 1}});
+    const auto source = this->source(std::move(tokens), options);
+    EXPECT_EQ(source->epoch_rows(), 3 + 2);
+    EXPECT_EQ(source->counts().all, 3 + 8);
+    ASSERT_EQ(source->shares().size(), 1u);
+    EXPECT_EQ(source->shares()[0].an_epoch, 2);
+    std::multiset<int32_t> drawn;
+    for (int64_t epoch = 0; epoch < 8; ++epoch) {
+      const std::vector<int32_t> first = firsts(*source, epoch);
+      EXPECT_EQ(std::vector(first.begin(), first.begin() + 3), (std::vector<int32_t>{0, 10, 20}));
+      drawn.insert(first.begin() + 3, first.end());
+      EXPECT_EQ(firsts(*source, epoch), first) << "a row is a function of its number";
+      const auto once_more = [&](int32_t t) { return drawn.count(t) > size_t(epoch / 4 + 1); };
+      EXPECT_FALSE(std::any_of(drawn.begin(), drawn.end(), once_more)) << "in epoch " << epoch;
+    }
+    EXPECT_EQ(std::set(drawn.begin(), drawn.end()).size(), 8u);
+    // By the run's seed.
+    options.seed = 4;
+    TokenSet again = numbered({10, 10, 10, 1, 10, 10, 10, 10, 10, 10, 10, 10, 1});
+    again.set_paths({{31, 0}, {112, 1}});
+    const auto other = this->source(std::move(again), options);
+    bool differs = false;
+    for (int64_t epoch = 0; epoch < 4; ++epoch)
+      differs = differs || firsts(*other, epoch) != firsts(*source, epoch);
+    EXPECT_TRUE(differs);
+    options.shares[1] = 0.05;
+    TokenSet few = numbered({10, 10, 10, 1, 10, 10, 10, 10, 10, 10, 10, 10, 1});
+    few.set_paths({{31, 0}, {112, 1}});
+    const auto none = make_batches(std::move(few), options);
+    EXPECT_EQ(none.message(),
+              "0.05 of 8 rows of 10 tokens is none: from 0.062 on one comes in each epoch, and a smaller "
+              "train.seq_len makes more rows");
+    EXPECT_EQ(none.error().detail("entry"), "1");
+  }
+}
+
 }  // namespace
 }  // namespace sluice::core
