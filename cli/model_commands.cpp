@@ -98,6 +98,8 @@ void add_data(CLI::App& app, int& status) {
       add_command(app, "data", "show what a run would learn, before it runs",
                   "sluice data chat.toml\n"
                   "sluice data chat.toml --rows 5 --html data.html\n"
+                  "sluice data chat.toml --list nothing-learnt\n"
+                  "    file and line of every document of which nothing is learnt\n"
                   "sluice data models/SmolLM2-135M-Instruct chats.jsonl --set train.seq_len=2k\n"
                   "    files by a model's tokenizer and chat template, without a configuration");
   command
@@ -114,6 +116,14 @@ void add_data(CLI::App& app, int& status) {
   command.add_option("--html", request->html, "write a page to this file")
       ->type_name("FILE")
       ->group("Output");
+  command
+      .add_option(
+          "--list", request->list,
+          "print file and line of everything of this kind that a warning counts, such as nothing-learnt, "
+          "empty-answers, held-out-too")
+      ->type_name("KIND")
+      ->group("Output");
+  command.add_flag("--json", request->json, "print everything, or the list, as JSON")->group("Output");
   add_set(command, request->settings);
   command.callback([=, &status] { status = report(sluice::core::data(*request)); });
 }

@@ -60,9 +60,22 @@ def _toml(value: Any) -> str:
 
 
 def _records(data: Any) -> Iterator[dict[str, Any]]:
-    """Of lists and generators, and of what goes through records in batches: tables of Arrow, data sets of Hugging Face."""
-    if hasattr(data, "to_pylist"):
+    """Of lists and generators, and of what goes through records in batches: tables of Arrow, data sets of Hugging Face. Data frames
+    of pandas and polars are taken as their rows; what they have no value for is null."""
+    if isinstance(data, (str, bytes, os.PathLike)):
+        raise TypeError(f"data is {type(data).__name__}; allowed are records. Files are named in the configuration: data.paths")
+    if isinstance(data, Mapping):
+        names = ", ".join(map(repr, list(data)[:4]))
+        raise TypeError(f"data is a mapping with {names}; allowed are records. Of a data set's parts name one, such as data['train']; "
+                        "columns become records by [dict(zip(data, row)) for row in zip(*data.values())]")
+    if hasattr(data, "to_pylist"):  # pyarrow
         data = data.to_pylist()
+    elif hasattr(data, "to_dicts"):  # polars
+        data = data.to_dicts()
+    elif hasattr(data, "columns") and hasattr(data, "to_json"):  # pandas, whose missing texts are NaN
+        data = json.loads(data.to_json(orient="records"))
+    if not isinstance(data, Iterable):
+        raise TypeError(f"data is {type(data).__name__}; allowed are records, such as a list of mappings")
     for number, record in enumerate(data):
         if not isinstance(record, Mapping):
             raise TypeError(f"data: record {number} is {type(record).__name__}; allowed are mappings such as {{'text': ...}}")
@@ -124,8 +137,8 @@ class Trainer:
                        data=[{"prompt": "...", "completion": "..."}]).fit()
 
     config   keys of the configuration (`sluice keys`), nested or with dots; or a TOML file
-    data     records of any kind that docs/data.md lists, instead of data.paths: a list, a generator, a table of pyarrow, a data set
-             of Hugging Face. A run goes on where the same records come again in the same order.
+    data     records of any kind that docs/data.md lists, instead of data.paths: a list, a generator, a data frame of pandas or polars,
+             a table of pyarrow, a data set of Hugging Face. A run goes on where the same records come again in the same order.
     """
 
     def __init__(self, config: Mapping[str, Any] | str | os.PathLike[str], *, data: Any = None):

@@ -215,6 +215,8 @@ struct DataRequest {
   std::vector<std::string> settings;  // as in RunRequest
   int64_t rows = 2;                   // of the first ones to show
   std::string html;                   // write a page to this file; empty: do not
+  std::string list;                   // print every place of this kind of finding; empty: do not
+  bool json = false;                  // for programs
 };
 
 // Prints what a run would learn, before it runs: counts, lengths, shares, what is left out, the first rows,

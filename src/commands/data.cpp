@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands/commands.h"
 #include "commands/console.h"
@@ -49,8 +51,38 @@ Result<std::optional<int64_t>> vocab_of_tokenizer(const RunConfig& config) {
   return std::optional<int64_t>();
 }
 
+// Every place of a kind of finding, in the order of the data.
+struct Listing {
+  FindingKind kind = FindingKind::NothingLearnt;
+  std::vector<std::string> places;
+
+  Findings::Told told() {
+    return [this](FindingKind found, const std::string& place) {
+      if (found == kind) places.push_back(place);
+    };
+  }
+};
+
+void show_list(const Listing& listing, bool json) {
+  if (json) {
+    const nlohmann::ordered_json out = {
+        {"format", "sluice data list 1"}, {"kind", name_of(listing.kind)}, {"places", listing.places}};
+    say_exactly(stdout, out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    return;
+  }
+  std::string all;
+  for (const std::string& place : listing.places) all += place + "\n";
+  show_text(all.empty() ? fmt::format("{}: there is none\n", name_of(listing.kind)) : all);
+}
+
 Status show_data(const DataRequest& request) {
   if (request.paths.empty()) return error("there is no configuration, and no file to look at");
+  std::optional<Listing> listing;
+  if (!request.list.empty()) {
+    auto kind = parse_finding_kind(request.list);
+    if (!kind.ok()) return error_at("--list", kind.error());
+    listing = Listing{*kind, {}};
+  }
   const bool is_config = request.paths.size() == 1 && fs::path(request.paths[0]).extension() == ".toml";
   SLUICE_ASSIGN(RunConfig config, is_config ? load_config(request.paths[0], request.settings)
                                             : config_of_files(request.paths, request.settings));
@@ -63,17 +95,31 @@ Status show_data(const DataRequest& request) {
   }
   SLUICE_TRY(keep_date(config));
   Console console;
-  auto view = view_data(config, vocab.value_or(model.vocab), request.rows, console);
+  auto view = view_data(config, vocab.value_or(model.vocab), request.rows, console,
+                        listing ? listing->told() : Findings::Told());
   console.stop();
+  if (listing && !listing->places.empty()) {
+    show_list(*listing, request.json);  // also of data that cannot be learnt
+    return {};
+  }
   if (!view.ok()) return view.error();
   const int64_t longest = view->mode == BatchMode::Packed ? view->train.longest : view->sequence;
   std::string beyond = beyond_reach(model, std::min(longest, view->sequence), "train.seq_len");
   if (!beyond.empty()) view->warnings.push_back(std::move(beyond));
-  show_text(overview(*view));
-  say_exactly(stdout, rows_as_text(*view, takes_colours(stdout)));
+  // Files alone are no run.
+  if (!is_config) view->step_notices.clear();
+  view->warnings.insert(view->warnings.end(), view->step_notices.begin(), view->step_notices.end());
+  if (listing) {
+    show_list(*listing, request.json);
+  } else if (request.json) {
+    say_exactly(stdout, to_json(*view));
+  } else {
+    show_text(overview(*view));
+    say_exactly(stdout, rows_as_text(*view, takes_colours(stdout)));
+  }
   if (request.html.empty()) return {};
   SLUICE_TRY(write_file(request.html, to_html(*view)));
-  say("page: {}\n", request.html);
+  if (!request.json) say("page: {}\n", request.html);
   return {};
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -106,7 +107,8 @@ Result<EvaluatedRows> open_held_out(const RunConfig& config, int64_t vocab, Cons
                  config.run.dir);
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
   const std::string before = value_of(info.manifest, "data.content");
-  if (before != data.content && before != data.content_before)
+  const auto& earlier = data.contents_before;
+  if (before != data.content && std::find(earlier.begin(), earlier.end(), before) == earlier.end())
     data.notices.emplace_back("the data is not what the run learnt from: its held-out rows may be others");
   BatchSource* rows = data.heldout.get();
   return EvaluatedRows{.rows = rows,

@@ -18,6 +18,7 @@
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "model/families/families.h"
+#include "records/recognise.h"
 #include "run/inference/cached_model.h"
 #include "run/inputs/resolve.h"
 #include "run/passes/folder_defaults.h"
@@ -120,7 +121,7 @@ Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
   }
   std::vector<std::string> prompts;
   int64_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = mark_bytes(text); begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
     begin = end + 1;

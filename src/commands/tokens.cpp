@@ -13,6 +13,7 @@
 #include "commands/say.h"
 #include "io/directory.h"
 #include "io/file.h"
+#include "records/recognise.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 
@@ -73,6 +74,7 @@ Result<Encoded> encode_file(const Words& words, const std::string& path) {
   } else {
     SLUICE_ASSIGN(text, read_file(path));
   }
+  text.erase(0, mark_bytes(text));
   encoded.bytes = int64_t(text.size());
   const Status status = words.encode(text, encoded.ids, encoded.counts);
   if (!status.ok()) return error_at(path, status.error());

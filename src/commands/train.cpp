@@ -224,11 +224,20 @@ Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, con
   const Status goes_on = check_goes_on(c, info.manifest, now);
   if (goes_on.ok()) return GoingOn{info.step, differences(info.manifest, now)};
   Error why = goes_on.error();
-  if (data.content != data.content_before && value_of(info.manifest, "data.content") == data.content_before)
+  const std::string saved = value_of(info.manifest, "data.content");
+  const auto& before = data.contents_before;
+  if (!before.empty() && saved == before.front()) {
     why.message += fmt::format(
         "; the files are the same, but Sluice 0.1.0 learnt {} of their documents otherwise (docs/data.md, "
         "What changed)",
-        data.findings.learnt_anew);
+        std::max(data.findings.learnt_anew, data.findings.learnt_later));
+  } else if (std::find(before.begin(), before.end(), saved) != before.end()) {
+    why.message += fmt::format(
+        "; the files are the same, but an earlier Sluice learnt {} of their documents otherwise "
+        "(docs/data.md, "
+        "What changed)",
+        data.findings.learnt_later);
+  }
   return why;
 }
 
@@ -288,6 +297,7 @@ Status open_run_data(Observer& observer, Beginning& b) {
   SLUICE_TRY(keep_rate(config));
   SLUICE_ASSIGN(b.data, open_data(config, model.vocab, observer));
   SLUICE_TRY(count_steps(config, *b.data));
+  for (std::string& notice : step_notices(config, *b.data)) b.data->notices.push_back(std::move(notice));
   SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
   if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
   for (std::string& notice : schedule_notices(config, model)) config.notices.push_back(std::move(notice));

@@ -61,6 +61,8 @@ void visit_keys(Config& c, F&& key) {
   key("data.fields.text", c.data.fields.text, nullptr, "key or column that has plain text");
   key("data.fields.messages", c.data.fields.messages, nullptr, "key or column that has conversations");
   key("data.ignore", c.data.ignore, nullptr, "keys of records and messages that are passed over");
+  key("data.roles", c.data.roles, nullptr,
+      "roles of messages that are taken as they stand, beside those that are known");
   key("data.open_ends", c.data.open_ends, nullptr,
       "whether what data marks as learnt may leave out the token that ends a turn; such a model never stops");
   key("data.chat_template", c.data.chat_template, nullptr,
@@ -253,7 +255,9 @@ Status apply_setting(RunConfig& config, const std::string& name, Setting setting
                        : error("{}: expected one value, not a list", name);
     if (status.ok()) config.train.hyperparameters.insert_or_assign(std::string(h.name), value);
   });
-  return known ? status : Status(unknown_key(name));
+  if (!known) return unknown_key(name);
+  config.given.insert(name);
+  return status;
 }
 
 namespace {

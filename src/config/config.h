@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,7 @@ struct RunConfig {
       std::string text, prompt, completion, messages;
     } fields;                         // names of keys and columns
     std::vector<std::string> ignore;  // keys of records and messages
+    std::vector<std::string> roles;   // of messages
     bool open_ends = false;
     std::string mode = "auto", long_documents = "continue";
     bool respect_documents = true;
@@ -100,6 +102,9 @@ struct RunConfig {
   // Keys and values of a machine file, in order, for the machine that is planned for. Settings alone have
   // them: machine.memory.size=48GiB.
   std::vector<std::pair<std::string, std::string>> machine;
+
+  // The keys that somebody named, whatever their values are.
+  std::set<std::string, std::less<>> given;
 
   // What people should know of how their words were taken, a sentence each: commands show them.
   std::vector<std::string> notices;

@@ -71,8 +71,10 @@ Result<std::string_view> ByteSource::first() {
   return std::string_view(ahead_);
 }
 
-void ByteSource::drop_mark() {
-  if (ahead_.starts_with("\xef\xbb\xbf")) ahead_.erase(0, 3);
+bool ByteSource::drop_mark() {
+  const size_t bytes = mark_bytes(ahead_);
+  ahead_.erase(0, bytes);
+  return bytes > 0;
 }
 
 Result<bool> ByteSource::read(std::string& text) {

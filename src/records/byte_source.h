@@ -25,7 +25,7 @@ class ByteSource {
   // read yet.
   Result<std::string_view> first();
   // Leaves out the byte order mark that the text begins with, if it does. REQUIRES: first() was called.
-  void drop_mark();
+  bool drop_mark();
   // Appends what follows, some 64 KiB. false: the file has ended.
   Result<bool> read(std::string& text);
 

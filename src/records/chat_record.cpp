@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "records/keys.h"
 
 namespace sluice::core {
@@ -56,28 +57,80 @@ Result<ChatValue> calls_of(std::string_view text) {
   return message;
 }
 
+// Who speaks, by the names that templates and programs give them, and what ShareGPT's `from` calls them.
+struct Role {
+  std::string_view name, from;
+};
+constexpr Role kRoles[] = {{"user", "human user"}, {"assistant", "gpt chatgpt bing bard assistant"},
+                           {"system", "system"},   {"tool", "tool observation function_response"},
+                           {"function", ""},       {"developer", ""},
+                           {"ipython", ""},        {"observation", ""},
+                           {"environment", ""},    {"tool_results", ""},
+                           {"tool_response", ""}};
+// Names that others give the first two.
+constexpr Role kElsewhere[] = {{"user", "human prompter customer client question"},
+                               {"assistant", "gpt chatgpt ai bot model agent answer chatbot"}};
+
+bool has_word(std::string_view words, std::string_view word) {
+  for (size_t at = words.find(word); at != words.npos; at = words.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
+  }
+  return false;
+}
+
+// The role that one may have meant; empty: none.
+std::string_view role_meant_by(std::string_view role) {
+  const std::string plain = plain_name(role);
+  if (plain.empty()) return {};
+  for (const Role& r : kElsewhere) {
+    if (has_word(r.from, plain)) return r.name;
+  }
+  for (const Role& r : kRoles) {
+    if (similar(plain, plain_name(r.name))) return r.name;
+  }
+  return {};
+}
+
+// `key`: role, or ShareGPT's from, whose words are known instead of names.
+Error unknown_role(std::string_view key, std::string_view role, std::string_view allowed) {
+  const std::string_view meant = role_meant_by(role);
+  return error("{} '{}'; {}allowed are {}; data.roles = [\"{}\"] takes it as it stands", key, role,
+               meant.empty() ? "" : fmt::format("did you mean {}? ", meant), allowed, role);
+}
+
+bool is_given(std::string_view role, const RecordOptions& options) {
+  return std::find(options.roles.begin(), options.roles.end(), role) != options.roles.end();
+}
+
+Status check_role(std::string_view role, const RecordOptions& options) {
+  const bool known =
+      std::any_of(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return r.name == role; });
+  if (known || is_given(role, options)) return {};
+  std::vector<std::string_view> names;
+  for (const Role& r : kRoles) names.push_back(r.name);
+  Error refused = unknown_role("role", role, fmt::format("{}", fmt::join(names, ", ")));
+  refused.details.emplace_back("later", "yes");
+  return refused;
+}
+
 // ShareGPT's {"from", "value"}.
-Result<ChatValue> message_of(ChatValue& turn) {
-  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
-      {"human", "user"},     {"user", "user"},        {"gpt", "assistant"},         {"chatgpt", "assistant"},
-      {"bing", "assistant"}, {"bard", "assistant"},   {"assistant", "assistant"},   {"system", "system"},
-      {"tool", "tool"},      {"observation", "tool"}, {"function_response", "tool"}};
+Result<ChatValue> message_of(ChatValue& turn, const RecordOptions& options) {
   SLUICE_ASSIGN(const std::string from, string_of(turn, "from"));
   SLUICE_ASSIGN(const std::string value, take_string(turn, "value"));
   if (from == "function_call") return calls_of(value);
   const auto* const role = std::find_if(std::begin(kRoles), std::end(kRoles),
-                                        [&](const auto& pair) { return pair.first == from; });
-  if (role == std::end(kRoles))
-    return error(
-        "from '{}'; allowed are human, user, gpt, assistant, system, tool, observation, function_call", from);
-  return turn_of(role->second, value);
+                                        [&](const Role& r) { return has_word(r.from, from); });
+  if (role != std::end(kRoles)) return turn_of(role->name, value);
+  if (is_given(from, options)) return turn_of(from, value);
+  return unknown_role("from", from, "human, user, gpt, assistant, system, tool, observation, function_call");
 }
 
 Status check_content(const ChatValue& content) {
   for (const ChatValue& part : content.items) {
-    for (const char* key : {"train", "weight"}) {
-      const ChatValue* says = part.find(key);
-      if (says == nullptr || says->is_null()) continue;
+    for (const auto& [key, says] : part.members) {
+      const DataKey* row = find_data_key(key, /*of_message=*/true);
+      if (row == nullptr || row->use != DataKey::Use::Decides || says.is_null()) continue;
       Error refused = error(
           "{} of a part of the content: a turn is learnt whole or not at all. Write text with learnt, or "
           "leave it out with data.ignore",
@@ -114,11 +167,16 @@ Status check_message(const ChatValue& message) {
   return content == nullptr ? Status() : check_content(*content);
 }
 
+bool says(const ChatValue& object, std::string_view key) {
+  const ChatValue* value = object.find(key);
+  return value != nullptr && !value->is_null();
+}
+
 // What a message says of whether it is learnt.
 Result<Wish> wish_of(const ChatValue& message) {
   Wish wish = Wish::None;
   std::string_view said;
-  for (const std::string_view key : {"weight", "train", "training", "loss"}) {
+  for (const std::string_view key : {"weight", "train", "training", "trainable", "loss"}) {
     const ChatValue* value = message.find(key);
     if (value == nullptr || value->is_null()) continue;
     const bool number = value->kind == ChatValue::Kind::Number;
@@ -146,12 +204,14 @@ Status add_message(ChatValue& item, const RecordOptions& options, Record& record
   if (ChatValue* content = item.find("content")) {
     for (ChatValue& part : content->items) pass_over(part, options.ignore);
   }
-  SLUICE_TRY(check_keys(item, /*of_message=*/true));
+  SLUICE_TRY(check_keys(item, KeysOf::Message, {}, record.unused));
   SLUICE_ASSIGN(const Wish wish, wish_of(item));
+  record.read_later |= says(item, "trainable");
   if (item.find("from") != nullptr && item.find("role") == nullptr) {
-    SLUICE_ASSIGN(item, message_of(item));
+    SLUICE_ASSIGN(item, message_of(item, options));
   } else {
     SLUICE_TRY(check_string(item, "role"));
+    SLUICE_TRY(check_role(item.find("role")->text, options));
     record.read_anew |= renew_functions(item);
     SLUICE_TRY(check_message(item));
   }
@@ -202,6 +262,23 @@ Status add_messages(ChatValue& object, std::string_view key, const RecordOptions
 void add_system(std::string_view text, Record& record) {
   record.chat.messages.insert(record.chat.messages.begin(), turn_of("system", text));
   record.chat.wishes.insert(record.chat.wishes.begin(), Wish::None);
+}
+
+Status add_history(const ChatValue& object, Record& record) {
+  const ChatValue* value = object.find("history");
+  if (value == nullptr || !says_something(*value)) return {};
+  SLUICE_ASSIGN(const ChatValue history, list_of(*value, "history"));
+  for (size_t i = 0; i < history.items.size(); ++i) {
+    const std::vector<ChatValue>& pair = history.items[i].items;
+    if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      return error(
+          "history[{}]: {:.60}; it holds [question, answer], two texts. A conversation is a list of "
+          "{{\"role\", \"content\"}} under messages",
+          i, to_json(history.items[i]));
+    record.history.emplace_back(pair[0].text, pair[1].text);
+  }
+  record.read_later |= !record.history.empty();
+  return {};
 }
 
 Status add_tools(ChatValue& object, Record& record) {

@@ -22,6 +22,8 @@ Status add_messages(ChatValue& object, std::string_view key, const RecordOptions
 void add_system(std::string_view text, Record& record);
 // Sets the tools, where there are any, under "tools" or "functions".
 Status add_tools(ChatValue& object, Record& record);
+// Sets what was asked and answered before, where there is any, under "history".
+Status add_history(const ChatValue& object, Record& record);
 // A turn with a text.
 ChatValue turn_of(std::string_view role, std::string_view text);
 

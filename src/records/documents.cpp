@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/nearest.h"
 #include "base/parallel.h"
 #include "records/chat_record.h"
 #include "tokenizer/tokenizer.h"
@@ -40,7 +41,12 @@ Result<LearntTokens> chat_tokens(const Conversation& chat, const TokenMaking& ma
 
 Conversation as_turns(Record& record) {
   Conversation chat;
+  chat.tools = std::move(record.chat.tools);
   if (!record.system.empty()) chat.messages.push_back(turn_of("system", record.system));
+  for (const auto& [question, answer] : record.history) {
+    chat.messages.push_back(turn_of("user", question));
+    chat.messages.push_back(turn_of("assistant", answer));
+  }
   const std::string_view text = record.text;
   std::string asked(text.substr(0, record.completion));
   if (!record.context.empty()) asked += "\n\n" + record.context;
@@ -70,6 +76,20 @@ std::string question_of(const Record& record, bool bare) {
   return text + "### Response:\n";
 }
 
+// One text has no earlier turns, and no place for tools.
+Status check_one_text(const Record& record, const TokenMaking& making) {
+  const std::string_view key = !record.history.empty()            ? "history"
+                               : !record.chat.tools.items.empty() ? "tools"
+                                                                  : "";
+  if (key.empty()) return {};
+  Error refused =
+      error("{}: it needs turns of a chat: {}; data.ignore = [\"{}\"] passes over it", key,
+            making.pairs == Pairs::Text ? "data.pairs = text makes one text" : making.no_template, key);
+  refused.details.emplace_back("key", key);
+  refused.details.emplace_back("later", "yes");
+  return refused;
+}
+
 Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Document& document) {
   const bool turns =
       making.pairs == Pairs::Chat || (making.pairs == Pairs::Auto && record.asks && !making.without_template);
@@ -81,6 +101,7 @@ Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Docu
                    making.no_template);
     return chat_tokens(as_turns(record), making, document);
   }
+  SLUICE_TRY(check_one_text(record, making));
   const bool all = making.learn == Learn::Everything || making.learn == Learn::AllTurns;
   if (record.asks) {
     const std::string question = question_of(record, making.pairs == Pairs::Text);
@@ -133,6 +154,52 @@ Result<LearntTokens> tokens_of(Record& record, const TokenMaking& making, Docume
   return chat_tokens(record.chat, making, document);
 }
 
+// With what turns begin in the text that chat templates make.
+constexpr std::string_view kTurns[] = {"<|im_start|>",
+                                       "<|start_header_id|>",
+                                       "<|header_start|>",
+                                       "<|start_of_role|>",
+                                       "<|START_OF_TURN_TOKEN|>",
+                                       "<start_of_turn>",
+                                       "<|turn>",
+                                       "[INST]",
+                                       "[SYSTEM_PROMPT]",
+                                       "<|start|>",
+                                       "<|user|>",
+                                       "<|system|>",
+                                       "<s>[INST]",
+                                       "<s><|user|>",
+                                       "<bos><start_of_turn>",
+                                       "<|begin_of_text|><|start_header_id|>",
+                                       "### Human:",
+                                       "### Instruction:",
+                                       "Below is an instruction that describes a task"};
+// Words of special tokens that begin a turn, whatever the model.
+constexpr std::string_view kTurnWords[] = {"user", "human", "assistant", "system",
+                                           "turn", "inst",  "role",      "header"};
+
+// The special token that a text begins with; empty: none.
+std::string_view special_token_of(std::string_view text, const Tokenizer& tokenizer) {
+  constexpr size_t kLongest = 64;
+  const size_t end = text.substr(0, kLongest).find_first_of(">]");
+  if (end == text.npos || (text.front() != '<' && text.front() != '[')) return {};
+  const std::string_view token = text.substr(0, end + 1);
+  const int32_t id = tokenizer.id(token);
+  return id >= 0 && tokenizer.is_special(id) ? token : std::string_view();
+}
+
+// Of plain text, and of what becomes turns of a chat, which would be rendered twice.
+std::string_view rendered_turn_in(const Record& record, const Tokenizer& tokenizer) {
+  if (record.kind == Record::Kind::Text || (record.kind == Record::Kind::Pair && record.asks))
+    return rendered_turn_of(record.text, tokenizer);
+  std::string_view found;
+  for (const ChatValue& message : record.chat.messages) {
+    const ChatValue* content = message.find("content");
+    if (content != nullptr && found.empty()) found = rendered_turn_of(content->text, tokenizer);
+  }
+  return found;
+}
+
 // A record on its way.
 struct Job {
   RawRecord raw;
@@ -146,6 +213,21 @@ bool is_blank(int32_t id, const Tokenizer& tokenizer) {
   return text.ok() && !text->empty() && text->find_first_not_of(" \t\r\n") == text->npos;
 }
 
+std::string_view rendered_turn_of(std::string_view text, const Tokenizer& tokenizer) {
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    for (const std::string_view turn : kTurns) {
+      if (text.starts_with(turn)) return turn;
+    }
+    const std::string_view token = special_token_of(text, tokenizer);
+    if (token.empty()) return {};
+    const std::string plain = plain_name(token);
+    const auto is_in = [&](std::string_view word) { return plain.find(word) != plain.npos; };
+    if (std::any_of(std::begin(kTurnWords), std::end(kTurnWords), is_in)) return token;
+    text.remove_prefix(token.size());  // as the token that begins a text
+  }
+}
+
 Result<Pairs> parse_pairs(std::string_view text) {
   constexpr std::string_view kNames[] = {"auto", "chat", "text"};
   const auto* const found = std::find(std::begin(kNames), std::end(kNames), text);
@@ -157,15 +239,18 @@ Result<Document> document_of(Record record, const TokenMaking& making) {
   Document document;
   document.kind = record.kind;
   document.form = std::move(record.form);
-  document.unused = record.unused;
+  document.unused = std::move(record.unused);
   document.learnt_anew = record.read_anew;
+  document.learnt_later = record.read_later;
+  document.rendered_turn = rendered_turn_in(record, *making.tokenizer);
   SLUICE_ASSIGN(document.tokens, tokens_of(record, making, document));
   document.learnt_anew |= document.tokens.anew;
   return document;
 }
 
-Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMaking& making,
-                               const ReadingOptions& options, const std::function<Status(Document&)>& take) {
+Status read_documents(const std::filesystem::path& path, const TokenMaking& making,
+                      const ReadingOptions& options, const std::function<Status(Document&)>& take,
+                      const RecordReader::OnSkipped& skip) {
   SLUICE_ASSIGN(RecordReader reader, RecordReader::open(path, options.records));
   std::vector<Job> jobs;
   int64_t bytes = 0, held = 0;  // of their text, and with what else they take
@@ -178,7 +263,7 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
     for (Job& job : jobs) {
       const bool good = job.made->ok();
       SLUICE_ASSIGN(const bool taken, reader.accept(job.raw, good ? (*job.made)->kind : Record::Kind::Text,
-                                                    good ? Status() : Status(job.made->error())));
+                                                    good ? Status() : Status(job.made->error()), skip));
       if (!taken) continue;
       Document& document = **job.made;
       document.line = job.raw.line;
@@ -198,8 +283,7 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
     // What is before the place of an error comes first, for it may have one, too.
     if (!more.ok() || !*more) {
       SLUICE_TRY(finish());
-      if (!more.ok()) return more.error();
-      return Skipped{reader.malformed(), reader.first_malformed(), reader.skips_anew()};
+      return more.ok() ? Status() : Status(more.error());
     }
     // A long one has the memory for itself, and short ones take more than their text.
     const auto size = int64_t(job.raw.text.size());

@@ -45,10 +45,13 @@ struct Document {
   LearntTokens tokens;
   // What the chat template does not show of it.
   bool lacks_tools = false, lacks_tool_calls = false, lacks_messages = false, lacks_reasoning = false;
-  bool rendered = false;     // by the chat template
-  std::string form;          // what it was taken as, with its file's form: "messages (JSONL)"
-  uint64_t unused = 0;       // Record::unused
-  bool learnt_anew = false;  // Sluice 0.1.0 would have learnt something else
+  bool rendered = false;            // by the chat template
+  std::string form;                 // what it was taken as, with its file's form: "messages (JSONL)"
+  std::vector<std::string> unused;  // Record::unused
+  // A turn of a chat that was rendered elsewhere, with which plain text, or a message, begins; empty: none.
+  std::string rendered_turn;
+  // Sluice 0.1.0 would have learnt something else; and so would the version after it.
+  bool learnt_anew = false, learnt_later = false;
 };
 
 // Errors: the reason, without its place.
@@ -64,15 +67,15 @@ struct ReadingOptions {
   std::function<void(int64_t bytes)> progress;
 };
 
-struct Skipped {
-  int64_t records = 0;
-  std::string first;  // the first one, with its line and the reason; empty: there is none
-  bool anew = false;  // Sluice 0.1.0 took one of them
-};
+// Calls `take` with every record of a file, in order, until it returns an error, and `skip` with the place
+// and the reason of those that are skipped. A record that cannot become tokens is malformed like one that
+// cannot be read. Errors name file, line and reason.
+Status read_documents(const std::filesystem::path& path, const TokenMaking& making,
+                      const ReadingOptions& options, const std::function<Status(Document&)>& take,
+                      const RecordReader::OnSkipped& skip = {});
 
-// Calls `take` with every record of a file, in order, until it returns an error. A record that cannot become
-// tokens is malformed like one that cannot be read. Errors name file, line and reason.
-Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMaking& making,
-                               const ReadingOptions& options, const std::function<Status(Document&)>& take);
+// The turn of a chat with which a text begins that was rendered elsewhere, such as "<|im_start|>" or
+// "[INST]": a special token of the tokenizer, or what is known of others. Empty: none.
+std::string_view rendered_turn_of(std::string_view text, const Tokenizer& tokenizer);
 
 }  // namespace sluice::core

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,22 +13,62 @@
 
 namespace sluice::core {
 
+enum class FindingKind : uint8_t {
+  NothingLearnt,
+  OpenEnds,
+  TwoBegins,
+  HiddenTools,
+  HiddenCalls,
+  HiddenMessages,
+  HiddenReasoning,
+  EmptyAnswers,
+  RenderedChats,
+  CutTokens,  // over an edge of what is learnt
+  NoToken,    // bytes or characters that have none
+  OneRecord,  // JSONL files of one record
+  Malformed,
+  UnusedKeys,
+  HeldOutToo,  // held-out documents that are also trained on
+  NoRow,       // documents that no row holds
+};
+constexpr size_t kFindingKinds = size_t(FindingKind::NoRow) + 1;
+// As people name it: "nothing-learnt".
+std::string_view name_of(FindingKind kind);
+// Errors name those that there are, and which of them may be meant.
+Result<FindingKind> parse_finding_kind(std::string_view name);
+
+// How often there is something of a kind, and where.
+struct Found {
+  int64_t count = 0;   // documents, or what the kind counts
+  int64_t places = 0;  // that there are; 0: they are not known
+  std::vector<std::string> first;
+
+  void add(int64_t n, const std::string& place, const std::function<void(const std::string&)>& told = {});
+  // ": a.jsonl:3, a.jsonl:9, a.jsonl:12 and 4 more (sluice data --list KIND)"; empty: they are not known.
+  std::string where(FindingKind kind) const;
+};
+
+// Where a document is, as people find it: "a.jsonl:3", "a.csv:5 (record 4)", "a.txt"; of a token file, which
+// has no lines, "a.tokens (document 2)", whose place is 1.
+std::string place_text(std::string_view file, int64_t line, int64_t place);
+
 struct Findings {
   std::array<int64_t, 4> kinds{};  // documents of each Record::Kind
-  // In documents; straddling: tokens over an edge of what is learnt; dropped: bytes or characters without a
-  // token.
-  int64_t without_learnt = 0, without_end = 0, two_begins = 0, straddling = 0, dropped = 0;
-  int64_t lack_tools = 0, lack_tool_calls = 0, lack_messages = 0, lack_reasoning = 0;
-  int64_t empty_answers = 0;  // answers, not documents
-  int64_t rendered = 0;       // by the chat template
-  int64_t learnt_anew = 0;    // otherwise than Sluice 0.1.0 did, or not by it
-  int64_t skipped_anew = 0;   // 1: records were skipped that it took
-  int64_t reader = 0;         // kReader, of a corpus that was made by this version of the reader
-  int64_t lonely_files = 0;   // JSONL of one record
-  int64_t malformed = 0;      // records that were skipped
-  std::string first_malformed;
-  uint64_t unused = 0;       // keys of texts that have a meaning elsewhere: bits of Record::unused
-  std::string first_unused;  // the file where the first of them is
+  std::array<Found, kFindingKinds> found;
+  int64_t rendered = 0;  // documents, by the chat template
+  // Documents that are learnt otherwise than Sluice 0.1.0 did, or not by it; and than the reader after it
+  // did.
+  int64_t learnt_anew = 0, learnt_later = 0;
+  // 1: records were skipped that they took.
+  int64_t skipped_anew = 0, skipped_later = 0;
+  int64_t reader = 0;  // kReader, of a corpus that was made by this version of the reader
+
+  // Keys that are not read, in the order in which they came.
+  struct Unused {
+    std::string key, first;  // the first document that has it
+    int64_t documents = 0;
+  };
+  std::vector<Unused> unused;
 
   // What files were taken as, in the order of the files.
   struct Taken {
@@ -38,20 +79,30 @@ struct Findings {
   };
   std::vector<Taken> taken;
 
-  static constexpr int64_t kReader = 2;
+  static constexpr int64_t kReader = 3;
 
+  // Told of every place that is found. Not kept.
+  using Told = std::function<void(FindingKind, const std::string& place)>;
+  Told told;
+
+  int64_t count(FindingKind kind) const { return found[size_t(kind)].count; }
+  void add(FindingKind kind, int64_t n, const std::string& place);
   // `file`: that the document is of.
   void add(const Document& document, const TokenMaking& making, const std::string& file);
-  void add(const Skipped& skipped);
+  // A record, or a file, that was skipped.
+  void skip(const Error& at);
   // A document of a form that is told by the file's name.
   void take(std::string_view form, const std::string& file);
 
-  // Sentences on what usually is a mistake.
+  // Sentences on what usually is a mistake, and on what is passed over.
   std::vector<std::string> warnings() const;
 
   // A line of JSON, and back. Errors: it is none of ours.
   std::string to_text() const;
   static Result<Findings> parse(std::string_view text);
+
+ private:
+  void note_unused(const Document& document, const std::string& file);
 };
 
 }  // namespace sluice::core

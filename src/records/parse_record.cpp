@@ -19,6 +19,9 @@ constexpr std::string_view kAnswers[] = {"completion", "response", "RESPONSE",
                                          "output",     "answer",   "generation"};
 constexpr std::string_view kContexts[] = {"input", "context"};
 constexpr std::string_view kSystems[] = {"system", "system_prompt"};
+// What belongs to a question.
+constexpr std::string_view kBeside[] = {"input",   "context", "system",   "system_prompt",
+                                        "history", "tools",   "functions"};
 // What Sluice 0.1.0 read.
 constexpr std::string_view kFirstKeys[] = {"messages", "conversations", "tools", "system",
                                            "prompt",   "completion",    "text",  "learnt"};
@@ -50,6 +53,9 @@ Result<std::string_view> one_of(const ChatValue& object, auto& names, std::strin
 struct Names {
   std::string_view text = "text", prompt, completion, messages;
   bool given = false;  // by data.fields
+
+  // Whether prompt and completion are a question and its answer, and not two parts of one text.
+  bool ask() const { return given || prompt != "prompt" || completion != "completion"; }
 };
 
 std::string first_text(const ChatValue& object, auto& names) {
@@ -116,11 +122,14 @@ Result<Record> chat_of(ChatValue& object, std::string_view key, const RecordOpti
   record.form = key;
   SLUICE_TRY(add_messages(object, key, options, record));
   const std::string system = first_text(object, kSystems);
-  const bool has_one = record.chat.messages.front().find("role")->text == "system";
+  const ChatValue& first = record.chat.messages.front();
+  const bool has_one = first.find("role")->text == "system";
   const bool share_gpt = key == "conversations" && present(object, "system") != nullptr;
   if (!system.empty() && (share_gpt || !has_one)) {
     add_system(system, record);
     record.read_anew |= !share_gpt;
+  } else if (const ChatValue* content = first.find("content"); !system.empty() && content->text != system) {
+    record.unused.emplace_back("system");
   }
   SLUICE_TRY(add_tools(object, record));
   return record;
@@ -147,7 +156,7 @@ Result<Record> pair_of(ChatValue& object, const Names& names, const RecordOption
                  prompt->kind_text(), names.completion, completion->kind_text());
   Record record;
   record.kind = Record::Kind::Pair;
-  record.asks = names.given || names.prompt != "prompt" || names.completion != "completion";
+  record.asks = names.ask();
   record.read_anew = record.asks;
   record.form = names.prompt;
   if (record.asks) {
@@ -161,6 +170,10 @@ Result<Record> pair_of(ChatValue& object, const Names& names, const RecordOption
       record.form += fmt::format(" and {}", name);
     }
     record.system = first_text(object, kSystems);
+    SLUICE_TRY(add_history(object, record));
+    SLUICE_TRY(add_tools(object, record));
+    record.read_later |= !record.chat.tools.items.empty();
+    if (!record.history.empty()) record.form += " and history";
   }
   record.form += fmt::format("{}{}", record.asks ? ", answered by " : " and ", names.completion);
   SLUICE_ASSIGN(record.text, take_string(object, names.prompt));
@@ -170,39 +183,9 @@ Result<Record> pair_of(ChatValue& object, const Names& names, const RecordOption
   return record;
 }
 
-// Names that have a meaning in other records, in the order of their bits.
-const std::vector<std::string_view>& known_names() {
-  static const std::vector<std::string_view> kNames = [] {
-    std::vector<std::string_view> names;
-    for (const DataKey& key : data_keys()) {
-      if (key.of_message || key.use == DataKey::Use::Idle) continue;
-      for (std::string_view rest = key.names; !rest.empty();) {
-        const size_t end = std::min(rest.find(' '), rest.size());
-        names.push_back(rest.substr(0, end));
-        rest.remove_prefix(std::min(rest.size(), end + 1));
-      }
-    }
-    SLUICE_CHECK(names.size() <= 64, "{} names", names.size());
-    return names;
-  }();
-  return kNames;
-}
-
-uint64_t unused_in(const ChatValue& object, std::string_view used) {
-  const auto& names = known_names();
-  uint64_t bits = 0;
-  for (const auto& [name, value] : object.members) {
-    const auto at = std::find(names.begin(), names.end(), name);
-    if (name == used || at == names.end() || !is_meant(*find_data_key(name, false), value)) continue;
-    bits |= uint64_t{1} << (at - names.begin());
-  }
-  return bits;
-}
-
 Result<Record> text_record(ChatValue& object, std::string_view key) {
   Record record;
   record.form = key;
-  record.unused = unused_in(object, key);
   record.read_anew = key != "text";
   SLUICE_ASSIGN(record.text, take_string(object, key));
   return record;
@@ -217,18 +200,6 @@ Names given_names(const ChatValue& object, const FieldNames& fields) {
   if (present(object, fields.text) != nullptr) names.text = fields.text;
   names.given = !names.messages.empty() || !names.prompt.empty() || names.text != "text";
   return names;
-}
-
-// Keys that are read under another name are nobody's own any more.
-Status check_others(const ChatValue& object, const Names& names) {
-  for (const auto& member : object.members) {
-    if (member.first == names.prompt || member.first == names.completion || member.first == names.messages)
-      continue;
-    ChatValue one;
-    one.members.push_back(member);
-    SLUICE_TRY(check_keys(one, /*of_message=*/false));
-  }
-  return {};
 }
 
 Error nothing_known(const ChatValue& object, const RecordOptions& options) {
@@ -269,36 +240,66 @@ Result<Names> asked_names(const ChatValue& object) {
   return names;
 }
 
+// An error where a key that no form reads says why there is none.
+Status check_formless(const ChatValue& object) {
+  std::vector<std::string> unused;
+  const Status checked = check_keys(object, KeysOf::Record, kBeside, unused);
+  if (checked.ok() || checked.error().detail("later").empty()) return checked;
+  Error wrong = checked.error();
+  wrong.details.clear();  // no version took it
+  return wrong;
+}
+
+// Makes a record of an object, of whose keys all but those that its form reads are checked.
+Result<Record> made_of(ChatValue& object, const RecordOptions& options, const Names& given) {
+  const auto has = [&](std::string_view key) { return present(object, key) != nullptr; };
+  const auto checked = [&](KeysOf kind, std::vector<std::string_view> read, auto&& make) -> Result<Record> {
+    std::vector<std::string> unused;
+    SLUICE_TRY(check_keys(object, kind, read, unused));
+    Result<Record> record = make();
+    if (record.ok()) record->unused.insert(record->unused.begin(), unused.begin(), unused.end());
+    return record;
+  };
+  const auto chat = [&](std::string_view key) {
+    return checked(KeysOf::Record, {key, "system", "system_prompt", "tools", "functions"},
+                   [&] { return chat_of(object, key, options); });
+  };
+  const auto pair = [&](const Names& names) {
+    std::vector<std::string_view> read{names.prompt, names.completion};
+    if (present(object, names.prompt)->is_array()) {
+      read.insert(read.end(), {"tools", "functions"});
+    } else if (names.ask()) {
+      read.insert(read.end(), std::begin(kBeside), std::end(kBeside));
+    }
+    return checked(KeysOf::Record, std::move(read), [&] { return pair_of(object, names, options); });
+  };
+  const auto text = [&](std::string_view key) {
+    return checked(KeysOf::Text, {key}, [&] { return text_record(object, key); });
+  };
+  if (!given.messages.empty()) return chat(given.messages);
+  if (!given.prompt.empty()) return pair(given);
+  if (given.text != "text") return text(given.text);
+  for (const std::string_view key : {"messages", "conversations"}) {
+    if (has(key)) return chat(key);
+  }
+  if (has("prompt") && has("completion")) return pair({.prompt = "prompt", .completion = "completion"});
+  if (has("text") && has("learnt"))
+    return checked(KeysOf::Text, {"text", "learnt"}, [&] { return marked_of(object); });
+  if (has("text")) return text("text");
+  if (has("segments")) return checked(KeysOf::Text, {"segments"}, [&] { return segments_of(object); });
+  const auto asked = asked_names(object);
+  if (asked.ok() && !asked->prompt.empty()) return pair(*asked);
+  SLUICE_TRY(check_formless(object));
+  return asked.ok() ? nothing_known(object, options) : asked.error();
+}
+
 Result<Record> record_of(ChatValue& object, const RecordOptions& options) {
   bool first_key_ignored = false;
   for (const std::string& key : options.ignore)
     first_key_ignored |= among(key, kFirstKeys) && present(object, key) != nullptr;
   pass_over(object, options.ignore);
   const Names given = given_names(object, options.fields);
-  const auto has = [&](std::string_view key) { return present(object, key) != nullptr; };
-  const auto made = [&]() -> Result<Record> {
-    const auto checked = [&](auto&& make) -> Result<Record> {
-      SLUICE_TRY(check_others(object, given));
-      return make();
-    };
-    if (!given.messages.empty()) return checked([&] { return chat_of(object, given.messages, options); });
-    if (!given.prompt.empty()) return checked([&] { return pair_of(object, given, options); });
-    if (given.text != "text") return text_record(object, given.text);
-    for (const std::string_view key : {"messages", "conversations"}) {
-      if (has(key)) return checked([&] { return chat_of(object, key, options); });
-    }
-    if (has("prompt") && has("completion"))
-      return checked(
-          [&] { return pair_of(object, {.prompt = "prompt", .completion = "completion"}, options); });
-    if (has("text") && has("learnt")) return marked_of(object);
-    if (has("text")) return text_record(object, "text");
-    if (has("segments")) return segments_of(object);
-    SLUICE_TRY(check_others(object, given));
-    SLUICE_ASSIGN(const Names asked, asked_names(object));
-    if (asked.prompt.empty()) return nothing_known(object, options);
-    return pair_of(object, asked, options);
-  };
-  auto record = made();
+  auto record = made_of(object, options, given);
   if (record.ok()) record->read_anew |= first_key_ignored || given.given;
   return record;
 }
@@ -307,20 +308,12 @@ Result<Record> record_of(ChatValue& object, const RecordOptions& options) {
 auto reads(const RecordOptions& options) {
   return [&options](std::string_view key) {
     const FieldNames& f = options.fields;
-    return find_data_key(key, /*of_message=*/false) != nullptr || key == "INSTRUCTION" || key == "RESPONSE" ||
-           key == f.text || key == f.prompt || key == f.completion || key == f.messages;
+    return may_matter(key) || key == "INSTRUCTION" || key == "RESPONSE" || key == f.text || key == f.prompt ||
+           key == f.completion || key == f.messages;
   };
 }
 
 }  // namespace
-
-std::vector<std::string_view> unused_names(uint64_t bits) {
-  std::vector<std::string_view> names;
-  for (size_t i = 0; i < known_names().size(); ++i) {
-    if ((bits >> i & 1) != 0) names.push_back(known_names()[i]);
-  }
-  return names;
-}
 
 Result<Record> parse_record(std::string_view json, const RecordOptions& options) {
   auto object = parse_value(json, reads(options));

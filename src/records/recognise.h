@@ -9,6 +9,11 @@
 
 namespace sluice::core {
 
+// Bytes of the byte order mark that a text in UTF-8 begins with, which is no part of it; 0: it has none.
+constexpr size_t mark_bytes(std::string_view first_bytes) {
+  return first_bytes.starts_with("\xef\xbb\xbf") ? 3 : 0;
+}
+
 enum class Container : uint8_t { Text, Lines, List, Values, Table };
 
 // What the file with these first bytes was compressed by, "gzip" or "zstd"; empty: nothing.

@@ -41,15 +41,15 @@ class RecordReader::Impl {
     SLUICE_TRY(check_compression(path, source.compression()));
     SLUICE_ASSIGN(const std::string_view first, source.first());
     SLUICE_TRY(check_format(path, first));
-    const Container container =
-        container_of(path, first.starts_with("\xef\xbb\xbf") ? first.substr(3) : first);
+    const Container container = container_of(path, first.substr(mark_bytes(first)));
     const char separator = separator_of(path, first.substr(0, first.find('\n')));
     if (container != Container::Text && (first.starts_with("\xff\xfe") || first.starts_with("\xfe\xff")))
       return error("{}: UTF-16, which Sluice does not read; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it",
                    path.string());
-    if (container != Container::Text) source.drop_mark();
+    const bool marked = source.drop_mark();
     auto impl = std::unique_ptr<Impl>(new Impl(path, options, container, std::move(source)));
     impl->separator_ = separator;
+    impl->marked_ = marked && container == Container::Text;
     if (container == Container::Table) SLUICE_TRY(impl->read_header());
     return impl;
   }
@@ -67,7 +67,7 @@ class RecordReader::Impl {
     if (record.ok()) record->read_anew |= container_ != Container::Lines;
     return record;
   }
-  Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
+  Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made, const OnSkipped& skipped) {
     if (made.ok() && kind_ && kind != *kind_) {
       return at(raw, error("{}, where line {} has {}: a file has records of one kind", name_of(kind),
                            first_line_, name_of(*kind_)));
@@ -78,8 +78,8 @@ class RecordReader::Impl {
       return true;
     }
     if (!options_.skip_malformed) return at(raw, made.error());
-    skips_anew_ |= !made.error().detail("key").empty();
-    if (malformed_++ == 0) first_malformed_ = at(raw, made.error()).message;
+    ++malformed_;
+    if (skipped) skipped(at(raw, made.error()));
     return false;
   }
   Result<bool> next(Record& record) {
@@ -90,7 +90,7 @@ class RecordReader::Impl {
       Result<Record> parsed = parse(raw);
       const bool good = parsed.ok();
       SLUICE_ASSIGN(const bool taken, accept(raw, good ? parsed->kind : Record::Kind::Text,
-                                             good ? Status() : Status(parsed.error())));
+                                             good ? Status() : Status(parsed.error()), {}));
       if (!taken) continue;
       record = std::move(*parsed);
       return true;
@@ -103,8 +103,6 @@ class RecordReader::Impl {
   }
   int64_t line() const { return line_; }
   int64_t malformed() const { return malformed_; }
-  const std::string& first_malformed() const { return first_malformed_; }
-  bool skips_anew() const { return skips_anew_; }
 
  private:
   using Reader = std::variant<LineReader, ValueReader, TableReader>;
@@ -183,6 +181,7 @@ class RecordReader::Impl {
     Record record;
     record.form = "text";
     record.text = std::move(raw.text);
+    record.read_later = marked_;
     return record;
   }
   Error at(const RawRecord& raw, Error e) const {
@@ -196,10 +195,10 @@ class RecordReader::Impl {
   Reader reader_;
   char separator_ = ',';
   std::vector<std::string> header_;
-  bool read_ = false, skips_anew_ = false;
+  bool read_ = false;
+  bool marked_ = false;  // a text began with a byte order mark
   std::optional<Record::Kind> kind_;
   int64_t line_ = 0, number_ = 0, first_line_ = 0, malformed_ = 0;
-  std::string first_malformed_;
 };
 
 Result<RecordReader> RecordReader::open(const std::filesystem::path& path, const RecordOptions& options) {
@@ -219,23 +218,18 @@ Result<bool> RecordReader::next(RawRecord& raw) {
 Result<Record> RecordReader::parse(RawRecord& raw) const {
   return impl_->parse(raw);
 }
-Result<bool> RecordReader::accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
-  return impl_->accept(raw, kind, made);
+Result<bool> RecordReader::accept(const RawRecord& raw, Record::Kind kind, const Status& made,
+                                  const OnSkipped& skipped) {
+  return impl_->accept(raw, kind, made, skipped);
 }
 std::string_view RecordReader::container() const {
   return impl_->container();
-}
-bool RecordReader::skips_anew() const {
-  return impl_->skips_anew();
 }
 int64_t RecordReader::line() const {
   return impl_->line();
 }
 int64_t RecordReader::malformed() const {
   return impl_->malformed();
-}
-const std::string& RecordReader::first_malformed() const {
-  return impl_->first_malformed();
 }
 
 }  // namespace sluice::core

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,15 +32,14 @@ struct Record {
   // prompt and completion are two parts of one text.
   bool asks = false;
   std::string context, system;  // of such: what belongs to the question, and the system's turn
+  std::vector<std::pair<std::string, std::string>> history;  // of such: earlier questions and their answers
 
-  std::string form;     // as what it was taken: "messages", "question, answered by answer"
-  uint64_t unused = 0;  // of a Text: bits of keys that have a meaning elsewhere (unused_names)
-  // Whether Sluice 0.1.0 read something else in it, or nothing.
-  bool read_anew = false;
+  std::string form;                 // as what it was taken: "messages", "question, answered by answer"
+  std::vector<std::string> unused;  // keys that are not read, and that nobody knows to be harmless
+  // Whether Sluice 0.1.0 read something else in it, or nothing; and whether the reader after it did, too.
+  bool read_anew = false, read_later = false;
 };
 std::string_view name_of(Record::Kind kind);
-// The names that bits of Record::unused stand for.
-std::vector<std::string_view> unused_names(uint64_t bits);
 
 // Which keys of records have what is read, where it is not under the names that are known; empty: there.
 struct FieldNames {
@@ -50,6 +50,7 @@ struct RecordOptions {
   bool skip_malformed = false;  // and count them, instead of refusing them
   FieldNames fields = {};
   std::vector<std::string> ignore = {};         // keys of records and messages that are passed over
+  std::vector<std::string> roles = {};          // of messages, that are taken beside those that are known
   int64_t most_line_bytes = int64_t{64} << 20;  // of a line, a row or a value
   int64_t most_text_bytes = int64_t{1} << 30;   // of a file that is one text
   std::string why = {};                         // it may not be longer: ends that error
@@ -92,18 +93,16 @@ class RecordReader {
   Result<bool> next(RawRecord& raw);
   // Takes the text of `raw`.
   Result<Record> parse(RawRecord& raw) const;
-  // What came of the records, in their order: whether to take this one, or to skip it. `kind` does not matter
-  // where `made` is an error.
-  Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made);
+  // What came of the records, in their order: whether to take this one, or to skip it, which `skipped` is
+  // told with the place and the reason. `kind` does not matter where `made` is an error.
+  using OnSkipped = std::function<void(const Error& at)>;
+  Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made,
+                      const OnSkipped& skipped = {});
 
   // What the file is: "JSONL", "a JSON list", "JSON over several lines", "CSV", "TSV", "text".
   std::string_view container() const;
   int64_t line() const;       // of the last one
   int64_t malformed() const;  // skipped so far
-  // The first reason for which one was skipped, with its line; empty: none was.
-  const std::string& first_malformed() const;
-  // Whether one was skipped that Sluice 0.1.0 took.
-  bool skips_anew() const;
 
  private:
   class Impl;

@@ -26,6 +26,7 @@ double draw(const Source& source, int64_t line, uint64_t seed) {
 }
 
 using Told = std::function<void(int64_t)>;
+using Dropped = std::function<void(const TextRange&, int64_t)>;
 
 // A token file in the making, and the text that waits for its turn.
 class Side {
@@ -36,28 +37,28 @@ class Side {
     return std::unique_ptr<Side>(new Side(std::move(writer), options, told));
   }
 
-  void add(TextRange range, size_t entry) {
+  void add(TextRange range, const DocumentPlace& place) {
     waiting_.push_back(std::move(range));
-    note(entry);
+    places_.push_back(place);
   }
   // What waits comes before anything else.
-  Status flush(int64_t& dropped) {
+  Status flush(const Dropped& dropped) {
     SLUICE_TRY(options_.making.tokenizer == nullptr ? write_bytes() : write_tokens(dropped));
     waiting_.clear();
     return {};
   }
-  Status add(const LearntTokens& tokens, int64_t times, size_t entry) {
+  Status add(const LearntTokens& tokens, int64_t times, const DocumentPlace& place) {
     for (int64_t i = 0; i < times; ++i) {
       SLUICE_TRY(writer_.append(tokens.ids, tokens.learnt));
       writer_.end_document();
-      note(entry);
+      places_.push_back(place);
     }
     learnt_bytes += times * tokens.learnt_bytes;
     return {};
   }
   // Tokens [begin, end) of a file, as one document.
-  Status add(const TokenFile& file, int64_t begin, int64_t end, size_t entry) {
-    note(entry);
+  Status add(const TokenFile& file, int64_t begin, int64_t end, const DocumentPlace& place) {
+    places_.push_back(place);
     constexpr int64_t kPiece = int64_t{1} << 18;
     std::vector<int32_t> tokens, targets;
     std::vector<uint8_t> learnt;
@@ -73,24 +74,26 @@ class Side {
     return {};
   }
   Status commit() {
+    if (places_.empty())
+      return error("corpus: no document is left to train on, with data.weights = [{}] and data.heldout = {}",
+                   fmt::join(options_.weights, ", "), options_.heldout);
     if (writer_.tokens() == 0) return error("corpus: the tokenizer makes no token of any document");
     return writer_.commit();
   }
   // Documents without tokens, by how many were added before them, ascending.
   const std::vector<int64_t>& empty() const { return writer_.empty_documents(); }
-  // Where the documents come from; none, if there is but one entry.
-  std::vector<TokenSet::Path> paths() const {
-    std::vector<TokenSet::Path> out;
-    const auto boundaries = writer_.boundaries();
-    size_t document = 0, skip = 0;
-    for (size_t i = 0; i < entries_.size(); ++i) {
+  std::span<const int64_t> boundaries() const { return writer_.boundaries(); }
+  // Of the documents that have tokens.
+  std::vector<DocumentPlace> places() const {
+    std::vector<DocumentPlace> out;
+    out.reserve(places_.size());
+    size_t skip = 0;
+    for (size_t i = 0; i < places_.size(); ++i) {
       if (skip < empty().size() && empty()[skip] == int64_t(i)) {
         ++skip;
-        continue;
+      } else {
+        out.push_back(places_[i]);
       }
-      const int64_t end = boundaries[++document];
-      if (out.empty() || out.back().entry != entries_[i]) out.push_back({end, entries_[i]});
-      out.back().end = end;
     }
     return out;
   }
@@ -112,7 +115,7 @@ class Side {
     }
     return {};
   }
-  Status write_tokens(int64_t& dropped) {
+  Status write_tokens(const Dropped& dropped) {
     TokenizeOptions tokenizing;
     tokenizing.threads = options_.threads;
     tokenizing.part_bytes = options_.room.part_bytes;
@@ -120,38 +123,35 @@ class Side {
     tokenizing.why = options_.room.why;
     tokenizing.end = options_.making.end;
     tokenizing.progress = told_;
-    EncodeCounts counts;
-    SLUICE_TRY(tokenize(waiting_, *options_.making.tokenizer, tokenizing, writer_, counts));
-    dropped += counts.dropped;
+    tokenizing.dropped = dropped;
+    SLUICE_TRY(tokenize(waiting_, *options_.making.tokenizer, tokenizing, writer_));
     for (const TextRange& range : waiting_) learnt_bytes += range.end - range.begin;
     return {};
-  }
-
-  void note(size_t entry) {
-    if (options_.sources.paths.size() > 1 || options_.heldout_paths.size() > 1)
-      entries_.push_back(uint32_t(entry));
   }
 
   TokenFileWriter writer_;
   const CorpusOptions& options_;
   const Told& told_;
   std::vector<TextRange> waiting_;
-  std::vector<uint32_t> entries_;  // of every document that was added
+  std::vector<DocumentPlace> places_;  // of every document that was added
 };
 
 // Both sides, document after document. Where documents are drawn that are held out, all go to a file of their
 // own first, once each: which these are is known when all have their tokens.
 class Building {
  public:
-  Building(const CorpusOptions& options, std::span<const Source> sources, const TokenPaths& paths,
-           int token_bytes, const Told& told)
+  Building(const CorpusOptions& options, std::span<const Source> sources, std::span<const Source> held,
+           const TokenPaths& paths, int token_bytes, const Told& told)
       : options_(options),
         sources_(sources),
+        held_sources_(held),
         paths_(paths),
         all_path_(fs::path(paths.train).concat(".all")),
         token_bytes_(token_bytes),
         told_(told),
-        making_(options.making) {}
+        making_(options.making) {
+    findings_.told = options.told;
+  }
   ~Building() {
     std::error_code ignored;
     if (all_ != nullptr) fs::remove(all_path_, ignored);
@@ -168,13 +168,14 @@ class Building {
   }
 
   // What was left out before.
-  void skip(const Skipped& skipped) { findings_.add(skipped); }
+  void skip(const Error& at) { findings_.skip(at); }
   // `held`: all of it is held out.
   Status add(const Source& source, bool held) {
     held_ = held;
     if (source.form == SourceForm::Text) {
-      count_text(source);
-      add(source, 0, source.bytes, takes(source, 0, source.bytes));
+      SLUICE_TRY(count_text(source));
+      const Takes to = takes(source, {index_of(source)}, source.bytes - source.begin);
+      add(source, source.begin, source.bytes, to);
       return {};
     }
     SLUICE_TRY(flush());
@@ -188,18 +189,28 @@ class Building {
     findings_.take("tokens", source.name);
     const int64_t place = std::clamp<int64_t>(int64_t(double(file.tokens()) * (1 - options_.heldout)), 1,
                                               std::max<int64_t>(1, file.tokens() - 1));
-    SLUICE_TRY(train_->add(file, 0, place, source.entry));
-    return heldout_->add(file, place, file.tokens(), source.entry);
+    SLUICE_TRY(train_->add(file, 0, place, {index_of(source)}));
+    return heldout_->add(file, place, file.tokens(), {index_of(source)});
   }
   Result<BuiltTokens> commit() {
     SLUICE_TRY(flush());
+    const Found& malformed = findings_.found[size_t(FindingKind::Malformed)];
+    const bool none =
+        all_ != nullptr ? drawn_.empty() : options_.weights.empty() && train_->boundaries().size() < 2;
+    if (none && malformed.count > 0)
+      return error("corpus: every record of data.paths is malformed, and is skipped{}",
+                   malformed.where(FindingKind::Malformed));
     if (all_ != nullptr) SLUICE_TRY(divide());
     SLUICE_TRY(train_->commit());
-    BuiltTokens built{.findings = findings_, .train_paths = train_->paths(), .notices = std::move(notices_)};
+    BuiltTokens built{.findings = findings_,
+                      .train_paths = paths_of(*train_),
+                      .places = {.names = names(), .train = train_->places(), .heldout = {}},
+                      .notices = std::move(notices_)};
     built.train_bytes = knows_bytes_ ? train_->learnt_bytes : 0;
     if (heldout_ == nullptr) return built;
     SLUICE_TRY(heldout_->commit());
-    built.heldout_paths = heldout_->paths();
+    built.heldout_paths = paths_of(*heldout_);
+    built.places.heldout = heldout_->places();
     built.heldout_bytes = knows_bytes_ ? heldout_->learnt_bytes : 0;
     return built;
   }
@@ -207,15 +218,41 @@ class Building {
  private:
   // A document of the file of all.
   struct Drawn {
-    uint32_t source;
+    DocumentPlace place;
     uint32_t learnt_bytes;  // of a record, which is shorter than what that counts
-    int64_t line;
   };
   // How often a document comes on a side.
   struct Takes {
     Side* side;
     int64_t times;
+    DocumentPlace place;
   };
+  uint32_t index_of(const Source& source) const {
+    const auto all = held_ ? held_sources_ : sources_;
+    return uint32_t(&source - all.data()) + (held_ ? uint32_t(sources_.size()) : 0);
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& all : {sources_, held_sources_}) {
+      for (const Source& source : all) out.push_back(source.name);
+    }
+    return out;
+  }
+  // Where the documents of a side come from; none, if there is but one entry.
+  std::vector<TokenSet::Path> paths_of(const Side& side) const {
+    std::vector<TokenSet::Path> out;
+    if (options_.sources.paths.size() < 2 && options_.heldout_paths.size() < 2) return out;
+    const std::vector<DocumentPlace> places = side.places();
+    for (size_t d = 0; d < places.size(); ++d) {
+      const size_t index = places[d].source;
+      const Source& source =
+          index < sources_.size() ? sources_[index] : held_sources_[index - sources_.size()];
+      const auto entry = uint32_t(source.entry);
+      if (out.empty() || out.back().entry != entry) out.push_back({0, entry});
+      out.back().end = side.boundaries()[d + 1];
+    }
+    return out;
+  }
   Status create(std::unique_ptr<Side>& side, const fs::path& path) {
     SLUICE_ASSIGN(side, Side::create(path, token_bytes_, options_, told_));
     return {};
@@ -224,38 +261,51 @@ class Building {
     SLUICE_TRY(create(train_, paths_.train));
     return holds_out ? create(heldout_, paths_.heldout) : Status();
   }
-  Takes takes(const Source& source, int64_t line, int64_t learnt_bytes) {
-    if (held_) return {heldout_.get(), 1};
-    if (all_ == nullptr) return {train_.get(), times(source, line)};
-    drawn_.push_back({uint32_t(&source - sources_.data()), uint32_t(learnt_bytes), line});
-    return {all_.get(), 1};
+  Takes takes(const Source& source, DocumentPlace place, int64_t learnt_bytes) {
+    if (held_) return {heldout_.get(), 1, place};
+    if (all_ == nullptr) return {train_.get(), times(source, place.place), place};
+    drawn_.push_back({place, uint32_t(learnt_bytes)});
+    return {all_.get(), 1, place};
   }
-  int64_t times(const Source& source, int64_t line) const {
+  int64_t times(const Source& source, int64_t place) const {
     if (options_.weights.empty()) return 1;
     const double weight = options_.weights[source.entry], whole = std::floor(weight);
+    if (weight == whole) return int64_t(whole);
+    if (options_.shares == ShareRule::Rows) return 1;
     const bool once_more =
-        draw(source, line, Hash().add("weights").add(options_.seed).value()) < weight - whole;
+        draw(source, place, Hash().add("weights").add(options_.seed).value()) < weight - whole;
     return int64_t(whole) + (once_more ? 1 : 0);
   }
-  void count_text(const Source& source) {
+  Status count_text(const Source& source) {
     ++findings_.kinds[size_t(Record::Kind::Text)];
     findings_.take("text", source.name);
+    if (making_.learn == Learn::Everything) return {};
+    constexpr int64_t kBegin = 256;
+    std::string begin;
+    SLUICE_TRY(read_pieces(source.path, source.begin, std::min(source.bytes, source.begin + kBegin),
+                           [&](std::string_view piece) -> Status {
+                             begin += piece;
+                             return {};
+                           }));
+    if (!rendered_turn_of(begin, *making_.tokenizer).empty())
+      findings_.add(FindingKind::RenderedChats, 1, source.name);
+    return {};
   }
-  static void add(const Source& source, int64_t begin, int64_t end, Takes to) {
-    for (int64_t i = 0; i < to.times; ++i)
-      to.side->add({source.path, begin, end, source.bytes}, source.entry);
+  static void add(const Source& source, int64_t begin, int64_t end, const Takes& to) {
+    for (int64_t i = 0; i < to.times; ++i) to.side->add({source.path, begin, end, source.bytes}, to.place);
   }
   Status cut_text(const Source& source) {
-    if (source.bytes < 2) return error("corpus: {} is too short to hold a part out", source.path.string());
-    int64_t place =
-        std::clamp<int64_t>(int64_t(double(source.bytes) * (1 - options_.heldout)), 1, source.bytes - 1);
+    if (source.bytes - source.begin < 2)
+      return error("corpus: {} is too short to hold a part out", source.path.string());
+    int64_t place = std::clamp<int64_t>(int64_t(double(source.bytes) * (1 - options_.heldout)),
+                                        source.begin + 1, source.bytes - 1);
     if (options_.making.tokenizer != nullptr) {
       SLUICE_ASSIGN(const MappedFile file, MappedFile::open(source.path));
       place = place_between({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, place);
     }
-    count_text(source);
-    add(source, 0, place, {train_.get(), 1});
-    add(source, place, source.bytes, {heldout_.get(), 1});
+    SLUICE_TRY(count_text(source));
+    add(source, source.begin, place, {train_.get(), 1, {index_of(source)}});
+    add(source, place, source.bytes, {heldout_.get(), 1, {index_of(source)}});
     return {};
   }
   Status add_records(const Source& source) {
@@ -264,6 +314,7 @@ class Building {
     reading.records.skip_malformed = options_.skip_malformed;
     reading.records.fields = options_.fields;
     reading.records.ignore = options_.ignore;
+    reading.records.roles = options_.roles;
     reading.batch_bytes = options_.room.batch_bytes;
     reading.threads = options_.threads;
     // Never more than the file has, nor less in the end.
@@ -276,16 +327,17 @@ class Building {
     findings_.reader = Findings::kReader;
     int64_t documents = 0;
     bool lines = false;  // it is JSONL
-    const auto skipped = read_documents(source.path, making_, reading, [&](Document& document) -> Status {
+    const auto take = [&](Document& document) -> Status {
       ++documents;
       lines = document.form.ends_with("(JSONL)");
       findings_.add(document, making_, source.name);
-      const Takes to = takes(source, document.place, document.tokens.learnt_bytes);
-      return to.side->add(document.tokens, to.times, source.entry);
-    });
-    if (!skipped.ok()) return skipped.error();
-    findings_.add(*skipped);
-    findings_.lonely_files += documents == 1 && lines ? 1 : 0;
+      const DocumentPlace place{index_of(source), uint32_t(document.line), uint32_t(document.place)};
+      const Takes to = takes(source, place, document.tokens.learnt_bytes);
+      return to.side->add(document.tokens, to.times, to.place);
+    };
+    SLUICE_TRY(
+        read_documents(source.path, making_, reading, take, [&](const Error& at) { findings_.skip(at); }));
+    findings_.add(FindingKind::OneRecord, documents == 1 && lines ? 1 : 0, source.name);
     tell(left);
     return {};
   }
@@ -296,16 +348,23 @@ class Building {
     const auto boundaries = file.boundaries();
     for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
       if (i % kReleased == 0) file.release();
-      const Takes to = takes(source, int64_t(i), 0);
+      const Takes to = takes(source, {index_of(source), 0, uint32_t(i)}, 0);
       for (int64_t time = 0; time < to.times; ++time)
-        SLUICE_TRY(to.side->add(file, boundaries[i], boundaries[i + 1], source.entry));
+        SLUICE_TRY(to.side->add(file, boundaries[i], boundaries[i + 1], to.place));
     }
     told_(source.bytes);
     return {};
   }
   Status flush() {
+    const Dropped dropped = [&](const TextRange& range, int64_t n) {
+      for (const auto& all : {sources_, held_sources_}) {
+        const auto it =
+            std::find_if(all.begin(), all.end(), [&](const Source& s) { return s.path == range.path; });
+        if (it != all.end()) findings_.add(FindingKind::NoToken, n, it->name);
+      }
+    };
     for (Side* side : {all_.get(), train_.get(), heldout_.get()}) {
-      if (side != nullptr) SLUICE_TRY(side->flush(findings_.dropped));
+      if (side != nullptr) SLUICE_TRY(side->flush(dropped));
     }
     return {};
   }
@@ -325,7 +384,7 @@ class Building {
     SLUICE_CHECK(boundaries.size() == drawn_.size() + 1, "{} documents of {}", boundaries.size() - 1,
                  drawn_.size());
     const auto draw_of = [&](size_t d) {
-      return draw(sources_[drawn_[d].source], drawn_[d].line, options_.seed);
+      return draw(sources_[drawn_[d].place.source], drawn_[d].place.place, options_.seed);
     };
     const Split split = options_.split == SplitRule::Tokens
                             ? split_documents(boundaries, draw_of, options_.heldout)
@@ -333,13 +392,13 @@ class Building {
     SLUICE_TRY(open_sides(true));
     for (size_t d = 0; d < drawn_.size(); ++d) {
       if (d % kReleased == 0) all.release();
-      const Source& source = sources_[drawn_[d].source];
+      const DocumentPlace& place = drawn_[d].place;
+      const Source& source = sources_[place.source];
       Side& side = split.held[d] ? *heldout_ : *train_;
-      const int64_t often = split.held[d] ? 1 : times(source, drawn_[d].line);
-      for (int64_t n = 0; n < often; ++n)
-        SLUICE_TRY(side.add(all, boundaries[d], boundaries[d + 1], source.entry));
-      side.learnt_bytes +=
-          often * (source.form == SourceForm::Text ? source.bytes : int64_t{drawn_[d].learnt_bytes});
+      const int64_t often = split.held[d] ? 1 : times(source, place.place);
+      for (int64_t n = 0; n < often; ++n) SLUICE_TRY(side.add(all, boundaries[d], boundaries[d + 1], place));
+      side.learnt_bytes += often * (source.form == SourceForm::Text ? source.bytes - source.begin
+                                                                    : int64_t{drawn_[d].learnt_bytes});
     }
     tell_of(split, boundaries);
     return {};
@@ -350,8 +409,9 @@ class Building {
   }
   void tell_of(const Split& split, std::span<const int64_t> boundaries) {
     const auto name = [&](size_t d) {
-      const Source& source = sources_[drawn_[d].source];
-      return drawn_[d].line > 0 ? fmt::format("{}:{}", source.name, drawn_[d].line) : source.name;
+      const DocumentPlace& place = drawn_[d].place;
+      const Source& source = sources_[place.source];
+      return place.place > 0 ? fmt::format("{}:{}", source.name, place.place) : source.name;
     };
     const auto tokens = [&](size_t d) { return boundaries[d + 1] - boundaries[d]; };
     constexpr size_t kNamed = 3;
@@ -376,7 +436,7 @@ class Building {
   static constexpr size_t kReleased = 1024;  // documents that are read before their memory is given back
 
   const CorpusOptions& options_;
-  const std::span<const Source> sources_;  // without those of which all is held out
+  const std::span<const Source> sources_, held_sources_;  // of the latter all is held out
   const TokenPaths& paths_;
   const fs::path all_path_;
   const int token_bytes_;
@@ -401,13 +461,13 @@ Result<bool> is_one_document(std::span<const Source> sources) {
 
 // Files of text that are not UTF-8, where those are skipped, are left out and counted.
 Result<std::vector<Source>> readable(const CorpusOptions& options, std::span<const Source> sources,
-                                     Skipped& skipped) {
+                                     std::vector<Error>& skipped) {
   std::vector<Source> kept;
   for (const Source& source : sources) {
     if (options.skip_malformed && options.making.tokenizer != nullptr && source.form == SourceForm::Text) {
       SLUICE_ASSIGN(const std::string why, why_not_utf8(source));
       if (!why.empty()) {
-        if (skipped.records++ == 0) skipped.first = fmt::format("{}: {}", source.path.string(), why);
+        skipped.push_back(error("{}: {}", source.path.string(), why));
         continue;
       }
     }
@@ -429,15 +489,21 @@ int width_of(const CorpusOptions& options, std::span<const Source> sources, std:
 Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const Source> all,
                                  std::span<const Source> all_held, const TokenPaths& paths,
                                  const Told& told) {
-  Skipped unreadable;
-  SLUICE_ASSIGN(const std::vector<Source> sources, readable(options, all, unreadable));
+  std::vector<Error> unreadable;
+  SLUICE_ASSIGN(std::vector<Source> sources, readable(options, all, unreadable));
   SLUICE_ASSIGN(const std::vector<Source> held, readable(options, all_held, unreadable));
   if (sources.empty() || (held.empty() && !all_held.empty()))
     return error("corpus: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
-                 unreadable.first);
+                 unreadable.front().message);
   const bool draws = held.empty() && options.heldout > 0;
-  Building building(options, sources, paths, width_of(options, sources, held), told);
-  building.skip(unreadable);
+  // What a share of is drawn stands behind the rest, path by path.
+  const auto rank = [&](const Source& source) {
+    return options.is_share(source.entry) ? source.entry + 1 : 0;
+  };
+  std::stable_sort(sources.begin(), sources.end(),
+                   [&](const Source& a, const Source& b) { return rank(a) < rank(b); });
+  Building building(options, sources, held, paths, width_of(options, sources, held), told);
+  for (const Error& at : unreadable) building.skip(at);
   if (draws) {
     SLUICE_ASSIGN(const bool one, is_one_document(sources));
     if (one) {

@@ -12,6 +12,7 @@ struct BuiltTokens {
   Findings findings;                           // as Corpus has them
   int64_t train_bytes = 0, heldout_bytes = 0;  // as Corpus has them
   std::vector<TokenSet::Path> train_paths, heldout_paths;
+  DocumentPlaces places;
   std::vector<std::string> notices;  // as Corpus has them
 };
 

@@ -46,6 +46,15 @@ struct Sources {
     }
     return sum;
   }
+  void keep_marks() {
+    for (auto* side : {&train, &held}) {
+      for (Source& source : *side) source.begin = 0;
+    }
+  }
+  bool have_marks() const {
+    const auto has = [](const Source& source) { return source.begin > 0; };
+    return std::any_of(train.begin(), train.end(), has) || std::any_of(held.begin(), held.end(), has);
+  }
   bool have(SourceForm form) const {
     const auto is = [&](const Source& source) { return source.form == form; };
     return std::any_of(train.begin(), train.end(), is) || std::any_of(held.begin(), held.end(), is);
@@ -79,6 +88,10 @@ Status check(const CorpusOptions& options) {
     if (!(weight >= 0 && weight <= 100))
       return error("data.weights: {}; allowed are numbers from 0 to 100", weight);
   }
+  const auto is_zero = [](double weight) { return weight == 0; };
+  if (!options.weights.empty() && std::all_of(options.weights.begin(), options.weights.end(), is_zero))
+    return error("data.weights = [{}]: nothing of data.paths is taken; a weight above 0 takes documents",
+                 fmt::join(options.weights, ", "));
   return {};
 }
 
@@ -89,18 +102,20 @@ bool draws(const CorpusOptions& options, const Sources& sources) {
 }
 
 // What the token files are made of: equal requests mean equal bytes in, hence equal token files out. What a
-// corpus of text alone has always been made of comes first and alone. Without the rule of SplitRule::Tokens.
-Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& sources) {
+// corpus of text alone has always been made of comes first and alone. By the first rules; finds where text
+// begins.
+Result<SealedRequest> request_of(const CorpusOptions& options, Sources& sources) {
   SealedRequest request{std::string(kCorpusKind)};
   request.add("seed", options.seed).add("heldout", options.heldout_paths.empty() ? options.heldout : 0);
   Meter meter(options, "reading data.paths", sources.bytes());
-  const auto add_sum = [&](const Source& source, const std::string& name) -> Status {
+  const auto add_sum = [&](Source& source, const std::string& name) -> Status {
     Checksummer sum;
     bool first = true;
     const auto add_piece = [&](std::string_view piece) -> Status {
       if (std::exchange(first, false) && source.form == SourceForm::Text) {
         SLUICE_TRY(check_compression(source.path, compression_of(piece)));
         SLUICE_TRY(check_format(source.path, piece));
+        if (const size_t mark = mark_bytes(piece); mark < size_t(source.bytes)) source.begin = int64_t(mark);
       }
       sum.add(piece);
       meter.add(int64_t(piece.size()));
@@ -110,14 +125,14 @@ Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& so
     request.add(name, sum.value().to_text());
     return {};
   };
-  for (const Source& source : sources.train) {
+  for (Source& source : sources.train) {
     SLUICE_TRY(add_sum(source, source.name));
     if (!options.weights.empty()) request.add("weight", options.weights[source.entry]);
   }
   const TokenMaking& making = options.making;
   if (making.tokenizer != nullptr) request.add("tokenizer", making.tokenizer->content());
   if (making.end >= 0) request.add("end", making.end);
-  for (const Source& source : sources.held) SLUICE_TRY(add_sum(source, "held out: " + source.name));
+  for (Source& source : sources.held) SLUICE_TRY(add_sum(source, "held out: " + source.name));
   if (sources.have(SourceForm::Tokens)) request.add("tokens", "as they are");
   if (sources.have(SourceForm::Records)) {
     request.add("learn", name_of(making.learn));
@@ -141,15 +156,18 @@ SealedRequest with_options(SealedRequest request, const CorpusOptions& o, const 
     if (!value->empty()) request.add(fmt::format("field {}", name), *value);
   }
   for (const std::string& key : o.ignore) request.add("ignore", key);
+  for (const std::string& role : o.roles) request.add("role", role);
   return request;
 }
 
 constexpr const char* kFile = "corpus";  // in a corpus' folder of the cache
 
-// The content of records that this version learns otherwise than the one before.
-std::string read_anew(const std::string& key) {
-  return fmt::format("{}-{}", key, Findings::kReader);
+// The content of records that this reader was the first to learn so.
+std::string read_anew(const std::string& key, int64_t reader) {
+  return fmt::format("{}-{}", key, reader);
 }
+// The readers since Sluice 0.1.0.
+constexpr int64_t kSecondReader = 2;
 
 // What is kept beside the checksums of the token files: a line for each but the notices. The first one was a
 // number alone, that of the bytes.
@@ -216,7 +234,7 @@ class Kept {
        const fs::path& cache)
       : options_(options),
         sources_(sources),
-        content_before_(request.key()),
+        first_content_(request.key()),
         request_(with_options(request, options, sources)),
         folder_(cache / request_.key()),
         paths_{folder_ / "train.tokens", folder_ / "heldout.tokens"} {}
@@ -236,8 +254,8 @@ class Kept {
                   .files = int64_t(sources_.train.size() + sources_.held.size()),
                   .built = built,
                   .key = request_.key(),
-                  .content = content_before_,
-                  .content_before = content_before_,
+                  .content = first_content_,
+                  .contents_before = {},
                   .notice = {},
                   .findings = {}};
     if (holds_out()) {
@@ -256,11 +274,22 @@ class Kept {
     corpus.findings = std::move(rest->findings);
     if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader)
       return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
-    if (corpus.findings.learnt_anew + corpus.findings.skipped_anew > 0)
-      corpus.content = read_anew(corpus.key);
+    const Findings& f = corpus.findings;
+    const auto learnt_since = [&](int64_t reader) {
+      corpus.contents_before.push_back(std::exchange(corpus.content, read_anew(corpus.key, reader)));
+    };
+    if (f.learnt_anew + f.skipped_anew > 0) learnt_since(kSecondReader);
+    if (f.learnt_later + f.skipped_later > 0) learnt_since(Findings::kReader);
     corpus.notices = std::move(rest->notices);
     corpus.train_bytes = rest->train_bytes;
     corpus.heldout_bytes = rest->heldout_bytes;
+    corpus.places_path = places();
+    for (size_t entry = 0; entry < options_.weights.size(); ++entry) {
+      if (options_.is_share(entry)) {
+        corpus.shares.resize(options_.weights.size());
+        corpus.shares[entry] = options_.weights[entry];
+      }
+    }
     return corpus;
   }
 
@@ -275,12 +304,14 @@ class Kept {
     std::string sum;
     SLUICE_TRY(sum_of(paths_.train, sum));
     if (holds_out()) SLUICE_TRY(sum_of(paths_.heldout, sum));
+    SLUICE_TRY(write_places(places(), built.places));
     // Written last: what it names is there.
     return write_sealed(sums(), request_, sum + kept_text(built));
   }
 
  private:
   fs::path sums() const { return folder_ / kFile; }
+  fs::path places() const { return folder_ / "places"; }
   bool holds_out() const { return options_.heldout > 0 || !sources_.held.empty(); }
   static Result<TokenSet> open_one(const fs::path& path, std::string& sums) {
     SLUICE_ASSIGN(TokenFile file, TokenFile::open(path));
@@ -297,7 +328,7 @@ class Kept {
 
   const CorpusOptions& options_;
   const Sources& sources_;
-  std::string content_before_;  // what this corpus was called by Sluice 0.1.0
+  std::string first_content_;  // what this corpus was called by Sluice 0.1.0
   SealedRequest request_;
   fs::path folder_;
   TokenPaths paths_;
@@ -333,15 +364,30 @@ fs::path corpus_file(const fs::path& cache, std::string_view key) {
 Result<Corpus> open_corpus(const CorpusOptions& given, const fs::path& cache_directory) {
   CorpusOptions options = given;
   SLUICE_TRY(check(options));
-  SLUICE_ASSIGN(const Sources sources, gather(options));
+  SLUICE_ASSIGN(Sources sources, gather(options));
   SLUICE_ASSIGN(SealedRequest request, request_of(options, sources));
-  const bool began_by_count = options.goes_on == request.key() ||
-                              options.goes_on == read_anew(with_options(request, options, sources).key());
-  if (began_by_count) options.split = SplitRule::Count;
-  if (options.split == SplitRule::Tokens && draws(options, sources)) request.add("split", "tokens");
+  // A run that goes on keeps the rules by which it began.
+  const auto began_so = [&] {
+    const std::string key = with_options(request, options, sources).key();
+    return options.goes_on == request.key() || options.goes_on == read_anew(key, kSecondReader);
+  };
+  bool began_before = began_so();
+  if (began_before) options.split = SplitRule::Count;
+  if (options.split == SplitRule::Tokens && draws(options, sources)) {
+    request.add("split", "tokens");
+    began_before = began_so();
+  }
+  if (began_before) {
+    options.shares = ShareRule::Documents;
+    sources.keep_marks();
+  }
+  if (sources.have_marks()) request.add("byte order marks", "left out");
+  for (size_t entry = 0; entry < options.weights.size(); ++entry) {
+    if (options.is_share(entry)) request.add("share", options.sources.paths.size() > 1 ? entry : 0);
+  }
   const Kept kept(options, sources, request, cache_directory);
   std::string notice;
-  if (kept.is_there()) {
+  if (kept.is_there() && !options.told) {
     auto corpus = kept.open(false);
     if (corpus.ok()) return corpus;
     notice = corpus.message() + "; it is made anew";

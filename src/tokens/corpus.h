@@ -3,6 +3,7 @@
 // token files.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "records/findings.h"
 #include "records/record.h"
 #include "tokenizer/tokenizer.h"
+#include "tokens/places.h"
 #include "tokens/sources.h"
 #include "tokens/token_set.h"
 
@@ -39,11 +41,17 @@ enum class SplitRule : uint8_t {
   Count,   // split_by_count()
 };
 
+// How a share is taken of the documents of a path whose weight is no whole number.
+enum class ShareRule : uint8_t {
+  Rows,       // all are in the corpus once, and rows of them are drawn, others in each epoch (BatchOptions)
+  Documents,  // those that draw less than it by name and line, the same in each epoch: what earlier runs did
+};
+
 struct CorpusOptions {
   SourceOptions sources;
-  // How often the documents of each of sources.paths come, from 0 to 100; empty: once. Of 0.3 come three
-  // documents in ten, of 1.3 these twice. They are drawn by name, line and seed.
+  // How often the documents of each of sources.paths come, from 0 to 100; empty: once.
   std::vector<double> weights;
+  ShareRule shares = ShareRule::Rows;
   // Files to hold out, as sources.paths has them; the fraction does not matter then.
   std::vector<std::string> heldout_paths;
   // Fraction of the tokens to hold out, 0 to below 1, in whole documents. Every document draws by its file's
@@ -52,7 +60,7 @@ struct CorpusOptions {
   // is a file of text or tokens is cut instead, and its last part held out.
   double heldout = 0.05;
   SplitRule split = SplitRule::Tokens;
-  // Corpus::key of a run that goes on: where it is that of SplitRule::Count, that is the rule.
+  // Corpus::content of a run that goes on: where it is that of earlier rules, they hold.
   std::string goes_on;
   uint64_t seed = 0;
   // Its tokenizer may be null: a token is a byte (ByteTokenizer).
@@ -61,11 +69,19 @@ struct CorpusOptions {
       false;          // records, and text that is not UTF-8, and count them, instead of refusing them
   FieldNames fields;  // RecordOptions::fields
   std::vector<std::string> ignore;  // RecordOptions::ignore
+  std::vector<std::string> roles;   // RecordOptions::roles
   int threads = 1;                  // that encode
   EncodingRoom room;                // of the same threads; what would take more is refused
   // Told from time to time which of two passes over how many bytes is how far: they are read for their
   // checksum, and become tokens if the cache has none.
   std::function<void(const char* what, int64_t done_bytes, int64_t all_bytes)> progress;
+  // Told of every finding and its place: tokens are made anew for it.
+  Findings::Told told;
+
+  // Whether rows are drawn of what this path has.
+  bool is_share(size_t entry) const {
+    return shares == ShareRule::Rows && !weights.empty() && weights[entry] != std::floor(weights[entry]);
+  }
 };
 
 struct Corpus {
@@ -75,13 +91,22 @@ struct Corpus {
   bool built = false;  // false: the cache had it
   std::string key;     // equal for equal options, files, contents and tokenizers
   // Equal for equal tokens, as checkpoints say it: what Sluice 0.1.0 read as this version does has the name
-  // that it had there, `content_before`; else the key, with the number of the reader behind it.
-  std::string content, content_before;
+  // that it had there; else the key, with the number of the first reader behind it that reads it so.
+  // `contents_before`: what readers before that called it.
+  std::string content;
+  std::vector<std::string> contents_before;
   std::string notice;                // why what the cache had was not believed; empty: it was, or had nothing
   Findings findings;                 // of all documents, each once
   std::vector<std::string> notices;  // on what is held out, a sentence each
   // Of text, that the learnt tokens of each side's documents stand for; 0: unknown.
   int64_t train_bytes = 0, heldout_bytes = 0;
+  std::vector<double> shares;  // weights of paths that rows are drawn of, 0 of others; empty: of none
+  std::filesystem::path places_path;
+
+  // Not known of tokens that an earlier version made of text.
+  DocumentPlaces places() const {
+    return read_places(places_path, train.documents(), heldout ? heldout->documents() : 0);
+  }
 };
 
 // Where a corpus of that key says in a cache what it was made of: a sealed file of this kind.

@@ -36,7 +36,9 @@ constexpr std::pair<std::string_view, std::string_view> kOpaque[] = {
     {"tokenizer", "the tokenizer"},
     {"end", "the token that ends a document"},
     {"split", "the rule by which documents are held out"},
-    {"template", "the chat template"}};
+    {"template", "the chat template"},
+    {"byte order marks", "whether byte order marks are text"},
+    {"share", "how a share of data.paths is drawn"}};
 // And those that they did, by the names of the configuration.
 constexpr std::pair<std::string_view, std::string_view> kSettings[] = {
     {"heldout", "data.heldout"},
@@ -49,7 +51,8 @@ constexpr std::pair<std::string_view, std::string_view> kSettings[] = {
     {"field prompt", "data.fields.prompt"},
     {"field completion", "data.fields.completion"},
     {"field messages", "data.fields.messages"},
-    {"ignore", "data.ignore"}};
+    {"ignore", "data.ignore"},
+    {"role", "data.roles"}};
 
 std::string name_among(std::span<const std::pair<std::string_view, std::string_view>> names,
                        std::string_view name) {

@@ -36,6 +36,7 @@ struct Source {
   SourceForm form = SourceForm::Text;
   size_t entry = 0;  // of `paths`
   int64_t bytes = 0;
+  int64_t begin = 0;       // where its text begins: behind a byte order mark
   int64_t changed_ns = 0;  // when it was last written to, by its file system
 };
 

@@ -65,9 +65,8 @@ std::string_view whole_characters(std::string_view text) {
 
 class Writing {
  public:
-  Writing(const Tokenizer& tokenizer, const TokenizeOptions& options, TokenFileWriter& writer,
-          EncodeCounts& counts)
-      : tokenizer_(tokenizer), options_(options), writer_(writer), counts_(counts) {}
+  Writing(const Tokenizer& tokenizer, const TokenizeOptions& options, TokenFileWriter& writer)
+      : tokenizer_(tokenizer), options_(options), writer_(writer) {}
 
   Status add(const TextRange& range) {
     SLUICE_ASSIGN(const auto document, open(range));
@@ -95,7 +94,7 @@ class Writing {
     });
     for (Job& job : jobs_) {
       SLUICE_TRY(std::exchange(job.status, Status{}));
-      counts_.dropped += job.counts.dropped;
+      if (job.counts.dropped > 0 && options_.dropped) options_.dropped(*job.range, job.counts.dropped);
       const bool ends_file = job.part().ends && job.range->end == job.range->file_bytes;
       if (ends_file && options_.end >= 0 && (job.ids.empty() || job.ids.back() != options_.end))
         job.ids.push_back(options_.end);
@@ -144,7 +143,6 @@ class Writing {
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
   TokenFileWriter& writer_;
-  EncodeCounts& counts_;
   std::vector<Job> jobs_;
   int64_t bytes_ = 0;  // of the jobs
 };
@@ -152,8 +150,8 @@ class Writing {
 }  // namespace
 
 Status tokenize(std::span<const TextRange> documents, const Tokenizer& tokenizer,
-                const TokenizeOptions& options, TokenFileWriter& writer, EncodeCounts& counts) {
-  Writing writing(tokenizer, options, writer, counts);
+                const TokenizeOptions& options, TokenFileWriter& writer) {
+  Writing writing(tokenizer, options, writer);
   for (const TextRange& document : documents) SLUICE_TRY(writing.add(document));
   return writing.flush();
 }

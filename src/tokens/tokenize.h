@@ -33,13 +33,15 @@ struct TokenizeOptions {
   int32_t end = -1;
   // Told of bytes that have become tokens since the last time.
   std::function<void(int64_t bytes)> progress;
+  // Told of characters or bytes of a part that have no token.
+  std::function<void(const TextRange&, int64_t)> dropped;
 };
 
 // Writes the tokens of each document in order, as Tokenizer::encode with special tokens makes them. In memory
 // at one time are some part_bytes of text for each thread, or one document of most_bytes. Errors name the
 // file and the line: of what is not UTF-8, and of a part without a place to cut it.
 Status tokenize(std::span<const TextRange> documents, const Tokenizer& tokenizer,
-                const TokenizeOptions& options, TokenFileWriter& writer, EncodeCounts& counts);
+                const TokenizeOptions& options, TokenFileWriter& writer);
 
 // Bytes that hold a token of the vocabulary: 2 or 4.
 int token_bytes(const Tokenizer& tokenizer);

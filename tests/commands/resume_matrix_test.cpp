@@ -93,6 +93,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"data.fields.messages", {{"data.fields.messages=dialog"}, records, ""}},
       {"data.pairs", {{"data.pairs=text"}, records, ""}},
       {"data.ignore", {{"data.ignore=[\"score\"]"}, records, ""}},
+      {"data.roles", {{"data.roles=[\"narrator\"]"}, records, ""}},
       {"data.open_ends", {{"data.open_ends=true"}, records, ""}},
       {"data.chat_template", {{"data.chat_template=other"}, f32, ""}},
       {"data.date", {{"data.date=2026-01-31"}, f32, ""}},

@@ -105,6 +105,43 @@ printf 'A short text.\n' >short.md
 printf '[train]\nseq_len = 32\ntokens_per_step = 64\n' >short.toml
 say data short.toml --set data.paths=[alpaca.json] --set data.heldout_paths=[short.md] --set data.mode=contiguous
 say data run.toml --set data.paths=[org/name]
+# What the data brings and nobody reads is named, and where every finding is.
+printf '{"messages": [{"role": "user", "content": "q"}, {"role": "Assistant", "content": "a"}]}\n' >roles.jsonl
+say data chat roles.jsonl
+printf '{"instruction": "q3", "output": "a3", "history": [["q1", "a1"], ["q2", "a2"]]}\n' >history.jsonl
+say data chat history.jsonl --rows 1
+say data chat history.jsonl --set data.pairs=text
+printf '{"question": "q", "answer": "a", "persona": "x"}\n{"question": "q", "answer": "", "mood": 1}\n{"question": "q", "answer": ""}\n{"question": "q", "answer": ""}\n{"question": "q", "answer": ""}\n' >keys.jsonl
+say data chat keys.jsonl --rows 0
+say data chat keys.jsonl --list empty-answers
+say data chat keys.jsonl --list unused-keys --json
+say data chat keys.jsonl --list unused
+say data chat keys.jsonl --rows 1 --json
+say data chat keys.jsonl --set data.ignore=[persona]
+printf '{"question": "q", "answer": "a", "human_rating": 3, "is_rejected": true}\n' >marks.jsonl
+say data chat marks.jsonl
+printf '{"text": "<|im_start|>user\\nq<|im_end|>\\n<|im_start|>assistant\\na<|im_end|>\\n"}\n' >rendered.jsonl
+say data chat rendered.jsonl --rows 0
+# Held out and trained on; a share, and one of which nothing comes; steps that epochs override, and more rows than there are.
+cp chat/chats.jsonl copy.jsonl
+cat >shares.toml <<'TOML'
+[model]
+config = "chat/config.json"
+[data]
+paths = ["chat/chats.jsonl", "keys.jsonl", "short.md"]
+heldout_paths = ["copy.jsonl"]
+weights = [1, 0, 0.5]
+mode = "contiguous"
+[train]
+seq_len = 8
+tokens_per_step = 1024
+epochs = 2
+steps = 100
+TOML
+say data shares.toml --rows 0
+say data shares.toml --list held-out-too
+say data shares.toml --set data.weights=[1,0,0.1]
+say data shares.toml --set data.weights=[0,0,0]
 
 section keys
 say keys

@@ -656,6 +656,28 @@ class Runs(unittest.TestCase):
         self.assertEqual(raised.exception.kind, "failed")
         with self.assertRaisesRegex(TypeError, "record 0 is str"):
             self.fit(data=["a text"])
+        with self.assertRaisesRegex(TypeError, "data is str; .* data.paths"):
+            self.fit(data="chats.jsonl")
+        with self.assertRaisesRegex(TypeError, r"a mapping with 'train', 'test'; .* data\['train'\]"):
+            self.fit(data={"train": self.DATA, "test": self.DATA})
+        with self.assertRaisesRegex(TypeError, "data is int; allowed are records"):
+            self.fit(data=3)
+
+    def test_take_data_frames(self):
+        class Pandas:
+            columns = ["text"]
+
+            def __init__(self, records):
+                self.records = records
+
+            def to_json(self, orient):
+                assert orient == "records"
+                return json.dumps(self.records)
+        whole = self.fit().metrics
+        self.folder = self.folder / "again"
+        self.config["run"]["dir"] = str(self.folder / "run")
+        frame = self.fit(data=Pandas([{**record, "source": None} for record in self.DATA])).metrics
+        self.assertEqual([line["loss"] for line in frame], [line["loss"] for line in whole])
 
     def test_take_a_configuration_file(self):
         (self.folder / "text.txt").write_text("a text to learn " * 200)

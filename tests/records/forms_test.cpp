@@ -96,6 +96,7 @@ TEST(Keys, WhatSaysThatSomethingIsNotLearntIsFollowed) {
   EXPECT_EQ(message(R"("weight": 0.5)"), "messages[0]: weight is 0.5; allowed are 0 and 1");
   EXPECT_EQ(message(R"("train": false)"), "-assistant:a ");
   EXPECT_EQ(message(R"("training": true)"), "+assistant:a ");
+  EXPECT_EQ(message(R"("trainable": false)"), "-assistant:a ");
   EXPECT_EQ(message(R"("loss": false)"), "-assistant:a ");
   EXPECT_EQ(message(R"("loss": "no")"), "messages[0]: loss is a string; allowed are true and false");
   EXPECT_EQ(message(R"("weight": 0, "train": true)"),
@@ -160,11 +161,123 @@ TEST(Keys, WhatCannotBeFollowedIsRefusedWithTheWayOut) {
   EXPECT_EQ(read(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", options), "? q|a");
 }
 
+std::vector<std::string> unused_of(std::string_view json) {
+  const auto record = parse_record(json);
+  EXPECT_TRUE(record.ok()) << record.message();
+  return record.ok() ? record->unused : std::vector<std::string>();
+}
+using Names = std::vector<std::string>;
+
 TEST(Keys, OfPlainTextAreNamedAsUnused) {
-  const auto record =
-      parse_record(R"({"text": "t", "label": 1, "instruction": "i", "source": "x", "score": "good"})");
+  EXPECT_EQ(unused_of(R"({"text": "t", "label": 1, "instruction": "i", "source": "x", "score": "good"})"),
+            (Names{"label", "instruction"}));
+  EXPECT_EQ(unused_of(R"({"text": "t", "id": 3, "language_score": 0.9, "meta": {}, "quality_rating": 2})"),
+            Names{"quality_rating"});
+}
+
+// Ids and sources are nobody's business; of others it is said that nothing is read of them.
+TEST(Keys, ThatNothingIsReadOfAreNamed) {
+  const std::string chat = R"("messages": [{"role": "user", "content": "q", "id": 7, "mood": "x"}])";
+  EXPECT_EQ(unused_of("{" + chat + R"(, "id": 1, "Source": "x", "metadata": {}, "prompt_id": "y", "": 0})"),
+            Names{"mood"});
+  EXPECT_EQ(unused_of("{" + chat + R"(, "prompt": "q", "persona": "a nurse"})"),
+            (Names{"prompt", "persona", "mood"}));
+  EXPECT_EQ(unused_of(R"({"question": "q", "answer": "a", "rationale": "r", "label": "maths"})"),
+            Names{"rationale"});
+  EXPECT_EQ(unused_of(R"({"messages": [{"role": "system", "content": "s"}], "system": "another"})"),
+            Names{"system"});
+  EXPECT_EQ(unused_of(R"({"messages": [{"role": "system", "content": "s"}], "system": "s"})"), Names{});
+}
+
+// What could change what is learnt is refused by its name, whatever programs call it.
+TEST(Keys, ThatMayChangeWhatIsLearntAreRefused) {
+  const auto refused = [](std::string_view json, std::string_view key, std::string_view what) {
+    const auto record = parse_record(json);
+    ASSERT_FALSE(record.ok()) << json;
+    EXPECT_TRUE(says(record.message(), what)) << record.message();
+    EXPECT_EQ(record.error().detail("key"), key);
+    EXPECT_EQ(record.error().detail("later"), "yes");
+    RecordOptions ignoring;
+    ignoring.ignore = {std::string(key)};
+    EXPECT_TRUE(parse_record(json, ignoring).ok()) << json;
+  };
+  for (const std::string_view mark :
+       {R"("loss_scale": 0.5)", R"("is_rejected": true)", R"("doNotTrain": true)", R"("response_quality": 3)",
+        R"("rejected_response": "b")", R"("is-good": false)", R"("human_score": [1, 2])",
+        R"("supervised": 0)", R"("instruct_reward": 1.5)", R"("chat_history": [["q", "a"]])",
+        R"("system_message": "s")"}) {
+    const std::string key(mark.substr(1, mark.find('"', 1) - 1));
+    refused(fmt::format(R"({{"question": "q", "answer": "a", {}}})", mark), key,
+            fmt::format("data.ignore = [\"{}\"]", key));
+  }
+  refused(R"({"messages": [{"role": "user", "content": "q", "no_loss": true}]})", "no_loss",
+          "messages[0]: no_loss");
+  refused(R"({"text": "t", "loss_mask_all": [0, 1]})", "loss_mask_all", "what is learnt");
+  refused(R"({"prompt": "q", "completion": "a", "system": "s"})", "system", "is not read beside prompt");
+  refused(R"({"messages": [{"role": "user", "content": "q"}], "history": [["a", "b"]]})", "history",
+          "is not read beside messages");
+  // And what is a known name mistyped.
+  refused(R"({"question": "q", "answer": "a", "sytem": "s"})", "sytem", "did you mean system?");
+  refused(R"({"question": "q", "answer": "a", "contxt": "s"})", "contxt", "did you mean context?");
+  refused(R"({"messages": [{"role": "user", "content": "q"}], "tool": []})", "tool", "did you mean tools?");
+  refused(R"({"messages": [{"role": "user", "content": "q", "wieght": 0}]})", "wieght",
+          "did you mean weight?");
+  refused(R"({"messages": [{"role": "user", "content": "q", "toolCalls": [1]}]})", "toolCalls",
+          "did you mean tool_calls?");
+  // Without a form the mistyped name is the reason.
+  EXPECT_TRUE(says(read(R"({"mesages": [{"role": "user", "content": "q"}]})"), "did you mean messages?"));
+  EXPECT_TRUE(says(read(R"({"question": "q", "anwser": "a"})"), "did you mean answer?"));
+  // Names that measure something, words that say no more than that, and marks that say nothing.
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "train_id": 3, "score_model": "x", "quality": "fair"})"),
+            "? q|a");
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "rejected_response": null, "has_history": false})"),
+            "? q|a");
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "answers": ["a"], "num_scores": 3})"), "? q|a");
+}
+
+TEST(Forms, HistoryIsReadBeforeTheQuestion) {
+  const auto record = parse_record(
+      R"({"instruction": "q", "input": "c", "output": "a", "system": "s", "history": [["q1", "a1"], ["q2", "a2"]]})");
   ASSERT_TRUE(record.ok()) << record.message();
-  EXPECT_EQ(unused_names(record->unused), (std::vector<std::string_view>{"instruction", "label"}));
+  EXPECT_EQ(in_short(*record), "? [s] q|a (c)");
+  EXPECT_EQ(record->history, (std::vector<std::pair<std::string, std::string>>{{"q1", "a1"}, {"q2", "a2"}}));
+  EXPECT_TRUE(record->read_later);
+  EXPECT_EQ(record->form, "instruction and input and history, answered by output");
+  EXPECT_FALSE(parse_record(R"({"instruction": "q", "output": "a", "history": []})")->read_later);
+  EXPECT_EQ(
+      parse_record(R"({"query": "q", "response": "a", "history": "[[\"q1\", \"a1\"]]"})")->history.size(),
+      1u);
+  EXPECT_TRUE(says(read(R"({"instruction": "q", "output": "a", "history": [["q"]]})"),
+                   R"(history[0]: ["q"]; it holds [question, answer])"));
+  EXPECT_TRUE(
+      says(read(R"({"instruction": "q", "output": "a", "history": 3})"), "history is a number, no list"));
+}
+
+TEST(Roles, ThatNobodyKnowsAreRefusedWithTheOneThatWasMeant) {
+  const auto role = [](std::string_view name, const RecordOptions& options = {}) {
+    return read(
+        fmt::format(
+            R"({{"messages": [{{"role": "user", "content": "q"}}, {{"role": "{}", "content": "a"}}]}})",
+            name),
+        options);
+  };
+  const std::pair<const char*, const char*> kMeant[] = {
+      {"Assistant", "assistant"}, {"asistant", "assistant"}, {"ai", "assistant"},
+      {"human", "user"},          {"bot", "assistant"},      {"model", "assistant"},
+      {"USER", "user"},           {"sytem", "system"},       {"prompter", "user"},
+      {"Tool", "tool"},           {"gpt", "assistant"},      {"assistant ", "assistant"}};
+  for (const auto& [name, meant] : kMeant)
+    EXPECT_TRUE(says(
+        role(name),
+        fmt::format("messages[1]: role '{}'; did you mean {}? allowed are user, assistant", name, meant)))
+        << role(name);
+  EXPECT_TRUE(says(role("narrator"), "role 'narrator'; allowed are user")) << role("narrator");
+  EXPECT_EQ(role("narrator", {.roles = {"narrator"}}), "user:q narrator:a ");
+  // Templates have roles of their own.
+  for (const char* own : {"developer", "tool", "ipython", "observation", "environment", "tool_results"})
+    EXPECT_EQ(role(own), fmt::format("user:q {}:a ", own));
+  EXPECT_TRUE(says(read(R"({"conversations": [{"from": "Human", "value": "q"}]})"),
+                   "conversations[0]: from 'Human'; did you mean user? allowed are human"));
 }
 
 TEST(Keys, EveryOneOfTheTableIsReadAsTheTableSays) {

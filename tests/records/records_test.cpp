@@ -251,14 +251,14 @@ class Documents : public Records {
   std::string read(const fs::path& path, const ReadingOptions& options = {}) {
     std::string all;
     findings_ = {};
-    const auto skipped = read_documents(path, making_, options, [&](Document& document) {
+    const auto take = [&](Document& document) {
       findings_.add(document, making_, path.filename().string());
       all += fmt::format("{}:{}|", document.line, shown(document));
       return Status();
-    });
-    if (!skipped.ok()) return all + skipped.message();
-    findings_.add(*skipped);
-    return all;
+    };
+    const Status read =
+        read_documents(path, making_, options, take, [&](const Error& at) { findings_.skip(at); });
+    return read.ok() ? all : all + read.message();
   }
 
   std::optional<Tokenizer> tokenizer_;
@@ -286,11 +286,13 @@ TEST_F(Documents, HaveWhatIsLearntMarked) {
 TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
   read(file("p.jsonl", kPairs));
   EXPECT_EQ(findings_.kinds[size_t(Record::Kind::Pair)], 2);
-  EXPECT_EQ(findings_.warnings(),
-            (std::vector<std::string>{
-                "in 1 of 2 documents nothing is learnt",
-                "in 1 of 2 documents no special token ends an answer: a model does not learn to stop there",
-                "1 answer is empty and not learnt: a model would learn from it to say nothing"}));
+  EXPECT_EQ(
+      findings_.warnings(),
+      (std::vector<std::string>{
+          "in 1 of 2 documents nothing is learnt: p.jsonl:3",
+          "in 1 of 2 documents no special token ends an answer, and a model does not learn to stop there: "
+          "p.jsonl:1",
+          "1 answer is empty and not learnt, as a model would learn from it to say nothing: p.jsonl:3"}));
   const auto kept = Findings::parse(findings_.to_text());
   ASSERT_TRUE(kept.ok()) << kept.message();
   EXPECT_EQ(kept->to_text(), findings_.to_text());
@@ -322,11 +324,11 @@ TEST_F(Documents, ThatAreMarkedLearnTheTokenThatEndsATurn) {
       std::string::npos);
   making_.open_ends = true;
   EXPECT_EQ(marked("q a<|endoftext|>", 1, 3), "1:q[ a]<|endoftext|>|");
-  EXPECT_EQ(findings_.without_end, 1);
+  EXPECT_EQ(findings_.count(FindingKind::OpenEnds), 1);
   // White space behind the end is learnt by some.
   EXPECT_EQ(read(file("s.jsonl", R"({"segments": [{"label": true, "text": "a<|endoftext|>\n"}]})")),
             "1:[a<|endoftext|>\n]|");
-  EXPECT_EQ(findings_.without_end, 0);
+  EXPECT_EQ(findings_.count(FindingKind::OpenEnds), 0);
 }
 
 TEST_F(Documents, ThatCannotBecomeTokensAreMalformed) {
@@ -335,8 +337,11 @@ TEST_F(Documents, ThatCannotBecomeTokensAreMalformed) {
   ReadingOptions skip;
   skip.records.skip_malformed = true;
   EXPECT_EQ(read(path, skip), "");
-  EXPECT_EQ(findings_.malformed, 1);
-  EXPECT_NE(findings_.first_malformed.find("line 1: a conversation"), std::string::npos);
+  EXPECT_EQ(findings_.count(FindingKind::Malformed), 1);
+  EXPECT_NE(findings_.warnings().at(0).find("1 malformed record was skipped: " + path.string() +
+                                            ": line 1: a conversation"),
+            std::string::npos)
+      << findings_.warnings().at(0);
 }
 
 // Whatever is taken up at once, and by however many threads.

@@ -6,6 +6,8 @@
 #include <functional>
 #include <set>
 
+#include "base/checksum.h"
+#include "io/sealed.h"
 #include "support/temp_dir.h"
 #include "tokens/byte_tokenizer.h"
 #include "tokens/corpus_changes.h"
@@ -219,6 +221,50 @@ TEST(Corpus, BothSidesGetAFile) {
     EXPECT_EQ(corpus->heldout->documents(), 1);
     EXPECT_EQ(corpus->train.documents(), 1);
   }
+}
+
+// A byte order mark is no part of the text, but of the runs that began when it was.
+TEST(Corpus, TextBeginsBehindItsByteOrderMark) {
+  const TempDir dir, plain;
+  dir.add("in/a.txt", "\xef\xbb\xbfone");
+  dir.add("in/b.txt", "two");
+  plain.add("in/a.txt", "one");
+  plain.add("in/b.txt", "two");
+  CorpusOptions options = all_of(dir);
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(content(corpus->train), "onetwo");
+  EXPECT_EQ(corpus->train_bytes, 6);
+  dir.add("in/a.txt",
+          "\xef\xbb\xbf"
+          "0123456789");
+  options.sources.paths = {(dir / "in/a.txt").string()};
+  options.heldout = 0.2;
+  const auto cut = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(cut.ok()) << cut.message();
+  EXPECT_EQ(content(cut->train) + content(*cut->heldout), "0123456789");
+  // What a run that began before is called by: no word of marks.
+  SealedRequest before{std::string(kCorpusKind)};
+  before.add("seed", uint64_t{0})
+      .add("heldout", 0.2)
+      .add("a.txt", Checksummer()
+                        .add(std::string_view("\xef\xbb\xbf"
+                                              "0123456789"))
+                        .value()
+                        .to_text());
+  options.goes_on = before.key();
+  const auto old = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(old.ok()) << old.message();
+  EXPECT_EQ(old->content, before.key());
+  EXPECT_EQ(content(old->train) + content(*old->heldout),
+            "\xef\xbb\xbf"
+            "0123456789");
+  // Text without marks is called as ever.
+  const auto same = open_corpus(all_of(plain), plain / "cache");
+  ASSERT_TRUE(same.ok()) << same.message();
+  CorpusOptions goes_on = all_of(plain);
+  goes_on.goes_on = same->content;
+  EXPECT_EQ(open_corpus(goes_on, plain / "cache")->content, same->content);
 }
 
 TEST(Corpus, ASingleFileIsCut) {

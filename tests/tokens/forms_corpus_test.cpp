@@ -116,9 +116,9 @@ TEST(FormsCorpus, TextThatIsNotUtf8IsSkippedWhereThatIsAllowed) {
   const auto corpus = open_corpus(options, dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(texts_of(corpus->train), Texts{"good"});
-  EXPECT_EQ(corpus->findings.malformed, 2);
-  EXPECT_NE(corpus->findings.first_malformed.find("b.txt: line 1: byte 0xe9 is not UTF-8"), std::string::npos)
-      << corpus->findings.first_malformed;
+  EXPECT_EQ(corpus->findings.count(FindingKind::Malformed), 2);
+  const std::string said = corpus->findings.warnings().at(0);
+  EXPECT_NE(said.find("b.txt: line 1: byte 0xe9 is not UTF-8"), std::string::npos) << said;
   options.sources.exclude = {"a.txt"};
   EXPECT_NE(open_corpus(options, dir / "cache").message().find("no file of data.paths is text"),
             std::string::npos);
@@ -148,15 +148,15 @@ TEST(FormsCorpus, WhatIsReadAsBeforeIsCalledAsBefore) {
     return corpus;
   };
   const auto same = made("{\"prompt\": \"q\", \"completion\": \"a\"}\n", all_in(dir));
-  EXPECT_EQ(same->content, same->content_before);
   EXPECT_EQ(same->content, same->key);
   const auto other = made("{\"question\": \"q\", \"answer\": \"a\"}\n", all_in(dir));
-  EXPECT_NE(other->content, other->content_before);
+  EXPECT_EQ(other->content, other->key + "-2");
+  EXPECT_EQ(other->contents_before, std::vector<std::string>{other->key});
   // Passing over what was never looked at is no change.
   CorpusOptions ignoring = all_in(dir);
   ignoring.ignore = {"score"};
   const auto scored = made("{\"prompt\": \"q\", \"completion\": \"a\", \"score\": 1}\n", ignoring);
-  EXPECT_EQ(scored->content, scored->content_before);
+  EXPECT_EQ(scored->contents_before, std::vector<std::string>{});
   EXPECT_NE(scored->key, scored->content);
 }
 

@@ -78,8 +78,8 @@ TEST(RecordsCorpus, MalformedRecordsAreRefusedOrCounted) {
   const auto corpus = open_corpus(options, dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(corpus->train.documents(), 3);
-  EXPECT_EQ(corpus->findings.malformed, 1);
-  EXPECT_EQ(open_corpus(options, dir / "cache")->findings.malformed, 1) << "it is kept";
+  EXPECT_EQ(corpus->findings.count(FindingKind::Malformed), 1);
+  EXPECT_EQ(open_corpus(options, dir / "cache")->findings.count(FindingKind::Malformed), 1) << "it is kept";
 }
 
 TEST(RecordsCorpus, RecordsAreHeldOutOneByOne) {
@@ -144,15 +144,73 @@ TEST(RecordsCorpus, WeightsSayHowOftenDocumentsCome) {
   options.weights = {1.25, 3};
   const auto corpus = open_corpus(options, dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
-  const Texts all = documents(corpus->train);
+  // Of a share all documents are there once, behind the others: rows of it are drawn.
+  EXPECT_EQ(corpus->shares, (std::vector<double>{1.25, 0}));
+  Texts all = documents(corpus->train);
   EXPECT_EQ(all.count("text"), 3u);
+  EXPECT_EQ(all.size(), 403u);
+  EXPECT_EQ(corpus->train.path_at(0).entry, 1u);
+  EXPECT_EQ(corpus->train.path_at(12).entry, 0u);
+  // A run that began when a share was of documents, the same in every epoch, goes on so.
+  options.shares = ShareRule::Documents;
+  const auto before = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(before.ok()) << before.message();
+  all = documents(before->train);
   EXPECT_GT(all.size(), 400u + 70 + 3);
   EXPECT_LT(all.size(), 400u + 130 + 3);
   for (const std::string& text : all) EXPECT_LE(all.count(text), text == "text" ? 3u : 2u);
+  options.shares = ShareRule::Rows;
+  options.goes_on = before->content;
+  const auto again = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(again.ok()) << again.message();
+  EXPECT_EQ(again->content, before->content);
+  EXPECT_EQ(documents(again->train), all);
+  EXPECT_NE(corpus->content, before->content);
   options.weights = {1};
   EXPECT_EQ(open_corpus(options, dir / "cache").message(), "data.weights: 1 of them for 2 data.paths");
   options.weights = {-1, 1};
   EXPECT_NE(open_corpus(options, dir / "cache").message().find("-1"), std::string::npos);
+  options.weights = {0, 0};
+  EXPECT_EQ(open_corpus(options, dir / "cache").message(),
+            "data.weights = [0, 0]: nothing of data.paths is taken; a weight above 0 takes documents");
+}
+
+TEST(RecordsCorpus, FindingsSayWhereTheyAre) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(2) + "{\"prompt\": \"q\", \"completion\": \"\"}\n" + pairs(1));
+  dir.add("in/b.csv", "question,answer\nq,\nq,a\n\"q\nr\",\nq,\nq,\n");
+  dir.add("in/c.txt", "<|im_start|>user\nq<|im_end|>\n");
+  CorpusOptions options = all_of(dir);
+  options.making.without_template = true;
+  std::vector<std::string> empty;
+  for (const bool listed : {false, true}) {
+    if (listed) {
+      options.told = [&](FindingKind kind, const std::string& place) {
+        if (kind == FindingKind::EmptyAnswers) empty.push_back(place);
+      };
+    }
+    const auto corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    const Findings& findings = corpus->findings;
+    const Found& found = findings.found[size_t(FindingKind::EmptyAnswers)];
+    EXPECT_EQ(found.count, 5);
+    EXPECT_EQ(
+        found.where(FindingKind::EmptyAnswers),
+        ": a.jsonl:3, b.csv:2 (record 1), b.csv:4 (record 3) and 2 more (sluice data --list empty-answers)");
+    EXPECT_EQ(findings.found[size_t(FindingKind::RenderedChats)].first, std::vector<std::string>{"c.txt"});
+    EXPECT_EQ(corpus->built, true);
+    const DocumentPlaces places = corpus->places();
+    ASSERT_EQ(places.train.size(), 10u);
+    EXPECT_EQ(places.text(places.train[3]), "a.jsonl:4");
+    EXPECT_EQ(places.text(places.train[6]), "b.csv:4 (record 3)");
+    EXPECT_EQ(places.text(places.train[9]), "c.txt");
+    const auto kept = Findings::parse(findings.to_text());
+    ASSERT_TRUE(kept.ok()) << kept.message();
+    EXPECT_EQ(kept->warnings(), findings.warnings());
+  }
+  EXPECT_EQ(empty, (std::vector<std::string>{"a.jsonl:3", "b.csv:2 (record 1)", "b.csv:4 (record 3)",
+                                             "b.csv:6 (record 4)", "b.csv:7 (record 5)"}));
+  EXPECT_FALSE(read_places(dir / "none", 1, 0).known());
 }
 
 TEST(RecordsCorpus, TokenFilesAreTakenAsTheyAre) {
@@ -314,7 +372,7 @@ TEST(RecordsCorpus, LongLinesAndManyFilesAreRead) {
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(corpus->train.documents(), 5001);
   EXPECT_EQ(corpus->train.learnt(), int64_t(words.size()) + 15000);
-  EXPECT_EQ(corpus->findings.lonely_files, 5001);
+  EXPECT_EQ(corpus->findings.count(FindingKind::OneRecord), 5001);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(Tokenize, DocumentsAreEncodedApartAndInOrder) {
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(corpus->train.documents(), 300);
   EXPECT_EQ(content(corpus->train), expected);
-  EXPECT_EQ(corpus->findings.dropped, 0);
+  EXPECT_EQ(corpus->findings.count(FindingKind::NoToken), 0);
 }
 
 // Parts of a document and their tokens, of any size and by any number of threads, are those of the whole.
@@ -74,8 +74,7 @@ TEST(Tokenize, LongDocumentsKeepTheirTokensInParts) {
     for (const int64_t part : {int64_t{1000}, int64_t{50000}, int64_t{1} << 20}) {
       const fs::path path = dir / fmt::format("{}-{}.tokens", name, part);
       auto writer = TokenFileWriter::create(path, token_bytes(tokenizer));
-      EncodeCounts counts;
-      const Status status = tokenize(std::span(&range, 1), tokenizer, {3, part, 100000}, *writer, counts);
+      const Status status = tokenize(std::span(&range, 1), tokenizer, {3, part, 100000}, *writer);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_TRUE(writer->commit().ok());
       const auto set = open_tokens(path);
@@ -89,8 +88,7 @@ std::string refusal(const TempDir& dir, const Tokenizer& tokenizer, std::string 
                     TokenizeOptions options) {
   const TextRange range{dir.add("a.txt", text), 0, int64_t(text.size()), int64_t(text.size())};
   auto writer = TokenFileWriter::create(dir / "out.tokens", 4);
-  EncodeCounts counts;
-  const Status status = tokenize(std::span(&range, 1), tokenizer, options, *writer, counts);
+  const Status status = tokenize(std::span(&range, 1), tokenizer, options, *writer);
   return status.ok() ? "" : status.message();
 }
 
@@ -136,7 +134,9 @@ TEST(Tokenize, CountsWhatATokenizerLeavesOut) {
   const Tokenizer tokenizer = open("smollm2");
   const auto corpus = open_corpus(all_of(dir, tokenizer), dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
-  EXPECT_GT(corpus->findings.dropped, 0);
+  EXPECT_GT(corpus->findings.count(FindingKind::NoToken), 0);
+  EXPECT_NE(corpus->findings.warnings().at(0).find("have no token and are left out: a.txt"),
+            std::string::npos);
 }
 
 TEST(Corpus, TokensOfAnotherTokenizerAreOthers) {

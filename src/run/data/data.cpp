@@ -5,10 +5,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "base/counts.h"
+#include "base/hash.h"
 #include "base/parallel.h"
 #include "host/host_memory.h"
 #include "io/model_folder.h"
@@ -195,6 +201,99 @@ EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::pa
       fmt::format(", which is all that memory.host = {} leaves room for", format_bytes(cap)));
 }
 
+// Where documents are, read once somebody asks.
+class Places {
+ public:
+  explicit Places(const Corpus& corpus)
+      : path_(corpus.places_path),
+        train_(corpus.train.documents()),
+        heldout_(corpus.heldout ? corpus.heldout->documents() : 0) {}
+
+  // Empty: it is not known.
+  std::string train(int64_t document) const { return text(&DocumentPlaces::train, document); }
+  std::string heldout(int64_t document) const { return text(&DocumentPlaces::heldout, document); }
+
+ private:
+  std::string text(std::vector<DocumentPlace> DocumentPlaces::*side, int64_t document) const {
+    if (!places_) places_ = read_places(path_, train_, heldout_);
+    return places_->known() ? places_->text(((*places_).*side)[size_t(document)]) : "";
+  }
+
+  std::filesystem::path path_;
+  int64_t train_, heldout_;
+  mutable std::optional<DocumentPlaces> places_;
+};
+
+// Calls f(number, length, hash) for every document; of those that `wanted` does not want by their length
+// without a hash.
+void for_hashes(const TokenSet& tokens, const auto& wanted, auto&& f) {
+  constexpr int64_t kMost = int64_t{1} << 16;  // tokens of a document that decide
+  constexpr int64_t kReleased = 1024;          // documents that are read before their memory is given back
+  std::vector<int32_t> ids;
+  int64_t number = 0;
+  for (int64_t t = 0; t < tokens.tokens(); ++number) {
+    const TokenSet::Document document = tokens.document_at(t);
+    t = document.end;
+    const int64_t length = document.end - document.begin;
+    if (!wanted(length)) continue;
+    ids.resize(size_t(std::min(length, kMost)));
+    tokens.read(document.begin, ids);
+    const Checksum sum = checksum_of(std::as_bytes(std::span(ids)));
+    f(number, Hash().add(length).add(sum.low).value());
+    if (number % kReleased == 0) tokens.release();
+  }
+  tokens.release();
+}
+
+// Held-out documents of the same tokens as one that is trained on.
+void note_held_out_too(const TokenSet& heldout, const TokenSet& train, const Places& places, RunData& data) {
+  std::unordered_map<uint64_t, std::vector<int64_t>> held;  // documents by their hashes
+  std::unordered_set<int64_t> lengths;
+  for_hashes(
+      heldout, [&](int64_t length) { return lengths.insert(length), true; },
+      [&](int64_t number, uint64_t hash) { held[hash].push_back(number); });
+  int64_t trained = 0;
+  Found& found = data.findings.found[size_t(FindingKind::HeldOutToo)];
+  for_hashes(
+      train, [&](int64_t length) { return lengths.contains(length); },
+      [&](int64_t number, uint64_t hash) {
+        const auto it = held.find(hash);
+        if (it == held.end()) return;
+        ++trained;
+        for (const int64_t own : std::exchange(it->second, {})) {
+          const std::string place = places.heldout(own);
+          data.findings.add(FindingKind::HeldOutToo, 1,
+                            place.empty() ? "" : fmt::format("{} as {}", place, places.train(number)));
+        }
+      });
+  if (found.count == 0) return;
+  data.heldout_notices.push_back(fmt::format(
+      "{} of {} held out {} the tokens of {} that are trained on, so the held-out loss says less of what "
+      "is new{}",
+      found.count, counted(heldout.documents(), "document"), found.count == 1 ? "has" : "have",
+      counted(trained, "document"), found.where(FindingKind::HeldOutToo)));
+}
+
+void note_no_row(const RowCounts& counts, const Places& places, RunData& data) {
+  for (const int64_t document : counts.dropped_documents)
+    data.findings.add(FindingKind::NoRow, 1, places.train(document));
+  // What teaches nothing was named before.
+  if (counts.dropped <= data.findings.count(FindingKind::NothingLearnt)) return;
+  data.notices.push_back(
+      fmt::format("data.paths: {} in no row{}", counted(counts.dropped, "document", "is", "are"),
+                  data.findings.found[size_t(FindingKind::NoRow)].where(FindingKind::NoRow)));
+}
+
+// An error of a share says which one of the configuration it is.
+Error naming_share(const RunConfig& c, const RunData& data, Error e) {
+  const std::string_view entry = e.detail("entry");
+  size_t i = 0;
+  std::from_chars(entry.data(), entry.data() + entry.size(), i);
+  return entry.empty()
+             ? e
+             : error_at(fmt::format("data.weights = {} of {}", c.data.weights[i], data.names[i]), e);
+}
+
 }  // namespace
 
 BatchMode batch_mode(const RunConfig& c) {
@@ -233,7 +332,8 @@ Status keep_date(RunConfig& c) {
   return {};
 }
 
-Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use) {
+Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use,
+                          const Findings::Told& told) {
   BatchOptions options = batch_options(c, vocab);
   RunData data;
   if (c.data.paths.empty()) {
@@ -262,6 +362,8 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   corpus_options.fields = {c.data.fields.text, c.data.fields.prompt, c.data.fields.completion,
                            c.data.fields.messages};
   corpus_options.ignore = c.data.ignore;
+  corpus_options.roles = c.data.roles;
+  corpus_options.told = told;
   if (!c.checkpoint().empty()) {
     SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
     corpus_options.goes_on = value_of(info.manifest, "data.content");
@@ -314,7 +416,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   folder.reset();
   release_freed_memory();
   data.content = corpus.content;
-  data.content_before = corpus.content_before;
+  data.contents_before = std::move(corpus.contents_before);
   data.names = seen_from_here(c.data.paths);
   if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
   if (!data.other_end.empty()) data.notices.push_back(data.other_end);
@@ -322,14 +424,22 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   for (std::string& warning : corpus.findings.warnings())
     data.notices.push_back("data.paths: " + std::move(warning));
   data.findings = std::move(corpus.findings);
+  data.findings.told = told;
+  const Places places(corpus);
+  if (corpus.heldout) note_held_out_too(*corpus.heldout, corpus.train, places, data);
   data.files = corpus.files;
   data.train_documents = inventory_of(corpus.train);
   if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
   options.name = name_of_paths(c, "data.paths", c.data.paths);
   options.tail = use == DataUse::Evaluate;
-  SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
+  if (use == DataUse::Train) options.shares = corpus.shares;
+  auto train = make_batches(std::move(corpus.train), options);
+  if (!train.ok()) return naming_share(c, data, train.error());
+  data.train = std::move(*train);
+  note_no_row(data.train->counts(), places, data);
   if (!corpus.heldout) return data;
   data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
+  options.shares = {};
   options.rows = std::max<int64_t>(1, c.eval.rows);
   options.name = c.data.heldout_paths.empty()
                      ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
@@ -359,12 +469,24 @@ Status count_steps(RunConfig& c, const RunData& data) {
                  c.train.epochs);
   const double rows = c.train.epochs * double(data.train->epoch_rows());
   const auto steps = int64_t(std::ceil(rows * double(c.train.seq_len) / double(c.train.tokens_per_step)));
-  if (c.train.steps != steps && c.train.steps != RunConfig().train.steps) {
-    c.notices.push_back(fmt::format("train.epochs = {} makes {} steps; train.steps = {} does not count",
-                                    c.train.epochs, steps, c.train.steps));
+  if (c.train.steps != steps && c.given.contains("train.steps")) {
+    c.notices.push_back(fmt::format("train.epochs = {} makes {}; train.steps = {} does not count",
+                                    c.train.epochs, counted(steps, "step"), c.train.steps));
   }
   c.train.steps = steps;
   return {};
+}
+
+std::vector<std::string> step_notices(const RunConfig& c, const RunData& data) {
+  if (c.data.paths.empty()) return {};
+  const int64_t rows = data.train->epoch_rows(), step = c.train.tokens_per_step / c.train.seq_len;
+  if (rows >= step) return {};
+  const double often = double(step) / double(rows);
+  return {
+      fmt::format("a step has {} and an epoch {}: what is learnt is learnt {:.3g} times in each step, {:.4g} "
+                  "times in {}; train.tokens_per_step = {} makes an epoch a step",
+                  counted(step, "row"), rows, often, often * double(c.train.steps),
+                  counted(c.train.steps, "step"), rows * c.train.seq_len)};
 }
 
 }  // namespace sluice::core

@@ -37,7 +37,7 @@ struct Inventory {
 struct RunData {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
   std::string content;                          // equal for equal tokens
-  std::string content_before;                   // as Corpus has it
+  std::vector<std::string> contents_before;     // as Corpus has it
   // data.date, where a chat template shows it: it is among what checkpoints say the run is.
   std::string date;
   // What people should know of how text became tokens, and of what is held out, a sentence each.
@@ -64,14 +64,17 @@ enum class DataUse : uint8_t {
   Evaluate,  // every token is in one
 };
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none. Text is never bytes for a
-// model whose vocabulary is not: without its tokenizer it is refused.
+// model whose vocabulary is not: without its tokenizer it is refused. `told`: of every finding with its
+// place, for which tokens are made anew.
 Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& observer = silent_observer(),
-                          DataUse use = DataUse::Train);
+                          DataUse use = DataUse::Train, const Findings::Told& told = {});
 
 // How documents lie in the rows of training; empty, where none begins inside one.
 RowSample sample_rows(const RunData& data);
 
 // Sets train.steps, where train.epochs says how many there are. Errors: random tokens have no epochs.
 Status count_steps(RunConfig& config, const RunData& data);
+// What is to be known of steps beside the data, a sentence each, once they are counted.
+std::vector<std::string> step_notices(const RunConfig& config, const RunData& data);
 
 }  // namespace sluice::core

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/counts.h"
@@ -60,7 +61,11 @@ std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
   const bool packed = v.mode == BatchMode::Packed;
   facts.emplace_back("rows", fmt::format("{} of {} tokens, {}; {:.1f} % padding", grouped(double(c.rows), 0),
                                          grouped(double(v.sequence), 0), packed ? "packed" : "contiguous",
-                                         percent(c.padding, c.rows * v.sequence)));
+                                         percent(c.padding, c.all * v.sequence)));
+  for (const DataView::Share& share : v.shares)
+    facts.emplace_back(
+        "a share", fmt::format("{} of the {} of {} in an epoch, others in the next",
+                               grouped(double(share.an_epoch), 0), counted(share.rows, "row"), share.name));
   std::string left_out = counted(c.left_out, "token");
   if (packed && c.cut > 0)
     left_out += fmt::format("; {} longer than a row and {}", counted(c.cut, "document", "is", "are"),
@@ -160,6 +165,56 @@ std::string rows_as_text(const DataView& v, bool colours) {
       out += fmt::format("--- row {}: {} of padding\n", i + 1, counted(v.rows[i].padding, "token"));
   }
   return out;
+}
+
+std::string to_json(const DataView& v) {
+  using Json = nlohmann::ordered_json;
+  const auto inventory = [](const Inventory& i) {
+    return Json{
+        {"documents", i.documents}, {"tokens", i.tokens}, {"learnt", i.learnt}, {"longest", i.longest}};
+  };
+  Json out = {{"format", "sluice data 1"},
+              {"data", v.config},
+              {"files", v.files},
+              {"tokenizer", v.tokenizer},
+              {"chat_template", v.chat_template},
+              {"read_as", Json::array()},
+              {"training", inventory(v.train)},
+              {"heldout", inventory(v.heldout)}};
+  for (const Findings::Taken& t : v.findings.taken)
+    out["read_as"].push_back(
+        {{"form", t.form}, {"first", t.first}, {"files", t.files}, {"documents", t.documents}});
+  out["rows"] = {
+      {"an_epoch", v.counts.rows},   {"all", v.counts.all},
+      {"tokens", v.sequence},        {"mode", v.mode == BatchMode::Packed ? "packed" : "contiguous"},
+      {"padding", v.counts.padding}, {"left_out", v.counts.left_out},
+      {"a_step", v.rows_per_step},   {"steps_an_epoch", v.steps_per_epoch}};
+  out["shares"] = Json::array();
+  for (const DataView::Share& share : v.shares)
+    out["shares"].push_back({{"path", share.name}, {"rows", share.rows}, {"an_epoch", share.an_epoch}});
+  out["findings"] = Json::array();
+  for (size_t i = 0; i < kFindingKinds; ++i) {
+    const Found& found = v.findings.found[i];
+    if (found.count > 0)
+      out["findings"].push_back(
+          {{"kind", name_of(FindingKind(i))}, {"count", found.count}, {"places", found.first}});
+  }
+  out["unused_keys"] = Json::array();
+  for (const Findings::Unused& u : v.findings.unused)
+    out["unused_keys"].push_back({{"key", u.key}, {"documents", u.documents}, {"first", u.first}});
+  out["warnings"] = v.warnings;
+  out["first_rows"] = Json::array();
+  for (const ShownRow& row : v.rows) {
+    Json documents = Json::array();
+    for (const ShownDocument& document : row.documents) {
+      Json runs = Json::array();
+      for (const ShownRun& run : document.runs)
+        runs.push_back({{"text", run.text}, {"learnt", run.part == Part::Learnt}, {"special", run.special}});
+      documents.push_back({{"tokens", document.tokens}, {"learnt", document.learnt}, {"runs", runs}});
+    }
+    out["first_rows"].push_back({{"documents", documents}, {"padding", row.padding}});
+  }
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string to_html(const DataView& v) {

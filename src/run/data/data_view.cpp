@@ -92,7 +92,7 @@ Result<ShownRow> show(const BatchSource& source, int64_t index, const Speller& s
 std::vector<std::string> warnings_of(const DataView& view) {
   constexpr double kMuchPadding = 0.3, kFewLearnt = 0.01;
   std::vector<std::string> lines = view.findings.warnings();
-  const double padding = double(view.counts.padding) / double(view.counts.rows * view.sequence);
+  const double padding = double(view.counts.padding) / double(view.counts.all * view.sequence);
   const double learnt = double(view.train.learnt) / double(std::max<int64_t>(1, view.train.tokens));
   if (padding > kMuchPadding)
     lines.push_back(fmt::format(
@@ -101,14 +101,18 @@ std::vector<std::string> warnings_of(const DataView& view) {
   if (learnt < kFewLearnt)
     lines.push_back(fmt::format("only {:.2f} % of the tokens are learnt", 100 * learnt));
   if (view.counts.dropped > 0)
-    lines.push_back(fmt::format("{} in no row", counted(view.counts.dropped, "document", "is", "are")));
+    lines.push_back(fmt::format("{} in no row{}", counted(view.counts.dropped, "document", "is", "are"),
+                                view.findings.found[size_t(FindingKind::NoRow)].where(FindingKind::NoRow)));
   return lines;
 }
 
 }  // namespace
 
-Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows, Observer& observer) {
-  SLUICE_ASSIGN(RunData data, open_data(config, vocab, observer));
+Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, Observer& observer,
+                           const Findings::Told& told) {
+  RunConfig config = given;
+  SLUICE_ASSIGN(RunData data, open_data(config, vocab, observer, DataUse::Train, told));
+  SLUICE_TRY(count_steps(config, data));
   SLUICE_ASSIGN(const Speller speller, Speller::open(config));
   DataView view;
   for (const std::string& path : config.data.paths) {
@@ -127,6 +131,8 @@ Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows,
     view.evaluated = count_rows(*data.heldout, config.eval.rows);
   }
   view.counts = data.train->counts();
+  for (const RowShare& share : data.train->shares())
+    view.shares.push_back({data.names[share.entry], share.rows, share.an_epoch});
   view.mode = batch_mode(config);
   view.long_documents = config.data.long_documents;
   view.sequence = config.train.seq_len;
@@ -139,6 +145,10 @@ Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows,
   view.warnings = warnings_of(view);
   if (!data.other_end.empty()) view.warnings.push_back(data.other_end);
   view.warnings.insert(view.warnings.end(), data.heldout_notices.begin(), data.heldout_notices.end());
+  view.step_notices = step_notices(config, data);
+  // And what counting them said.
+  view.step_notices.insert(view.step_notices.end(), config.notices.begin() + std::ssize(given.notices),
+                           config.notices.end());
   return view;
 }
 

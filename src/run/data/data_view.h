@@ -40,17 +40,27 @@ struct DataView {
   BatchMode mode = BatchMode::Contiguous;
   std::string long_documents;
   int64_t sequence = 0, rows_per_step = 0, steps_per_epoch = 0;
-  std::vector<ShownRow> rows;         // the first ones of training
-  std::vector<std::string> warnings;  // what usually is a mistake, a sentence each
+  struct Share {  // RowShare
+    std::string name;
+    int64_t rows, an_epoch;
+  };
+  std::vector<Share> shares;
+  std::vector<ShownRow> rows;             // the first ones of training
+  std::vector<std::string> warnings;      // what usually is a mistake, a sentence each
+  std::vector<std::string> step_notices;  // as step_notices() has them
 };
 
-// Opens what the configuration says, or takes it from the cache. `rows`: how many to show.
-Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows, Observer& observer);
+// Opens what the configuration says, or takes it from the cache. `rows`: how many to show. `told`: as
+// open_data() has it.
+Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows, Observer& observer,
+                           const Findings::Told& told = {});
 
 // As text, in which what others wrote is printable (base/printable.h): what there is to say, and the first
 // rows, in colours or with marks.
 std::string overview(const DataView& view);
 std::string rows_as_text(const DataView& view, bool colours);
+// As JSON, for programs.
+std::string to_json(const DataView& view);
 // A page that needs nothing beside it.
 std::string to_html(const DataView& view);
 
