@@ -66,6 +66,7 @@ class Builder {
   }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) {
     std::string_view what = e.what();
+    if (what.starts_with("[json.exception.")) what.remove_prefix(what.find("] ") + 2);
     if (const size_t at = what.find("column "); at != what.npos) what.remove_prefix(at);
     error_ = what;
     return false;

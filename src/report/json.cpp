@@ -442,8 +442,8 @@ Result<PlanSummary> parse_summary(std::string_view text) {
     auto summary = read_summary(j);
     if (!summary.ok()) return error("a plan that is damaged: {}", summary.message());
     return summary;
-  } catch (const Json::exception& e) {
-    return error("a plan that is damaged: {}", e.what());
+  } catch (const Json::exception&) {
+    return error("a plan that is damaged: a value is missing, or is of another kind than a plan's");
   }
 }
 

@@ -40,5 +40,23 @@ TEST(Printable, IsTheSameTheSecondTime) {
   EXPECT_EQ(printable(printable(all)), printable(all));
 }
 
+// However long what it names, and whatever it takes to spell that out.
+TEST(Printable, MessagesHaveABound) {
+  const std::string most(kMostMessageBytes, 'a');
+  EXPECT_EQ(printable_message(most), most);
+  for (const std::string_view unit : {"a", "\xc3\xa4", "\x1b", "\xe2\x80\xae", "\xf0\x9f\x98\x80"}) {
+    for (const size_t times : {size_t{700}, size_t{1999}, size_t{2001}, size_t{300'000}}) {
+      std::string text = "model.config: ";
+      for (size_t i = 0; i < times; ++i) text += unit;
+      text += " is not allowed";
+      const std::string said = printable_message(text);
+      EXPECT_LE(said.size(), kMostMessageBytes);
+      EXPECT_TRUE(said.starts_with("model.config: ") && said.ends_with(" is not allowed")) << said;
+      EXPECT_EQ(said == printable(text), printable(text).size() <= kMostMessageBytes);
+      EXPECT_EQ(printable_message(said), said) << "no character is cut";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -60,6 +60,7 @@ TEST(Values, ThereAreNotTooMany) {
 TEST(Values, MalformedJsonIsRefusedWithThePlace) {
   EXPECT_NE(again("{\"a\": 1,}").find("column 9"), std::string::npos) << again("{\"a\": 1,}");
   EXPECT_NE(again(std::string(200, '[')).find("nested more than 100 deep"), std::string::npos);
+  EXPECT_EQ(again("{\"a\": 1e999}").find("json.exception"), std::string::npos) << again("{\"a\": 1e999}");
   EXPECT_FALSE(parse_value("").ok());
   EXPECT_FALSE(parse_value("{} {}").ok());
   EXPECT_FALSE(parse_value("\"\xff\"").ok());
