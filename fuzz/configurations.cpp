@@ -4,6 +4,8 @@
 #include "config/config.h"
 #include "config/files/load_config.h"
 #include "fuzz.h"
+#include "generate/defaults.h"
+#include "generate/sampling.h"
 #include "model/families/families.h"
 #include "model/weights.h"
 #include "text/toml.h"
@@ -28,6 +30,28 @@ std::string seed_model_config() {
 "hidden_act":"silu","tie_word_embeddings":false,"attention_bias":false,"mlp_bias":true,"sliding_window":null,
 "rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
 "original_max_position_embeddings":8192}})";
+}
+
+// Whatever a folder says of drawing, a token is drawn that may be, or the error says why none is.
+void generation_config(Bytes input) {
+  const auto defaults = parse_generation_defaults("", text_in(input));
+  if (!defaults.ok()) return;
+  Sampler sampler(defaults->rule);
+  const std::vector<int32_t> seen{0, 3};
+  for (const float scale : {0.0f, 1.0f, -1e30f, 3e38f, INFINITY}) {
+    std::vector<float> logits(16);
+    for (size_t t = 0; t < logits.size(); ++t) logits[t] = scale * (float(t % 7) / 6 - 0.5f);
+    const auto token = sampler.choose(logits, seen, 0, 1);
+    if (!token.ok()) continue;
+    require(*token >= 0 && size_t(*token) < logits.size() && std::isfinite(logits[size_t(*token)]),
+            "a token is drawn that is none");
+    for (const int32_t never : defaults->rule.left_out) require(*token != never, "a token comes that never does");
+  }
+}
+
+std::string seed_generation_config() {
+  return R"({"do_sample":true,"temperature":0.7,"top_k":20,"top_p":0.9,"min_p":0.05,"repetition_penalty":1.1,
+"suppress_tokens":[1,2],"eos_token_id":[3,4],"max_new_tokens":64,"stop_strings":["end"]})";
 }
 
 void toml(Bytes input) {

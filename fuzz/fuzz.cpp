@@ -17,6 +17,7 @@ std::span<const Target> targets() {
       {"safetensors", safetensors_header, seed_safetensors_header},
       {"index", safetensors_index, seed_safetensors_index},
       {"config", model_config, seed_model_config},
+      {"generation", generation_config, seed_generation_config},
       {"toml", toml, seed_toml},
       {"tokens", token_file, seed_token_file},
       {"record", record, seed_record},

@@ -2,7 +2,6 @@
 #include "generate/generator.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/stopwatch.h"
 
@@ -75,13 +74,10 @@ class Run {
 
   Status go_on(Row& row, std::span<const float> logits) {
     const auto index = uint64_t(tasks_[row.text].made + row.made);
-    const int32_t token = sampler_.choose(logits, row.tokens, row.text, index);
-    if (!std::isfinite(logits[size_t(token)])) {
-      return error(
-          "text {}: logits after {} tokens are not finite: the model's weights are damaged, or too "
-          "large for its number format",
-          row.text + 1, row.tokens.size());
-    }
+    const auto chosen = sampler_.choose(logits, row.tokens, row.text, index);
+    if (!chosen.ok())
+      return error_at(fmt::format("text {}, after {} tokens", row.text + 1, row.tokens.size()), chosen.error());
+    const int32_t token = *chosen;
     row.tokens.push_back(token);
     ++row.made;
     ++counts_.new_tokens;

@@ -41,7 +41,7 @@ size_t first_largest(std::span<const float> x) {
 }  // namespace
 
 Status validate(const SamplingRule& r) {
-  if (!(r.temperature >= 0 && r.temperature <= 1e6))
+  if (!(r.temperature >= 0 && r.temperature <= kMostTemperature))
     return error("--temperature {}: allowed are numbers from 0, the most likely token, to 1e6",
                  r.temperature);
   if (r.top_k < 0) return error("--top-k {}: allowed are whole numbers from 0, all tokens", r.top_k);
@@ -49,8 +49,9 @@ Status validate(const SamplingRule& r) {
     return error("--top-p {}: allowed are numbers above 0 and up to 1, all tokens", r.top_p);
   if (!(r.min_p >= 0 && r.min_p <= 1))
     return error("--min-p {}: allowed are numbers from 0, all tokens, to 1", r.min_p);
-  if (!(r.repetition_penalty > 0 && r.repetition_penalty <= 1e6))
-    return error("--repetition-penalty {}: allowed are positive numbers up to 1e6; 1 changes nothing",
+  // Logits are f32, which it must leave numbers.
+  if (!(r.repetition_penalty >= 1e-6 && r.repetition_penalty <= 1e6))
+    return error("--repetition-penalty {}: allowed are numbers from 1e-6 to 1e6; 1 changes nothing",
                  r.repetition_penalty);
   return {};
 }
@@ -86,14 +87,24 @@ void Sampler::keep_top_p() {
 }
 
 void Sampler::keep_min_p() {
-  if (rule_.min_p <= 0 || candidates_.empty()) return;
+  if (rule_.min_p <= 0) return;
   double most = 0;
   for (const TokenProbability& c : candidates_) most = std::max(most, c.probability);
   std::erase_if(candidates_, [&](const TokenProbability& c) { return c.probability < rule_.min_p * most; });
 }
 
-std::span<const TokenProbability> Sampler::candidates(std::span<const float> logits,
-                                                      std::span<const int32_t> seen) {
+Error Sampler::why_none(std::span<const float> of_model, float most) const {
+  if (!std::isfinite(of_model[first_largest(of_model)])) {
+    return error(
+        "logits are not finite: the model's weights are damaged, or too large for its number format");
+  }
+  if (most < 0) return error("suppress_tokens: every token is left out, so that none can follow");
+  return error("--repetition-penalty {}: it makes logits that are not finite", rule_.repetition_penalty);
+}
+
+Result<std::span<const TokenProbability>> Sampler::candidates(std::span<const float> logits,
+                                                              std::span<const int32_t> seen) {
+  const std::span<const float> of_model = logits;
   if (rule_.repetition_penalty != 1 || !rule_.left_out.empty()) {
     const auto penalty = float(rule_.repetition_penalty);
     changed_.assign(logits.begin(), logits.end());
@@ -107,10 +118,12 @@ std::span<const TokenProbability> Sampler::candidates(std::span<const float> log
     logits = changed_;
   }
   const size_t most = first_largest(logits);
+  // From here on the most likely token is a candidate, and every filter keeps it.
+  if (!std::isfinite(logits[most])) return why_none(of_model, logits[most]);
   candidates_.clear();
   if (rule_.temperature == 0) {
     candidates_.push_back({int32_t(most), 1.0});
-    return candidates_;
+    return std::span<const TokenProbability>(candidates_);
   }
   const double top = logits[most];
   for (size_t t = 0; t < logits.size(); ++t) {
@@ -123,12 +136,12 @@ std::span<const TokenProbability> Sampler::candidates(std::span<const float> log
   double total = 0;
   for (const TokenProbability& c : candidates_) total += c.probability;
   for (TokenProbability& c : candidates_) c.probability /= total;
-  return candidates_;
+  return std::span<const TokenProbability>(candidates_);
 }
 
-int32_t Sampler::choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text,
-                        uint64_t index) {
-  candidates(logits, seen);
+Result<int32_t> Sampler::choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text,
+                                uint64_t index) {
+  SLUICE_TRY(candidates(logits, seen));
   if (candidates_.size() == 1) return candidates_.front().token;
   // Two words of a draw, as one in [0, 1).
   const Philox4 bits = philox(rule_.seed, index << 32 | (text & 0xffffffff), kPurpose);

@@ -22,6 +22,8 @@ struct SamplingRule {
   uint64_t seed = 1;
 };
 
+inline constexpr double kMostTemperature = 1e6;
+
 // Errors name the option, its value and what is allowed.
 Status validate(const SamplingRule& rule);
 
@@ -35,15 +37,19 @@ class Sampler {
  public:
   explicit Sampler(const SamplingRule& rule) : rule_(rule) {}
 
-  // Those that may be drawn, by token; their probabilities sum to 1. `seen` are the tokens of the prompt and
-  // of what followed. Valid until the next call. REQUIRES: logits are not empty.
-  std::span<const TokenProbability> candidates(std::span<const float> logits, std::span<const int32_t> seen);
+  // Those that may be drawn, by token: one or more, whose probabilities sum to 1. `seen` are the tokens of the
+  // prompt and of what followed. Valid until the next call. An error where the largest logit is not finite,
+  // the rule having been applied, names what made it so. REQUIRES: logits are not empty.
+  Result<std::span<const TokenProbability>> candidates(std::span<const float> logits,
+                                                       std::span<const int32_t> seen);
 
   // Token `index` that is generated for text number `text`: a function of the logits, what was seen, the rule
   // and these two numbers.
-  int32_t choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text, uint64_t index);
+  Result<int32_t> choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text,
+                         uint64_t index);
 
  private:
+  Error why_none(std::span<const float> of_model, float most) const;
   void keep_top_k();
   void keep_top_p();
   void keep_min_p();

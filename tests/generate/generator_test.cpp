@@ -153,7 +153,7 @@ TEST(Generator, LogitsThatAreNotFiniteAreRefused) {
   const std::vector<GenerationTask> all{{{1, 2, 3}, 4}};
   const auto result = generate(model, all, {}, got);
   ASSERT_FALSE(result.ok());
-  EXPECT_NE(result.message().find("text 1: logits after 3 tokens are not finite"), std::string::npos);
+  EXPECT_NE(result.message().find("text 1, after 3 tokens: logits are not finite"), std::string::npos);
 }
 
 }  // namespace

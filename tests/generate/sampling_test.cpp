@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -30,7 +31,7 @@ SamplingRule rule_of(const json& rule) {
 }
 
 // Of equal ones the first, whatever their number; one that is no number is the most only where it comes
-// first.
+// first. There and where the largest is infinite nothing is chosen.
 TEST(Sampling, WithoutTemperatureItIsTheFirstOfTheLargest) {
   Sampler sampler({.temperature = 0});
   std::mt19937 random(1);
@@ -44,7 +45,11 @@ TEST(Sampling, WithoutTemperatureItIsTheFirstOfTheLargest) {
       if (trial == 3) logits[0] = std::nanf("");
       if (trial == 4) std::fill(logits.begin(), logits.end(), -INFINITY);
       const auto most = std::max_element(logits.begin(), logits.end()) - logits.begin();
-      ASSERT_EQ(sampler.choose(logits, {}, 0, 0), most) << vocab << " tokens, trial " << trial;
+      const auto chosen = sampler.choose(logits, {}, 0, 0);
+      ASSERT_EQ(chosen.ok(), std::isfinite(logits[size_t(most)])) << vocab << " tokens, trial " << trial;
+      if (chosen.ok()) {
+        ASSERT_EQ(*chosen, most) << vocab << " tokens, trial " << trial;
+      }
     }
   }
 }
@@ -57,7 +62,7 @@ TEST(Sampling, ProbabilitiesAreThoseOfTransformers) {
     const auto seen = c.at("seen").get<std::vector<int32_t>>();
     Sampler sampler(rule_of(c.at("rule")));
     std::vector<double> got(logits.size(), 0);
-    for (const TokenProbability& candidate : sampler.candidates(logits, seen))
+    for (const TokenProbability& candidate : must(sampler.candidates(logits, seen)))
       got[size_t(candidate.token)] = candidate.probability;
     const auto expected = c.at("probabilities").get<std::vector<double>>();
     for (size_t t = 0; t < got.size(); ++t) {
@@ -68,10 +73,64 @@ TEST(Sampling, ProbabilitiesAreThoseOfTransformers) {
   }
 }
 
+// Whatever the logits, as long as the largest is finite.
+TEST(Sampling, EveryFilterLeavesOneOrMore) {
+  std::mt19937 random(1);
+  const auto one_of = [&](auto... values) {
+    const std::array all{double(values)...};
+    return all[random() % all.size()];
+  };
+  for (int trial = 0; trial < 4000; ++trial) {
+    std::vector<float> logits(1 + random() % 40);
+    for (float& x : logits)
+      x = float(one_of(0, 1, -3, 700, -1e30, 3e38, -INFINITY, NAN, double(random()) / 1e9));
+    SamplingRule rule;
+    rule.temperature = one_of(0, 5e-324, 1e-30, 1, 1e6);
+    rule.top_k = int64_t(one_of(0, 1, 2, 39, 1e15));
+    rule.top_p = one_of(5e-324, 1e-9, 0.5, 1);
+    rule.min_p = one_of(0, 5e-324, 0.5, 1);
+    rule.repetition_penalty = one_of(1e-6, 1, 1e6);
+    for (size_t t = 0; t < logits.size(); ++t) {
+      if (random() % 3 == 0) rule.left_out.push_back(int32_t(t));
+    }
+    ASSERT_TRUE(validate(rule).ok());
+    const std::vector<int32_t> seen{0, int32_t(logits.size()) - 1};
+    Sampler sampler(rule);
+    const auto found = sampler.candidates(logits, seen);
+    const auto chosen = sampler.choose(logits, seen, 0, uint64_t(trial));
+    ASSERT_EQ(found.ok(), chosen.ok());
+    if (!found.ok()) continue;
+    ASSERT_FALSE(found->empty()) << "trial " << trial;
+    double sum = 0;
+    for (const TokenProbability& c : *found) sum += c.probability;
+    EXPECT_NEAR(sum, 1, 1e-9) << "trial " << trial;
+    EXPECT_EQ(std::ranges::count(rule.left_out, *chosen), 0) << "trial " << trial;
+  }
+}
+
+TEST(Sampling, WhereNoneIsLeftTheErrorSaysWhy) {
+  const auto why = [](std::vector<float> logits, auto change) {
+    SamplingRule rule{.temperature = 1};
+    change(rule);
+    const auto chosen = Sampler(rule).choose(logits, std::vector<int32_t>{0}, 0, 0);
+    return chosen.ok() ? std::string() : chosen.message();
+  };
+  const std::string broken =
+      "logits are not finite: the model's weights are damaged, or too large for its number format";
+  EXPECT_EQ(why({1, INFINITY}, [](SamplingRule&) {}), broken);
+  EXPECT_EQ(why({NAN, 1}, [](SamplingRule&) {}), broken);
+  for (const double temperature : {0.0, 1.0}) {
+    EXPECT_EQ(why({1, 2}, [&](SamplingRule& r) { r.temperature = temperature, r.left_out = {1, 0}; }),
+              "suppress_tokens: every token is left out, so that none can follow");
+  }
+  EXPECT_EQ(why({1e35f, 2}, [](SamplingRule& r) { r.repetition_penalty = 1e-6; }),
+            "--repetition-penalty 1e-06: it makes logits that are not finite");
+}
+
 TEST(Sampling, TemperatureZeroTakesTheFirstOfTheMostLikely) {
   Sampler sampler({});
   const float logits[] = {1, 5, -2, 5};
-  EXPECT_EQ(sampler.choose(logits, {}, 0, 0), 1);
+  EXPECT_EQ(must(sampler.choose(logits, {}, 0, 0)), 1);
 }
 
 TEST(Sampling, DrawsFollowTheProbabilities) {
@@ -81,7 +140,7 @@ TEST(Sampling, DrawsFollowTheProbabilities) {
   const float logits[] = {0, std::log(2.0f), std::log(3.0f), -INFINITY, std::log(4.0f)};
   constexpr int kDraws = 20000;
   int counts[5] = {};
-  for (uint64_t i = 0; i < kDraws; ++i) ++counts[sampler.choose(logits, {}, 3, i)];
+  for (uint64_t i = 0; i < kDraws; ++i) ++counts[must(sampler.choose(logits, {}, 3, i))];
   EXPECT_EQ(counts[3], 0);
   const double expected[] = {0.1, 0.2, 0.3, 0, 0.4};
   for (int t = 0; t < 5; ++t) {
@@ -99,7 +158,7 @@ TEST(Sampling, ADrawIsOfItsSeedTextAndIndex) {
     rule.seed = seed;
     Sampler sampler(rule);
     std::vector<int32_t> out;
-    for (uint64_t i = 0; i < 20; ++i) out.push_back(sampler.choose(logits, {}, text, i));
+    for (uint64_t i = 0; i < 20; ++i) out.push_back(must(sampler.choose(logits, {}, text, i)));
     return out;
   };
   EXPECT_EQ(draws(7, 1), draws(7, 1));
@@ -122,7 +181,8 @@ TEST(Sampling, WhatIsNotAllowedIsNamed) {
   EXPECT_EQ(message([](SamplingRule& r) { r.top_p = 0; }),
             "--top-p 0: allowed are numbers above 0 and up to 1, all tokens");
   EXPECT_EQ(message([](SamplingRule& r) { r.repetition_penalty = NAN; }),
-            "--repetition-penalty nan: allowed are positive numbers up to 1e6; 1 changes nothing");
+            "--repetition-penalty nan: allowed are numbers from 1e-6 to 1e6; 1 changes nothing");
+  EXPECT_NE(message([](SamplingRule& r) { r.repetition_penalty = 1e-45; }), "");
 }
 
 }  // namespace
