@@ -106,8 +106,8 @@ class Session {
   // of seed times log p. `hyperparameters` are those of the optimizer by name, and "clip_norm", that this
   // step has otherwise than its plan: "beta1". They hold for its update alone, whenever that runs. Errors:
   // other names, values that are not allowed, and weight decay of sgd where it was planned without and
-  // updates are deferred. An error that comes from running it, and not from a RoundLoss, leaves the state
-  // undefined: load_state() before the next.
+  // updates are deferred. An error that comes from running it, and not from a RoundLoss, leaves the session
+  // without a state: what needs one is an error until load_state() brings one.
   Result<StepEvent> optim_step(double learning_rate,
                                const std::map<std::string, double>& hyperparameters = {});
   // forward_backward() and optim_step().
@@ -123,15 +123,17 @@ class Session {
   Status train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory = {},
                std::stop_token stop = {});
 
-  // Continues a prompt of one or more tokens, from the weights as they are. REQUIRES:
-  // StepOptions::sample_window.
-  Result<Sample> sample(std::span<const int32_t> prompt, const SampleOptions& options = {});
+  // Continues a prompt of one or more tokens, from the weights as they are. When asked to stop it ends with
+  // an error (Cancelled). REQUIRES: StepOptions::sample_window.
+  Result<Sample> sample(std::span<const int32_t> prompt, const SampleOptions& options = {},
+                        std::stop_token stop = {});
 
   // A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole; one
   // that is there already is an error (Io). Rows that wait are no part of it.
   Status save_state(const std::filesystem::path& directory);
   // Goes on from what save_state() wrote; rows that wait are discarded. Refused when results would become
-  // others than the saved run's (Invalid, with every difference).
+  // others than the saved run's (Invalid, with every difference). Where tensors turn out to be damaged while
+  // they are read, the session is without a state, as after optim_step().
   Status load_state(const std::filesystem::path& directory);
   // The same folder without optimizer state: a model, and nothing that a run goes on from.
   Status save_weights(const std::filesystem::path& directory);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generate/sampling.h"
 #include "io/directory.h"
 #include "run/prepare/manifest.h"
 #include "run/session/sampled_text.h"
@@ -446,7 +447,8 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
   return saver ? saver->wait() : Status();
 }
 
-Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOptions& o) {
+Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOptions& o,
+                               std::stop_token stop) {
   const core::Prepared& p = *impl_->prepared;
   if (p.stages.find(core::kSampling) == nullptr) return error("sample(): plan with the option sample_window");
   if (prompt.empty()) return error("prompt: it is empty; it takes at least one token");
@@ -454,11 +456,18 @@ Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOpti
     if (prompt[i] < 0 || prompt[i] >= p.model.vocab)
       return error("prompt: token {} is {}; allowed are 0 to {}", i, prompt[i], p.model.vocab - 1);
   }
-  if (o.tokens < 0 || !(o.temperature >= 0))
-    return error("sample(): tokens = {}, temperature = {}; allowed are numbers from 0", o.tokens,
-                 o.temperature);
-  SLUICE_ASSIGN(core::SampledText drawn, core::sample_text(*impl_->engine, {prompt.begin(), prompt.end()},
-                                                           {o.tokens, o.temperature, o.seed}));
+  constexpr int64_t kMostTokens = int64_t{1} << 24;
+  if (o.tokens < 0 || o.tokens > kMostTokens)
+    return error("sample(): tokens = {}; allowed are numbers from 0 to {}", o.tokens, kMostTokens);
+  if (!(o.temperature >= 0 && o.temperature <= core::kMostTemperature))
+    return error("sample(): temperature = {}; allowed are numbers from 0 to {}", o.temperature,
+                 core::kMostTemperature);
+  SLUICE_ASSIGN(core::SampledText drawn,
+                core::sample_text(*impl_->engine, {prompt.begin(), prompt.end()},
+                                  {o.tokens, o.temperature, o.seed},
+                                  [&](int64_t) { return !stop.stop_requested(); }));
+  if (stop.stop_requested() && int64_t(drawn.tokens.size()) < o.tokens)
+    return error(ErrorKind::Cancelled, "sample(): stopped after {} of {} tokens", drawn.tokens.size(), o.tokens);
   return Sample{std::move(drawn.tokens), std::move(drawn.log_probs)};
 }
 

@@ -283,13 +283,18 @@ Status load_state_files(const CheckpointInfo& info, const Model& model, const Ch
   return check_all_found(needed, all);
 }
 
-Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor,
-                  const OtherState& other) {
-  const CheckpointLayout layout = layout_of(model, info.f32_weights);
+// What can be seen before anything is read into the model.
+Status check_before(const CheckpointInfo& info, const fs::path& dir) {
   SLUICE_ASSIGN([[maybe_unused]] const CheckpointInfo looked, look_at_checkpoint(dir));
   for (const auto& [name, sum] : info.files) {
     if (!is_weights_file(name) && !is_state_file(name)) SLUICE_TRY(check_file(info, dir / name));
   }
+  return {};
+}
+
+Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor,
+                  const OtherState& other) {
+  const CheckpointLayout layout = layout_of(model, info.f32_weights);
   SLUICE_TRY(load_weights_files(info, model, dir, executor));
   return load_state_files(info, model, layout, dir, executor, other);
 }
@@ -469,10 +474,12 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
         "back, or start a new run from its weights: model.weights = {}",
         dir.string(), fmt::join(changed, "; "), dir.string());
   }
-  const Status loaded = load_files(info, model, dir, executor, other);
+  const Status sound = check_before(info, dir);
+  const Status loaded = sound.ok() ? load_files(info, model, dir, executor, other) : sound;
   if (loaded.ok()) return info;
   Error damage = loaded.error();
   damage.details.emplace_back("damaged", dir.string());
+  if (sound.ok()) damage.details.emplace_back("state", "lost");
   return damage;
 }
 

@@ -171,6 +171,57 @@ TEST(Sessions, GoOnFromWhatTheySaved) {
   expect_error(third.session.load_state(dir / "saved").error(), ErrorKind::Invalid, "train.seed");
 }
 
+// A bit of a tensor is seen once others have been read.
+TEST(Sessions, AreWithoutAStateAfterALoadThatFailed) {
+  const TempDir dir;
+  for (const bool deferred : {false, true}) {
+    StepOptions options = small_step();
+    options.deferred_updates = deferred;
+    options.sample_window = 16;
+    Running r(options);
+    const std::filesystem::path good = dir / (deferred ? "good" : "good, too"), bad = dir / (deferred ? "bad" : "bad, too");
+    ASSERT_TRUE(r.session.step(Rows(64).batch(), 1e-2).ok());
+    ASSERT_TRUE(r.session.save_state(good).ok());
+    std::filesystem::copy(good, bad, std::filesystem::copy_options::recursive);
+    {
+      std::fstream file(bad / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(-3, std::ios::end);
+      file.put('\x7f');
+    }
+    ASSERT_TRUE(r.session.step(Rows(64, 1).batch(), 1e-2).ok());
+    // What is seen beforehand changes nothing.
+    expect_error(r.session.load_state(dir / "none").error(), ErrorKind::NotFound, "none");
+    const auto before = r.session.evaluate(Rows(64).batch());
+    ASSERT_TRUE(before.ok()) << before.message();
+    expect_error(r.session.load_state(bad).error(), ErrorKind::Io, "damaged");
+    const auto refused = [](const Error& e) { expect_error(e, ErrorKind::Invalid, "the session has no state"); };
+    refused(r.session.step(Rows(64, 2).batch(), 1e-2).error());
+    refused(r.session.evaluate(Rows(64).batch()).error());
+    refused(r.session.sample(std::vector<int32_t>{1}).error());
+    refused(r.session.save_state(dir / "of-none").error());
+    refused(r.session.save_weights(dir / "of-none").error());
+    refused(r.session.weight("model.norm.weight").error());
+    refused(r.session.set_weight("model.norm.weight", std::vector<float>(32, 1.0f)).error());
+    EXPECT_FALSE(std::filesystem::exists(dir / "of-none"));
+    ASSERT_TRUE(r.session.load_state(good).ok());
+    Running other(options);
+    ASSERT_TRUE(other.session.load_state(good).ok());
+    EXPECT_EQ(r.session.step(Rows(64, 3).batch(), 1e-2)->loss, other.session.step(Rows(64, 3).batch(), 1e-2)->loss);
+  }
+}
+
+TEST(Sessions, StopSamplingWhenAsked) {
+  StepOptions options = small_step();
+  options.sample_window = 16;
+  Running r(options);
+  std::stop_source stop;
+  stop.request_stop();
+  expect_error(r.session.sample(std::vector<int32_t>{1}, {.tokens = 1 << 20}, stop.get_token()).error(),
+               ErrorKind::Cancelled, "sample(): stopped after 0 of 1048576 tokens");
+  expect_error(r.session.sample(std::vector<int32_t>{1}, {.tokens = int64_t{1} << 40}).error(),
+               ErrorKind::Invalid, "tokens = 1099511627776; allowed are numbers from 0 to 16777216");
+}
+
 TEST(Sessions, EvaluateAnyNumberOfSequences) {
   Running r;
   const Rows rows(5 * 16);

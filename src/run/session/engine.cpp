@@ -170,6 +170,7 @@ Result<StepResult> Engine::decide_update(double learning_rate, const UpdateValue
 Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& values, const StepLoss& loss,
                     std::vector<Interval>* timeline) {
   passed_.reset();
+  SLUICE_TRY(state_);
   const double begin_ns = now_ns();
   const Model& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
@@ -188,7 +189,7 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   args.loss_scale = !learns ? 0.0f : loss.scale == LossScale::One ? 1.0f : 1.0f / float(targets);
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
   Status refused;
-  SLUICE_TRY(training_->step(timeline, asking(loss.ask, refused)));
+  SLUICE_TRY(lost("a step", training_->step(timeline, asking(loss.ask, refused))));
   pending_ = false;
   SLUICE_TRY(refused);
   std::vector<LossSums> parts;
@@ -340,13 +341,20 @@ StepArgs Engine::args_for_pending() const {
   return args;
 }
 
+Status Engine::lost(std::string_view by, Status status) {
+  if (!status.ok())
+    state_ = error("the session has no state: {} failed ({}); load one", by, status.message());
+  return status;
+}
+
 Status Engine::apply_pending() {
+  SLUICE_TRY(state_);
   if (!pending_) return {};
   if (shared_) SLUICE_TRY(shared_->ask_for_update());
   const auto [model, executor] = beside(kFlush);
   set_values(executor, model, values_, values_.clip_norm);
   SLUICE_TRY(executor.write(model.args, bytes_of(args_for_pending())));
-  SLUICE_TRY(executor.step());
+  SLUICE_TRY(lost("an update", executor.step()));
   pending_ = false;
   return {};
 }
@@ -356,6 +364,7 @@ Status Engine::meet() {
 }
 
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
+  SLUICE_TRY(state_);
   const Stage* stage = &evaluation_of(p_.stages, rows.tokens() / p_.shape.seq_len);
   const Stage* const updating = pending_ ? p_.stages.find(kUpdatingEvaluation) : nullptr;
   StepArgs args{};
@@ -370,7 +379,8 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   if (stage == updating) set_values(executor, model, values_, values_.clip_norm);
   SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   SLUICE_TRY(executor.write(model.args, bytes_of(args)));
-  SLUICE_TRY(executor.step());
+  const Status evaluated = executor.step();
+  SLUICE_TRY(args.update != 0 ? lost("an update", evaluated) : evaluated);
   pending_ = false;
   SLUICE_TRY(read_token_losses(model, executor, token_losses_));
   SLUICE_TRY(check_caps());
@@ -459,8 +469,13 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other) {
-  SLUICE_ASSIGN(const CheckpointInfo info,
-                load_checkpoint(p_.stages.main.model, manifest, dir, *training_, other));
+  const auto loaded = load_checkpoint(p_.stages.main.model, manifest, dir, *training_, other);
+  if (!loaded.ok() && !loaded.error().detail("state").empty()) {
+    pending_ = false;
+    return lost("loading a checkpoint", loaded.error());
+  }
+  SLUICE_ASSIGN(const CheckpointInfo info, loaded);
+  state_ = {};
   steps_done_ = info.step;
   updates_ = info.updates;
   heldout_ = info.heldout;
