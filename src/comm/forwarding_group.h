@@ -26,6 +26,7 @@ class ForwardingGroup : public ProcessGroup {
     return group_->all_gather(own, all);
   }
   Status sum_in_any_order(std::span<float> values) override { return group_->sum_in_any_order(values); }
+  void watched() override { group_->watched(); }
   void abandon() override { group_->abandon(); }
   Result<std::unique_ptr<ProcessGroup>> first(int ranks) override { return group_->first(ranks); }
 

@@ -41,6 +41,10 @@ class ProcessGroup {
   // use.
   virtual Status sum_in_any_order(std::span<float> values) = 0;
 
+  // From now on something else finds out who is lost. Until then a rank that others wait for, and that says
+  // nothing for minutes, is an error of the call.
+  virtual void watched() {}
+
   // Ends this process, and those of all ranks where the launcher lets it.
   [[noreturn]] virtual void abandon() = 0;
 

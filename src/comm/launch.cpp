@@ -54,7 +54,9 @@ Result<MeetingPoint> meeting_of(const ProcessLaunch& launch, const Variables& va
   const char* const store = variables("TORCHELASTIC_USE_AGENT_STORE");
   const bool taken = store != nullptr && std::string_view(store) == "True";
   const char* const job = variables("TORCHELASTIC_RUN_ID");
-  return MeetingPoint{host, uint16_t(number + (taken ? 1 : 0)), "MASTER_PORT", job == nullptr ? "" : job};
+  const char* const secret = variables("SLUICE_TOKEN");
+  return MeetingPoint{host, uint16_t(number + (taken ? 1 : 0)), "MASTER_PORT", job == nullptr ? "" : job,
+                      secret == nullptr ? "" : secret};
 }
 
 }  // namespace

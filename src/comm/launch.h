@@ -17,6 +17,7 @@ struct MeetingPoint {
   uint16_t port = 0;
   std::string port_name;  // the variable that it comes from
   std::string job;        // equal in all processes of a job
+  std::string secret;     // the same, and known to nobody else; empty: there is none
 };
 
 struct ProcessLaunch {

@@ -23,7 +23,7 @@ class ProcessNetwork final : public Network {
   }
   void enter(std::string_view task) override {
     at(task);
-    if (activity_ != nullptr) activity_->enter();
+    if (activity_ != nullptr) activity_->enter("a sum between devices");
   }
   void leave() override {
     if (activity_ != nullptr) activity_->leave();

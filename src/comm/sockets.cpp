@@ -65,6 +65,13 @@ Socket tuned(int fd) {
   return Socket(fd);
 }
 
+std::string end_of(const Socket& socket, decltype(&::getpeername) which) {
+  sockaddr_storage at{};
+  socklen_t bytes = sizeof at;
+  if (which(socket.fd(), reinterpret_cast<sockaddr*>(&at), &bytes) != 0) return {};
+  return text_of(reinterpret_cast<const sockaddr*>(&at));
+}
+
 milliseconds until(Deadline end) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now()));
 }
@@ -94,18 +101,27 @@ std::vector<std::string> own_addresses() {
   return far;
 }
 
-void put_own_addresses(std::span<char> to) {
+void put_addresses(const std::vector<std::string>& addresses, std::span<char> to) {
   std::string all;
-  for (const std::string& a : own_addresses())
+  for (const std::string& a : addresses)
     if (all.size() + a.size() + 1 < to.size()) all += a + " ";
   to[all.copy(to.data(), to.size() - 1)] = '\0';
 }
 
-std::vector<std::string> addresses_in(std::string_view list) {
+std::vector<std::string> addresses_in(std::span<const char> list) {
+  std::string_view rest(list.data(), ::strnlen(list.data(), list.size()));
   std::vector<std::string> out;
-  for (size_t at = 0; at < list.size(); at += out.back().size() + 1)
-    out.emplace_back(list.substr(at, list.find(' ', at) - at));
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(' '), rest.size());
+    std::string one(rest.substr(0, end));
+    if (address_of(one, 0)) out.push_back(std::move(one));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
   return out;
+}
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 Result<std::vector<std::string>> addresses_of(const std::string& host) {
@@ -126,10 +142,14 @@ Socket Listener::accept() const {
   return tuned(::accept4(socket.fd(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
-Result<Listener> listen_on(uint16_t port) {
-  int failure = 0;
-  for (const char* any : {"::", "0.0.0.0"}) {
-    const Address a = *address_of(any, port);
+Result<Listener> listen_on(uint16_t port, const std::string& address) {
+  int failure = EADDRNOTAVAIL;
+  const std::vector<std::string> places =
+      address.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector{address};
+  for (const std::string& place : places) {
+    const std::optional<Address> found = address_of(place, port);
+    if (!found) continue;
+    const Address& a = *found;
     Socket out(::socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!out) continue;
     const int off = 0, on = 1;
@@ -172,10 +192,10 @@ Socket connect_to(const std::string& address, uint16_t port, milliseconds limit)
 }
 
 std::string peer_of(const Socket& socket) {
-  sockaddr_storage at{};
-  socklen_t bytes = sizeof at;
-  if (::getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&at), &bytes) != 0) return {};
-  return text_of(reinterpret_cast<const sockaddr*>(&at));
+  return end_of(socket, ::getpeername);
+}
+std::string local_of(const Socket& socket) {
+  return end_of(socket, ::getsockname);
 }
 
 bool send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline end) {

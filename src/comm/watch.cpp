@@ -2,6 +2,7 @@
 #include "comm/watch.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,9 @@ namespace sluice::core {
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr size_t kMostCall = 43;  // characters that a beat has of a call's name
+
 void Activity::stage(std::string_view text) {
   const std::lock_guard lock(mutex_);
   stage_ = text;
@@ -28,8 +32,9 @@ void Activity::task(std::string_view name) {
   const std::lock_guard lock(mutex_);
   task_ = name;
 }
-void Activity::enter() {
+void Activity::enter(std::string_view call) {
   const std::lock_guard lock(mutex_);
+  call_ = call.substr(0, kMostCall);
   ++calls_;
   waiting_ = true;
 }
@@ -39,7 +44,7 @@ void Activity::leave() {
 }
 Activity::Now Activity::now() const {
   const std::lock_guard lock(mutex_);
-  return {calls_, waiting_, task_.empty() ? stage_ : fmt::format("{}, {}", stage_, task_)};
+  return {calls_, waiting_, call_, task_.empty() ? stage_ : fmt::format("{}, {}", stage_, task_)};
 }
 
 // What a rank sends: all that the others know of it.
@@ -50,6 +55,7 @@ struct Watch::Beat {
   uint64_t token = 0;  // of the job: who connects from elsewhere is not heard
   uint64_t calls = 0;
   uint32_t waiting = 0;
+  char call[kMostCall + 1] = "";
   char doing[100] = "";
 };
 
@@ -64,10 +70,11 @@ class Watch::Line {
     const ssize_t sent = ::send(fd(), &beat, sizeof beat, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0 && sent < ssize_t(sizeof beat)) ::shutdown(fd(), SHUT_RDWR);
   }
-  // The beats that have come go to `take`. False: the connection has ended.
+  // The beats that have come go to `take`, no more of them than one would send. False: the connection has
+  // ended.
   template <class Take>
   bool receive(const Take& take) {
-    for (;;) {
+    for (int beats = 0; beats < 16;) {
       auto* const to = reinterpret_cast<char*>(&part_) + got_;
       const ssize_t n = ::recv(fd(), to, sizeof part_ - got_, MSG_DONTWAIT);
       if (n == 0) return false;
@@ -75,9 +82,12 @@ class Watch::Line {
       got_ += size_t(n);
       if (got_ < sizeof part_) continue;
       got_ = 0;
+      part_.call[sizeof part_.call - 1] = '\0';
       part_.doing[sizeof part_.doing - 1] = '\0';
       take(part_);
+      ++beats;
     }
+    return true;
   }
 
  private:
@@ -129,12 +139,14 @@ Status Watch::connect(ProcessGroup& group) {
   Status listening;
   Listener listener;
   if (rank_ == 0) {
-    auto opened = listen_on(0);
+    // Where all are on this host, nobody else need reach it.
+    const bool near = group.here() == size_;
+    auto opened = listen_on(0, near ? kLoopback : "");
     if (opened.ok()) {
       listener = std::move(*opened);
       own.port = listener.port;
       own.token = unguessable();
-      put_own_addresses(own.addresses);
+      put_addresses(near ? std::vector<std::string>{kLoopback} : own_addresses(), own.addresses);
     } else {
       listening = opened.error();
     }
@@ -143,32 +155,39 @@ Status Watch::connect(ProcessGroup& group) {
   const Card& first = cards.front();
   if (first.port == 0)
     return rank_ == 0 ? listening : Status(error(ErrorKind::Device, "process 0 has no port"));
-  // Of a host's addresses some may lead nowhere, and each is tried for so long.
+  // Of a host's addresses some may lead nowhere, and each is tried for so long. Who calls says at once who it
+  // is: of those who do not, the first goes where there are too many.
   constexpr std::chrono::milliseconds kLimit{2'000}, kForAll{30'000};
+  constexpr size_t kMostCallers = 32;
   if (rank_ == 0) {
     auto lines = std::vector<Line>(static_cast<size_t>(size_));
     int missing = size_ - 1;
-    // Strangers may connect, too: nothing waits for what they send.
+    // Strangers may connect, too: nothing waits for what they send, and who says something else goes.
     std::vector<Line> callers;
     const auto begin = std::chrono::steady_clock::now();
     while (missing > 0 && std::chrono::steady_clock::now() - begin < kForAll) {
-      if (ready(listener.socket.fd(), POLLIN, std::chrono::milliseconds(20))) {
-        if (Socket caller = listener.accept()) callers.emplace_back(std::move(caller));
+      std::vector<pollfd> polled{{listener.socket.fd(), POLLIN, 0}};
+      for (const Line& caller : callers) polled.push_back({caller.fd(), POLLIN, 0});
+      ::poll(polled.data(), polled.size(), 20);
+      while (Socket caller = listener.accept()) {
+        if (callers.size() == kMostCallers) callers.erase(callers.begin());
+        callers.emplace_back(std::move(caller));
+        if (callers.size() == kMostCallers) break;
       }
-      for (Line& caller : callers) {
+      std::erase_if(callers, [&](Line& caller) {
         int from = -1;
-        if (caller.fd() < 0) continue;
-        (void)caller.receive([&](const Beat& b) {
-          if (b.kind == Beat::Kind::Hello && b.token == own.token && b.rank > 0 && b.rank < size_)
-            from = b.rank;
+        bool stranger = false;
+        const bool open = caller.receive([&](const Beat& b) {
+          stranger = b.kind != Beat::Kind::Hello || b.token != own.token || b.rank <= 0 || b.rank >= size_;
+          from = b.rank;
         });
-        if (from < 0) continue;
+        if (from < 0 || stranger) return !open || stranger;
         // Who was answered too late calls again.
         missing -= lines[size_t(from)].fd() < 0 ? 1 : 0;
         lines[size_t(from)] = std::move(caller);
-        caller = Line();
-        lines[size_t(from)].send({Beat::Kind::Hello, 0, own.token, 0, 0, ""});
-      }
+        lines[size_t(from)].send({.kind = Beat::Kind::Hello, .token = own.token});
+        return true;
+      });
     }
     for (int r = 1; r < size_; ++r) {
       if (lines[size_t(r)].fd() < 0)
@@ -181,7 +200,7 @@ Status Watch::connect(ProcessGroup& group) {
   for (const std::string& address : addresses_in(first.addresses)) {
     Line line(connect_to(address, first.port, kLimit));
     if (line.fd() < 0) continue;
-    line.send({Beat::Kind::Hello, rank_, first.token, 0, 0, ""});
+    line.send({.kind = Beat::Kind::Hello, .rank = rank_, .token = first.token});
     bool known = false;
     while (!known && ready(line.fd(), POLLIN, kLimit)) {
       if (!line.receive([&](const Beat& b) { known = b.token == first.token; })) break;
@@ -190,8 +209,8 @@ Status Watch::connect(ProcessGroup& group) {
     ranks_.push_back({0, first.name, std::move(line), {}, nanoseconds(0), false, false});
     return {};
   }
-  return error(ErrorKind::Device, "process 0 ({}) cannot be reached by TCP at {}port {}", first.name,
-               first.addresses, first.port);
+  return error(ErrorKind::Device, "process 0 ({}) cannot be reached by TCP at {} port {}", first.name,
+               fmt::join(addresses_in(first.addresses), " "), first.port);
 }
 
 void Watch::abandon() {
@@ -248,7 +267,8 @@ void Watch::run() {
     if (due || ends) {
       const Activity::Now own = activity_.now();
       const auto kind = !ends ? Beat::Kind::Alive : abandons_ ? Beat::Kind::Lost : Beat::Kind::Farewell;
-      Beat beat{kind, rank_, 0, own.calls, own.waiting, ""};
+      Beat beat{.kind = kind, .rank = rank_, .calls = own.calls, .waiting = own.waiting};
+      own.call.copy(beat.call, sizeof beat.call - 1);
       own.doing.copy(beat.doing, sizeof beat.doing - 1);
       for (Rank& r : ranks_) {
         if (!r.left) r.line.send(beat);
@@ -265,7 +285,7 @@ void Watch::run() {
 // Those whom rank 0 tells end with it, without a word.
 void Watch::tell_lost(const Rank* who) {
   for (Rank& other : ranks_) {
-    if (rank_ == 0 && &other != who && !other.left) other.line.send({Beat::Kind::Lost, 0, 0, 0, 0, ""});
+    if (rank_ == 0 && &other != who && !other.left) other.line.send({.kind = Beat::Kind::Lost});
   }
 }
 
@@ -306,6 +326,7 @@ bool Watch::check_who_is_late(nanoseconds passed) {
     return false;
   }
   if (rank_ != 0) return true;
+  if (!check_calls(own)) return false;
   const auto late = [&](const std::string& name, uint64_t calls, std::string_view doing) {
     if (calls >= awaited) return;
     callbacks_.late(fmt::format("{} is late: the others have waited {} s for it; it is at: {}", name,
@@ -318,6 +339,20 @@ bool Watch::check_who_is_late(nanoseconds passed) {
   return true;
 }
 
+// On rank 0, of ranks that have waited in one call for long enough.
+bool Watch::check_calls(const Activity::Now& own) {
+  if (!own.waiting || own.calls != awaited_) return true;
+  for (const Rank& r : ranks_) {
+    if (r.left || r.last.waiting == 0 || r.last.calls != awaited_ || own.call == r.last.call) continue;
+    tell_lost(nullptr);
+    callbacks_.lost(fmt::format("{} waits in {}, at: {}; {} waits in {}, at: {}: they wait for each other",
+                                name_of(0, options_.name), own.call, own.doing, name_of(r.rank, r.name),
+                                r.last.call, r.last.doing));
+    return false;
+  }
+  return true;
+}
+
 namespace {
 
 class CountedGroup final : public ForwardingGroup {
@@ -326,29 +361,29 @@ class CountedGroup final : public ForwardingGroup {
       : ForwardingGroup(std::move(group)), activity_(activity) {}
 
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
-    const Inside inside(activity_);
+    const Inside inside(activity_, "an exchange");
     return group_->exchange(out, to, in, from);
   }
   Status barrier() override {
-    const Inside inside(activity_);
+    const Inside inside(activity_, "a barrier");
     return group_->barrier();
   }
   Status broadcast(std::span<std::byte> bytes, int root) override {
-    const Inside inside(activity_);
+    const Inside inside(activity_, fmt::format("a broadcast of {} bytes", bytes.size()));
     return group_->broadcast(bytes, root);
   }
   Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    const Inside inside(activity_);
+    const Inside inside(activity_, fmt::format("a gathering of {} bytes each", own.size()));
     return group_->all_gather(own, all);
   }
   Status sum_in_any_order(std::span<float> values) override {
-    const Inside inside(activity_);
+    const Inside inside(activity_, fmt::format("a sum of {} numbers", values.size()));
     return group_->sum_in_any_order(values);
   }
 
  private:
   struct Inside {
-    explicit Inside(Activity& a) : activity(a) { a.enter(); }
+    Inside(Activity& a, std::string_view call) : activity(a) { a.enter(call); }
     ~Inside() { activity.leave(); }
     Activity& activity;
   };

@@ -21,13 +21,14 @@ class Activity {
   // `stage` is of the command ("planning"), `task` of a step; a stage ends the task before it. Any thread.
   void stage(std::string_view text);
   void task(std::string_view name);
-  // Around a call of the group in which ranks wait for one another.
-  void enter();
+  // Around a call of the group in which ranks wait for one another; `call` says which, alike on all ranks.
+  void enter(std::string_view call);
   void leave();
 
   struct Now {
     uint64_t calls = 0;  // begun so far: every rank makes the same calls in the same order
     bool waiting = false;
+    std::string call;   // the last one
     std::string doing;  // stage and task
   };
   Now now() const;
@@ -36,7 +37,7 @@ class Activity {
   mutable std::mutex mutex_;
   uint64_t calls_ = 0;
   bool waiting_ = false;
-  std::string stage_, task_;
+  std::string call_, stage_, task_;
 };
 
 struct WatchOptions {
@@ -47,7 +48,8 @@ struct WatchOptions {
 };
 
 // A thread that sends a heartbeat to rank 0 over TCP, and one of rank 0 to all, with what they are at. It
-// ends with a farewell; a rank whose connection ends without one is lost at once.
+// ends with a farewell; a rank whose connection ends without one is lost at once. Ranks that wait for one
+// another in different calls would do so for ever: that ends the job, too.
 class Watch {
  public:
   // What is called on the watch's thread. `lost` ends this process. Its text names the rank that is lost, its
@@ -82,6 +84,7 @@ class Watch {
   void tell_lost(const Rank* who);
   std::string name_of(int rank, std::string_view machine) const;
   bool check_who_is_late(std::chrono::nanoseconds passed);
+  bool check_calls(const Activity::Now& own);
 
   const int rank_, size_;
   const Activity& activity_;

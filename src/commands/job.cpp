@@ -195,6 +195,7 @@ Result<bool> Job::all_see(const std::filesystem::path& folder) {
 
 Status Job::watch(const Machine& machine, int64_t lost_after) {
   if (alone()) return {};
+  group_->watched();  // or nobody wants it to be
   // Who wants none has none sent to it.
   if (std::ranges::count(gather(uint8_t(lost_after > 0 ? 1 : 0)), uint8_t{0}) > 0) return {};
   char host[HOST_NAME_MAX + 1] = "a host without a name";
@@ -250,7 +251,7 @@ void Job::share_cores(RunConfig& config) const {
 }
 
 void Job::abandon(const Error& why) {
-  say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), why.message);
+  say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), printable_message(why.message));
   std::fflush(stderr);
   if (watch_ != nullptr) watch_->abandon();
   if (group_ != nullptr) group_->abandon();

@@ -56,13 +56,11 @@ std::string describe_heldout(const Session& session) {
   return out;
 }
 
-// An error where processes would not train one model on one step: their configurations, programs and weights
-// are compared. Caps and plans may differ.
-Status check_alike(Job& job, Session& session) {
-  if (job.alone()) return {};
+// An error, on all processes, where one has other settings than process 0.
+Status expect_same_settings(Job& job, const Manifest& own) {
   std::string text;
-  for (const auto& [name, value] : session.manifest()) text += fmt::format("{}\t{}\n", name, value);
-  SLUICE_TRY(job.expect_same(text, [](const std::string& first, const std::string& own) {
+  for (const auto& [name, value] : own) text += fmt::format("{}\t{}\n", name, value);
+  return job.expect_same(text, [](const std::string& first, const std::string& own) {
     const auto manifest = [](std::string_view lines) {
       Manifest out;
       for (size_t tab, end; (tab = lines.find('\t')) != lines.npos; lines.remove_prefix(end + 1)) {
@@ -73,7 +71,14 @@ Status check_alike(Job& job, Session& session) {
     };
     const std::vector<std::string> all = differences(manifest(first), manifest(own));
     return fmt::format("{} in process 0", all.empty() ? "settings are left out that there are" : all.front());
-  }));
+  });
+}
+
+// An error where processes would not train one model on one step: their configurations, programs and weights
+// are compared. Caps and plans may differ.
+Status check_alike(Job& job, Session& session) {
+  if (job.alone()) return {};
+  SLUICE_TRY(expect_same_settings(job, session.manifest()));
   const Stage& s = session.engine().prepared().stages.main;
   std::string order;
   for (const TaskId task : exchanges(s.plan)) order += s.model.program.task(task).name + " ";
@@ -269,6 +274,12 @@ Status read_request(const RunRequest& request, const Job& job, Beginning& b) {
   return {};
 }
 
+// By these processes decide, before they compare all settings, what they tell one another.
+Status check_alike_to_begin(Job& job, const Beginning& b) {
+  return expect_same_settings(job, {{"run.backend", std::string(b.machine.backend->name)},
+                                    {"run.shard_state", b.config.run.shard_state ? "true" : "false"}});
+}
+
 // One process takes the directory, and all go on with the run that is there.
 Status take_directory(const RunRequest& request, Job& job, Observer& observer, Beginning& b) {
   Status taken;
@@ -313,6 +324,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   Observer& observer = job.speaks() ? console : silent_observer();
   Beginning b;
   SLUICE_TRY(job.agree(read_request(request, job, b)));
+  SLUICE_TRY(check_alike_to_begin(job, b));
   SLUICE_TRY(job.watch(b.machine, b.config.run.lost_after));
   job.at("measuring the network");
   SLUICE_TRY(job.put_on(b.machine));

@@ -102,6 +102,7 @@ TEST(ProcessLaunch, HasTheMeetingPointOfTorchrun) {
   launch = launched(set);
   EXPECT_EQ((*launch)->meeting->port, 29501);
   EXPECT_EQ((*launch)->meeting->job, "job 7");
+  EXPECT_EQ((*launch)->meeting->secret, "");
   // Slurm has launched torchrun, which has launched this.
   set["SLURM_PROCID"] = "0", set["SLURM_STEP_NUM_TASKS"] = "1";
   EXPECT_EQ((*launched(set))->by, "torchrun");

@@ -11,6 +11,7 @@
 #include "comm/forwarding_group.h"
 #include "comm/sum_in_order.h"
 #include "comm/tcp/connections.h"
+#include "comm/tcp/keyed_hash.h"
 
 namespace sluice::core {
 namespace {
@@ -24,7 +25,7 @@ uint16_t free_port() {
 
 struct Came {
   int rank = 0, size = 1;
-  std::string host = "one host", job = {};
+  std::string host = "one host", job = {}, secret = {};
 };
 
 // What each that comes gets; process 0's notes go to `notes`.
@@ -35,7 +36,7 @@ std::vector<Result<Connections>> meet_all(const std::vector<Came>& all, uint16_t
   for (size_t i = 0; i < all.size(); ++i) {
     threads.emplace_back([&, i] {
       const ProcessLaunch launch{all[i].rank, all[i].size, "torchrun",
-                                 MeetingPoint{"localhost", port, "MASTER_PORT", all[i].job}};
+                                 MeetingPoint{"localhost", port, "MASTER_PORT", all[i].job, all[i].secret}};
       MeetingOptions options;
       options.limit = limit, options.note_every = milliseconds(50), options.host = all[i].host;
       if (all[i].rank == 0 && notes != nullptr)
@@ -244,7 +245,8 @@ TEST(Meeting, RefusesThoseOfAnotherSizeOrJob) {
   for (const auto& [wrong, why] :
        {std::pair{Came{1, 3, "h", "job a"},
                   "came to localhost:{} with WORLD_SIZE = 3; that of process 0 is 2"},
-        {Came{1, 2, "h", "job b"}, "came to localhost:{}: TORCHELASTIC_RUN_ID differs"}}) {
+        {Came{1, 2, "h", "job b"}, "came to localhost:{}: TORCHELASTIC_RUN_ID or SLUICE_TOKEN differs"},
+        {Came{1, 2, "h", "job a", "a guess"}, "came to localhost:{}: TORCHELASTIC_RUN_ID or SLUICE_TOKEN differs"}}) {
     const uint16_t port = free_port();
     std::vector<Result<Connections>> first;
     std::thread waits([&] { first = meet_all({{0, 2, "h", "job a"}}, port, kLong); });
@@ -297,6 +299,90 @@ TEST(Meeting, IsNotDisturbedByStrangers) {
   EXPECT_EQ(strangers.size(), 3u);
   EXPECT_TRUE(first[0].ok()) << first[0].message();
   EXPECT_TRUE(met[0].ok()) << met[0].message();
+}
+
+// Another program that listens there is none that knows the job.
+TEST(Meeting, IsWithNobodyWhoDoesNotKnowTheSecret) {
+  const auto door = listen_on(0, "127.0.0.1");
+  ASSERT_TRUE(door.ok()) << door.message();
+  std::atomic<bool> over = false;
+  std::thread impostor([&] {
+    std::vector<Socket> callers;
+    while (!over) {
+      if (!ready(door->socket.fd(), POLLIN, milliseconds(10))) continue;
+      callers.push_back(door->accept());
+      // The words of process 0, to anybody: a challenge, and an answer that proves nothing.
+      const uint64_t words[] = {0x736c756963653032, 1, 0x736c756963653032, 2, 3};
+      ::send(callers.back().fd(), words, sizeof words, MSG_NOSIGNAL);
+      const std::vector<std::byte> rest(16384);
+      ::send(callers.back().fd(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    }
+  });
+  const auto met = meet_all({{1, 2, "h", "job", "secret"}}, door->port, milliseconds(300));
+  over = true;
+  impostor.join();
+  ASSERT_FALSE(met[0].ok());
+  EXPECT_NE(met[0].message().find("does not know TORCHELASTIC_RUN_ID and SLUICE_TOKEN"), std::string::npos)
+      << met[0].message();
+}
+
+// More that say nothing than are listened to at once.
+TEST(Meeting, IsNotDisturbedByManyWhoSayNothing) {
+  const uint16_t port = free_port();
+  std::vector<Result<Connections>> first;
+  std::thread waits([&] { first = meet_all({{0, 2}}, port, kLong); });
+  std::vector<Socket> idle;
+  while (idle.size() < 60) {
+    if (Socket socket = connect_to("127.0.0.1", port, milliseconds(1000))) idle.push_back(std::move(socket));
+  }
+  const auto met = meet_all({{1, 2}}, port, kLong);
+  waits.join();
+  EXPECT_TRUE(met[0].ok()) << met[0].message();
+  EXPECT_TRUE(first[0].ok()) << first[0].message();
+}
+
+TEST(Meeting, IsReachedFromItsInterfaceAlone) {
+  const uint16_t port = free_port();
+  std::vector<Result<Connections>> first;
+  std::thread waits([&] { first = meet_all({{0, 2}}, port, kLong); });
+  while (!connect_to("127.0.0.1", port, milliseconds(1000))) std::this_thread::yield();
+  for (const std::string& address : own_addresses()) {
+    if (!is_loopback(address)) {
+      EXPECT_FALSE(connect_to(address, port, milliseconds(1000))) << address;
+    }
+  }
+  const auto met = meet_all({{1, 2}}, port, kLong);
+  waits.join();
+  EXPECT_TRUE(met[0].ok() && first[0].ok());
+}
+
+TEST(Meeting, WaitsForNobodyWhoComesAndSaysNothing) {
+  std::vector<Came> all{{0, 2}, {1, 2}};
+  auto met = meet_all(all, free_port(), kLong);
+  ASSERT_TRUE(met[0].ok() && met[1].ok());
+  const auto first = group_over(std::move(*met[0]), milliseconds(50));
+  std::vector<std::byte> both(2);
+  const std::byte own{};
+  const Status gathered_all = first->all_gather({&own, 1}, both);
+  ASSERT_FALSE(gathered_all.ok());
+  EXPECT_EQ(gathered_all.message(), "process 1 of 2 has said nothing for 0 s");
+}
+
+TEST(Addresses, AreReadToTheirEnd) {
+  char full[16];
+  std::fill(std::begin(full), std::end(full), '1');
+  EXPECT_TRUE(addresses_in(full).empty());
+  const std::string_view list = "10.0.0.1 \x1b[2J ::1  nonsense 127.0.0.1 ";
+  EXPECT_EQ(addresses_in(list), (std::vector<std::string>{"10.0.0.1", "::1", "127.0.0.1"}));
+  EXPECT_TRUE(addresses_in(std::string_view()).empty());
+}
+
+// The vector of the paper's appendix.
+TEST(KeyedHash, IsSipHash) {
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < 15; ++i) bytes.push_back(std::byte(i));
+  EXPECT_EQ(KeyedHash(0x0706050403020100, 0x0f0e0d0c0b0a0908)(bytes), 0xa129ca6149be45e5);
+  EXPECT_NE(KeyedHash::of_secret("a")(bytes), KeyedHash::of_secret("b")(bytes));
 }
 
 TEST(Meeting, ACallWhoseOtherEndHasGoneIsAnError) {

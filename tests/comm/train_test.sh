@@ -132,6 +132,8 @@ refused() { # NAME ARGUMENTS: goes on in the background; what it says is in NAME
 }
 refused odd -np 2 "$program" train run.toml --set run.dir=odd --set run.replicas=3 &
 refused seeds -np 1 "$program" train run.toml --set run.dir=seeds : -np 1 "$program" train run.toml --set run.dir=seeds --set train.seed=5 &
+# By this processes decide what they tell one another, so that it is compared first.
+refused parts -np 1 "$program" train run.toml --set run.dir=parts : -np 1 "$program" train run.toml --set run.dir=parts --set run.shard_state=true &
 refused steps -np 1 --wdir "$out" "$program" train run.toml --set run.dir=steps : -np 1 --wdir "$out/elsewhere" "$program" train run.toml --set run.dir=steps --set train.steps=2 &
 # Process 0 fails alone, before the first step: nobody waits for it.
 mkdir -p broken/metrics.jsonl
@@ -144,6 +146,7 @@ said=$(cat odd.txt)
 expect "replicas that do not divide" "run.replicas = 3: 2 processes cannot share them evenly" "$said"
 [ "$(grep -c 'run.replicas = 3' <<<"$said")" = 1 ] || fail "said once:"$'\n'"$said"
 expect "another seed" "process 1 of 2: train.seed is 5, it was 1 in process 0" "$(cat seeds.txt)"
+expect "parts of one alone" "process 1 of 2: run.shard_state is true, it was false in process 0" "$(cat parts.txt)"
 expect "other steps" "train.steps is 2, it was 4" "$(cat steps.txt)"
 expect "an error of one" "metrics.jsonl" "$(cat broken.txt)"
 expect "a run of one" "run.replicas = 1: 2 processes cannot share them evenly; plain/checkpoints/step-4 was made with them" "$(cat plain.txt)"

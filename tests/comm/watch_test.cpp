@@ -4,8 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+
 #include <condition_variable>
+#include <cstring>
 #include <functional>
+
+#include "comm/forwarding_group.h"
+#include "comm/sockets.h"
 
 namespace sluice::core {
 namespace {
@@ -37,8 +43,13 @@ struct Told {
 // Ranks whose watches have begun.
 struct Watched {
   // Rank `mute` sends no heartbeat.
-  explicit Watched(int ranks, milliseconds lost_after = milliseconds(300), int mute = -1) {
+  using Wrap = std::function<std::unique_ptr<ProcessGroup>(std::unique_ptr<ProcessGroup>)>;
+  explicit Watched(int ranks, milliseconds lost_after = milliseconds(300), int mute = -1,
+                   const Wrap& wrap = {}) {
     groups = groups_of_threads(ranks);
+    if (wrap) {
+      for (auto& group : groups) group = wrap(std::move(group));
+    }
     activities = std::vector<Activity>(size_t(ranks));
     told = std::vector<Told>(size_t(ranks));
     watches.resize(size_t(ranks));
@@ -106,8 +117,8 @@ TEST(Heartbeats, WhoAbandonsEndsTheOthersWithoutAWord) {
 
 TEST(Heartbeats, WhoHasLeftAndIsWaitedForIsLost) {
   Watched w(3);
-  w.activities[0].enter();
-  w.activities[1].enter();
+  w.activities[0].enter("a barrier");
+  w.activities[1].enter("a barrier");
   w.watches[2].reset();
   ASSERT_TRUE(w.told[0].within(milliseconds(5000), [&] { return !w.told[0].lost.empty(); }));
   EXPECT_NE(
@@ -119,8 +130,8 @@ TEST(Heartbeats, WhoHasLeftAndIsWaitedForIsLost) {
 
 TEST(Heartbeats, WhoIsWaitedForIsNamedWithWhatItIsAt) {
   Watched w(3);
-  w.activities[0].enter();
-  w.activities[1].enter();
+  w.activities[0].enter("a barrier");
+  w.activities[1].enter("a barrier");
   w.activities[2].task("attention.L3");
   ASSERT_TRUE(w.told[0].within(milliseconds(5000), [&] { return w.told[0].late.size() >= 2; }));
   EXPECT_NE(w.told[0].late.front().find("process 2 of 3 (host 2) is late"), std::string::npos)
@@ -132,10 +143,58 @@ TEST(Heartbeats, WhoIsWaitedForIsNamedWithWhatItIsAt) {
   w.watches.clear();
 }
 
+// As no call of one answers that of the other.
+TEST(Heartbeats, WhoWaitForEachOtherInDifferentCallsEnd) {
+  Watched w(3);
+  w.activities[0].enter("a broadcast of 8 bytes");
+  w.activities[1].enter("a broadcast of 8 bytes");
+  w.activities[2].enter("a gathering of 1 bytes each");
+  for (size_t r = 0; r < 3; ++r)
+    ASSERT_TRUE(w.told[r].within(milliseconds(5000), [&] { return !w.told[r].lost.empty(); })) << r;
+  EXPECT_EQ(w.told[0].lost.front(),
+            "process 0 of 3 (host 0) waits in a broadcast of 8 bytes, at: step 0; process 2 of 3 (host 2) waits in "
+            "a gathering of 1 bytes each, at: step 2: they wait for each other");
+  EXPECT_TRUE(w.told[0].late.empty());
+  w.watches.clear();
+}
+
+// A rank that lets strangers go first: more than are listened to at once, who say nothing, end, or say something
+// else.
+class BehindStrangers final : public ForwardingGroup {
+ public:
+  using ForwardingGroup::ForwardingGroup;
+  Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    SLUICE_TRY(ForwardingGroup::all_gather(own, all));
+    constexpr size_t kPortAt = 96 + 1024;  // behind rank 0's name and addresses
+    if (rank() == 0 || own.size() < kPortAt || !strangers_.empty()) return {};
+    uint16_t port = 0;
+    std::memcpy(&port, all.data() + kPortAt, sizeof port);
+    const std::vector<std::byte> zeros(64 << 10);
+    for (int i = 0; i < 80; ++i) {
+      Socket socket = connect_to("127.0.0.1", port, milliseconds(1000));
+      EXPECT_TRUE(socket) << i;
+      if (i % 4 == 0) ::send(socket.fd(), zeros.data(), zeros.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (i % 4 == 1) ::send(socket.fd(), "hello", 5, MSG_NOSIGNAL);
+      if (i % 4 != 2) strangers_.push_back(std::move(socket));
+    }
+    return {};
+  }
+
+ private:
+  std::vector<Socket> strangers_;
+};
+
+TEST(Heartbeats, BeginBesideStrangers) {
+  Watched w(3, milliseconds(300), -1, [](std::unique_ptr<ProcessGroup> group) {
+    return std::make_unique<BehindStrangers>(std::move(group));
+  });
+  w.watches.clear();
+}
+
 TEST(Heartbeats, WhoGoesOnIsNotLate) {
   Watched w(2, milliseconds(200));
   for (int i = 0; i < 25; ++i) {
-    for (Activity& a : w.activities) a.enter();
+    for (Activity& a : w.activities) a.enter("a barrier");
     std::this_thread::sleep_for(milliseconds(20));
     for (Activity& a : w.activities) a.leave();
   }

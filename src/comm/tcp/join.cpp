@@ -74,8 +74,8 @@ class Receiving {
 
 class TcpGroup final : public ProcessGroup {
  public:
-  TcpGroup(std::shared_ptr<const Connections> connections, int size)
-      : connections_(std::move(connections)), size_(size) {}
+  TcpGroup(std::shared_ptr<const Connections> connections, int size, int limit)
+      : connections_(std::move(connections)), size_(size), limit_(limit) {}
 
   int rank() const override { return connections_->rank; }
   int size() const override { return size_; }
@@ -83,6 +83,7 @@ class TcpGroup final : public ProcessGroup {
     return int(std::count(connections_->hosts.begin(), connections_->hosts.begin() + size_, host()));
   }
   int host() const override { return connections_->hosts[size_t(rank())]; }
+  void watched() override { limit_ = -1; }
   // The others learn it from heartbeats, or when they next call.
   void abandon() override { std::_Exit(1); }
 
@@ -95,7 +96,12 @@ class TcpGroup final : public ProcessGroup {
     while ((sends && !sending.done()) || (receives && !receiving.done())) {
       const bool send_on = sends && !sending.done(), receive_on = receives && !receiving.done();
       pollfd polled[2] = {{send_on ? fd_of(to) : -1, POLLOUT, 0}, {receive_on ? fd_of(from) : -1, POLLIN, 0}};
-      if (::poll(polled, 2, -1) < 0 && errno != EINTR)
+      const int heard = ::poll(polled, 2, limit_);
+      if (heard == 0) {
+        return error(ErrorKind::Device, "process {} of {} has said nothing for {} s", receive_on ? from : to,
+                     size_, limit_ / 1000);
+      }
+      if (heard < 0 && errno != EINTR)
         return error(ErrorKind::Device, "poll: {}", std::strerror(errno));
       if (polled[0].revents != 0 && !sending.go_on(fd_of(to)))
         return error(ErrorKind::Device, "the connection to process {} has ended", to);
@@ -162,7 +168,7 @@ class TcpGroup final : public ProcessGroup {
   }
   Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
     std::unique_ptr<ProcessGroup> out;
-    if (rank() < ranks) out = std::make_unique<TcpGroup>(connections_, ranks);
+    if (rank() < ranks) out = std::make_unique<TcpGroup>(connections_, ranks, limit_);
     return out;
   }
 
@@ -178,6 +184,7 @@ class TcpGroup final : public ProcessGroup {
 
   std::shared_ptr<const Connections> connections_;
   int size_;
+  int limit_;  // milliseconds that a call waits for more of another rank; -1: as long as it takes
 };
 
 // What it takes to send 4 MiB to the next rank while as much comes from the one before: the fastest of some
@@ -212,6 +219,10 @@ class LaunchedGroup final : public ForwardingGroup {
   Status broadcast(std::span<std::byte> bytes, int root) override { return tcp_->broadcast(bytes, root); }
   Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     return tcp_->all_gather(own, all);
+  }
+  void watched() override {
+    ForwardingGroup::watched();
+    tcp_->watched();
   }
   Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
     SLUICE_ASSIGN(auto launched, group_->first(ranks));
@@ -249,9 +260,10 @@ Result<std::unique_ptr<ProcessGroup>> join_by_tcp(const ProcessLaunch& launch,
   return group_over(std::move(connections));
 }
 
-std::unique_ptr<ProcessGroup> group_over(Connections connections) {
+std::unique_ptr<ProcessGroup> group_over(Connections connections, std::chrono::milliseconds limit) {
   const int size = int(connections.to.size());
-  return std::make_unique<TcpGroup>(std::make_shared<const Connections>(std::move(connections)), size);
+  return std::make_unique<TcpGroup>(std::make_shared<const Connections>(std::move(connections)), size,
+                                    int(limit.count()));
 }
 
 }  // namespace sluice::core
