@@ -282,7 +282,9 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
     return JsonValue(it == json.end() ? kNull : *it, key);
   };
   SLUICE_ASSIGN(impl->normalizer_, Normalizer::read(part("normalizer")));
-  impl->normalizer_.bound(limits.most_piece_bytes, limits.most_text_bytes, limits.why);
+  // Whatever a file says, a short text takes no more memory than a part of a long one.
+  impl->normalizer_.bound(std::min(limits.most_piece_bytes, TokenizerOptions().part_bytes),
+                          limits.most_text_bytes, limits.why);
   impl->most_tokens_ = size_t(limits.most_text_bytes);
   impl->why_ = limits.why;
   SLUICE_ASSIGN(impl->pre_tokenizer_, PreTokenizer::read(part("pre_tokenizer")));

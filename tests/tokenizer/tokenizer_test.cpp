@@ -73,6 +73,11 @@ TEST(Tokenizer, TextThatGrowsIsRefusedBeforeItTakesMemory) {
   ASSERT_TRUE(less.ok()) << less.message();
   EXPECT_EQ(less->encode(text, true, ids).message(),
             "the normalizer makes more than 131072 bytes of a text of 65537, for this reason");
+  // Where nobody asks for limits there is one, too.
+  const auto much = Tokenizer::parse(growing(10'000).dump());
+  ASSERT_TRUE(much.ok()) << much.message();
+  EXPECT_EQ(much->encode(std::string_view(text).substr(0, 20'000), true, ids).message(),
+            "the normalizer makes more than 4194304 bytes of a text of 20000");
   // Nor does it become more in pieces, between tokens that are found before.
   json split = growing(4);
   split["added_tokens"] = {{{"id", 100},
