@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -31,6 +32,7 @@
 #include <sluice/sluice.h>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "version/version.h"
 
 namespace nb = nanobind;
@@ -38,14 +40,33 @@ using namespace nb::literals;
 
 namespace {
 
-[[noreturn]] void raise(const sluice::Error& e) {
+// Makes it Python's. What others wrote is printable there: a traceback shows it on a terminal.
+void set_error(const sluice::Error& e) {
   nb::dict details;
-  for (const auto& [name, value] : e.details) details[nb::str(name.c_str())] = nb::str(value.c_str());
+  for (const auto& [name, value] : e.details)
+    details[nb::str(name.c_str())] = nb::str(sluice::core::printable_message(value).c_str());
   const nb::object type = nb::module_::import_("sluice._errors").attr("Error");
   const std::string_view kind = sluice::name_of(e.kind);
-  const nb::object error = type(e.message, nb::str(kind.data(), kind.size()), details);
+  const nb::object error =
+      type(sluice::core::printable_message(e.message), nb::str(kind.data(), kind.size()), details);
   PyErr_SetObject(type.ptr(), error.ptr());
+}
+
+[[noreturn]] void raise(const sluice::Error& e) {
+  set_error(e);
   throw nb::python_error();
+}
+
+// What the system refuses to the C++ library, as to one of its threads.
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::system_error& e) {
+    const bool few = e.code() == std::errc::resource_unavailable_try_again;
+    set_error({few ? "no thread can be made: the limit on processes (ulimit -u, pids.max) is reached" : e.what(),
+               sluice::ErrorKind::Device,
+               {}});
+  }
 }
 
 template <class T>
@@ -108,7 +129,7 @@ class Told : public sluice::Observer {
   }
   void warned(const std::string& what) override {
     const std::lock_guard lock(mutex_);
-    warnings_.push_back(what);
+    warnings_.push_back(sluice::core::printable_message(what));
   }
   void raise_held() const {
     if (raised_) std::rethrow_exception(raised_);
@@ -260,8 +281,11 @@ class AskedInPython {
       : loss_(std::move(loss)), raised_(std::move(raised)) {}
   ~AskedInPython() {
     const nb::gil_scoped_acquire acquire;
-    loss_.reset();
+    forget();
   }
+  // For Python's collector, which breaks cycles: a loss may refer to the session that it waits in.
+  PyObject* loss() const { return loss_.ptr(); }
+  void forget() { loss_.reset(); }
   AskedInPython(const AskedInPython&) = delete;
   AskedInPython& operator=(const AskedInPython&) = delete;
 
@@ -305,13 +329,14 @@ class Held {
   template <class F>
   auto use(F&& f) {
     const Calls::Entered entered = calls_->enter();
-    if (::getpid() != process_) {
-      raise({"session: process " + std::to_string(process_) + " opened it; a fork of that cannot use it",
-             sluice::ErrorKind::Invalid,
-             {}});
-    }
-    if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
-    return unlocked([&] { return f(*session_); });
+    sluice::Session& session = open();
+    return unlocked([&] { return f(session); });
+  }
+  template <class F>
+  auto use_interruptible(F&& f) {
+    const Calls::Entered entered = calls_->enter();
+    sluice::Session& session = open();
+    return interruptible([&](const std::stop_token& stop) { return f(session, stop); });
   }
   // The same where losses of Python's may be called: what one raised is raised.
   template <class F>
@@ -320,9 +345,25 @@ class Held {
     if (const std::exception_ptr raised = std::exchange(*raised_, nullptr)) std::rethrow_exception(raised);
     return result;
   }
-  sluice::RoundLoss asking(nb::object loss) const {
-    return [asked = std::make_shared<AskedInPython>(std::move(loss), raised_)](
-               const sluice::RoundRows& rows, std::span<float> seeds) { return (*asked)(rows, seeds); };
+  sluice::RoundLoss asking(nb::object loss) {
+    auto asked = std::make_shared<AskedInPython>(std::move(loss), raised_);
+    std::erase_if(asked_, [](const auto& gone) { return gone.expired(); });
+    asked_.push_back(asked);
+    return [asked = std::move(asked)](const sluice::RoundRows& rows, std::span<float> seeds) {
+      return (*asked)(rows, seeds);
+    };
+  }
+  // What Python's collector calls, which holds the interpreter's lock.
+  int visit_losses(visitproc visit, void* arg) const {
+    for (const auto& weak : asked_) {
+      if (const auto asked = weak.lock()) Py_VISIT(asked->loss());
+    }
+    return 0;
+  }
+  void forget_losses() {
+    for (const auto& weak : asked_) {
+      if (const auto asked = weak.lock()) asked->forget();
+    }
   }
   const std::shared_ptr<Calls>& calls() const { return calls_; }
   void close() {
@@ -332,15 +373,38 @@ class Held {
   }
 
  private:
+  sluice::Session& open() {
+    if (::getpid() != process_) {
+      raise({"session: process " + std::to_string(process_) + " opened it; a fork of that cannot use it",
+             sluice::ErrorKind::Invalid,
+             {}});
+    }
+    if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
+    return *session_;
+  }
   void forget_in_fork() {
     if (::getpid() != process_) (void)session_.release();
   }
 
   const std::shared_ptr<std::exception_ptr> raised_ = std::make_shared<std::exception_ptr>();
   const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
+  std::vector<std::weak_ptr<AskedInPython>> asked_;  // those that the session holds
   std::unique_ptr<sluice::Session> session_;
   const pid_t process_;
 };
+
+// The type's part in collecting cycles. An object of it may be there before what it holds.
+int visit_session(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Held>(self)->visit_losses(visit, arg) : 0;
+}
+int clear_session(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Held>(self)->forget_losses();
+  return 0;
+}
+PyType_Slot kSessionSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_session)},
+                               {Py_tp_clear, reinterpret_cast<void*>(clear_session)},
+                               {0, nullptr}};
 
 // A tensor of the model's, in its shape; what has a number for each of its rows or columns alone, as a row.
 Found<float> tensor(Held& of, std::string_view name, sluice::Result<std::vector<float>> read) {
@@ -364,6 +428,7 @@ nb::object in_python(const char* module, const char* function, Args&&... args) {
 }  // namespace
 
 NB_MODULE(_sluice, m) {
+  nb::register_exception_translator(translate);
   m.def("version", [] { return std::string(sluice::core::version()); });
   m.def(
       "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
@@ -565,7 +630,7 @@ NB_MODULE(_sluice, m) {
               "Of each token, as the model has it: whatever temperature it was drawn with.");
 
   using sluice::Session;
-  nb::class_<Held>(m, "Session")
+  nb::class_<Held>(m, "Session", nb::type_slots(kSessionSlots))
       .def(
           "__init__",
           [](Held* self, const sluice::Plan& plan) {
@@ -579,14 +644,14 @@ NB_MODULE(_sluice, m) {
                 value(self.use([&](Session& s) { return s.forward(batch_of(tokens, targets, positions)); })),
                 shape_of(tokens));
           },
-          "tokens"_a, "targets"_a, "positions"_a.none() = nb::none())
+          "tokens"_a.noconvert(), "targets"_a.noconvert(), "positions"_a.none().noconvert() = nb::none())
       .def(
           "evaluate",
           [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions) {
             return value(
                 self.use([&](Session& s) { return s.evaluate(batch_of(tokens, targets, positions)); }));
           },
-          "tokens"_a, "targets"_a, "positions"_a.none() = nb::none())
+          "tokens"_a.noconvert(), "targets"_a.noconvert(), "positions"_a.none().noconvert() = nb::none())
       .def(
           "forward_backward",
           [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions,
@@ -599,8 +664,8 @@ NB_MODULE(_sluice, m) {
                            })),
                            shape_of(tokens), self.calls()};
           },
-          "tokens"_a, "targets"_a, "positions"_a.none(), "weights"_a.none(), "seeds"_a.none(),
-          "loss"_a.none())
+          "tokens"_a.noconvert(), "targets"_a.noconvert(), "positions"_a.none().noconvert(),
+          "weights"_a.none().noconvert(), "seeds"_a.none().noconvert(), "loss"_a.none())
       .def(
           "optim_step",
           [](Held& self, double learning_rate, const std::map<std::string, double>& hyperparameters) {
@@ -615,7 +680,9 @@ NB_MODULE(_sluice, m) {
           "sample",
           [](Held& self, const std::vector<int32_t>& prompt, int64_t tokens, double temperature,
              uint64_t seed) {
-            return value(self.use([&](Session& s) { return s.sample(prompt, {tokens, temperature, seed}); }));
+            return value(self.use_interruptible([&](Session& s, const std::stop_token& stop) {
+              return s.sample(prompt, {tokens, temperature, seed}, stop);
+            }));
           },
           "prompt"_a, "tokens"_a, "temperature"_a, "seed"_a)
       .def(
@@ -654,7 +721,7 @@ NB_MODULE(_sluice, m) {
           [](Held& self, const std::string& name, const Floats& values) {
             check(self.use([&](Session& s) { return s.set_weight(name, {values.data(), values.size()}); }));
           },
-          "name"_a, "values"_a)
+          "name"_a, "values"_a.noconvert())
       .def(
           "gradient",
           [](Held& self, const std::string& name) {
@@ -668,7 +735,7 @@ NB_MODULE(_sluice, m) {
               return s.set_gradient(name, {values.data(), values.size()});
             }));
           },
-          "name"_a, "values"_a)
+          "name"_a, "values"_a.noconvert())
       .def_prop_ro("state_slots",
                    [](Held& self) { return self.use([](Session& s) { return s.state_slots(); }); })
       .def(
@@ -690,7 +757,7 @@ NB_MODULE(_sluice, m) {
               return s.set_state(slot, name, {values.data(), values.size()});
             }));
           },
-          "slot"_a, "name"_a, "values"_a)
+          "slot"_a, "name"_a, "values"_a.noconvert())
       .def_prop_ro("steps_done",
                    [](Held& self) { return self.use([](Session& s) { return s.steps_done(); }); })
       .def("close", &Held::close);

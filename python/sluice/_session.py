@@ -9,18 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _sluice, losses
+from ._arrays import Array, floats_of, ids_of
 
-Array = Any  # of NumPy, or what hands over its memory by DLPack: a torch tensor on the CPU
 Path = str | os.PathLike[str]
-
-
-def _as(array: Array | None, dtype: type) -> Any:
-    """Where it lies, if it is of that type already; otherwise converted."""
-    if array is None:
-        return None
-    if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
-        array = np.from_dlpack(array.detach() if hasattr(array, "detach") else array)
-    return np.ascontiguousarray(array, dtype)
 
 
 class Queued:
@@ -59,11 +50,11 @@ class Session:
 
     def forward(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> npt.NDArray[np.float32]:
         """log p of each target, in the shape of `tokens`; 0 where none counts."""
-        return self._of.forward(_as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32))
+        return self._of.forward(ids_of(tokens, "tokens"), ids_of(targets, "targets"), ids_of(positions, "positions"))
 
     def evaluate(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> float:
         """Mean of -log p over the targets."""
-        return self._of.evaluate(_as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32))
+        return self._of.evaluate(ids_of(tokens, "tokens"), ids_of(targets, "targets"), ids_of(positions, "positions"))
 
     def forward_backward(self, tokens: Array, targets: Array, *, weights: Array | None = None, loss: losses.Loss | None = None,
                          loss_over: Literal["call", "round"] = "call", seeds: Array | None = None,
@@ -85,13 +76,13 @@ class Session:
             raise ValueError(f"loss_over = {loss_over}: allowed are call, round")
         if sum(one is not None for one in (weights, loss, seeds)) > 1:
             raise ValueError("forward_backward: weights, loss and seeds exclude each other")
-        ids, wanted, where = _as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32)
+        ids, wanted, where = ids_of(tokens, "tokens"), ids_of(targets, "targets"), ids_of(positions, "positions")
         if loss is not None and loss_over == "round":
             return self._ask_later(loss, ids, wanted, where)
         value = None
         if loss is not None:
             value, seeds = losses.differentiate(loss, self._of.forward(ids, wanted, where), wanted.reshape(ids.shape))
-        waiting = self._of.forward_backward(ids, wanted, where, _as(weights, np.float32), _as(seeds, np.float32), None)
+        waiting = self._of.forward_backward(ids, wanted, where, floats_of(weights, "weights"), floats_of(seeds, "seeds"), None)
         return Queued(waiting, value)
 
     def _ask_later(self, loss: losses.Loss, ids: Any, targets: Any, positions: Any) -> Queued:
@@ -128,8 +119,8 @@ class Session:
         return self._of.queued_tokens
 
     def sample(self, prompt: Sequence[int], *, tokens: int = 64, temperature: float = 0.0, seed: int = 1) -> _sluice.Sample:
-        """Continues a prompt of one or more token ids, with the weights as they are. The plan has a sample_window."""
-        return self._of.sample(list(prompt), tokens, temperature, seed)
+        """Continues a prompt of one or more token ids, with the weights as they are. The plan has a sample_window. Ctrl-C ends it."""
+        return self._of.sample(ids_of(prompt, "prompt").reshape(-1).tolist(), tokens, temperature, seed)
 
     def save_state(self, directory: Path) -> None:
         """A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole."""
@@ -154,7 +145,7 @@ class Session:
 
     def set_weight(self, name: str, values: Array) -> None:
         """Replaces a tensor; the optimizer's state stays."""
-        self._of.set_weight(name, _as(values, np.float32))
+        self._of.set_weight(name, floats_of(values, "values"))
 
     def gradient(self, name: str) -> npt.NDArray[np.float32]:
         """A copy of the gradient of a tensor: of what waits, as optim_step() finds it before it clips.
@@ -166,7 +157,7 @@ class Session:
 
     def set_gradient(self, name: str, values: Array) -> None:
         """Replaces a gradient before optim_step()."""
-        self._of.set_gradient(name, _as(values, np.float32))
+        self._of.set_gradient(name, floats_of(values, "values"))
 
     def state(self, name: str) -> dict[str, npt.NDArray[np.float32]]:
         """Copies of what the optimizer keeps of a tensor: "m" and "v" of adamw; "master" where there are master weights, also those of 24 bits."""
@@ -174,7 +165,7 @@ class Session:
 
     def set_state(self, name: str, slot: str, values: Array) -> None:
         """Replaces a part of what the optimizer keeps of a tensor; master weights are set with the weight."""
-        self._of.set_state(slot, name, _as(values, np.float32))
+        self._of.set_state(slot, name, floats_of(values, "values"))
 
     @property
     def steps_done(self) -> int:

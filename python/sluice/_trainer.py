@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -202,12 +201,17 @@ class _Process:
 
     def __init__(self, arguments: list[str]):
         # In a group of its own: a terminal's Ctrl-C reaches this process alone, which hands it on.
-        self._process = subprocess.Popen([_program.path(), "train", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE, text=True, process_group=0)
+        self._process = _program.start([_program.path(), "train", *arguments], process_group=0)
         self._said: dict[str, collections.deque[str]] = {name: collections.deque(maxlen=200) for name in ("stdout", "stderr")}
         self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in self._said]
-        for reader in self._readers:
-            reader.start()
+        try:
+            for reader in self._readers:
+                reader.start()
+        except RuntimeError as error:
+            self._process.kill()
+            with self._process:  # waits for it, and closes its pipes
+                pass
+            raise Error(f"the run needs two threads: {error}", "device", {}) from error
 
     def _read(self, name: str) -> None:
         for line in getattr(self._process, name):
@@ -240,7 +244,7 @@ class _Process:
         if status in (_program.INTERRUPTED, _program.STOPPED):
             raise Error("the run was asked to stop from elsewhere; the same call goes on", "cancelled", {"status": str(status)})
         if status not in (0, _program.NOTHING_LEFT):
-            raise Error(_program.why("".join(self._said["stderr"])), "failed", {"status": str(status)})
+            raise Error(_program.why(status, "".join(self._said["stderr"])), "failed", {"status": str(status)})
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ from typing import Any, Callable
 import numpy as np
 import numpy.typing as npt
 
+from ._arrays import floats_of
+
 Loss = Callable[..., Any]
 
 
@@ -44,7 +46,7 @@ def differentiate(loss: Loss, log_probabilities: npt.NDArray[np.float32], target
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"loss returned {type(value).__name__}: it must return its value and its derivative with respect to each "
                         "log-probability; a scalar alone, of torch, where that is imported")
-    seeds = np.asarray(value[1], np.float32)
+    seeds = floats_of(value[1], "derivatives")
     if seeds.shape != log_probabilities.shape:
         raise ValueError(f"loss returned derivatives of shape {seeds.shape}: it must be {log_probabilities.shape}")
     return float(value[0]), seeds

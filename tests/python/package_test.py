@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Python package, as it is installed or built: PYTHONPATH=build/cpu/python package_test.py"""
+import gc
 import itertools
 import json
 import os
@@ -14,6 +15,8 @@ import threading
 import time
 import unittest
 import warnings
+import weakref
+from unittest import mock
 
 import numpy as np
 import sluice
@@ -171,6 +174,15 @@ class Errors(unittest.TestCase):
                 call()
             self.assertIn(says, str(raised.exception))
 
+    def test_what_others_wrote_is_shown_and_not_obeyed_and_of_some_length(self):
+        for name in ("\x1b]0;pwned\x07", "x" * 1_000_000, "\u202e" * 500_000):
+            with self.assertRaises(sluice.Error) as raised:
+                sluice.Model.config(json.dumps({"model_type": name}))
+            said = str(raised.exception)
+            self.assertIn("model_type", said)
+            self.assertTrue(said.isprintable(), repr(said[:200]))
+            self.assertLessEqual(len(said), 2000)
+
     def test_a_preset_of_a_machine_runs_nothing(self):
         with self.assertRaises(sluice.Error):
             sluice.Session(sluice.plan("tiny", "rtx4090", tokens_per_step=4096))
@@ -188,6 +200,14 @@ class Interrupts(unittest.TestCase):
             sluice.plan("llama3-1b", "rtx4090", device="6GiB", host="60GiB", tokens_per_step=65536, progress=progress)
         self.assertEqual(told, ["planning"])
         small_plan()
+
+    def test_end_a_text(self):
+        with sluice.Session(small_plan(sample_window=SEQ_LEN)) as session:
+            before = session.sample([1], tokens=4).tokens
+            threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+            with self.assertRaises(KeyboardInterrupt):
+                session.sample([1], tokens=2**24)
+            self.assertEqual(session.sample([1], tokens=4).tokens, before)
 
 
 class Sessions(unittest.TestCase):
@@ -233,6 +253,56 @@ class Sessions(unittest.TestCase):
             for tokens, says in [(tokens[:-1], "whole sequences"), (np.full_like(tokens, 64), "tokens.0. is 64")]:
                 with self.assertRaisesRegex(sluice.Error, says):
                     session.forward_backward(tokens, targets[:len(tokens)])
+
+    def test_refuse_arrays_whose_elements_would_become_others(self):
+        tokens, targets = batch(0)
+        with sluice.Session(small_plan(weighted=True, sample_window=SEQ_LEN)) as session:
+            for wrong, error, says in [
+                    (tokens.astype(np.int64) + 2**32, ValueError, f"{int(tokens[0]) + 2**32} at 0; allowed are integers of 32 bits"),
+                    (tokens.astype(np.uint64) + np.uint64(2**63), ValueError, "at 0; allowed are integers of 32 bits"),
+                    (targets.astype(np.int64) - 2**40, ValueError, "at 0; allowed are"), (tokens + 0.99, TypeError, "float64"),
+                    (tokens.astype(np.float32), TypeError, "float32"), (tokens > 3, TypeError, "bool"), (tokens * 1j, TypeError, "complex"),
+                    ([2**70] * TOKENS, TypeError, "object"), (tokens.astype(str), TypeError, "<U")]:
+                for rows in [(wrong, targets), (tokens, wrong)]:
+                    for call in (session.forward, session.evaluate, session.forward_backward):
+                        with self.assertRaisesRegex(error, says):
+                            call(*rows)
+            for wrong in ([2**32 + 1], [1.5], [True]):
+                with self.assertRaises((TypeError, ValueError)):
+                    session.sample(wrong, tokens=1)
+            for wrong in (np.ones(TOKENS) * 1j, ["1"] * TOKENS):
+                with self.assertRaisesRegex(TypeError, "weights: its elements are"):
+                    session.forward_backward(tokens, targets, weights=wrong)
+            self.assertEqual(session.queued_tokens, 0)
+
+    def test_refuse_what_does_not_lie_on_the_host(self):
+        class OnADevice:
+            device = "cuda:0"
+
+            def __dlpack_device__(self):
+                return 2, 0
+
+            def __dlpack__(self, **_):
+                raise AssertionError("nobody reads it")
+        with sluice.Session(small_plan()) as session, self.assertRaisesRegex(TypeError, r"tokens: it lies on cuda:0.*tokens\.cpu\(\)"):
+            session.forward(OnADevice(), batch(0)[1])
+
+    def test_are_without_a_state_after_a_load_that_failed(self):
+        with tempfile.TemporaryDirectory() as folder, sluice.Session(small_plan()) as session:
+            good, bad = pathlib.Path(folder) / "good", pathlib.Path(folder) / "bad"
+            session.save_state(good)
+            shutil.copytree(good, bad)
+            weights = bytearray((bad / "model.safetensors").read_bytes())
+            weights[-1] ^= 64
+            (bad / "model.safetensors").write_bytes(weights)
+            with self.assertRaisesRegex(sluice.Error, "damaged"):
+                session.load_state(bad)
+            for call in (lambda: step(session, 0), lambda: session.save_state(pathlib.Path(folder) / "none"),
+                         lambda: session.weight("model.norm.weight"), lambda: session.evaluate(*batch(0))):
+                with self.assertRaisesRegex(sluice.Error, "the session has no state"):
+                    call()
+            session.load_state(good)
+            step(session, 0)
 
     def test_leave_nothing_where_they_are_called(self):
         here = os.getcwd()
@@ -556,6 +626,16 @@ class RoundLosses(unittest.TestCase):
         session.close()
         self.assertEqual(Counted.alive, 0)
 
+    def test_are_collected_with_a_session_that_they_hold(self):
+        session = sluice.Session(self.plan)
+        session.forward_backward(*batch(0), loss=lambda p, _, rows: session.steps_done, loss_over="round")
+        gone = weakref.ref(session)
+        threads = len(os.listdir("/proc/self/task"))
+        del session
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), threads)
+
 
 @unittest.skipUnless(PROGRAM.exists(), f"{PROGRAM} is not there")
 class CommandLine(unittest.TestCase):
@@ -679,6 +759,21 @@ class Runs(unittest.TestCase):
         frame = self.fit(data=Pandas([{**record, "source": None} for record in self.DATA])).metrics
         self.assertEqual([line["loss"] for line in frame], [line["loss"] for line in whole])
 
+    def test_say_what_ended_the_program(self):
+        program = self.folder / "program"
+        program.write_text("#!/bin/sh\necho 'planning, 2 s' >&2\nkill -9 $$\n")
+        program.chmod(0o755)
+        with mock.patch.dict(os.environ, SLUICE_PROGRAM=str(program)):
+            for call in (self.fit, lambda: sluice.estimate("tiny", machine="h100")):
+                with self.assertRaisesRegex(sluice.Error, "ended by signal SIGKILL, .*; it was at: planning, 2 s"):
+                    call()
+        with mock.patch.dict(os.environ, SLUICE_PROGRAM=str(self.folder / "none")):
+            with self.assertRaisesRegex(sluice.Error, "none cannot be started: No such file"):
+                self.fit()
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+            with self.assertRaisesRegex(sluice.Error, "the run needs two threads"):
+                self.fit()
+
     def test_take_a_configuration_file(self):
         (self.folder / "text.txt").write_text("a text to learn " * 200)
         (self.folder / "run.toml").write_text("""
@@ -706,6 +801,14 @@ class Tables(unittest.TestCase):
         self.assertEqual(sluice.estimate("llama3-8b", seq_len=8192)["parameters"]["all"]["value"], 8030261248)
         with self.assertRaisesRegex(sluice.Error, "llama9"):
             sluice.estimate("llama9")
+
+
+class Module(unittest.TestCase):
+    @unittest.skipIf(shutil.which("nm") is None, "there is no nm")
+    def test_gives_others_no_symbols(self):
+        """With those of a C++ library that is compiled in, another library's facets are taken for its own."""
+        said = subprocess.run(["nm", "-D", "--defined-only", sluice._sluice.__file__], check=True, capture_output=True, text=True).stdout
+        self.assertEqual([line.split()[-1] for line in said.splitlines()], ["PyInit__sluice"])
 
 
 class Types(unittest.TestCase):
