@@ -15,6 +15,10 @@ try:
 except ImportError:
     torch = None
 
+TORCH_ON_GPU = torch is not None and torch.cuda.is_available()
+if TORCH_ON_GPU:  # what it holds counts in the caps, and is planned for where it is there before
+    torch.arange(64, device="cuda", dtype=torch.float32).reshape(8, 8).matmul(torch.ones(8, 8, device="cuda")).sum().item()
+
 SEQ_LEN, TOKENS = 128, 1024
 CAPS = {"device": "4GiB", "host": "4GiB", "seq_len": SEQ_LEN, "tokens_per_step": TOKENS}
 
@@ -80,7 +84,7 @@ class OnAGpu(unittest.TestCase):
                                   "train": {"seq_len": SEQ_LEN, "tokens_per_step": TOKENS, "steps": 3}}).fit(progress=False)
             self.assertEqual([line["step"] for line in run.metrics if "loss" in line], [1, 2, 3])
 
-    @unittest.skipIf(torch is None or not torch.cuda.is_available(), "torch has no GPU here")
+    @unittest.skipUnless(TORCH_ON_GPU, "torch has no GPU here")
     def test_losses_in_torch_beside_its_own_context(self):
         """Linear in the log-probabilities, so that autograd's derivatives are the weights exactly."""
         plan = self.plan(weighted=True)
@@ -99,7 +103,7 @@ class OnAGpu(unittest.TestCase):
         for name, values in called.items():
             self.assertTrue(np.array_equal(values, given[name]), name)
 
-    @unittest.skipIf(torch is None or not torch.cuda.is_available(), "torch has no GPU here")
+    @unittest.skipUnless(TORCH_ON_GPU, "torch has no GPU here")
     def test_tensors_on_the_gpu_are_refused_with_what_to_write(self):
         tokens, targets = (torch.from_numpy(array).cuda() for array in batch(0))
         with sluice.Session(self.plan()) as session:
