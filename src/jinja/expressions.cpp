@@ -1,0 +1,753 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of expressions.
+#include <algorithm>
+#include <cmath>
+
+#include "jinja/interpreter.h"
+
+namespace sluice::core::jinja {
+namespace {
+
+constexpr int kMostDepth = 2000;
+
+constexpr std::string_view kGlobals[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
+// Of jinja2, and not known here.
+constexpr std::string_view kUnknownGlobals[] = {"lipsum", "cycler", "joiner"};
+
+Value function(std::string_view name, Function::What what, Value self) {
+  auto function = std::make_shared<Function>();
+  function->what = what;
+  function->name = name;
+  function->self = std::move(self);
+  Value value;
+  value.kind = Kind::Function;
+  value.object = std::move(function);
+  return value;
+}
+
+std::string_view sign_of(Op op) {
+  switch (op) {
+    case Op::Add:
+      return "+";
+    case Op::Subtract:
+      return "-";
+    case Op::Multiply:
+      return "*";
+    case Op::Divide:
+      return "/";
+    case Op::FloorDivide:
+      return "//";
+    case Op::Modulo:
+      return "%";
+    default:
+      return "**";
+  }
+}
+
+}  // namespace
+
+Value Interpreter::undefined(const Node& at) const {
+  Value value;
+  value.missing = &at;
+  return value;
+}
+
+Value Interpreter::fail_undefined(const Value& value, const Node& at) {
+  const Node* missing = value.missing;
+  if (missing == nullptr) return fail(at, "a value that is missing is used");
+  if (missing->op == Op::Name && missing->name.ends_with("_token"))
+    return fail(at, "{} is undefined: tokenizer_config.json names none", missing->name);
+  if (missing->op == Op::Name) return fail(at, "{} is undefined", missing->name);
+  constexpr std::string_view kChanges[] = {"append", "clear",   "extend",     "insert", "pop",   "popitem",
+                                           "remove", "reverse", "setdefault", "sort",   "update"};
+  if (missing->op == Op::Attribute && at.op == Op::Call &&
+      std::find(std::begin(kChanges), std::end(kChanges), missing->name) != std::end(kChanges))
+    return fail(at, "{}: templates may not change lists and dictionaries", missing->name);
+  if (missing->op == Op::Attribute) return fail(at, "there is no '{}'", missing->name);
+  if (missing->op == Op::Item && missing->kids.size() > 1 && missing->kids[1]->op == Op::Constant) {
+    Text key;
+    append_repr(missing->kids[1]->value, key);
+    return fail(at, "there is no {}", key.view());
+  }
+  return fail(at, "a value that is missing is used");
+}
+
+Value Interpreter::evaluate(const Node& node) {
+  if (depth_ >= kMostDepth) return fail(node, "nested more than {} deep", kMostDepth);
+  if (failed() || !spend(1, node)) return {};
+  struct Level {
+    explicit Level(int& levels) : depth(levels) { ++depth; }
+    ~Level() { --depth; }
+    int& depth;
+  } level(depth_);
+  switch (node.op) {
+    case Op::Constant:
+      return node.value;
+    case Op::Name:
+      return name(node);
+    case Op::List:
+    case Op::Tuple: {
+      std::vector<Value> items;
+      items.reserve(node.kids.size());
+      for (const NodePtr& kid : node.kids) items.push_back(evaluate(*kid));
+      return list(std::move(items), node.op == Op::List ? List::Form::List : List::Form::Tuple, node);
+    }
+    case Op::Dict: {
+      std::vector<std::pair<Value, Value>> members;
+      for (size_t i = 0; i + 1 < node.kids.size(); i += 2) {
+        Value key = evaluate(*node.kids[i]);
+        members.emplace_back(std::move(key), evaluate(*node.kids[i + 1]));
+      }
+      return failed() ? Value() : dict(std::move(members), node);
+    }
+    case Op::Attribute:
+      return attribute(evaluate(*node.kids[0]), node.name, node);
+    case Op::Item: {
+      const Value object = evaluate(*node.kids[0]);
+      return item(object, evaluate(*node.kids[1]), node);
+    }
+    case Op::Slice:
+      return slice(node);
+    case Op::Call:
+      return call_node(node);
+    case Op::Filter:
+      return filtered(node);
+    case Op::Test: {
+      const Value subject = evaluate(*node.kids[0]);
+      const Arguments arguments = arguments_of(node);
+      return failed() ? Value() : Value::of(passes(node.test, node.name, subject, arguments, node));
+    }
+    case Op::Not:
+      return Value::of(!is_true(evaluate(*node.kids[0])));
+    case Op::And:
+    case Op::Or: {
+      Value left = evaluate(*node.kids[0]);
+      return is_true(left) == (node.op == Op::Or) ? left : evaluate(*node.kids[1]);
+    }
+    case Op::Negative:
+    case Op::Positive: {
+      const Value value = evaluate(*node.kids[0]);
+      if (value.is(Kind::Undefined)) return fail_undefined(value, node);
+      const bool minus = node.op == Op::Negative;
+      if (value.is(Kind::Float)) return Value::of(minus ? -value.real : value.real);
+      if (value.is_integer() && value.as_integer() != INT64_MIN)
+        return Value::of(minus ? -value.as_integer() : value.as_integer());
+      return fail(node, "a {} has no sign", type_name(value));
+    }
+    case Op::If:
+      return conditional(node);
+    case Op::Compare:
+      return comparison(node);
+    case Op::Join:
+      return joined(node);
+    default: {
+      Value left = evaluate(*node.kids[0]);
+      const Value right = evaluate(*node.kids[1]);
+      return failed() ? Value() : binary(node.op, left, right, node);
+    }
+  }
+}
+
+Value Interpreter::name(const Node& node) {
+  if (const Value* found = find(node.id)) {
+    Value value = *found;
+    if (value.is(Kind::Undefined)) value.missing = &node;
+    return value;
+  }
+  for (const std::string_view global : kGlobals) {
+    if (node.name == global) return function(global, Function::What::Global, {});
+  }
+  for (const std::string_view global : kUnknownGlobals) {
+    if (node.name == global) return fail(node, "{} is not known", global);
+  }
+  return undefined(node);
+}
+
+Value Interpreter::conditional(const Node& node) {
+  if (is_true(evaluate(*node.kids[0]))) return evaluate(*node.kids[1]);
+  return node.kids.size() > 2 ? evaluate(*node.kids[2]) : undefined(node);
+}
+
+Value Interpreter::comparison(const Node& node) {
+  Value left = evaluate(*node.kids[0]);
+  for (size_t i = 0; i < node.operators.size(); ++i) {
+    Value right = evaluate(*node.kids[i + 1]);
+    if (failed()) return {};
+    const std::string& sign = node.operators[i];
+    bool holds = false;
+    if (sign == "==" || sign == "!=") {
+      holds = equal(left, right) == (sign == "==");
+    } else if (sign == "in" || sign == "not in") {
+      holds = contains(right, left, node) == (sign == "in");
+    } else {
+      int order = 0;
+      if (left.is(Kind::Undefined)) return fail_undefined(left, node);
+      if (right.is(Kind::Undefined)) return fail_undefined(right, node);
+      if (!compare(left, right, order))
+        return fail(node, "{} and {} have no order", type_name(left), type_name(right));
+      holds = sign == "<" ? order < 0 : sign == "<=" ? order <= 0 : sign == ">" ? order > 0 : order >= 0;
+    }
+    if (failed()) return {};
+    if (!holds) return Value::of(false);
+    left = std::move(right);
+  }
+  return Value::of(true);
+}
+
+bool Interpreter::contains(const Value& container, const Value& item, const Node& at) {
+  switch (container.kind) {
+    case Kind::String:
+      if (item.is(Kind::Undefined)) return fail_undefined(item, at), false;
+      if (!item.is_string()) return fail(at, "a {} cannot be in a string", type_name(item)), false;
+      spend(int64_t(container.text().size()) / 64, at);
+      return container.text().view().find(item.text().view()) != std::string_view::npos;
+    case Kind::Dict:
+      if (!hashable(item)) return fail(at, "a {} cannot be the key of a dictionary", type_name(item)), false;
+      return container.dict().find(item) != nullptr;
+    case Kind::Undefined:
+      return false;
+    default: {
+      const std::vector<Value> items = items_of(container, at);
+      return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equal(other, item); });
+    }
+  }
+}
+
+Value Interpreter::joined(const Node& node) {
+  Text text;
+  for (const NodePtr& kid : node.kids) {
+    const Value value = evaluate(*kid);
+    if (failed()) return {};
+    if (value.is_string()) {
+      text.append(value.text());
+    } else {
+      text.append(text_of(value, *kid));
+    }
+  }
+  return string(std::move(text));
+}
+
+Text Interpreter::text_of(const Value& value, const Node& at) {
+  Text text;
+  if (value.is(Kind::List) || value.is(Kind::Dict)) rendering_.printed_list = true;
+  if (!append_str(value, text)) fail(at, "a {} has no text", type_name(value));
+  spend(int64_t(text.size()) / 16, at);
+  return text;
+}
+
+std::vector<Value> Interpreter::items_of(const Value& value, const Node& at) {
+  switch (value.kind) {
+    case Kind::Undefined:
+      return {};
+    case Kind::List: {
+      List& list = value.list();
+      spend(int64_t(list.items.size()), at);
+      if (list.form != List::Form::Iterator) return list.items;
+      std::vector<Value> rest(list.items.begin() + std::ptrdiff_t(list.next), list.items.end());
+      list.next = list.items.size();
+      return rest;
+    }
+    case Kind::Dict: {
+      std::vector<Value> keys;
+      spend(int64_t(value.dict().members.size()), at);
+      for (const auto& [key, ignored] : value.dict().members) keys.push_back(key);
+      return keys;
+    }
+    case Kind::String: {
+      std::vector<Value> characters;
+      const auto places = boundaries(value.text().view());
+      if (!spend(int64_t(places.size()), at)) return {};
+      for (size_t i = 0; i + 1 < places.size() && !failed(); ++i) {
+        characters.push_back(string(value.text().slice(places[i], places[i + 1]), value.str().markup));
+        spend(1, at);
+      }
+      return characters;
+    }
+    default:
+      fail(at, "a {} has no items", type_name(value));
+      return {};
+  }
+}
+
+int64_t Interpreter::length_of(const Value& value, const Node& at) {
+  switch (value.kind) {
+    case Kind::Undefined:
+      return 0;
+    case Kind::String:
+      spend(int64_t(value.text().size()) / 64, at);
+      return count_characters(value.text().view());
+    case Kind::Dict:
+      return std::ssize(value.dict().members);
+    case Kind::List:
+      if (value.list().form != List::Form::Iterator) return std::ssize(value.list().items);
+      break;
+    case Kind::Loop:
+      return std::ssize(value.loop().items);
+    default:
+      break;
+  }
+  fail(at, "a {} has no length", type_name(value));
+  return 0;
+}
+
+Value Interpreter::attribute(const Value& object, std::string_view name, const Node& at) {
+  if (failed()) return {};
+  // The sandbox hides them.
+  if (name.starts_with("__") && !object.is(Kind::Undefined)) return undefined(at);
+  if (has_method(object, name)) return function(name, Function::What::Method, object);
+  switch (object.kind) {
+    case Kind::Undefined:
+      return fail_undefined(object, at);
+    case Kind::Dict:
+      if (const Value* found = object.dict().find(name)) return *found;
+      return undefined(at);
+    case Kind::Namespace:
+      if (const Value* found = object.space().attributes.find(name)) return *found;
+      return undefined(at);
+    case Kind::Loop:
+      return loop_attribute(object, name, at);
+    case Kind::Function:
+      if (name == "name" && object.function().what == Function::What::Macro)
+        return string(plain(object.function().name));
+      return undefined(at);
+    default:
+      return undefined(at);
+  }
+}
+
+Value Interpreter::loop_attribute(const Value& value, std::string_view name, const Node& at) {
+  const Loop& loop = value.loop();
+  const auto index = int64_t(loop.index), count = std::ssize(loop.items);
+  if (name == "index0") return Value::of(index);
+  if (name == "index") return Value::of(index + 1);
+  if (name == "first") return Value::of(index == 0);
+  if (name == "last") return Value::of(index + 1 == count);
+  if (name == "length") return Value::of(count);
+  if (name == "revindex") return Value::of(count - index);
+  if (name == "revindex0") return Value::of(count - index - 1);
+  if (name == "depth") return Value::of(int64_t{loop.level} + 1);
+  if (name == "depth0") return Value::of(int64_t{loop.level});
+  if (name == "previtem") return index > 0 ? loop.items[loop.index - 1] : undefined(at);
+  if (name == "nextitem") return index + 1 < count ? loop.items[loop.index + 1] : undefined(at);
+  if (name == "cycle" || name == "changed") return function(name, Function::What::Method, value);
+  return undefined(at);
+}
+
+Value Interpreter::item(const Value& object, const Value& key, const Node& at) {
+  if (failed()) return {};
+  if (object.is(Kind::Undefined)) return fail_undefined(object, at);
+  if (object.is(Kind::Dict) && hashable(key)) {
+    if (const Value* found = object.dict().find(key)) return *found;
+  }
+  if (key.is_integer() && (object.is_string() || (object.is(Kind::List) && object.list().has_index()))) {
+    const int64_t count = length_of(object, at);
+    int64_t index = key.as_integer();
+    if (index < 0) index += count;
+    if (index < 0 || index >= count) return undefined(at);
+    if (object.is(Kind::List)) return object.list().items[size_t(index)];
+    const Text& text = object.text();
+    const bool ascii = count == int64_t(text.size());
+    const size_t begin = ascii ? size_t(index) : byte_of(text.view(), index);
+    const size_t end = begin + (ascii ? 1 : byte_of(text.view().substr(begin), 1));
+    return string(text.slice(begin, end), object.str().markup);
+  }
+  if (key.is_string()) return attribute(object, key.text().view(), at);
+  return undefined(at);
+}
+
+Value Interpreter::slice(const Node& node) {
+  const Value object = evaluate(*node.kids[0]);
+  std::array<std::optional<int64_t>, 3> parts;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!node.kids[i + 1]) continue;
+    const Value part = evaluate(*node.kids[i + 1]);
+    if (failed()) return {};
+    if (part.is(Kind::Undefined)) return fail_undefined(part, node);
+    if (part.is(Kind::None)) continue;
+    if (!part.is_integer()) return fail(node, "a {} cannot be where a slice begins or ends", type_name(part));
+    parts[i] = part.as_integer();
+  }
+  if (failed()) return {};
+  if (object.is(Kind::Undefined)) return fail_undefined(object, node);
+  const bool sequence = object.is_string() || (object.is(Kind::List) && object.list().has_index());
+  if (!sequence) return undefined(node);
+  const int64_t step = parts[2].value_or(1), count = length_of(object, node);
+  if (step == 0) return fail(node, "a slice whose step is 0");
+  const auto bound = [&](std::optional<int64_t> part, int64_t otherwise) {
+    if (!part) return otherwise;
+    int64_t index = *part;
+    if (index < 0) index = index < -count ? (step < 0 ? -1 : 0) : index + count;
+    return std::min(index, step < 0 ? count - 1 : count);
+  };
+  const int64_t begin = bound(parts[0], step < 0 ? count - 1 : 0);
+  const int64_t end = bound(parts[1], step < 0 ? -1 : count);
+  if (object.is_string() && step == 1) {
+    const Text& text = object.text();
+    if (begin >= end) return string({}, object.str().markup);
+    const bool ascii = count == int64_t(text.size());
+    const size_t first = ascii ? size_t(begin) : byte_of(text.view(), begin);
+    const size_t last = ascii ? size_t(end) : first + byte_of(text.view().substr(first), end - begin);
+    return string(text.slice(first, last), object.str().markup);
+  }
+  std::vector<int64_t> indices;
+  if (step > 0) {
+    for (int64_t i = begin; i<end; i = step> end - i ? end : i + step) indices.push_back(i);
+  } else {
+    for (int64_t i = begin; i > end; i = -(step + 1) >= i - end ? end : i + step) indices.push_back(i);
+  }
+  if (!spend(std::ssize(indices), node)) return {};
+  if (object.is(Kind::List)) {
+    std::vector<Value> items;
+    for (const int64_t i : indices) items.push_back(object.list().items[size_t(i)]);
+    const List::Form form = object.list().form;
+    return list(std::move(items), form == List::Form::Range ? List::Form::Range : form, node);
+  }
+  const auto places = boundaries(object.text().view());
+  Text text;
+  for (const int64_t i : indices) text.append(object.text(), places[size_t(i)], places[size_t(i) + 1]);
+  return string(std::move(text), object.str().markup);
+}
+
+Value Interpreter::binary(Op op, const Value& a, const Value& b, const Node& at) {
+  if (a.is(Kind::Undefined)) return fail_undefined(a, at);
+  if (b.is(Kind::Undefined) && !(op == Op::Modulo && a.is_string())) return fail_undefined(b, at);
+  if (op == Op::Add && a.is_string() && b.is_string()) {
+    const bool markup = a.str().markup || b.str().markup;
+    Text text = markup && !a.str().markup ? escaped(a.text()) : a.text();
+    text.append(markup && !b.str().markup ? escaped(b.text()) : b.text());
+    return string(std::move(text), markup);
+  }
+  if (op == Op::Modulo && a.is_string()) return format_percent(*this, a, b, at);
+  const auto is_list = [](const Value& v) {
+    return v.is(Kind::List) && (v.list().form == List::Form::List || v.list().form == List::Form::Tuple);
+  };
+  if (op == Op::Add && is_list(a) && is_list(b) && a.list().form == b.list().form) {
+    std::vector<Value> items = a.list().items;
+    items.insert(items.end(), b.list().items.begin(), b.list().items.end());
+    return list(std::move(items), a.list().form, at);
+  }
+  if (op == Op::Multiply && (a.is_integer() != b.is_integer())) {
+    const Value& many = a.is_integer() ? a : b;
+    const Value& what = a.is_integer() ? b : a;
+    const int64_t times = std::max<int64_t>(0, many.as_integer());
+    if (what.is_string() || is_list(what)) {
+      const int64_t size = what.is_string() ? std::ssize(what.text().bytes()) : std::ssize(what.list().items);
+      if (size > 0 && times > 10'000'000 / size) return fail(at, "something repeated {} times", times);
+      if (what.is_string()) {
+        Text text;
+        for (int64_t i = 0; i < times && size > 0; ++i) text.append(what.text());
+        return string(std::move(text), what.str().markup);
+      }
+      std::vector<Value> items;
+      if (!spend(size * times, at)) return {};
+      for (int64_t i = 0; i < times; ++i)
+        items.insert(items.end(), what.list().items.begin(), what.list().items.end());
+      return list(std::move(items), what.list().form, at);
+    }
+  }
+  if (!a.is_number() || !b.is_number())
+    return fail(at, "{} {} {}: these types have no such operation", type_name(a), sign_of(op), type_name(b));
+  if (a.is_integer() && b.is_integer() && op != Op::Divide) {
+    const int64_t x = a.as_integer(), y = b.as_integer();
+    int64_t result = 0;
+    bool over = false;
+    switch (op) {
+      case Op::Add:
+        over = __builtin_add_overflow(x, y, &result);
+        break;
+      case Op::Subtract:
+        over = __builtin_sub_overflow(x, y, &result);
+        break;
+      case Op::Multiply:
+        over = __builtin_mul_overflow(x, y, &result);
+        break;
+      case Op::FloorDivide:
+      case Op::Modulo: {
+        if (y == 0) return fail(at, "a division by 0");
+        if (y == -1) {
+          over = op == Op::FloorDivide && __builtin_sub_overflow(int64_t{0}, x, &result);
+          break;
+        }
+        const int64_t rest = x % y;
+        const bool down = rest != 0 && (rest < 0) != (y < 0);
+        result = op == Op::Modulo ? rest + (down ? y : 0) : x / y - (down ? 1 : 0);
+        break;
+      }
+      default:
+        if (y < 0) return Value::of(std::pow(double(x), double(y)));
+        result = 1;
+        for (int64_t i = 0; i < y && !over && (x > 1 || x < -1 || i < 2); ++i)
+          over = __builtin_mul_overflow(result, x, &result);
+        if (x == -1) result = y % 2 == 0 ? 1 : -1;
+        break;
+    }
+    return over ? fail(at, "an integer beyond 64 bits") : Value::of(result);
+  }
+  const double x = a.as_real(), y = b.as_real();
+  switch (op) {
+    case Op::Add:
+      return Value::of(x + y);
+    case Op::Subtract:
+      return Value::of(x - y);
+    case Op::Multiply:
+      return Value::of(x * y);
+    case Op::Power:
+      return Value::of(std::pow(x, y));
+    default:
+      break;
+  }
+  if (y == 0) return fail(at, "a division by 0");
+  if (op == Op::Divide) return Value::of(x / y);
+  double rest = std::fmod(x, y);
+  if (rest != 0 && (rest < 0) != (y < 0)) rest += y;
+  return Value::of(op == Op::Modulo ? rest : std::floor((x - rest) / y + 0.5));
+}
+
+Arguments Interpreter::arguments_of(const Node& node) {
+  Arguments arguments;
+  for (const Argument& argument : node.arguments) {
+    Value value = evaluate(*argument.value);
+    if (failed()) return {};
+    if (argument.stars == 1) {
+      for (Value& item : items_of(value, node)) arguments.places.push_back(std::move(item));
+    } else if (argument.stars == 2) {
+      if (!value.is(Kind::Dict)) return fail(node, "** before a {}", type_name(value)), Arguments();
+      for (const auto& [key, item] : value.dict().members) {
+        if (!key.is_string()) return fail(node, "** with keys that are no strings"), Arguments();
+        arguments.names.emplace_back(key.text().bytes(), item);
+      }
+    } else if (argument.name.empty()) {
+      arguments.places.push_back(std::move(value));
+    } else {
+      arguments.names.emplace_back(argument.name, std::move(value));
+    }
+  }
+  return arguments;
+}
+
+Value Interpreter::filtered(const Node& node, std::optional<Value> subject) {
+  if (failed()) return {};
+  // A block's own text stands for the innermost value.
+  if (node.op != Op::Filter) return subject ? std::move(*subject) : evaluate(node);
+  Value value = subject ? filtered(*node.kids[0], std::move(subject)) : evaluate(*node.kids[0]);
+  if (failed()) return {};
+  Arguments arguments = arguments_of(node);
+  return failed() ? Value() : apply(node.filter, node.name, std::move(value), std::move(arguments), node);
+}
+
+Value Interpreter::apply(const FilterRow* filter, std::string_view name, Value subject, Arguments arguments,
+                         const Node& at) {
+  if (filter == nullptr) return fail(at, "the filter {} is not known", name);
+  if (!spend(1, at)) return {};
+  return filter->apply(*this, std::move(subject), std::move(arguments), at);
+}
+
+bool Interpreter::passes(const TestRow* test, std::string_view name, const Value& subject,
+                         const Arguments& arguments, const Node& at) {
+  if (test == nullptr) return fail(at, "the test {} is not known", name), false;
+  if (!spend(1, at)) return false;
+  return test->passes(*this, subject, arguments, at);
+}
+
+bool Interpreter::is_callable(const Value& value) const {
+  return value.is(Kind::Function) || (value.is(Kind::Loop) && value.loop().node != nullptr);
+}
+
+Value Interpreter::call_node(const Node& node) {
+  const Node& callee = *node.kids[0];
+  // A method needs no value of its own.
+  if (callee.op == Op::Attribute) {
+    const Value object = evaluate(*callee.kids[0]);
+    if (failed()) return {};
+    if (has_method(object, callee.name)) {
+      Arguments arguments = arguments_of(node);
+      return failed() ? Value() : call_method(*this, object, callee.name, std::move(arguments), node);
+    }
+    const Value value = attribute(object, callee.name, callee);
+    Arguments arguments = arguments_of(node);
+    return failed() ? Value() : call(value, std::move(arguments), node);
+  }
+  const Value value = evaluate(callee);
+  Arguments arguments = arguments_of(node);
+  return failed() ? Value() : call(value, std::move(arguments), node);
+}
+
+Value Interpreter::call(const Value& callee, Arguments arguments, const Node& at) {
+  if (!spend(1, at)) return {};
+  if (callee.is(Kind::Undefined)) return fail_undefined(callee, at);
+  if (callee.is(Kind::Loop)) return call_loop(callee.loop(), std::move(arguments), at);
+  if (!callee.is(Kind::Function)) return fail(at, "a {} cannot be called", type_name(callee));
+  const Function& function = callee.function();
+  switch (function.what) {
+    case Function::What::Global:
+      return call_global(function.name, std::move(arguments), at);
+    case Function::What::Macro:
+      return call_macro(function, std::move(arguments), at);
+    case Function::What::Method:
+      break;
+  }
+  if (!function.self.is(Kind::Loop))
+    return call_method(*this, function.self, function.name, std::move(arguments), at);
+  Loop& loop = function.self.loop();
+  if (!arguments.names.empty()) return fail(at, "loop.{}: arguments have no names", function.name);
+  if (function.name == "cycle") {
+    if (arguments.places.empty()) return fail(at, "loop.cycle: nothing to choose from");
+    return arguments.places[loop.index % arguments.places.size()];
+  }
+  const Value seen = list(std::move(arguments.places), List::Form::Tuple, at);
+  const bool changed = loop.changed.is(Kind::Undefined) || !equal(loop.changed, seen);
+  loop.changed = seen;
+  return Value::of(changed);
+}
+
+Value Interpreter::call_loop(Loop& loop, Arguments arguments, const Node& at) {
+  if (loop.node == nullptr) return fail(at, "this loop is not recursive");
+  if (arguments.places.size() != 1 || !arguments.names.empty()) return fail(at, "loop: one list is expected");
+  std::vector<Value> items = items_of(arguments.places[0], at);
+  if (failed()) return {};
+  if (depth_ >= kMostDepth) return fail(at, "nested more than {} deep", kMostDepth);
+  depth_ += 8;
+  Text text;
+  run_loop(*loop.node, loop.scope, std::move(items), loop.level + 1, text);
+  depth_ -= 8;
+  return failed() ? Value() : string(std::move(text));
+}
+
+Value Interpreter::call_macro(const Function& macro, Arguments arguments, const Node& at) {
+  const Node& node = *macro.node;
+  if (depth_ >= kMostDepth) return fail(at, "macros call each other more than {} deep", kMostDepth / 10);
+  Scope* const before = scope_;
+  scope_ = macro.scope;
+  depth_ += 8;
+  Text text;
+  {
+    Block block(*this, macro.scope);
+    auto& variables = block.scope().variables;
+    const size_t count = node.arguments.size();
+    std::vector<bool> has(count);
+    std::vector<std::pair<Value, Value>> rest_names;
+    for (size_t i = 0; i < count && i < arguments.places.size(); ++i) {
+      variables.emplace_back(syntax_.ids.at(node.arguments[i].name), std::move(arguments.places[i]));
+      has[i] = true;
+    }
+    for (auto& [name, value] : arguments.names) {
+      if (name == "caller" && node.reads_caller) {
+        variables.emplace_back(syntax_.ids.at("caller"), std::move(value));
+        continue;
+      }
+      size_t i = 0;
+      while (i < count && node.arguments[i].name != name) ++i;
+      if (i < count && has[i]) {
+        fail(at, "{}: the argument {} is given twice", macro.name, name);
+      } else if (i < count) {
+        variables.emplace_back(syntax_.ids.at(name), std::move(value));
+        has[i] = true;
+      } else if (node.reads_kwargs) {
+        rest_names.emplace_back(string(plain(name)), std::move(value));
+      } else {
+        fail(at, "{}: the argument {} is not known", macro.name, name);
+      }
+    }
+    if (arguments.places.size() > count && !node.reads_varargs) {
+      fail(at, "{}: {} arguments, and at most {} are known", macro.name, arguments.places.size(), count);
+    } else if (node.reads_varargs) {
+      const size_t given = std::min(count, arguments.places.size());
+      std::vector<Value> rest(std::make_move_iterator(arguments.places.begin() + std::ptrdiff_t(given)),
+                              std::make_move_iterator(arguments.places.end()));
+      variables.emplace_back(syntax_.ids.at("varargs"), list(std::move(rest), List::Form::Tuple, at));
+    }
+    if (node.reads_kwargs) variables.emplace_back(syntax_.ids.at("kwargs"), dict(std::move(rest_names), at));
+    for (size_t i = 0; i < count && !failed(); ++i) {
+      if (has[i]) continue;
+      const Argument& parameter = node.arguments[i];
+      Value value = parameter.value ? evaluate(*parameter.value) : Value();
+      block.scope().variables.emplace_back(syntax_.ids.at(parameter.name), std::move(value));
+    }
+    if (!failed()) execute(node.body, text);
+  }
+  depth_ -= 8;
+  scope_ = before;
+  return failed() ? Value() : string(std::move(text));
+}
+
+Value Interpreter::call_global(std::string_view name, Arguments arguments, const Node& at) {
+  if (name == "raise_exception") {
+    std::array<Value, 1> bound;
+    if (!bind(arguments, std::array{"message"}, 1, bound, name, at)) return {};
+    const Text message = text_of(bound[0], at);
+    fail(at, "the template refuses it: {:.500}", message.view());
+    error_->details.emplace_back("raised", message.bytes());
+    return {};
+  }
+  if (name == "strftime_now") {
+    std::array<Value, 1> bound;
+    if (!bind(arguments, std::array{"format"}, 1, bound, name, at)) return {};
+    if (!bound[0].is_string()) return fail(at, "strftime_now: its format is a {}", type_name(bound[0]));
+    if (!inputs_.today)
+      return fail(at,
+                  "it asks for today's date, and none is given: YYYY-MM-DD, always the same, so that a text "
+                  "stays the same");
+    std::string text;
+    char bad = 0;
+    if (!format_day(bound[0].text().view(), *inputs_.today, text, bad))
+      return fail(at, "strftime_now: %{} is not known", bad);
+    return string(plain(text));
+  }
+  if (name == "range") {
+    int64_t begin = 0, end = 0, step = 1;
+    if (!arguments.names.empty() || arguments.places.empty() || arguments.places.size() > 3)
+      return fail(at, "range: one to three integers are expected");
+    for (const Value& value : arguments.places) {
+      if (value.is(Kind::Undefined)) return fail_undefined(value, at);
+      if (!value.is_integer()) return fail(at, "range: a {} is no integer", type_name(value));
+    }
+    const auto given = [&](size_t i) { return arguments.places[i].as_integer(); };
+    end = given(0);
+    if (arguments.places.size() > 1) {
+      begin = given(0);
+      end = given(1);
+    }
+    if (arguments.places.size() > 2) step = given(2);
+    if (step == 0) return fail(at, "range: its step is 0");
+    constexpr int64_t kMost = 100'000;  // of jinja2's sandbox
+    std::vector<Value> items;
+    for (int64_t i = begin; step > 0 ? i < end : i > end;) {
+      if (std::ssize(items) >= kMost) return fail(at, "range: more than {} items", kMost);
+      items.push_back(Value::of(i));
+      if (__builtin_add_overflow(i, step, &i)) break;
+    }
+    return list(std::move(items), List::Form::Range, at);
+  }
+  // dict() and namespace(): of a dictionary or of pairs, and of names.
+  if (arguments.places.size() > 1)
+    return fail(at, "{}: {} arguments, and at most 1 is known", name, arguments.places.size());
+  std::vector<std::pair<Value, Value>> members;
+  for (const Value& from : arguments.places) {
+    if (from.is(Kind::Dict)) {
+      members = from.dict().members;
+      continue;
+    }
+    for (const Value& pair : items_of(from, at)) {
+      const std::vector<Value> two = items_of(pair, at);
+      if (failed() || two.size() != 2) return fail(at, "{}: pairs are expected", name);
+      members.emplace_back(two[0], two[1]);
+    }
+  }
+  for (auto& [key, value] : arguments.names) members.emplace_back(string(plain(key)), std::move(value));
+  if (failed()) return {};
+  Value made = dict(std::move(members), at);
+  if (name == "dict" || failed()) return made;
+  for (const auto& [key, ignored] : made.dict().members) {
+    if (key.is_string() && key.text().view().starts_with('_'))
+      return fail(at, "a namespace has no names that begin with an underscore");
+  }
+  auto space = make<Namespace>(int64_t(made.dict().members.size() * 2 * sizeof(Value)));
+  for (const auto& [key, value] : made.dict().members) space->attributes.set(key, value);
+  cyclic_.push_back(space);
+  Value value;
+  value.kind = Kind::Namespace;
+  value.object = std::move(space);
+  return value;
+}
+
+}  // namespace sluice::core::jinja
