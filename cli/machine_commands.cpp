@@ -87,7 +87,7 @@ void add_bench(CLI::App& app, int& status) {
   const CLI::Validator whole = number<int64_t>(kWhole);
   option("WHAT", request->what, joined(sluice::core::names().benches), "BENCH", "Arguments")->required();
   option("MODEL", request->models,
-         "small, medium, large, xl, 2.7B (of a vocabulary of 10,000), " + model_help() +
+         model_help() +
              ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)",
          "MODEL", "Arguments");
   const std::string of_steps = "model ddp kernels memory", of_cells = of_steps + " attention";

@@ -13,28 +13,9 @@
 #include "plans/resolve.h"
 
 namespace sluice::core {
-namespace {
-
-struct Named {
-  std::string_view name, dimensions;
-};
-constexpr Named kZoo[] = {
-    {"small", "layers=12,dim=768,ffn=3072,heads=12,vocab=10000"},
-    {"medium", "layers=24,dim=1024,ffn=4096,heads=16,vocab=10000"},
-    {"large", "layers=36,dim=1280,ffn=5120,heads=20,vocab=10000"},
-    {"xl", "layers=48,dim=1600,ffn=6400,heads=25,vocab=10000"},
-    {"2.7B", "layers=32,dim=2560,ffn=10240,heads=32,vocab=10000"},
-};
-
-}  // namespace
 
 Result<ModelSpec> bench_model(std::string_view name) {
-  for (const Named& known : kZoo) {
-    if (known.name == name) name = known.dimensions;
-  }
-  auto parsed = parse_subject(name);
-  if (!parsed.ok()) return error("{}; or small, medium, large, xl, 2.7B", parsed.message());
-  Subject& subject = *parsed;
+  SLUICE_ASSIGN(Subject subject, parse_subject(name));
   if (!subject.spec)
     return error("model '{}': no steps are made of it; it needs layers with attention", name);
   return std::move(*subject.spec);

@@ -27,8 +27,7 @@ struct BenchCell {
   RunConfig config;     // of the same step
 };
 
-// A model by name: small, medium, large, xl and 2.7B of a course on systems (vocabulary 10,000, SwiGLU,
-// untied), or what parse_subject() of estimate/subject.h takes, if steps can be made of it.
+// What parse_subject() of estimate/subject.h takes, if steps can be made of it.
 Result<ModelSpec> bench_model(std::string_view name);
 
 // A cell whose step is `batch` sequences, without caps unless `settings` has them.

@@ -163,7 +163,7 @@ std::string key_meant_by(std::string_view typed) {
     const size_t distance = std::min(apart, edit_distance(name, key.name));
     if (distance < least) least = distance, best = key.name;
   }
-  return best;
+  return similar(last, parts_of(best).second) ? best : "";
 }
 
 }  // namespace sluice::core

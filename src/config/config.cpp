@@ -212,8 +212,17 @@ void visit_hyperparameters(F&& f) {
 }
 
 Error unknown_key(std::string_view name) {
-  return error("unknown key '{}'; the nearest known one is '{}' (sluice keys lists all)", name,
-               key_meant_by(name));
+  for (const std::string_view adapter : {"lora", "peft", "adapter"}) {
+    if (name.find(adapter) != name.npos)
+      return error(
+          "unknown key '{}': Sluice trains the weights themselves, all or some (train.freeze); "
+          "adapters such as LoRA are not there yet",
+          name);
+  }
+  const std::string meant = key_meant_by(name);
+  return error("unknown key '{}'; {}sluice keys lists all{}", name,
+               meant.empty() ? "" : fmt::format("the nearest known one is '{}' (", meant),
+               meant.empty() ? "" : ")");
 }
 
 }  // namespace

@@ -172,8 +172,10 @@ Result<Card> parse_card(std::string_view text, const std::string& name) {
   });
   SLUICE_TRY(std::move(status));
   for (const auto& [key, setting] : settings) {
-    return error("{}:{}: a machine has no key '{}'; did you mean '{}'?", name, setting.line, key,
-                 nearest(key, keys));
+    const std::string near = nearest(key, keys);
+    return error("{}:{}: a machine has no key '{}'{}", name, setting.line, key,
+                 similar(key, near) ? fmt::format("; did you mean '{}'?", near)
+                                    : fmt::format("; allowed are {}", fmt::join(keys, ", ")));
   }
   if (const Status complete = check(card); !complete.ok()) return error_at(name, complete.error());
   return card;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/nearest.h"
 #include "cost/card.h"
@@ -57,8 +58,18 @@ const Row kRows[] = {
      {22.06e12, 22.06e12, 44.1e12, 44.1e12, 88.3e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
     {"laptop", "RTX 4060 Laptop 8 GB", 8188, 0.256e12, 0.256e12, 24, 8,
      {14.6e12, 14.6e12, 29.1e12, 29.1e12, 58.2e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
+    {"rtx3080", "RTX 3080 10 GB", 10240, 0.76e12, 0.76e12, 68, 8,
+     {29.8e12, 29.8e12, 59.5e12, 59.5e12, 0}, "white paper", kAmpere, 23e9, "estimated", false},
+    {"rtx4070ti", "RTX 4070 Ti 12 GB", 12282, 0.5042e12, 0.5042e12, 60, 8,
+     {40.1e12, 40.1e12, 80.2e12, 80.2e12, 160.4e12}, "architecture x clock", kGeForce, 23e9, "estimated", false},
+    {"rtx3060", "RTX 3060 12 GB", 12288, 0.36e12, 0.36e12, 28, 8,
+     {12.7e12, 12.7e12, 25.5e12, 25.5e12, 0}, "architecture x clock", kAmpere, 23e9, "estimated", false},
     {"v100-16gb", "V100 16 GB", 16160, 0.9e12, 0.9e12, 80, 7,
      {15.7e12, 0, 0, 125e12, 0}, "data sheet", kNone, 0, "", false},
+    {"rtx5070ti", "RTX 5070 Ti 16 GB", 16303, 0.896e12, 0.896e12, 70, 12,
+     {43.9e12, 43.9e12, 87.9e12, 87.9e12, 175.8e12}, "white paper", kGeForce, 45e9, "estimated", false},
+    {"rtx5080", "RTX 5080 16 GB", 16303, 0.96e12, 0.96e12, 84, 12,
+     {56.3e12, 56.3e12, 112.6e12, 112.6e12, 225.1e12}, "white paper", kGeForce, 45e9, "estimated", false},
     {"rtx5060ti", "RTX 5060 Ti 16 GB", 16311, 0.448e12, 0.448e12, 36, 12,
      {23.7e12, 23.7e12, 47.4e12, 47.4e12, 94.8e12}, "architecture x clock", kGeForce, 23e9, "estimated", false},
     {"rtx4080", "RTX 4080 16 GB", 16376, 0.7168e12, 0.7168e12, 76, 8,
@@ -67,6 +78,10 @@ const Row kRows[] = {
      {22.06e12, 22.06e12, 44.1e12, 44.1e12, 88.3e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
     {"a10", "A10 24 GB", 23028, 0.6e12, 0.6e12, 72, 8,
      {31.2e12, 62.5e12, 125e12, 125e12, 0}, "data sheet", {0.55, 0.5, 0.42, "estimated"}, 23e9, "estimated", false},
+    {"l4", "L4 24 GB", 23034, 0.3e12, 0.3e12, 58, 8,
+     {30.3e12, 60e12, 121e12, 121e12, 242e12}, "data sheet", {0.55, 0.5, 0.42, "estimated, as the A10"}, 23e9, "estimated", false},
+    {"a5000", "RTX A5000 24 GB", 24564, 0.768e12, 0.768e12, 64, 8,
+     {27.8e12, 55.6e12, 111.1e12, 111.1e12, 0}, "data sheet", kLikeA100, 23e9, "estimated", false},
     {"rtx4090", "RTX 4090 24 GB", 24564, 1.008e12, 1.008e12, 128, 8,
      {82.6e12, 82.6e12, 165e12, 165e12, 330.3e12}, "white paper", kGeForce, 23e9, "estimated", true},
     {"rtx3090", "RTX 3090 24 GB", 24576, 0.936e12, 0.936e12, 82, 8,
@@ -77,6 +92,8 @@ const Row kRows[] = {
      {104.8e12, 104.8e12, 209.5e12, 209.5e12, 419e12}, "white paper", kGeForce, 45e9, "estimated", true},
     {"a100-40gb", "A100 40 GB", 40960, 1.555e12, 1.555e12, 108, 8,
      {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true, 223e9},
+    {"a40", "A40 48 GB", 46068, 0.696e12, 0.696e12, 84, 8,
+     {37.4e12, 74.8e12, 149.7e12, 149.7e12, 0}, "data sheet", kLikeA100, 23e9, "estimated", false},
     {"l40s", "L40S 48 GB", 46068, 0.864e12, 0.864e12, 142, 8,
      {91.6e12, 183e12, 362e12, 362e12, 733e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
     {"a6000", "RTX A6000 48 GB", 49140, 0.768e12, 0.768e12, 84, 8,
@@ -91,8 +108,12 @@ const Row kRows[] = {
      {0, 0, 459e12, 0, 0}, "data sheet", kNone, 0, "", false},
     {"gh200", "GH200 96 GB", 97871, 4.0e12, 4.0e12, 132, 9,
      {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kLikeHopper, 300e9, "estimated", false},
+    {"h20", "H20 96 GB", 97871, 4.0e12, 4.0e12, 78, 9,
+     {44e12, 74e12, 148e12, 148e12, 296e12}, "data sheet", kLikeHopper, 50e9, "estimated", false, 335e9},
     {"rtxpro6000", "RTX PRO 6000 96 GB", 97887, 1.792e12, 1.792e12, 188, 12,
      {125e12, 251.9e12, 503.8e12, 503.8e12, 1007.6e12}, "white paper", kLikeHopper, 45e9, "estimated", false},
+    {"gb10", "GB10 128 GB", 122070, 0.273e12, 0.273e12, 48, 12,
+     {30.7e12, 30.7e12, 61.4e12, 61.4e12, 122.9e12}, "architecture x clock", kNone, 0, "", false},
     {"h200", "H200 141 GB", 143771, 4.8e12, 4.8e12, 132, 9,
      {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH200, 50.8e9, "measured", true, 335e9},
     {"b200", "B200 180 GB", 183359, 7.7e12, 7.7e12, 148, 10,
@@ -146,12 +167,68 @@ std::vector<std::string_view> card_names() {
   return names;
 }
 
+namespace {
+
+// The words of a name in lower case, letters and digits together: "NVIDIA A100-SXM4-80GB" has four.
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words;
+  bool inside = false;
+  for (const char c : name) {
+    const std::string letter = plain_name(std::string_view(&c, 1));
+    if (!letter.empty() && inside) {
+      words.back() += letter;
+    } else if (!letter.empty()) {
+      words.push_back(letter);
+    }
+    inside = !letter.empty();
+  }
+  return words;
+}
+
+// "80gb", of a name that has its memory, whether or not a space stands in it; empty: it does not.
+std::string memory_in(std::span<const std::string> words) {
+  for (size_t w = 0; w < words.size(); ++w) {
+    if (words[w] == "gb" && w > 0) return words[w - 1] + "gb";
+    if (words[w].size() > 2 && words[w].ends_with("gb")) return words[w];
+  }
+  return {};
+}
+
+// A word behind the name of a card that makes it another card; `card` empty: behind any.
+struct OtherCard {
+  std::string_view card, word;
+};
+constexpr OtherCard kOtherCards[] = {{"", "ti"},   {"", "super"}, {"", "laptop"},  {"", "d"},
+                                     {"", "maxq"}, {"", "nvl"},   {"h100", "pcie"}};
+
+// How many words of a driver's name are the card's; 0: it is another card's name.
+size_t words_in_common(std::span<const std::string> driver, std::span<const std::string> card) {
+  const auto at = std::search(driver.begin(), driver.end(), card.begin(), card.end());
+  if (at == driver.end()) return 0;
+  const auto next = at + std::ssize(card);
+  const bool other =
+      next != driver.end() && std::any_of(std::begin(kOtherCards), std::end(kOtherCards), [&](const auto& o) {
+        return *next == o.word && (o.card.empty() || o.card == card.back());
+      });
+  return other ? 0 : card.size();
+}
+
+}  // namespace
+
+// The card of which most words stand in the driver's name; of several the one whose memory stands there, too,
+// and then the one with the shorter name.
 const Card* card_called(std::string_view driver_name) {
-  const std::string plain = plain_name(driver_name);
+  const std::vector<std::string> driver = words_of(driver_name);
+  const std::string memory = memory_in(driver);
   const Card* found = nullptr;
+  std::tuple<size_t, bool, int64_t> best;
   for (const Card& card : cards()) {
-    const bool longer = found == nullptr || card.key.size() > found->key.size();
-    if (longer && plain.find(plain_name(card.key)) != plain.npos) found = &card;
+    std::vector<std::string> own = words_of(card.name);
+    const std::string own_memory = memory_in(own);
+    own.resize(own.size() - 2);  // "80 GB"
+    const size_t common = words_in_common(driver, own);
+    const std::tuple score(common, own_memory == memory, -std::ssize(card.key));
+    if (common > 0 && (found == nullptr || score > best)) found = &card, best = score;
   }
   return found;
 }
@@ -167,6 +244,7 @@ Result<Card> find_card(std::string_view name) {
   for (const Card& card : cards()) {
     if (plain(name) == plain(card.name) || plain(name) == plain(card.key)) return card;
   }
+  if (const Card* card = card_called(name)) return *card;
   std::string near;
   size_t least = SIZE_MAX;
   for (const Card& card : cards()) {

@@ -84,7 +84,7 @@ std::string reason(const ModelSpec& spec, std::string_view name) {
       {"vision", "of a model that sees images"},
       {"visual", "of a model that sees images"},
       {"v_head", "a head of another task"},
-      {"score", "a head of another task"},
+      {"score.weight", "a head of another task"},
       {"experts", "experts: config.json says that this layer has none of them"},
   };
   if (const int64_t layer = layer_in(spec, name); layer >= int64_t(spec.layers.size()))

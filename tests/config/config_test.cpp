@@ -195,6 +195,11 @@ TEST(Config, UnknownKeyNamesTheNearest) {
       {"sample.temprature", "sample.temperature"},
   };
   for (const auto& [typed, meant] : cases) EXPECT_EQ(key_meant_by(typed), meant) << typed;
+  // None is near.
+  for (const char* far : {"train.loss", "train.dropout", "data.images", "model.revision", "run.wandb"})
+    EXPECT_EQ(key_meant_by(far), "") << far;
+  for (const char* adapter : {"train.lora_r", "lora.alpha", "peft.type", "model.adapter"})
+    expect_error({fmt::format("{}=1", adapter)}, {adapter, "adapters such as LoRA are not there yet"});
 }
 
 TEST(Config, OtherNamesMeanKeysThatThereAreAndAreNone) {
@@ -220,8 +225,8 @@ TEST(Config, KeysSayWhatIsAllowed) {
   EXPECT_EQ(allowed["run.trace"], "true, false");
   EXPECT_EQ(allowed["memory.device"], "a size such as 48MiB, 1.5GiB or 800MB, or none");
   EXPECT_EQ(allowed["model.preset"],
-            "tiny, llama3-1b, llama3-8b, llama3-15b, llama3-32b, olmoe-7b-a1b, qwen3-30b-a3b, "
-            "gpt-oss-20b");
+            "tiny, llama3-1b, llama3-8b, llama3-15b, llama3-32b, llama3-70b, small, medium, large, xl, "
+            "2.7B, qwen3-14b, olmoe-7b-a1b, qwen3-30b-a3b, gpt-oss-20b");
 }
 
 TEST(Config, ValuesAsPeopleTypeThem) {

@@ -243,6 +243,9 @@ say plan mistyped.toml
 say plan wrong.toml
 say plan broken.toml
 say plan run.toml --set train.lr=1
+say plan run.toml --set train.loss=1
+say plan run.toml --set train.lora_r=8
+say keys lora
 say plan run.toml --set train.steps
 say plan run.toml --set train.optimizer=adam
 say plan run.toml --set train.learning_rate=fast

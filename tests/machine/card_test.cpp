@@ -76,13 +76,35 @@ TEST(Cards, AreFoundByTheirNamesAndByThoseOfDrivers) {
   }
   for (const auto& [driver, key] : {std::pair{"NVIDIA GeForce RTX 4060 Ti", "rtx4060ti"},
                                     {"NVIDIA A100-SXM4-80GB", "a100"},
+                                    {"NVIDIA A100-PCIE-40GB", "a100-40gb"},
+                                    {"NVIDIA H100 80GB HBM3", "h100"},
+                                    {"NVIDIA H200", "h200"},
+                                    {"NVIDIA GeForce RTX 3080", "rtx3080"},
+                                    {"NVIDIA GeForce RTX 4070 Ti", "rtx4070ti"},
+                                    {"NVIDIA GeForce RTX 4060 Laptop GPU", "laptop"},
+                                    {"NVIDIA L4", "l4"},
+                                    {"NVIDIA L40S", "l40s"},
+                                    {"NVIDIA A40", "a40"},
+                                    {"NVIDIA A10", "a10"},
+                                    {"NVIDIA RTX A5000", "a5000"},
+                                    {"NVIDIA H20", "h20"},
+                                    {"NVIDIA GB10", "gb10"},
+                                    {"Tesla V100-SXM2-16GB", "v100-16gb"},
+                                    {"2 x NVIDIA H100 80GB HBM3", "h100"},
                                     {"NVIDIA GH200 480GB", "gh200"},
                                     {"NVIDIA RTX 6000 Ada Generation", "rtx6000ada"}}) {
     const Card* card = card_called(driver);
     ASSERT_NE(card, nullptr) << driver;
-    EXPECT_EQ(card->key, key);
+    EXPECT_EQ(card->key, key) << driver;
+    EXPECT_EQ(find_card(driver)->key, key);
   }
-  EXPECT_EQ(card_called("NVIDIA T4"), nullptr);
+  // Another chip, or another amount of it, has other rates.
+  for (const char* other : {"NVIDIA T4", "NVIDIA L40", "NVIDIA A4000", "NVIDIA A10G", "NVIDIA H100 NVL",
+                            "NVIDIA GeForce RTX 3080 Ti", "NVIDIA GeForce RTX 4070 Ti SUPER",
+                            "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D"}) {
+    EXPECT_EQ(card_called(other), nullptr) << other;
+    EXPECT_FALSE(find_card(other).ok()) << other;
+  }
 }
 
 // Sluice computes in bf16 or f32: what has rates of neither serves arithmetic.

@@ -69,8 +69,8 @@ TEST_F(ModelConfig, GatesAreActivatedAsItSays) {
 TEST_F(ModelConfig, OtherModelsThanPresets) {
   EXPECT_EQ(other_models("lama3-8b"), "; did you mean llama3-8b?");
   EXPECT_EQ(other_models("tinny"), "; did you mean tiny?");
-  EXPECT_EQ(other_models("llama3-70b").find("did you mean"), std::string::npos);
-  EXPECT_NE(other_models("Qwen/Qwen3-14B").find("nothing is downloaded"), std::string::npos);
+  EXPECT_EQ(other_models("llama3-90b").find("did you mean"), std::string::npos);
+  EXPECT_NE(other_models("Qwen/Qwen3-4B").find("nothing is downloaded"), std::string::npos);
   EXPECT_NE(other_models("params=14B").find("sluice estimate"), std::string::npos);
 }
 TEST_F(ModelConfig, KeysThatAreOneLetterOff) {
@@ -611,6 +611,11 @@ TEST_F(ModelConfig, WhatStarcoder2CanSayOfItsPartsIsWhatTheyAre) {
   expect_model_error(R"({"model_type": "starcoder2", "norm_type": "rms_norm"})",
                      {"norm_type is 'rms_norm'", "layer_norm only"});
   expect_model_error(R"({"model_type": "starcoder2", "norm_epsilon": 0})", {"the norm's epsilon is 0"});
+}
+TEST_F(ModelConfig, PresetsAreNamedByTheirPointsToo) {
+  EXPECT_EQ(preset_meant_by("2.7b"), "2.7B");
+  EXPECT_EQ(preset_meant_by("27B"), "");
+  EXPECT_EQ(preset_meant_by("Llama3 70B"), "llama3-70b");
 }
 TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
   for (const std::string& name : model_presets()) {

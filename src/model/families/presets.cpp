@@ -15,21 +15,32 @@ struct Preset {
   double theta;
 };
 
-// 1B and 8B are Llama-3.2-1B and Llama-3-8B; 15B and 32B keep the family's proportions at the widths that the
-// published measurements of other systems use.
+// 1B, 8B and 70B are Llama-3.2-1B, Llama-3-8B and Llama-3-70B; 15B and 32B keep the family's proportions at
+// the widths that the published measurements of other systems use. small to 2.7B are those of a course on
+// systems (SwiGLU, untied).
 constexpr Preset kPresets[] = {
     {"tiny", "", {320, 8, 5, 5, 64, 864, 256}, false, 10000},
     {"llama3-1b", "1", {2048, 16, 32, 8, 64, 8192, 128256}, true, 500000},
     {"llama3-8b", "8", {4096, 32, 32, 8, 128, 14336, 128256}, false, 500000},
     {"llama3-15b", "15", {5120, 40, 40, 8, 128, 17408, 128256}, false, 500000},
     {"llama3-32b", "32", {5120, 64, 64, 8, 128, 25600, 128256}, false, 500000},
+    {"llama3-70b", "", {8192, 80, 64, 8, 128, 28672, 128256}, false, 500000},
+    {"small", "", {768, 12, 12, 12, 64, 3072, 10000}, false, 10000},
+    {"medium", "", {1024, 24, 16, 16, 64, 4096, 10000}, false, 10000},
+    {"large", "", {1280, 36, 20, 20, 64, 5120, 10000}, false, 10000},
+    {"xl", "", {1600, 48, 25, 25, 64, 6400, 10000}, false, 10000},
+    {"2.7B", "", {2560, 32, 32, 32, 80, 10240, 10000}, false, 10000},
 };
 
-// Models with experts, as their config.json has them: what is left out is as in transformers' classes.
+// Models of other families, as their config.json has them: what is left out is as in transformers' classes.
 struct ConfigPreset {
   std::string_view name, config;
 };
 constexpr ConfigPreset kConfigPresets[] = {
+    {"qwen3-14b",
+     R"({"model_type": "qwen3", "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 40,
+         "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+         "rope_theta": 1000000, "rms_norm_eps": 1e-6, "max_position_embeddings": 40960})"},
     {"olmoe-7b-a1b",
      R"({"model_type": "olmoe", "hidden_size": 2048, "intermediate_size": 1024, "num_hidden_layers": 16,
          "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 50304, "num_experts": 64,
@@ -49,10 +60,13 @@ constexpr ConfigPreset kConfigPresets[] = {
 
 std::string preset_meant_by(std::string_view name) {
   const std::string plain = plain_name(name);
+  const auto has_point = [](std::string_view text) { return text.find('.') != text.npos; };
   for (const Preset& p : kPresets) {
     const std::string billions = std::string(p.billions);
     const bool old = !billions.empty() && (plain == billions || plain == billions + "b");
-    if (old || plain == plain_name(p.name)) return std::string(p.name);
+    // 27B is not 2.7B.
+    const bool same = plain == plain_name(p.name) && has_point(name) == has_point(p.name);
+    if (old || same) return std::string(p.name);
   }
   for (const ConfigPreset& p : kConfigPresets) {
     if (plain == plain_name(p.name)) return std::string(p.name);

@@ -21,7 +21,10 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   const std::string_view key = key_of_part(config, config.model.config, "model.config");
   SLUICE_TRY(check_input(config, key, config.model.config));
   const auto found = read_model_config(config.model.config);
-  if (!found.ok()) return error(found.error().kind, "{} = {}", key, found.message());
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(config.model.config, ignored);
+  if (!found.ok() && folder) return error(found.error().kind, "{} = {}", key, found.message());
+  if (!found.ok()) return found.error();
   auto parsed = parse_model_config(found->text);
   if (!parsed.ok()) return error_at(found->path.string(), parsed.error());
   return parsed;
