@@ -87,9 +87,8 @@ void add_bench(CLI::App& app, int& status) {
   const CLI::Validator whole = number<int64_t>(kWhole);
   option("WHAT", request->what, joined(sluice::core::names().benches), "BENCH", "Arguments")->required();
   option("MODEL", request->models,
-         model_help() +
-             ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)",
-         "MODEL", "Arguments");
+         model_help() + ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)", "MODEL",
+         "Arguments");
   const std::string of_steps = "model ddp kernels memory", of_cells = of_steps + " attention";
   option("--seq-len", request->seq_len, "tokens per sequence: 128,512,1k; 128 unless given", "LIST", "Steps",
          of_cells + " sizes");

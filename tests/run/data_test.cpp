@@ -162,6 +162,12 @@ TEST(ChatData, AnEndThatIsNoneOfTheFoldersIsNamed) {
   const std::string said = notice(R"({"eos_token_id": 256})");
   EXPECT_NE(said.find("answers end with <|im_end|> (token 258)"), std::string::npos) << said;
   EXPECT_NE(said.find("\"eos_token_id\": [258, 256] in generation_config.json"), std::string::npos) << said;
+  // Whatever is held out, and however short rows are.
+  const RunConfig held = must(load_config(
+      "", chat_run(dir, "run",
+                   {"model.config=" + dir.path().string(), "data.date=2026-01-31", "data.heldout=0.3",
+                    "train.seq_len=16", "train.tokens_per_step=16", "shape.chunk_tokens=16"})));
+  EXPECT_EQ(must(open_data(held, 259)).other_end, said);
   EXPECT_EQ(notice(R"({"eos_token_id": [256, 258]})"), "");
   EXPECT_EQ(notice(R"({"eos_token_id": 258})"), "");
   EXPECT_EQ(notice("{}"), "") << "the folder says no end";

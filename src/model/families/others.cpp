@@ -34,10 +34,10 @@ constexpr Lack kLacks[] = {
      "layers of state spaces (Mamba)", "lfm2"},
     {"mamba mamba2 falcon_mamba", "state spaces (Mamba) in place of attention", "lfm2"},
     {"rwkv recurrent_gemma xlstm", "recurrence in place of attention", "lfm2"},
-    {"glm4_moe dots1 ernie4_5_moe exaone_moe hunyuan_v1_moe solar_open afmoe minimax_m2 mimo_v2_flash "
+    {"glm4_moe dots1 ernie4_5_moe exaone_moe solar_open afmoe minimax_m2 mimo_v2_flash "
      "sarvam_moe bailing_moe",
-     "routers with a bias of choices beside an expert for every token", "qwen3_moe"},
-    {"granitemoe granitemoeshared granitemoe_swa phimoe dbrx jetmoe flex_olmo cohere2_moe",
+     "layout of experts, whose router has a bias of choices", "qwen3_moe"},
+    {"granitemoe granitemoeshared granitemoe_swa phimoe dbrx jetmoe flex_olmo cohere2_moe hunyuan_v1_moe",
      "router and layout of experts", "mixtral"},
     {"qwen2_vl qwen2_5_vl qwen2_5_omni_thinker qwen2_5_omni", "images, and rotation by three positions",
      "qwen2"},

@@ -188,6 +188,27 @@ Result<std::optional<Answer>> first_answer(const TokenSet& set, int64_t most_tok
   return std::optional<Answer>();
 }
 
+// The special token that ends the first answer behind some context, however long that is; -1: none does.
+int32_t end_of_answers(const TokenSet& set, const Tokenizer& tokenizer) {
+  constexpr int64_t kDocuments = 1000, kMostTokens = 1 << 16;
+  std::vector<int32_t> ids, targets;
+  for (int64_t at = 0, seen = 0; at < set.tokens() && seen < kDocuments; ++seen) {
+    const TokenSet::Document document = set.document_at(at);
+    at = document.end;
+    ids.resize(size_t(std::min(document.end - document.begin, kMostTokens)));
+    targets.resize(ids.size());
+    set.read(document.begin, ids);
+    set.read_targets(document.begin, targets);
+    const auto is_learnt = [](int32_t target) { return target >= 0; };
+    const auto begin = std::find_if(targets.begin(), targets.end(), is_learnt);
+    if (begin == targets.begin() || begin == targets.end()) continue;
+    const auto end = std::find_if_not(begin, targets.end(), is_learnt);
+    const int32_t last = ids[size_t(end - targets.begin()) - 1];
+    return tokenizer.is_special(last) ? last : -1;
+  }
+  return -1;
+}
+
 // What the host cap leaves to encoding.
 EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::path>& tokenizer, int threads) {
   const int64_t cap = c.caps[kHost];
@@ -396,10 +417,12 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     if (answer) {
       data.prompt = std::move(answer->prompt);
       data.answer_end = answer->end;
-      const std::filesystem::path path = tokenizer_path->parent_path();
-      SLUICE_ASSIGN(const GenerationDefaults defaults, generation_defaults_of(path));
-      if (use == DataUse::Train)
-        data.other_end = no_end_of_folder(path, defaults, answer->end, *folder->tokenizer);
+    }
+    // A file that cannot be read is for who generates.
+    const std::filesystem::path path = tokenizer_path->parent_path();
+    if (const auto defaults = generation_defaults_of(path); use == DataUse::Train && defaults.ok()) {
+      const int32_t end = end_of_answers(corpus.train, *folder->tokenizer);
+      data.other_end = no_end_of_folder(path, *defaults, end, *folder->tokenizer);
     }
   }
   const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
