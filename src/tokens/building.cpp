@@ -83,19 +83,18 @@ class Side {
   // Documents without tokens, by how many were added before them, ascending.
   const std::vector<int64_t>& empty() const { return writer_.empty_documents(); }
   std::span<const int64_t> boundaries() const { return writer_.boundaries(); }
-  // Of the documents that have tokens.
-  std::vector<DocumentPlace> places() const {
-    std::vector<DocumentPlace> out;
-    out.reserve(places_.size());
-    size_t skip = 0;
+  // Of the documents that have tokens. Nothing is added afterwards.
+  std::vector<DocumentPlace> take_places() {
+    size_t kept = 0, skip = 0;
     for (size_t i = 0; i < places_.size(); ++i) {
       if (skip < empty().size() && empty()[skip] == int64_t(i)) {
         ++skip;
       } else {
-        out.push_back(places_[i]);
+        places_[kept++] = places_[i];
       }
     }
-    return out;
+    places_.resize(kept);
+    return std::move(places_);
   }
 
   int64_t learnt_bytes = 0;
@@ -203,14 +202,14 @@ class Building {
     if (all_ != nullptr) SLUICE_TRY(divide());
     SLUICE_TRY(train_->commit());
     BuiltTokens built{.findings = findings_,
-                      .train_paths = paths_of(*train_),
-                      .places = {.names = names(), .train = train_->places(), .heldout = {}},
+                      .places = {.names = names(), .train = train_->take_places(), .heldout = {}},
                       .notices = std::move(notices_)};
+    built.train_paths = paths_of(built.places.train, train_->boundaries());
     built.train_bytes = knows_bytes_ ? train_->learnt_bytes : 0;
     if (heldout_ == nullptr) return built;
     SLUICE_TRY(heldout_->commit());
-    built.heldout_paths = paths_of(*heldout_);
-    built.places.heldout = heldout_->places();
+    built.places.heldout = heldout_->take_places();
+    built.heldout_paths = paths_of(built.places.heldout, heldout_->boundaries());
     built.heldout_bytes = knows_bytes_ ? heldout_->learnt_bytes : 0;
     return built;
   }
@@ -238,18 +237,18 @@ class Building {
     }
     return out;
   }
-  // Where the documents of a side come from; none, if there is but one entry.
-  std::vector<TokenSet::Path> paths_of(const Side& side) const {
+  // Which entries the documents of a side are of; none, if there is but one.
+  std::vector<TokenSet::Path> paths_of(const std::vector<DocumentPlace>& places,
+                                       std::span<const int64_t> boundaries) const {
     std::vector<TokenSet::Path> out;
     if (options_.sources.paths.size() < 2 && options_.heldout_paths.size() < 2) return out;
-    const std::vector<DocumentPlace> places = side.places();
     for (size_t d = 0; d < places.size(); ++d) {
       const size_t index = places[d].source;
       const Source& source =
           index < sources_.size() ? sources_[index] : held_sources_[index - sources_.size()];
       const auto entry = uint32_t(source.entry);
       if (out.empty() || out.back().entry != entry) out.push_back({0, entry});
-      out.back().end = side.boundaries()[d + 1];
+      out.back().end = boundaries[d + 1];
     }
     return out;
   }

@@ -2,6 +2,7 @@
 #include "tokens/places.h"
 
 #include <cstring>
+#include <span>
 
 #include "io/file.h"
 #include "records/findings.h"
@@ -9,10 +10,8 @@
 namespace sluice::core {
 namespace {
 
-// Names, each with a zero behind it; a zero; then the places of both sides.
-template <class T>
-void put(std::string& out, const std::vector<T>& items) {
-  out.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(T));
+std::span<const std::byte> bytes_of(const std::vector<DocumentPlace>& places) {
+  return std::as_bytes(std::span(places));
 }
 
 }  // namespace
@@ -21,13 +20,19 @@ std::string DocumentPlaces::text(const DocumentPlace& place) const {
   return place_text(names[place.source], place.line, place.place);
 }
 
+// Names, each with a zero behind it; a zero; then the places of both sides.
 Status write_places(const std::filesystem::path& path, const DocumentPlaces& places) {
-  std::string out;
-  for (const std::string& name : places.names) (out += name) += '\0';
-  out += '\0';
-  put(out, places.train);
-  put(out, places.heldout);
-  return write_file(path, out);
+  std::string names;
+  for (const std::string& name : places.names) (names += name) += '\0';
+  names += '\0';
+  SLUICE_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  SLUICE_TRY(file.write_at(0, names));
+  auto at = int64_t(names.size());
+  for (const auto* side : {&places.train, &places.heldout}) {
+    SLUICE_TRY(file.write_at(at, bytes_of(*side)));
+    at += int64_t(bytes_of(*side).size());
+  }
+  return file.commit();
 }
 
 DocumentPlaces read_places(const std::filesystem::path& path, int64_t train, int64_t heldout) {

@@ -300,6 +300,32 @@ TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
   EXPECT_FALSE(Findings::parse("{}").ok());
 }
 
+// Chats that a template made already: as plain text all of them would be learnt.
+TEST_F(Documents, ThatBeginWithARenderedTurnAreFound) {
+  for (const char* text :
+       {"<|im_start|>user\\nq", "<s>[INST] q [/INST] a", "<|begin_of_text|><|start_header_id|>user",
+        "  <start_of_turn>user", "<|user|>\\nq", "### Human: q", "<|endoftext|><|im_start|>system",
+        "<|start_of_role|>user"}) {
+    read(file("t.jsonl", fmt::format(R"({{"text": "{}"}})", text)));
+    EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 1) << text;
+  }
+  for (const char* text : {"The token <|im_start|> begins a turn.", "[INSTALL] it", "<html>",
+                           "<|endoftext|>Once", "", "user: q"}) {
+    read(file("t.jsonl", fmt::format(R"({{"text": "{}"}})", text)));
+    EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 0) << text;
+  }
+  making_.learn = Learn::Everything;
+  read(file("t.jsonl", R"({"text": "[INST] q [/INST]"})"));
+  EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 0) << "that all is learnt is meant";
+}
+
+TEST_F(Documents, WithHistoryNeedTurns) {
+  making_.without_template = true;
+  const std::string said =
+      read(file("h.jsonl", R"({"question": "q", "answer": "a", "history": [["q1", "a1"]]})"));
+  EXPECT_NE(said.find("line 1: history: it needs turns of a chat: there is none"), std::string::npos) << said;
+}
+
 // A model that is trained without the token that ends its turn never stops.
 TEST_F(Documents, ThatAreMarkedLearnTheTokenThatEndsATurn) {
   const auto marked = [&](std::string_view text, int begin, int end) {

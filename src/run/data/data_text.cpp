@@ -63,9 +63,10 @@ std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
                                          grouped(double(v.sequence), 0), packed ? "packed" : "contiguous",
                                          percent(c.padding, c.all * v.sequence)));
   for (const DataView::Share& share : v.shares)
-    facts.emplace_back(
-        "a share", fmt::format("{} of the {} of {} in an epoch, others in the next",
-                               grouped(double(share.an_epoch), 0), counted(share.rows, "row"), share.name));
+    facts.emplace_back("a share",
+                       fmt::format("{} of the {} of {} in an epoch{}", grouped(double(share.an_epoch), 0),
+                                   counted(share.rows, "row"), share.name,
+                                   share.an_epoch < share.rows ? ", others in the next" : ""));
   std::string left_out = counted(c.left_out, "token");
   if (packed && c.cut > 0)
     left_out += fmt::format("; {} longer than a row and {}", counted(c.cut, "document", "is", "are"),
