@@ -311,7 +311,8 @@ void TrainingObserver::summarize_heldout(const HeldoutRecord& record, const Kept
   if (record.best_step == 0) {
     best = "the one that the run began with";
   } else if (kept.step != record.best_step) {
-    if (kept.step) best += fmt::format(", of step {}: {:.4f}", *kept.step, kept.loss);
+    if (kept.step) best += fmt::format(", of step {}", *kept.step);
+    if (kept.step && std::isfinite(kept.loss)) best += fmt::format(": {:.4f}", kept.loss);
     const bool known = kept.missed_step == record.best_step && kept.missed_share > Saver::kMostShare;
     best += fmt::format(
         "; keeping that of step {} would have taken {} of the run, where run.keep_best = auto allows {:.0f} "
@@ -324,6 +325,8 @@ void TrainingObserver::summarize_heldout(const HeldoutRecord& record, const Kept
 }
 
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
+  if (const Status last = metrics_->flush(); !last.ok())
+    warned(last.message() + "; what it was to hold of the last steps is lost");
   say("peak memory: device {} of {}, host {} of {}\n", format_bytes(fullest_device(memory.peak_bytes)),
       format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]), format_bytes(c_.caps[kHost]));
   if (skipped_ > 0) say("steps without an update: {} of {}\n", skipped_, step_s_.size());

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -106,8 +105,8 @@ Status point_link(const fs::path& link, const std::string& target) {
   const fs::path temporary = temporary_of(link);
   SLUICE_TRY(remove_tree(temporary));
   if (::symlink(target.c_str(), temporary.c_str()) != 0) {
-    const Error why = file_error("make link", temporary);
-    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return why;
+    const int why = errno;
+    if (why != EPERM && why != EOPNOTSUPP && why != ENOSYS) return file_error("make link", temporary, why);
     SLUICE_TRY(write_pointer(temporary, target));
   }
   if (std::rename(temporary.c_str(), link.c_str()) != 0) return file_error("replace", link);
