@@ -49,7 +49,7 @@ Activity::Now Activity::now() const {
 
 // What a rank sends: all that the others know of it.
 struct Watch::Beat {
-  enum class Kind : uint32_t { Hello, Alive, Farewell, Lost };
+  enum class Kind : uint32_t { Hello, Alive, Leaving, Farewell, Lost };
   Kind kind = Kind::Alive;
   int32_t rank = 0;
   uint64_t token = 0;  // of the job: who connects from elsewhere is not heard
@@ -103,6 +103,7 @@ struct Watch::Rank {
   Line line;
   Beat last;
   nanoseconds silent{0};
+  bool leaving = false;
   bool left = false;   // with a farewell
   bool ended = false;  // without
 };
@@ -192,8 +193,7 @@ Status Watch::connect(ProcessGroup& group) {
     for (int r = 1; r < size_; ++r) {
       if (lines[size_t(r)].fd() < 0)
         return error(ErrorKind::Device, "process {} ({}) did not connect", r, cards[size_t(r)].name);
-      ranks_.push_back(
-          {r, cards[size_t(r)].name, std::move(lines[size_t(r)]), {}, nanoseconds(0), false, false});
+      ranks_.push_back({r, cards[size_t(r)].name, std::move(lines[size_t(r)]), {}, nanoseconds(0)});
     }
     return {};
   }
@@ -206,7 +206,7 @@ Status Watch::connect(ProcessGroup& group) {
       if (!line.receive([&](const Beat& b) { known = b.token == first.token; })) break;
     }
     if (!known) continue;
-    ranks_.push_back({0, first.name, std::move(line), {}, nanoseconds(0), false, false});
+    ranks_.push_back({0, first.name, std::move(line), {}, nanoseconds(0)});
     return {};
   }
   return error(ErrorKind::Device, "process 0 ({}) cannot be reached by TCP at {} port {}", first.name,
@@ -252,6 +252,7 @@ void Watch::run() {
         heard = true;
         r.last = b;
         r.silent = nanoseconds(0);
+        r.leaving = r.leaving || b.kind == Beat::Kind::Leaving;
         r.left = r.left || b.kind == Beat::Kind::Farewell;
         others_lost = others_lost || b.kind == Beat::Kind::Lost;
       });
@@ -266,7 +267,10 @@ void Watch::run() {
     const bool due = passed >= options_.beat;
     if (due || ends) {
       const Activity::Now own = activity_.now();
-      const auto kind = !ends ? Beat::Kind::Alive : abandons_ ? Beat::Kind::Lost : Beat::Kind::Farewell;
+      const auto kind = abandons_ ? Beat::Kind::Lost
+                        : ends    ? Beat::Kind::Farewell
+                        : leaves_ ? Beat::Kind::Leaving
+                                  : Beat::Kind::Alive;
       Beat beat{.kind = kind, .rank = rank_, .calls = own.calls, .waiting = own.waiting};
       own.call.copy(beat.call, sizeof beat.call - 1);
       own.doing.copy(beat.doing, sizeof beat.doing - 1);
@@ -320,7 +324,7 @@ bool Watch::check_who_is_late(nanoseconds passed) {
   if (awaited == 0 || waited_ < period || waited_ % period >= passed) return true;
   // Who left between calls, as after an error of its own, comes no more.
   for (const Rank& r : ranks_) {
-    if (!r.left || r.last.calls >= awaited) continue;
+    if (!(r.left || r.leaving) || r.last.calls >= awaited) continue;
     callbacks_.lost(
         fmt::format("{} has left, and is waited for; it was at: {}", name_of(r.rank, r.name), r.last.doing));
     return false;

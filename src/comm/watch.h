@@ -64,6 +64,8 @@ class Watch {
   static constexpr std::string_view kElsewhere = "elsewhere";
   static Result<std::unique_ptr<Watch>> start(ProcessGroup& group, const Activity& activity,
                                               const WatchOptions& options, Callbacks callbacks);
+  // This rank makes no calls any more. It is heard until it takes leave, as a group's end may wait for all.
+  void leave() { leaves_ = true; }
   // Takes leave.
   ~Watch();
   // In place of that, ends the other processes, which say nothing: this one has said why.
@@ -93,7 +95,7 @@ class Watch {
   std::vector<Rank> ranks_;  // those that this one hears: of rank 0 all others, of another rank 0
   uint64_t awaited_ = 0;     // the call that ranks wait in, and for how long it has been that one
   std::chrono::nanoseconds waited_{0};
-  std::atomic<bool> abandons_ = false;
+  std::atomic<bool> leaves_ = false, abandons_ = false;
   int wake_[2] = {-1, -1};  // a pipe: the end of the thread
   std::thread thread_;
 };

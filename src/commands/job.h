@@ -27,6 +27,13 @@ class Job {
   // Joins the processes that were started together with this one; without a launcher, or where it started one
   // alone, that is a job of one. `command` is named in errors: "train".
   static Result<Job> join(std::string_view command);
+  Job() = default;
+  Job(Job&&) = default;
+  Job& operator=(Job&&) = default;
+  // Leaves it, and ends the group.
+  ~Job() {
+    if (watch_ != nullptr) watch_->leave();
+  }
 
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }

@@ -115,17 +115,24 @@ TEST(Heartbeats, WhoAbandonsEndsTheOthersWithoutAWord) {
   }
 }
 
+// Whether its group has ended, or waits for the others in its end.
 TEST(Heartbeats, WhoHasLeftAndIsWaitedForIsLost) {
-  Watched w(3);
-  w.activities[0].enter("a barrier");
-  w.activities[1].enter("a barrier");
-  w.watches[2].reset();
-  ASSERT_TRUE(w.told[0].within(milliseconds(5000), [&] { return !w.told[0].lost.empty(); }));
-  EXPECT_NE(
-      w.told[0].lost.front().find("process 2 of 3 (host 2) has left, and is waited for; it was at: step 2"),
-      std::string::npos)
-      << w.told[0].lost.front();
-  w.watches.clear();
+  for (const bool ended : {true, false}) {
+    Watched w(3);
+    w.activities[0].enter("a barrier");
+    w.activities[1].enter("a barrier");
+    if (ended) {
+      w.watches[2].reset();
+    } else {
+      w.watches[2]->leave();
+    }
+    ASSERT_TRUE(w.told[0].within(milliseconds(5000), [&] { return !w.told[0].lost.empty(); }));
+    EXPECT_NE(
+        w.told[0].lost.front().find("process 2 of 3 (host 2) has left, and is waited for; it was at: step 2"),
+        std::string::npos)
+        << w.told[0].lost.front();
+    w.watches.clear();
+  }
 }
 
 TEST(Heartbeats, WhoIsWaitedForIsNamedWithWhatItIsAt) {
