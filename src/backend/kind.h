@@ -24,14 +24,23 @@ struct BackendTraits {
   bool takes_f32 = true;   // runs may have f32 weights and activations: there are ops for all that they need
   bool fast = true;        // large models are worth running, not just simulating
   double settle_ns = 1e8;  // for how long ops run until their speed is that of a long run
+  // Of a host arena: so many bytes take one of every device, for the tables by which it finds them; 0: none.
+  int64_t host_bytes_per_table_byte = 0;
+};
+
+// What is in use of a device: bytes, and of these the ones of processes that the driver names.
+struct DeviceUse {
+  int64_t used_bytes = 0, named_bytes = 0;
+  int64_t unnamed() const { return used_bytes - named_bytes; }
 };
 
 // Each backend takes what concerns it.
 struct BackendOptions {
-  int device = 0;               // which one, where there are several
-  int place_here = 0;           // with `device` alone: the one so many behind it, in turn over all there are
-  std::vector<int> devices;     // those that share a step; empty: `device` alone
-  bool all_devices = false;     // all that find() finds, instead
+  int device = 0;            // which one, where there are several
+  int place_here = 0;        // with `device` alone: the one so many behind it, in turn over all there are
+  std::vector<int> devices;  // those that share a step; empty: `device` alone
+  bool all_devices = false;  // all that find() finds, instead
+  std::vector<DeviceUse> before = {};  // of each of them, as find() saw it; empty: unknown
   bool joined = true;           // devices copy to each other where they can; otherwise by way of the host
   int threads = 0;              // that compute; 0: all cores
   std::string instruction_set;  // of the CPU, as run.instruction_set names it; empty: the best that it has
@@ -56,6 +65,7 @@ struct FoundMachine {
   // Of several devices: those that make() takes then, and whether they copy to each other.
   std::vector<int> devices;
   bool joined = false;
+  std::vector<DeviceUse> before;            // each of those that make() takes
   bool fast_bf16 = false;                   // products of bf16 matrices are faster than those of f32
   int64_t device_total_bytes = kUnlimited;  // what the device has to give
   int64_t host_margin_bytes = 0;            // by how much the process grows once it runs,

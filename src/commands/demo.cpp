@@ -126,7 +126,9 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
   if (const std::string slow = session->engine().slow_links(timeline); !slow.empty()) console.warned(slow);
   // Noting kernels takes time of its own.
   if (!p.config.run.trace_kernels) {
-    const int64_t overhead = fullest_device(memory.peak_bytes) - fullest_device(p.stages.arena_bytes());
+    const BytesByTier arenas = p.stages.arena_bytes();
+    const int64_t overhead = fullest_device(memory.peak_bytes) - fullest_device(arenas) -
+                             p.machine.profile.table_bytes(arenas[kHost]);
     SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
                      cost_cache(p.config, p.machine), p.machine.profile));
   }

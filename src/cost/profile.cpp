@@ -51,8 +51,15 @@ OpCost Profile::cost(const Op& op) const {
   return {ns, workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
 }
 
+int64_t Profile::table_bytes(int64_t host_arena_bytes) const {
+  // The driver takes memory by so much.
+  constexpr int64_t kGrain = 2 * kMiB;
+  if (host_bytes_per_table_byte == 0 || host_arena_bytes == kUnlimited) return 0;
+  return align_up(host_arena_bytes / host_bytes_per_table_byte, kGrain);
+}
+
 int64_t Profile::held_beside(Tier tier, int64_t arena_bytes, int64_t actions) const {
-  if (tier.is_device()) return overhead_bytes[tier];
+  if (tier.is_device()) return overhead_bytes[tier] + table_bytes(most_host_bytes);
   const double of_arena =
       double(host_growth.per_arena_gib) * double(std::max<int64_t>(0, arena_bytes)) / double(kGiB);
   return overhead_bytes[tier] + int64_t(std::ceil(of_arena)) + host_growth.per_action * actions;

@@ -68,12 +68,15 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   }
   m.profile.name = std::move(found.name);
   m.options.devices = std::move(found.devices);
+  m.options.before = std::move(found.before);
   m.options.all_devices = false;
   m.options.joined = found.joined;
   SLUICE_TRY(ask_backend(m));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
-  m.held_bytes[kHost] = backend->memory()[kHost] + found.host_margin_bytes;
+  m.held_bytes = backend->memory();
+  m.held_bytes[kHost] += found.host_margin_bytes;
   m.profile.host_growth = found.host_growth;
+  m.profile.host_bytes_per_table_byte = kind.traits.host_bytes_per_table_byte;
   // With a part of the grain to spare, so that a start that holds some pages more than this one takes its
   // plan.
   m.profile.overhead_bytes[kHost] = align_up(m.held_bytes[kHost] + kOverheadGrain / 4, kOverheadGrain);

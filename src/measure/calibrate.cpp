@@ -129,7 +129,8 @@ struct Bounds {
 constexpr Bounds kRates[] = {
     {"load_bytes_per_s", 1, 1e15}, {"store_bytes_per_s", 1, 1e15}, {"peer_bytes_per_s", 1, 1e15}};
 constexpr Bounds kOthers[] = {
-    {"copy_slowdown", 0, 100}, {"device_overhead_bytes", 0, 1e15}, {"link_bytes", 1, 1e15}};
+    {"copy_slowdown", 0, 100}, {"device_overhead_bytes", 0, 1e15}, {"device_held_bytes", 0, 1e15},
+    {"link_bytes", 1, 1e15}};
 constexpr double kLongestNs = 1e15;  // some days: no op takes that
 
 Status check(const json& table, std::span<const Bounds> all) {
@@ -192,6 +193,13 @@ int64_t overhead_in(const json& cache, const Profile& profile) {
   return int64_t(number_or(cache, "device_overhead_bytes", double(profile.overhead_bytes[kDevice])));
 }
 
+// By what the process holds more of a device than the one that measured did, before either took an arena.
+int64_t held_more(const json& cache, const CalibrateOptions& options) {
+  constexpr int64_t kGrain = 16 * kMiB;  // so that starts which differ by less have equal plans
+  const int64_t more = options.device_held_bytes - int64_t(number_or(cache, "device_held_bytes", 1e15));
+  return more < kGrain / 2 ? 0 : align_up(more, kGrain);
+}
+
 bool take_links(const json& table, Profile& profile) {
   const double load = number_or(table, "load_bytes_per_s", 0),
                store = number_or(table, "store_bytes_per_s", 0);
@@ -222,7 +230,7 @@ bool take_cache(const json& cache, const CalibrateOptions& options, Profile& pro
   const bool links_known =
       large_enough && take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
   if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
-  if (links_known) profile.set_device_overhead(overhead_in(cache, profile));
+  if (links_known) profile.set_device_overhead(overhead_in(cache, profile) + held_more(cache, options));
   if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
     for (const auto& [key, ns] : (*known)["ns"].items()) {
       profile.measured_ns[key] = ns.get<double>();
@@ -318,12 +326,14 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
-  int64_t overhead_bytes = std::max<int64_t>(0, backend.memory()[kDevice] - bytes[kDevice]);
+  int64_t overhead_bytes = std::max<int64_t>(
+      0, backend.memory()[kDevice] - bytes[kDevice] - profile.table_bytes(bytes[kHost]));
   // Programs between steps and library plans for other shapes load a few more kernels.
   constexpr int64_t kLaterKernels = 48 * kMiB;
   if (overhead_bytes > 0) overhead_bytes += kLaterKernels;
   // A step may have held more.
   profile.set_device_overhead(std::max(overhead_bytes, overhead_in(cache, profile)));
+  if (options.device_held_bytes > 0) cache["device_held_bytes"] = options.device_held_bytes;
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 

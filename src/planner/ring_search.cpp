@@ -98,7 +98,7 @@ class RingSearch {
 // back: mostly that happens beside other work.
 std::vector<RingSearch::Ring> RingSearch::rings() const {
   const std::vector<double> even(devices_, 1 / double(devices_));
-  const double room = double(request_.caps[kDevice]) - double(profile_.overhead_bytes[kDevice]);
+  const double room = double(request_.caps[kDevice]) - double(profile_.held_beside(kDevice, 0, 0));
   const double there_and_back =
       1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
   const double shown = tight() ? kShownTight : kShown;

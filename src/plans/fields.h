@@ -46,7 +46,8 @@ void visit_fields(AnyNumerics& numerics, F&& field) {
 template <class F>
 void visit_fields(const Profile& profile, F&& field) {
   const auto& [name, rates, links, network, transfer_latency_ns, copy_slowdown, peak_flops, alignment,
-               overhead_bytes, host_growth, measured_ns, workspace_bytes] = profile;
+               overhead_bytes, host_growth, host_bytes_per_table_byte, most_host_bytes, measured_ns,
+               workspace_bytes] = profile;
   const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns,
                idle_part] = rates;
   field("name", name);
@@ -73,6 +74,7 @@ void visit_fields(const Profile& profile, F&& field) {
   const auto& [per_arena_gib, per_action] = host_growth;
   field("host_growth.per_arena_gib", per_arena_gib);
   field("host_growth.per_action", per_action);
+  if (host_bytes_per_table_byte > 0) field("table_bytes", profile.table_bytes(most_host_bytes));
 }
 
 }  // namespace sluice::core

@@ -124,7 +124,7 @@ Status find_points(Frontier& f, const RunConfig& config, const Machine& machine,
   caps[kDevice] = most;
   least.know(caps, true);
   caps = BytesByTier(kUnlimited);
-  caps[kDevice] = machine.profile.overhead_bytes[kDevice];
+  caps[kDevice] = machine.profile.held_beside(kDevice, 0, 0);
   least.know(caps, false);
   SLUICE_ASSIGN(const int64_t smallest, least.cap(kDevice, config.caps));
   SLUICE_ASSIGN(const Outlook tight,

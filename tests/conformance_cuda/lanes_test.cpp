@@ -151,6 +151,24 @@ TEST_F(CudaLanes, MemoryGrowsByTheArenas) {
   EXPECT_NEAR(double(after[kHost] - before[kHost]), double(kArena), double(16 * kMiB));
 }
 
+// The tables of its pages are memory of the device that the driver counts to no process.
+TEST_F(CudaLanes, MemoryCountsWhatPinnedMemoryTakesOfTheDevice) {
+  auto made = make_cuda_backend(untuned());
+  ASSERT_TRUE(made.ok()) << made.message();
+  const auto free_bytes = [] { return cuda_devices()->front().free_bytes; };
+  const int64_t free_before = free_bytes();
+  const BytesByTier before = (*made)->memory();
+  constexpr int64_t kPinned = 8 * kGiB;
+  ASSERT_TRUE((*made)->reserve({{kDevice, 2 * kMiB}, {kHost, kPinned}}).ok());
+  ASSERT_TRUE((*made)->begin(0, true).ok());
+  ASSERT_FALSE((*made)->finish(nullptr));
+  const int64_t grown = (*made)->memory()[kDevice] - before[kDevice];
+  EXPECT_NEAR(double(grown), double(free_before - free_bytes()), double(2 * kMiB));
+  Profile profile;
+  profile.host_bytes_per_table_byte = cuda_kind().traits.host_bytes_per_table_byte;
+  EXPECT_LE(grown, 2 * kMiB + profile.table_bytes(kPinned));
+}
+
 TEST_F(CudaLanes, UnsupportedOpsAreNamed) {
   auto made = make_cuda_backend(untuned());
   ASSERT_TRUE(made.ok()) << made.message();

@@ -247,5 +247,20 @@ TEST(HostGrowth, WhatIsHeldBesideAnArenaFitsTheCapToTheByte) {
   EXPECT_LT(p.arena_within(kHost, kMiB, 0), 0);
 }
 
+// By what a host cap allows, as plans are found under it.
+TEST(Profile, ADeviceHasTheTablesOfThePinnedArena) {
+  Profile p;
+  p.overhead_bytes[kDevice] = 600 * kMiB;
+  p.most_host_bytes = 60 * kGiB;
+  EXPECT_EQ(p.held_beside(kDevice, 0, 0), 600 * kMiB);
+  p.host_bytes_per_table_byte = 512;
+  EXPECT_EQ(p.table_bytes(60 * kGiB), 120 * kMiB);
+  EXPECT_EQ(p.held_beside(kDevice, 0, 0), 720 * kMiB);
+  EXPECT_EQ(p.arena_within(kDevice, 24 * kGiB, 0), 24 * kGiB - 720 * kMiB);
+  EXPECT_EQ(p.held_beside(kHost, 0, 0), 0);
+  p.most_host_bytes = kUnlimited;
+  EXPECT_EQ(p.held_beside(kDevice, 0, 0), 600 * kMiB);
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -185,6 +185,28 @@ TEST(Calibrate, MeasuresOnce) {
   EXPECT_EQ(again.bytes_per_s(kDevice, kHost), first.bytes_per_s(kDevice, kHost));
 }
 
+// Such as what torch has in the same process. Small differences leave plans as they are.
+TEST(Calibrate, PlansForWhatAProcessHoldsMoreOfADevice) {
+  const TempDir dir;
+  const auto overhead = [&](int64_t held) {
+    PricedBackend backend(0);
+    Profile profile;
+    profile.name = "priced";
+    CalibrateOptions options;
+    options.most_bytes[kDevice] = 100 * kMiB;
+    options.device_held_bytes = held;
+    const auto status = calibrate(backend, {{{kLight, 1}}, 0, 0}, dir / "costs.json", options, profile,
+                                  [](int64_t, int64_t) {});
+    EXPECT_TRUE(status.ok()) << status.message();
+    return profile.overhead_bytes[kDevice];
+  };
+  const int64_t first = overhead(500 * kMiB);
+  EXPECT_EQ(overhead(500 * kMiB), first);
+  EXPECT_EQ(overhead(506 * kMiB), first);
+  EXPECT_EQ(overhead(400 * kMiB), first);
+  EXPECT_EQ(overhead(630 * kMiB), first + 144 * kMiB);
+}
+
 // A cache from before, without what compute loses to copies, is completed.
 TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
   const TempDir dir;

@@ -38,7 +38,7 @@ struct Gpu {
   int index;  // as the driver counts
   CudaDevice device;
   std::shared_ptr<const cuda::Nvml> nvml;
-  std::optional<cuda::Nvml::Memory> before;  // the device before this process came
+  DeviceUse before;  // what was in use before this process came
   cuda::Runner runner;
   cuda::DeviceArena arena{};
   std::unique_ptr<cuda::Staging> staging = std::make_unique<cuda::Staging>();
@@ -46,11 +46,19 @@ struct Gpu {
   // For the calls that follow on this thread.
   Status make_current() const { return cuda::check(cudaSetDevice(index), "cudaSetDevice"); }
 
+  // That have grown since then and are no process's, such as the tables of pinned memory: as it was when no
+  // other process was there, whose they may be, too.
+  mutable int64_t unnamed_bytes = 0;
+  // As the driver counts. Where it does not tell processes apart, all that has grown is this one's; where it
+  // says nothing, all that is in use.
   int64_t bytes() const {
-    if (const auto own = nvml->own_bytes()) return *own;
-    // The driver does not tell processes apart here: take the growth since this one came, or everything in
-    // use.
-    if (const auto now = nvml->memory(); now && before) return now->used - before->used;
+    if (const auto now = nvml->memory()) {
+      const auto own = nvml->own_bytes();
+      if (!own) return std::max<int64_t>(0, now->used - before.used_bytes);
+      const int64_t named = nvml->named_bytes();
+      if (named == *own) unnamed_bytes = std::max<int64_t>(0, now->used - named - before.unnamed());
+      return *own + unnamed_bytes;
+    }
     size_t free = 0, total = 0;
     const bool known = make_current().ok() && cudaMemGetInfo(&free, &total) == cudaSuccess;
     return known ? int64_t(total - free) : 0;
@@ -140,7 +148,7 @@ Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
     Gpu& gpu = gpus_[d];
     SLUICE_TRY(gpu.make_current());
     auto arena = cuda::DeviceArena::reserve(bytes[Tier::device(d)], gpu.device, *gpu.nvml,
-                                            gpu.before ? gpu.before->used : 0);
+                                            gpu.before.used_bytes);
     if (!arena.ok()) return of(gpu, arena.error()).error();
     gpu.arena = std::move(*arena);
     arenas[Tier::device(d)] = gpu.arena.data();
@@ -427,10 +435,12 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   SLUICE_CHECK(!options.devices.empty() && options.devices.size() <= Tier::kMostDevices, "{} devices",
                options.devices.size());
   std::vector<std::shared_ptr<const cuda::Nvml>> nvml;
-  std::vector<std::optional<cuda::Nvml::Memory>> before;  // this process has no context yet
+  std::vector<DeviceUse> before = options.before;
   for (const int index : options.devices) {
     nvml.push_back(cuda::Nvml::open(index));
-    before.push_back(nvml.back()->memory());
+    if (before.size() >= nvml.size()) continue;
+    const auto now = nvml.back()->memory();
+    before.push_back({now ? now->used : 0, nvml.back()->named_bytes()});
   }
   std::vector<Gpu> gpus;
   std::shared_ptr<cuda::LibraryCache> cache;

@@ -32,6 +32,8 @@ namespace sluice::core {
 struct CudaOptions {
   // The GPUs that share a step, of one kind. One named twice is two devices of its memory, to try things.
   std::vector<int> devices{0};
+  // These before this process took memory of them; left out: as they are now.
+  std::vector<DeviceUse> before = {};
   bool joined = true;  // neighbours in the ring copy to each other, where all of them can
   // Equal inputs give equal bits, whatever the plan and in every process on one kind of GPU. Costs a few per
   // cent of attention's backward and its workspace.
@@ -79,6 +81,7 @@ struct CudaDevice {
   int cc_major = 0, cc_minor = 0;
   int multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;
+  DeviceUse now;                           // what is in use of it
   int pcie_generation = 0, pcie_width = 0;  // the most that the slot and the GPU do; 0: unknown
   std::string others;                       // "process 123 holds 4.2 GiB, ..."; empty if none is known
   std::string pci;                          // its address on the bus: "0000:1b:00.0"; empty: unknown

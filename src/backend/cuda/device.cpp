@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <type_traits>
@@ -66,12 +67,14 @@ Result<CudaDevice> device_at(int index) {
   for (char& c : device.pci) c = char(std::tolower(static_cast<unsigned char>(c)));
   const auto nvml = Nvml::open(index);
   device.others = nvml->others();
+  device.now.named_bytes = nvml->named_bytes();
   if (const auto link = nvml->pcie()) {
     device.pcie_generation = int(link->generation);
     device.pcie_width = int(link->width);
   }
   if (const auto memory = nvml->memory()) {
     device.free_bytes = memory->total - memory->used;
+    device.now.used_bytes = memory->used;
     return device;
   }
   // The runtime answers only through a context, which itself takes memory.
@@ -79,6 +82,7 @@ Result<CudaDevice> device_at(int index) {
   SLUICE_CUDA_TRY(cudaSetDevice(index));
   SLUICE_CUDA_TRY(cudaMemGetInfo(&free, &total));
   device.free_bytes = int64_t(free);
+  device.now.used_bytes = int64_t(total - free);
   return device;
 }
 
@@ -113,17 +117,23 @@ struct Nvml::Functions {
   void* device = nullptr;
   int (*shutdown)() = nullptr;
   int (*memory)(void*, MemoryInfo*) = nullptr;
-  int (*processes)(void*, unsigned*, Process*) = nullptr;
+  int (*processes)(void*, unsigned*, Process*) = nullptr;  // that compute,
+  int (*drawing)(void*, unsigned*, Process*) = nullptr;    // and that draw; some do both
   int (*driver_version)(char*, unsigned) = nullptr;
   int (*pcie_generation)(void*, unsigned*) = nullptr;
   int (*pcie_width)(void*, unsigned*) = nullptr;
 
   std::vector<Process> list() const {
-    std::vector<Process> all(64);
-    auto count = unsigned(all.size());
-    if (processes == nullptr || processes(device, &count, all.data()) != 0) count = 0;
-    all.resize(count);
-    std::erase_if(all, [](const Process& p) { return p.bytes == kUnknown; });
+    std::vector<Process> all;
+    for (const auto of : {processes, drawing}) {
+      std::vector<Process> some(64);
+      auto count = unsigned(some.size());
+      if (of == nullptr || of(device, &count, some.data()) != 0) count = 0;
+      some.resize(count);
+      for (const Process& p : some) {
+        if (p.bytes != kUnknown && std::ranges::find(all, p.pid, &Process::pid) == all.end()) all.push_back(p);
+      }
+    }
     return all;
   }
 };
@@ -149,6 +159,7 @@ std::shared_ptr<const Nvml> Nvml::open(int device) {
     return nvml;
   }
   find("nvmlDeviceGetComputeRunningProcesses_v3", functions->processes);
+  find("nvmlDeviceGetGraphicsRunningProcesses_v3", functions->drawing);
   find("nvmlSystemGetDriverVersion", functions->driver_version);
   find("nvmlDeviceGetMaxPcieLinkGeneration", functions->pcie_generation);
   find("nvmlDeviceGetMaxPcieLinkWidth", functions->pcie_width);
@@ -176,6 +187,13 @@ std::optional<int64_t> Nvml::own_bytes() const {
     if (process.pid == unsigned(getpid())) return int64_t(process.bytes);
   }
   return std::nullopt;
+}
+
+int64_t Nvml::named_bytes() const {
+  int64_t bytes = 0;
+  if (!functions_) return bytes;
+  for (const auto& process : functions_->list()) bytes += int64_t(process.bytes);
+  return bytes;
 }
 
 std::optional<Nvml::Pcie> Nvml::pcie() const {

@@ -46,8 +46,11 @@ Result<FoundMachine> find(const BackendOptions& options) {
   // Kernels and library handles come on top of the context that the free bytes already count. Of several GPUs
   // the one with the least to give decides.
   found.device_total_bytes = gpu.free_bytes - kGiB;
-  for (const int index : chosen)
-    found.device_total_bytes = std::min(found.device_total_bytes, devices[size_t(index)].free_bytes - kGiB);
+  for (const int index : chosen) {
+    const CudaDevice& one = devices[size_t(index)];
+    found.device_total_bytes = std::min(found.device_total_bytes, one.free_bytes - kGiB);
+    found.before.push_back(one.now);
+  }
   if (chosen.size() > 1) found.devices = chosen;
   found.joined = options.joined;
   found.host_margin_bytes = kHostMarginOnGpu;
@@ -63,6 +66,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
     found = devices.size();
   }
   cuda.devices = chosen_of(options, found);
+  cuda.before = options.before;
   cuda.joined = options.joined;
   cuda.deterministic = options.deterministic;
   cuda.network = options.network;
@@ -159,7 +163,9 @@ std::string describe(const CudaReport& cuda, const std::filesystem::path& root) 
 
 const BackendKind& cuda_kind() {
   // A GPU takes some tenths of a second to find the clock that its limit on power allows.
-  static constexpr BackendTraits kTraits{.takes_f32 = false, .settle_ns = 4e9};
+  // Its tables have 8 bytes for each 4 KiB.
+  static constexpr BackendTraits kTraits{
+      .takes_f32 = false, .settle_ns = 4e9, .host_bytes_per_table_byte = 512};
   static constexpr BackendKind kKind{
       "cuda", kTraits, find, make, [] { return describe(cuda_report()); }, cuda_is_built, join};
   return kKind;

@@ -127,8 +127,9 @@ CalibrateOptions calibration_of(const Prepared& p) {
   CalibrateOptions options;
   options.shared_cores = p.machine.traits().shares_cores;
   options.kind = step_kind(p);
+  options.device_held_bytes = p.machine.held_bytes[kDevice];
   options.most_bytes[kDevice] = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
-                                p.machine.profile.overhead_bytes[kDevice];
+                                p.machine.profile.held_beside(kDevice, 0, 0);
   // Beside timelines, library code and the like.
   constexpr int64_t kWorkingBytes = 28 * kMiB;
   options.most_bytes[kHost] = std::max<int64_t>(
@@ -172,6 +173,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options) {
   Prepared p = undecided(std::move(config), std::move(machine), needs);
   SLUICE_TRY(check_early(p.config, p.machine, needs.model));
+  p.machine.profile.most_host_bytes = std::min(p.config.caps[kHost], host_limit().bytes);
   p.document_tokens = document_tokens(needs.rows);
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_shape(p.config));
@@ -190,6 +192,7 @@ Status check_fit(RunConfig config, Machine machine) {
 Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
   SLUICE_TRY(keep_shape(config));
   SLUICE_TRY(keep_formats(config));
+  machine.profile.most_host_bytes = std::min(config.caps[kHost], host_limit().bytes);
   OnThisHost here(nullptr, silent_observer(), needs.rows);
   return check_shape(undecided(std::move(config), std::move(machine), needs), needs, here);
 }
