@@ -45,7 +45,8 @@ void generation_config(Bytes input) {
     if (!token.ok()) continue;
     require(*token >= 0 && size_t(*token) < logits.size() && std::isfinite(logits[size_t(*token)]),
             "a token is drawn that is none");
-    for (const int32_t never : defaults->rule.left_out) require(*token != never, "a token comes that never does");
+    for (const int32_t never : defaults->rule.left_out)
+      require(*token != never, "a token comes that never does");
   }
 }
 

@@ -63,9 +63,10 @@ void translate(const std::exception_ptr& thrown, void*) {
     std::rethrow_exception(thrown);
   } catch (const std::system_error& e) {
     const bool few = e.code() == std::errc::resource_unavailable_try_again;
-    set_error({few ? "no thread can be made: the limit on processes (ulimit -u, pids.max) is reached" : e.what(),
-               sluice::ErrorKind::Device,
-               {}});
+    set_error(
+        {few ? "no thread can be made: the limit on processes (ulimit -u, pids.max) is reached" : e.what(),
+         sluice::ErrorKind::Device,
+         {}});
   }
 }
 

@@ -462,12 +462,12 @@ Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOpti
   if (!(o.temperature >= 0 && o.temperature <= core::kMostTemperature))
     return error("sample(): temperature = {}; allowed are numbers from 0 to {}", o.temperature,
                  core::kMostTemperature);
-  SLUICE_ASSIGN(core::SampledText drawn,
-                core::sample_text(*impl_->engine, {prompt.begin(), prompt.end()},
-                                  {o.tokens, o.temperature, o.seed},
-                                  [&](int64_t) { return !stop.stop_requested(); }));
+  SLUICE_ASSIGN(core::SampledText drawn, core::sample_text(*impl_->engine, {prompt.begin(), prompt.end()},
+                                                           {o.tokens, o.temperature, o.seed},
+                                                           [&](int64_t) { return !stop.stop_requested(); }));
   if (stop.stop_requested() && int64_t(drawn.tokens.size()) < o.tokens)
-    return error(ErrorKind::Cancelled, "sample(): stopped after {} of {} tokens", drawn.tokens.size(), o.tokens);
+    return error(ErrorKind::Cancelled, "sample(): stopped after {} of {} tokens", drawn.tokens.size(),
+                 o.tokens);
   return Sample{std::move(drawn.tokens), std::move(drawn.log_probs)};
 }
 

@@ -64,7 +64,9 @@ std::string printable_message(std::string_view text) {
   constexpr size_t kEnd = 500, kBegin = kMostMessageBytes - kEnd - 40;  // and what stands between
   const std::string all = printable(text);
   if (all.size() <= kMostMessageBytes) return all;
-  const auto inside_character = [&](size_t at) { return (static_cast<unsigned char>(all[at]) & 0xc0) == 0x80; };
+  const auto inside_character = [&](size_t at) {
+    return (static_cast<unsigned char>(all[at]) & 0xc0) == 0x80;
+  };
   size_t begin = kBegin, end = all.size() - kEnd;
   while (inside_character(begin)) --begin;
   while (inside_character(end)) ++end;

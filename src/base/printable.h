@@ -13,8 +13,8 @@ namespace sluice::core {
 // Ordinary text is the same afterwards, and so is text that went through this before.
 std::string printable(std::string_view text);
 
-// The same of a message, which has at most kMostMessageBytes: what is left out of its middle is counted. It may
-// name values as long as somebody's file.
+// The same of a message, which has at most kMostMessageBytes: what is left out of its middle is counted. It
+// may name values as long as somebody's file.
 inline constexpr size_t kMostMessageBytes = 2000;
 std::string printable_message(std::string_view text);
 

@@ -109,7 +109,7 @@ class Job {
   std::unique_ptr<const std::filesystem::path, Remove> copy_;
   std::optional<ProcessLaunch> launch_;
   std::unique_ptr<Activity> activity_;
-  std::unique_ptr<Watch> watch_;         // takes leave when the group has ended, in which others may be waited for
+  std::unique_ptr<Watch> watch_;  // takes leave when the group has ended, in which others may be waited for
   std::unique_ptr<ProcessGroup> group_;  // null: alone
   std::unique_ptr<ProcessNetwork> network_;
   std::unique_ptr<DeviceNetwork> device_network_;

@@ -72,8 +72,8 @@ struct Profile {
   int64_t alignment = 64;
   BytesByTier overhead_bytes;  // held by the process beside its arenas; alike on all devices
   HostGrowth host_growth;      // and what comes on top of the host's
-  // Beside that a device has tables of the host arena: a byte for so many of these (0: none), which are at most
-  // what its cap allows.
+  // Beside that a device has tables of the host arena: a byte for so many of these (0: none), which are at
+  // most what its cap allows.
   int64_t host_bytes_per_table_byte = 0, most_host_bytes = 0;
   // Measured times by cost_key(op); they win over the rates.
   std::unordered_map<std::string, double> measured_ns;

@@ -76,7 +76,8 @@ class Run {
     const auto index = uint64_t(tasks_[row.text].made + row.made);
     const auto chosen = sampler_.choose(logits, row.tokens, row.text, index);
     if (!chosen.ok())
-      return error_at(fmt::format("text {}, after {} tokens", row.text + 1, row.tokens.size()), chosen.error());
+      return error_at(fmt::format("text {}, after {} tokens", row.text + 1, row.tokens.size()),
+                      chosen.error());
     const int32_t token = *chosen;
     row.tokens.push_back(token);
     ++row.made;

@@ -37,9 +37,9 @@ class Sampler {
  public:
   explicit Sampler(const SamplingRule& rule) : rule_(rule) {}
 
-  // Those that may be drawn, by token: one or more, whose probabilities sum to 1. `seen` are the tokens of the
-  // prompt and of what followed. Valid until the next call. An error where the largest logit is not finite,
-  // the rule having been applied, names what made it so. REQUIRES: logits are not empty.
+  // Those that may be drawn, by token: one or more, whose probabilities sum to 1. `seen` are the tokens of
+  // the prompt and of what followed. Valid until the next call. An error where the largest logit is not
+  // finite, the rule having been applied, names what made it so. REQUIRES: logits are not empty.
   Result<std::span<const TokenProbability>> candidates(std::span<const float> logits,
                                                        std::span<const int32_t> seen);
 

@@ -128,9 +128,10 @@ struct Bounds {
 // From a byte a second to a thousand terabytes; what a copy costs is part of a core or some; a petabyte.
 constexpr Bounds kRates[] = {
     {"load_bytes_per_s", 1, 1e15}, {"store_bytes_per_s", 1, 1e15}, {"peer_bytes_per_s", 1, 1e15}};
-constexpr Bounds kOthers[] = {
-    {"copy_slowdown", 0, 100}, {"device_overhead_bytes", 0, 1e15}, {"device_held_bytes", 0, 1e15},
-    {"link_bytes", 1, 1e15}};
+constexpr Bounds kOthers[] = {{"copy_slowdown", 0, 100},
+                              {"device_overhead_bytes", 0, 1e15},
+                              {"device_held_bytes", 0, 1e15},
+                              {"link_bytes", 1, 1e15}};
 constexpr double kLongestNs = 1e15;  // some days: no op takes that
 
 Status check(const json& table, std::span<const Bounds> all) {
@@ -326,8 +327,8 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
-  int64_t overhead_bytes = std::max<int64_t>(
-      0, backend.memory()[kDevice] - bytes[kDevice] - profile.table_bytes(bytes[kHost]));
+  int64_t overhead_bytes =
+      std::max<int64_t>(0, backend.memory()[kDevice] - bytes[kDevice] - profile.table_bytes(bytes[kHost]));
   // Programs between steps and library plans for other shapes load a few more kernels.
   constexpr int64_t kLaterKernels = 48 * kMiB;
   if (overhead_bytes > 0) overhead_bytes += kLaterKernels;

@@ -23,8 +23,8 @@ struct CalibrateOptions {
   // and the step's copies are timed beside each other, and where a step has few copies, links alone, both
   // directions at once.
   bool shared_cores = false;
-  // What the process held of a device before it took an arena there. What that is more than in the process which
-  // measured, such as torch's, is planned beside what was measured.
+  // What the process held of a device before it took an arena there. What that is more than in the process
+  // which measured, such as torch's, is planned beside what was measured.
   int64_t device_held_bytes = 0;
   // What kind of step the costs are for, such as the model, number formats and sequence length in words. They
   // are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first has

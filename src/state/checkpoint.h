@@ -117,8 +117,8 @@ struct OtherState {
 // Reads what write_checkpoint() wrote, once, through memory of a few MiB. A run that would go on with other
 // results than the one that was saved is refused: the error has every difference between the checkpoint's
 // manifest and `manifest`. Sizes are checked first, contents as they are read. An error about the
-// files, not about the run that would go on, has the detail "damaged": the checkpoint's directory. One with the
-// detail "state" leaves the model with parts of two states; after others it is as it was.
+// files, not about the run that would go on, has the detail "damaged": the checkpoint's directory. One with
+// the detail "state" leaves the model with parts of two states; after others it is as it was.
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
                                        const std::filesystem::path& dir, Executor& executor,
                                        const OtherState& other = {});

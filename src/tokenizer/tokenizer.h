@@ -29,8 +29,8 @@ struct TokenizerOptions {
   // no token.
   int64_t part_bytes = int64_t{4} << 20;
   // A piece, in which tokens are merged, takes some 64 bytes of memory for each of its own. Longer ones are
-  // refused. So is text that the normalizer makes longer than four times what it was, once it is longer than a
-  // piece, or than 4 MiB.
+  // refused. So is text that the normalizer makes longer than four times what it was, once it is longer than
+  // a piece, or than 4 MiB.
   int64_t most_piece_bytes = (int64_t{1} << 31) - 1;
   // Of the normal form of a text, and tokens of it: there may be one for each byte.
   int64_t most_text_bytes = INT64_MAX;

@@ -179,7 +179,8 @@ TEST(Sessions, AreWithoutAStateAfterALoadThatFailed) {
     options.deferred_updates = deferred;
     options.sample_window = 16;
     Running r(options);
-    const std::filesystem::path good = dir / (deferred ? "good" : "good, too"), bad = dir / (deferred ? "bad" : "bad, too");
+    const std::filesystem::path good = dir / (deferred ? "good" : "good, too"),
+                                bad = dir / (deferred ? "bad" : "bad, too");
     ASSERT_TRUE(r.session.step(Rows(64).batch(), 1e-2).ok());
     ASSERT_TRUE(r.session.save_state(good).ok());
     std::filesystem::copy(good, bad, std::filesystem::copy_options::recursive);
@@ -194,7 +195,9 @@ TEST(Sessions, AreWithoutAStateAfterALoadThatFailed) {
     const auto before = r.session.evaluate(Rows(64).batch());
     ASSERT_TRUE(before.ok()) << before.message();
     expect_error(r.session.load_state(bad).error(), ErrorKind::Io, "damaged");
-    const auto refused = [](const Error& e) { expect_error(e, ErrorKind::Invalid, "the session has no state"); };
+    const auto refused = [](const Error& e) {
+      expect_error(e, ErrorKind::Invalid, "the session has no state");
+    };
     refused(r.session.step(Rows(64, 2).batch(), 1e-2).error());
     refused(r.session.evaluate(Rows(64).batch()).error());
     refused(r.session.sample(std::vector<int32_t>{1}).error());
@@ -206,7 +209,8 @@ TEST(Sessions, AreWithoutAStateAfterALoadThatFailed) {
     ASSERT_TRUE(r.session.load_state(good).ok());
     Running other(options);
     ASSERT_TRUE(other.session.load_state(good).ok());
-    EXPECT_EQ(r.session.step(Rows(64, 3).batch(), 1e-2)->loss, other.session.step(Rows(64, 3).batch(), 1e-2)->loss);
+    EXPECT_EQ(r.session.step(Rows(64, 3).batch(), 1e-2)->loss,
+              other.session.step(Rows(64, 3).batch(), 1e-2)->loss);
   }
 }
 

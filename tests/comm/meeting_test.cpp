@@ -246,7 +246,8 @@ TEST(Meeting, RefusesThoseOfAnotherSizeOrJob) {
        {std::pair{Came{1, 3, "h", "job a"},
                   "came to localhost:{} with WORLD_SIZE = 3; that of process 0 is 2"},
         {Came{1, 2, "h", "job b"}, "came to localhost:{}: TORCHELASTIC_RUN_ID or SLUICE_TOKEN differs"},
-        {Came{1, 2, "h", "job a", "a guess"}, "came to localhost:{}: TORCHELASTIC_RUN_ID or SLUICE_TOKEN differs"}}) {
+        {Came{1, 2, "h", "job a", "a guess"},
+         "came to localhost:{}: TORCHELASTIC_RUN_ID or SLUICE_TOKEN differs"}}) {
     const uint16_t port = free_port();
     std::vector<Result<Connections>> first;
     std::thread waits([&] { first = meet_all({{0, 2, "h", "job a"}}, port, kLong); });

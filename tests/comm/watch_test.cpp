@@ -158,15 +158,16 @@ TEST(Heartbeats, WhoWaitForEachOtherInDifferentCallsEnd) {
   w.activities[2].enter("a gathering of 1 bytes each");
   for (size_t r = 0; r < 3; ++r)
     ASSERT_TRUE(w.told[r].within(milliseconds(5000), [&] { return !w.told[r].lost.empty(); })) << r;
-  EXPECT_EQ(w.told[0].lost.front(),
-            "process 0 of 3 (host 0) waits in a broadcast of 8 bytes, at: step 0; process 2 of 3 (host 2) waits in "
-            "a gathering of 1 bytes each, at: step 2: they wait for each other");
+  EXPECT_EQ(
+      w.told[0].lost.front(),
+      "process 0 of 3 (host 0) waits in a broadcast of 8 bytes, at: step 0; process 2 of 3 (host 2) waits in "
+      "a gathering of 1 bytes each, at: step 2: they wait for each other");
   EXPECT_TRUE(w.told[0].late.empty());
   w.watches.clear();
 }
 
-// A rank that lets strangers go first: more than are listened to at once, who say nothing, end, or say something
-// else.
+// A rank that lets strangers go first: more than are listened to at once, who say nothing, end, or say
+// something else.
 class BehindStrangers final : public ForwardingGroup {
  public:
   using ForwardingGroup::ForwardingGroup;

@@ -120,7 +120,10 @@ TEST(Sampling, WhereNoneIsLeftTheErrorSaysWhy) {
   EXPECT_EQ(why({1, INFINITY}, [](SamplingRule&) {}), broken);
   EXPECT_EQ(why({NAN, 1}, [](SamplingRule&) {}), broken);
   for (const double temperature : {0.0, 1.0}) {
-    EXPECT_EQ(why({1, 2}, [&](SamplingRule& r) { r.temperature = temperature, r.left_out = {1, 0}; }),
+    EXPECT_EQ(why({1, 2},
+                  [&](SamplingRule& r) {
+                    r.temperature = temperature, r.left_out = {1, 0};
+                  }),
               "suppress_tokens: every token is left out, so that none can follow");
   }
   EXPECT_EQ(why({1e35f, 2}, [](SamplingRule& r) { r.repetition_penalty = 1e-6; }),

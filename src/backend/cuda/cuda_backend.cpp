@@ -147,8 +147,8 @@ Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
   for (size_t d = 0; d < gpus_.size(); ++d) {
     Gpu& gpu = gpus_[d];
     SLUICE_TRY(gpu.make_current());
-    auto arena = cuda::DeviceArena::reserve(bytes[Tier::device(d)], gpu.device, *gpu.nvml,
-                                            gpu.before.used_bytes);
+    auto arena =
+        cuda::DeviceArena::reserve(bytes[Tier::device(d)], gpu.device, *gpu.nvml, gpu.before.used_bytes);
     if (!arena.ok()) return of(gpu, arena.error()).error();
     gpu.arena = std::move(*arena);
     arenas[Tier::device(d)] = gpu.arena.data();

@@ -131,7 +131,8 @@ struct Nvml::Functions {
       if (of == nullptr || of(device, &count, some.data()) != 0) count = 0;
       some.resize(count);
       for (const Process& p : some) {
-        if (p.bytes != kUnknown && std::ranges::find(all, p.pid, &Process::pid) == all.end()) all.push_back(p);
+        if (p.bytes != kUnknown && std::ranges::find(all, p.pid, &Process::pid) == all.end())
+          all.push_back(p);
       }
     }
     return all;

@@ -31,8 +31,8 @@ class Nvml {
     int64_t total, used;
   };
   std::optional<Memory> memory() const;
-  // Bytes that this process holds, its context included; unknown in most containers. The tables of what it has
-  // pinned are no process's.
+  // Bytes that this process holds, its context included; unknown in most containers. The tables of what it
+  // has pinned are no process's.
   std::optional<int64_t> own_bytes() const;
   // That processes hold which the driver names.
   int64_t named_bytes() const;

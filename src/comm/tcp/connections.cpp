@@ -131,7 +131,8 @@ bool is_near(const MeetingPoint& at) {
   return at.host == "localhost" || is_loopback(at.host);
 }
 
-// Where rank 0 listens: at the addresses of the meeting point that are this host's; at all, where it has none.
+// Where rank 0 listens: at the addresses of the meeting point that are this host's; at all, where it has
+// none.
 std::vector<std::string> doors_of(const MeetingPoint& at) {
   const auto found = addresses_of(at.host);
   const std::vector<std::string> own = own_addresses();
@@ -284,8 +285,8 @@ class Meeting {
       }
     }
     if (!out.empty()) return out;
-    return error(ErrorKind::Device, "{} cannot be listened on by process 0: {}; name another {}", text_of(at_),
-                 why, at_.port_name);
+    return error(ErrorKind::Device, "{} cannot be listened on by process 0: {}; name another {}",
+                 text_of(at_), why, at_.port_name);
   }
 
   static void let_in(const Listener& door, std::vector<Caller>& callers) {
@@ -311,9 +312,8 @@ class Meeting {
         if (polled[d].revents != 0) let_in(doors[d], callers);
       }
       for (Caller& c : callers) hear(c);
-      std::erase_if(callers, [](const Caller& c) {
-        return !c.socket || steady_clock::now() - c.came > kToSpeak;
-      });
+      std::erase_if(callers,
+                    [](const Caller& c) { return !c.socket || steady_clock::now() - c.came > kToSpeak; });
       const std::vector<int> absent = those_missing();
       if (absent.empty()) break;
       if (over()) {

@@ -101,8 +101,7 @@ class TcpGroup final : public ProcessGroup {
         return error(ErrorKind::Device, "process {} of {} has said nothing for {} s", receive_on ? from : to,
                      size_, limit_ / 1000);
       }
-      if (heard < 0 && errno != EINTR)
-        return error(ErrorKind::Device, "poll: {}", std::strerror(errno));
+      if (heard < 0 && errno != EINTR) return error(ErrorKind::Device, "poll: {}", std::strerror(errno));
       if (polled[0].revents != 0 && !sending.go_on(fd_of(to)))
         return error(ErrorKind::Device, "the connection to process {} has ended", to);
       if (polled[1].revents != 0 && !receiving.go_on(fd_of(from)))

@@ -9,8 +9,8 @@
 
 namespace sluice::core {
 
-// SipHash-2-4 (Aumasson and Bernstein, 2012): of bytes that both sides know, a number that only those find who
-// have the key.
+// SipHash-2-4 (Aumasson and Bernstein, 2012): of bytes that both sides know, a number that only those find
+// who have the key.
 class KeyedHash {
  public:
   explicit KeyedHash(uint64_t k0, uint64_t k1) : k0_(k0), k1_(k1) {}

@@ -63,8 +63,8 @@ class Engine {
   // `prepared` and `observer`.
   static Result<std::unique_ptr<Engine>> open(const Prepared& prepared, Observer& observer);
 
-  // One optimizer step; with `timeline`, when every action ran. An error leaves no state (see load()), but for
-  // one of whoever was asked for weights, who is not asked again: no step was made then, and the state is
+  // One optimizer step; with `timeline`, when every action ran. An error leaves no state (see load()), but
+  // for one of whoever was asked for weights, who is not asked again: no step was made then, and the state is
   // what it was. `values` are those of its update, whenever that runs; null: those that were planned.
   // REQUIRES: shape.tokens() tokens; check_values(*values).
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,
@@ -103,8 +103,9 @@ class Engine {
   // checkpoint in the store.
   Status save(const Manifest& manifest, const std::filesystem::path& dir);
   Status save(const Manifest& manifest, CheckpointStore& store);
-  // `other` as load_checkpoint() takes it. A checkpoint that is refused for what it says leaves the state as it
-  // was. One whose tensors cannot be read leaves none: whatever needs one is an error until a load succeeds.
+  // `other` as load_checkpoint() takes it. A checkpoint that is refused for what it says leaves the state as
+  // it was. One whose tensors cannot be read leaves none: whatever needs one is an error until a load
+  // succeeds.
   Status load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other = {});
   // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`, or
   // other processes have a part of it.
@@ -187,7 +188,7 @@ class Engine {
   std::unique_ptr<Executor> training_;
   std::unique_ptr<SharedState> shared_;            // null: this process has all of the state
   std::vector<std::unique_ptr<Executor>> beside_;  // of Stages::beside, in its order
-  Status state_;  // an error: there is none
+  Status state_;                                   // an error: there is none
   int64_t steps_done_ = 0;
   int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending
   bool pending_ = false;      // the last step's update has not been applied
