@@ -20,6 +20,7 @@ std::span<const Target> targets() {
       {"generation", generation_config, seed_generation_config},
       {"toml", toml, seed_toml},
       {"tokens", token_file, seed_token_file},
+      {"template", chat_template, seed_chat_template},
       {"record", record, seed_record},
       {"jsonl", jsonl, seed_jsonl},
       {"json", json_file, seed_json_file},

@@ -5,65 +5,103 @@
 #include <charconv>
 
 #include "base/hash.h"
-#include "chat/families.h"
-#include "chat/normal_form.h"
+#include "chat/origins.h"
+#include "chat/texts.h"
+#include "chat/turns.h"
 #include "io/file.h"
+#include "jinja/template.h"
 #include "tokenizer/beside.h"
 
 namespace sluice::core {
 namespace {
 
-constexpr ChatFamily kFamilies[] = {
-    {"chatml", render_chatml, false, false, {0xa9a881ba4f2005f4}},
-    {"smollm2", render_smollm2, false, false, {0xac558d2856b151c4}},
-    {"smollm3", render_smollm3, false, false, {0x29c26e84338d67e9}, true},
-    {"smollm3-short", render_smollm3_short, false, false, {0x235b5c2962b1d156}},
-    {"qwen2", render_qwen2, false, false, {0x593a6427eda2c65d}},
-    {"qwen2.5", render_qwen2_5, true, true, {0x662130cbd03fee3d, 0x0533aec9bb6cb347}},
-    {"qwen3", render_qwen3, true, true, {0xfd857f4718d75300, 0xcd3a6e4f852625d3}},
-    {"qwen3-2507", render_qwen3_2507, true, true, {0xae2fe8c5bd230dbb}},
-    {"llama3", render_llama3, false, false, {0x61291f4ff133a3e5, 0xecfef27e387c0670, 0xd23da5127f632f2c}},
-    {"llama3.1", render_llama3_1, true, true, {0x73bd65be3ae8ffcd}, true},
-    {"llama3.2", render_llama3_2, true, true, {0xda05cc37363a6f1f}, true},
-    {"mistral-first", render_mistral_first, false, false, {0xaf7d11c87cf4b42d}},
-    {"mistral-v1", render_mistral_v1, false, false, {0xa1f4cf7c9912e377, 0x8fb3be131c18dc14}},
-    {"mistral-v3", render_mistral_v3, true, true, {0x813b5f68fabf84f7, 0xffa346cece52363b}},
-    {"mistral-nemo", render_mistral_nemo, true, true, {0x5388b1b4991820d7, 0x6c8bb453c6c79ccd}},
-    {"gemma", render_gemma, false, false, {0x5315eafc1c7d494a, 0xbdcd7f496a5ed893}},
-    {"gemma3", render_gemma3, false, false, {0xec0392858d3c5b5f, 0x7fda72f2e0d0c04f, 0x3ecd7ea3eb1f9365}},
-};
+using Kind = ChatValue::Kind;
 
-Error unknown(std::string_view what) {
-  return error(
-      ErrorKind::NotFound,
-      "{}; built in are {}. For another one, scripts/render_chats renders conversations with "
-      "Jinja and writes JSONL with what is to be learnt, or with --prompts for sluice generate --file",
-      what, fmt::join(chat_template_names(), ", "));
+constexpr std::string_view kThoughts[] = {"reasoning_content", "thinking", "reasoning"};
+
+bool says_nothing(const std::string& key, const ChatValue& value) {
+  return value.is_null() || (key == "tool_calls" && value.is_array() && value.items.empty());
 }
 
-// Messages without what says nothing: keys that are null, lists of no tool calls.
-Result<Conversation> plain(const Conversation& conversation) {
+Status check_content(const ChatValue& content, size_t index) {
+  const auto bad = [&](std::string text) { return error("messages[{}]: {}", index, text); };
+  for (const ChatValue& part : content.items) {
+    const ChatValue* type = part.find("type");
+    const ChatValue* text = part.find("text");
+    if (type != nullptr && type->text != "text")
+      return bad(
+          fmt::format("content has a part of the type {:.40}, and models of text read texts only; leave the "
+                      "part out, or such records with data.malformed = skip",
+                      type->is_string() ? type->text : to_json(*type)));
+    if (text == nullptr || !text->is_string())
+      return bad(
+          fmt::format("content has a part that is no text: {:.60}; allowed are {{\"type\": \"text\", "
+                      "\"text\": \"...\"}}",
+                      to_json(part)));
+  }
+  return {};
+}
+
+// What is odd about a conversation, and may have to be said otherwise.
+struct Oddities {
+  bool lists = false;      // content that is a list of texts
+  bool silent = false;     // calls without content
+  bool arguments = false;  // arguments that are a string
+};
+
+// Messages without what says nothing: keys that are null, lists of no tool calls. What was thought stands
+// under every name that templates know for it.
+Result<Conversation> plain(const Conversation& conversation, Oddities& odd) {
   if (conversation.messages.empty()) return error("a conversation without messages");
   Conversation result = conversation;
   for (size_t i = 0; i < result.messages.size(); ++i) {
     ChatValue& message = result.messages[i];
     if (!message.is_object()) return error("messages[{}] is {}, no object", i, message.kind_text());
-    std::erase_if(message.members, [](const auto& member) {
-      return member.second.is_null() ||
-             (member.first == "tool_calls" && member.second.is_array() && member.second.items.empty());
-    });
+    std::erase_if(message.members,
+                  [](const auto& member) { return says_nothing(member.first, member.second); });
     const ChatValue* role = message.find("role");
     if (role == nullptr || !role->is_string()) return error("messages[{}] has no role", i);
     const ChatValue* calls = message.find("tool_calls");
     if (calls != nullptr && !calls->is_array())
       return error("messages[{}]: tool_calls is {}, no list", i, calls->kind_text());
+    const ChatValue* content = message.find("content");
+    odd.silent = odd.silent || (calls != nullptr && content == nullptr);
+    if (content != nullptr && content->is_array() && role->text != "tool") {
+      SLUICE_TRY(check_content(*content, i));
+      odd.lists = true;
+    }
+    for (const ChatValue& call : calls == nullptr ? std::vector<ChatValue>() : calls->items) {
+      const ChatValue* function = call.find("function") != nullptr ? call.find("function") : &call;
+      const ChatValue* arguments = function->find("arguments");
+      odd.arguments = odd.arguments || (arguments != nullptr && arguments->is_string());
+    }
+    for (const std::string_view key : kThoughts) {
+      const ChatValue* thought = message.find(key);
+      if (thought == nullptr) continue;
+      const ChatValue copy = *thought;
+      for (const std::string_view other : {"reasoning_content", "thinking"}) {
+        ChatValue* known = message.find(other);
+        if (known == nullptr) message.members.emplace_back(other, copy);
+        if (known != nullptr && other == "reasoning_content") *known = copy;
+      }
+      break;
+    }
   }
   if (!result.tools.is_null() && !result.tools.is_array())
     return error("tools is {}, no list", result.tools.kind_text());
   return result;
 }
 
-// A turn that only calls tools says nothing, where the template does not show calls.
+void say_lists_as_text(Conversation& conversation) {
+  for (ChatValue& message : conversation.messages) {
+    ChatValue* content = message.find("content");
+    if (content == nullptr || !content->is_array() || message.find("role")->text == "tool") continue;
+    std::string text;
+    for (const ChatValue& part : content->items) text += part.find("text")->text;
+    *content = ChatValue::string(text);
+  }
+}
+
 void say_nothing_beside_calls(Conversation& conversation) {
   for (ChatValue& message : conversation.messages) {
     if (message.find("tool_calls") != nullptr && message.find("content") == nullptr)
@@ -71,21 +109,38 @@ void say_nothing_beside_calls(Conversation& conversation) {
   }
 }
 
-// Whether what was thought before an answer is nowhere in its turn.
-bool lacks_reasoning(const RenderedChat& chat, const Conversation& conversation) {
+// OpenAI's arguments are a string that holds an object.
+Status read_arguments(Conversation& conversation) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
-    const ChatMessage message(conversation.messages[i], i);
-    const ChatValue* reasoning = message.is("assistant") ? message.reasoning() : nullptr;
-    const std::string_view thought = reasoning == nullptr ? "" : python_strip(reasoning->text);
-    if (thought.empty()) continue;
-    const bool shown = std::any_of(chat.pieces.begin(), chat.pieces.end(), [&](const ChatPiece& piece) {
-      return piece.message == int32_t(i) && piece.own &&
-             std::string_view(chat.text).substr(piece.begin, piece.end - piece.begin).find(thought) !=
-                 std::string_view::npos;
-    });
-    if (!shown) return true;
+    ChatValue* calls = conversation.messages[i].find("tool_calls");
+    if (calls == nullptr) continue;
+    for (ChatValue& call : calls->items) {
+      ChatValue* function = call.find("function") != nullptr ? call.find("function") : &call;
+      ChatValue* arguments = function->find("arguments");
+      if (arguments == nullptr || !arguments->is_string()) continue;
+      auto parsed = parse_value(arguments->text);
+      const ChatValue* name = function->find("name");
+      if (!parsed.ok() || !parsed->is_object())
+        return error("messages[{}]: arguments of {}: a string that holds no JSON object: {:.60}", i,
+                     name == nullptr ? "a call" : name->text, arguments->text);
+      *arguments = std::move(*parsed);
+    }
   }
-  return false;
+  return {};
+}
+
+int64_t bytes_of(const ChatValue& value) {
+  auto bytes = int64_t(value.text.size());
+  for (const ChatValue& item : value.items) bytes += bytes_of(item);
+  for (const auto& [key, item] : value.members) bytes += int64_t(key.size()) + bytes_of(item);
+  return bytes;
+}
+
+ChatValue turn(std::string_view role, std::string_view content) {
+  ChatValue message;
+  message.kind = Kind::Object;
+  message.members = {{"role", ChatValue::string(role)}, {"content", ChatValue::string(content)}};
+  return message;
 }
 
 // The text of the template with this name in "chat_template": a string, or a list of {"name", "template"}.
@@ -123,13 +178,125 @@ Result<ChatValue> tokenizer_config(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::span<const ChatFamily> chat_families() {
-  return kFamilies;
+struct ChatTemplate::Impl {
+  jinja::Template made;
+  ChatSettings settings;
+  std::string name;
+  bool known = false, names_date = false, learnt_unthought = false;  // as KnownText has it
+  bool takes_strings = false;  // it asks whether a call's arguments are a string
+  TurnMarks marks = {};
+
+  Result<jinja::Rendering> render_as_it_is(const Conversation& conversation, bool prompt,
+                                           std::optional<ChatDate> date) const;
+  Result<jinja::Rendering> render(Conversation& conversation, const Oddities& odd, bool prompt) const;
+  RenderedChat finish(const Conversation& conversation, const jinja::Rendering& rendering) const;
+  void probe();
+};
+
+Result<jinja::Rendering> ChatTemplate::Impl::render_as_it_is(const Conversation& conversation, bool prompt,
+                                                             std::optional<ChatDate> date) const {
+  using jinja::Value;
+  jinja::Inputs inputs;
+  auto messages = std::make_shared<jinja::List>();
+  for (const ChatValue& message : conversation.messages) {
+    messages->items.push_back(message_to_jinja(message, int32_t(messages->items.size())));
+    messages->depth = std::max(messages->depth, jinja::depth_of(messages->items.back()) + 1);
+    inputs.bytes += bytes_of(message);
+  }
+  inputs.bytes += bytes_of(conversation.tools);
+  const auto add = [&](std::string_view key, Value value) {
+    inputs.variables.emplace_back(key, std::move(value));
+  };
+  add("messages", Value::of(std::move(messages)));
+  add("tools", to_jinja(conversation.tools, {}));
+  add("documents", Value::none());
+  add("add_generation_prompt", Value::of(prompt));
+  for (const auto& [token, text] : settings.tokens) add(token, Value::string(jinja::plain(text)));
+  if (settings.bos) add("bos_token", Value::string(jinja::plain(*settings.bos)));
+  if (settings.eos) add("eos_token", Value::string(jinja::plain(*settings.eos)));
+  if (date) inputs.today = jinja::Day{date->year, date->month, date->day};
+  auto rendering = made.render(inputs);
+  if (!rendering.ok()) return error_at("chat template", rendering.error());
+  return rendering;
+}
+
+// What the template cannot show as it stands is said otherwise, one thing after the other.
+Result<jinja::Rendering> ChatTemplate::Impl::render(Conversation& conversation, const Oddities& odd,
+                                                    bool prompt) const {
+  if (odd.arguments && !takes_strings) SLUICE_TRY(read_arguments(conversation));
+  auto rendering = render_as_it_is(conversation, prompt, settings.date);
+  if (odd.lists && (!rendering.ok() || rendering->printed_list)) {
+    say_lists_as_text(conversation);
+    rendering = render_as_it_is(conversation, prompt, settings.date);
+  }
+  if (odd.silent && !rendering.ok()) {
+    say_nothing_beside_calls(conversation);
+    auto again = render_as_it_is(conversation, prompt, settings.date);
+    if (again.ok()) return again;
+  }
+  return rendering;
+}
+
+RenderedChat ChatTemplate::Impl::finish(const Conversation& conversation,
+                                        const jinja::Rendering& rendering) const {
+  const auto& messages = conversation.messages;
+  RenderedChat chat;
+  chat.text = rendering.text.bytes();
+  std::vector<bool> answers(messages.size()), shown(messages.size()), thought(messages.size()),
+      called(messages.size());
+  for (size_t i = 0; i < messages.size(); ++i) answers[i] = messages[i].find("role")->text == "assistant";
+  Turns turns = turns_of(rendering.text, answers, marks);
+  chat.pieces = std::move(turns.pieces);
+  if (learnt_unthought) chat.unthought = std::move(turns.unthought);
+  bool tools = false;
+  for (const auto& run : rendering.text.runs()) {
+    if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
+    const ChatOrigin origin = chat_origin(run.origin);
+    if (origin.message < 0) {
+      tools = true;
+      continue;
+    }
+    const auto i = size_t(origin.message);
+    shown[i] = true;
+    thought[i] = thought[i] || origin.field == ChatField::Thought;
+    called[i] = called[i] || origin.field == ChatField::Calls || origin.field == ChatField::Arguments;
+  }
+  chat.lacks_tools = !conversation.tools.items.empty() && !tools;
+  chat.lacks_messages = int32_t(std::count(shown.begin(), shown.end(), false));
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ChatValue* reason = messages[i].find("reasoning_content");
+    const bool thinks = reason != nullptr && reason->is_string() &&
+                        reason->text.find_first_not_of(" \t\r\n") != std::string::npos;
+    chat.lacks_reasoning = chat.lacks_reasoning || (answers[i] && thinks && !thought[i]);
+    chat.lacks_tool_calls =
+        chat.lacks_tool_calls || (messages[i].find("tool_calls") != nullptr && !called[i]);
+  }
+  return chat;
+}
+
+// How the template writes turns is seen from conversations of which everything is known.
+void ChatTemplate::Impl::probe() {
+  const ChatDate date = settings.date.value_or(ChatDate{2025, 1, 1});
+  const Conversation asked{{turn("user", "Qa1")}, {}};
+  const Conversation chat{
+      {turn("user", "Qa1"), turn("assistant", "Ab2"), turn("user", "Qc3"), turn("assistant", "Ad4")}, {}};
+  const auto question = render_as_it_is(asked, false, date), prompt = render_as_it_is(asked, true, date),
+             whole = render_as_it_is(chat, false, date);
+  if (question.ok() && prompt.ok() && whole.ok())
+    marks = turn_marks(question->text, prompt->text, whole->text);
+  const auto call = parse_value(
+      R"({"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": "abcdefghi",
+          "function": {"name": "f", "arguments": "{\"a\": 1}"}}]})");
+  const auto called = render_as_it_is({{turn("user", "Qa1"), *call}, {}}, false, date);
+  takes_strings =
+      called.ok() && std::any_of(called->asked.begin(), called->asked.end(), [](jinja::Origin origin) {
+        return chat_origin(origin).field == ChatField::Arguments;
+      });
 }
 
 std::vector<std::string_view> chat_template_names() {
   std::vector<std::string_view> names;
-  for (const ChatFamily& family : kFamilies) names.push_back(family.name);
+  for (const ChatText& text : chat_texts()) names.push_back(text.name);
   return names;
 }
 
@@ -148,129 +315,132 @@ Result<ChatDate> ChatDate::parse(std::string_view text) {
   return date;
 }
 
-Result<ChatTemplate> ChatTemplate::recognise(std::string_view text, ChatSettings settings) {
-  auto form = normal_form_of_template(text);
-  if (!form.ok()) return error_at("chat template", form.error());
-  const uint64_t hash = Hash().add(*form).value();
-  for (const ChatFamily& family : kFamilies) {
-    if (std::find(family.texts.begin(), family.texts.end(), hash) != family.texts.end())
-      return ChatTemplate(&family, std::move(settings));
-  }
-  return unknown(fmt::format("this chat template is not known (its normal form is {:016x})", hash));
+Result<ChatTemplate> ChatTemplate::parse(std::string_view text, ChatSettings settings) {
+  auto made = jinja::Template::parse(text);
+  if (!made.ok()) return error_at("chat template", made.error());
+  SLUICE_ASSIGN(const uint64_t hash, jinja::fingerprint(text));
+  const KnownText* known = known_text(hash);
+  auto impl = std::make_shared<Impl>(
+      Impl{std::move(*made), std::move(settings),
+           known != nullptr ? std::string(known->name) : fmt::format("unnamed ({:016x})", hash)});
+  impl->known = known != nullptr;
+  impl->names_date = known != nullptr && known->names_date;
+  impl->learnt_unthought = known != nullptr && known->learnt_unthought;
+  impl->probe();
+  return ChatTemplate(std::move(impl));
 }
 
 Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder) {
   SLUICE_ASSIGN(const BesideTokenizer beside, read_beside_tokenizer(folder));
   ChatSettings settings;
-  for (const auto& [key, token] : {std::pair{"bos_token", &settings.bos}, {"eos_token", &settings.eos}}) {
-    if (const auto it = beside.special.find(key); it != beside.special.end()) *token = it->second;
+  for (const auto& [key, token] : beside.special) {
+    if (key == "bos_token") {
+      settings.bos = token;
+    } else if (key == "eos_token") {
+      settings.eos = token;
+    } else {
+      settings.tokens.emplace_back(key, token);
+    }
   }
   return settings;
 }
 
-Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std::string_view name,
-                                        std::optional<ChatDate> date) {
-  const std::filesystem::path text_path = folder / "chat_template.jinja";
-  SLUICE_ASSIGN(ChatSettings settings, special_tokens_of(folder));
-  settings.date = date;
-  SLUICE_ASSIGN(const ChatValue config, tokenizer_config(folder));
+namespace {
+
+// The text of the template that is asked for; nothing: the folder has none.
+Result<std::optional<std::string>> text_in(const std::filesystem::path& folder, std::string_view name) {
+  using Text = std::optional<std::string>;
   std::error_code ignored;
-  std::optional<std::string> text;
+  const auto file = [&](const std::filesystem::path& path) -> Result<Text> {
+    SLUICE_ASSIGN(std::string text, read_file(path, kMostBytes));
+    return Text(std::move(text));
+  };
+  if (name.ends_with(".jinja")) return file(name);
+  const bool named = !name.empty() && name != "default";
+  const std::filesystem::path own = folder / "chat_template.jinja";
+  const std::filesystem::path other = folder / "additional_chat_templates" / (std::string(name) + ".jinja");
+  SLUICE_ASSIGN(const ChatValue config, tokenizer_config(folder));
+  if (!named && std::filesystem::exists(own, ignored)) return file(own);
+  if (named && std::filesystem::exists(other, ignored)) return file(other);
+  const auto texts = chat_texts();
+  const auto known =
+      std::find_if(texts.begin(), texts.end(), [&](const ChatText& text) { return text.name == name; });
   const ChatValue* value = config.find("chat_template");
   if (value != nullptr && !value->is_null()) {
     auto found = chosen(*value, name);
-    if (!found.ok()) return error_at((folder / kConfigName).string(), found.error());
-    text = std::move(*found);
+    if (found.ok()) return Text(std::move(*found));
+    if (known == texts.end()) return error_at((folder / kConfigName).string(), found.error());
   }
-  const bool named = !name.empty() && name != "default";
-  if (!named && std::filesystem::exists(text_path, ignored)) {
-    SLUICE_ASSIGN(text, read_file(text_path, kMostBytes));
-  } else if (named && !text) {
-    SLUICE_ASSIGN(
-        text, read_file(folder / "additional_chat_templates" / (std::string(name) + ".jinja"), kMostBytes));
-  }
+  if (known != texts.end()) return Text(std::string(known->text));
+  const std::filesystem::path json = folder / "chat_template.json";
+  if (!std::filesystem::exists(json, ignored)) return Text();
+  SLUICE_ASSIGN(const std::string content, read_file(json, kMostBytes));
+  const auto parsed = parse_value(content);
+  if (!parsed.ok()) return error_at(json.string(), parsed.error());
+  const ChatValue* text = parsed->find("chat_template");
+  if (text == nullptr) return error("{}: it has no chat_template", json.string());
+  auto found = chosen(*text, name);
+  if (!found.ok()) return error_at(json.string(), found.error());
+  return Text(std::move(*found));
+}
+
+}  // namespace
+
+Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std::string_view name,
+                                        std::optional<ChatDate> date) {
+  SLUICE_ASSIGN(ChatSettings settings, special_tokens_of(folder));
+  settings.date = date;
+  SLUICE_ASSIGN(const std::optional<std::string> text, text_in(folder, name));
   if (!text) {
     Error none = error("{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json",
                        folder.string());
     none.details.emplace_back("template", "none");
     return none;
   }
-  auto recognised = recognise(*text, std::move(settings));
-  if (!recognised.ok()) return error_at(folder.string(), recognised.error());
-  return recognised;
+  auto made = parse(*text, std::move(settings));
+  if (!made.ok())
+    return error_at(name.ends_with(".jinja") ? std::string(name) : folder.string(), made.error());
+  return made;
 }
 
 std::string_view ChatTemplate::name() const {
-  return family_->name;
+  return impl_->name;
 }
 
 bool ChatTemplate::asks_date() const {
-  return family_->asks_date;
+  return impl_->names_date || impl_->made.reads("strftime_now");
+}
+
+bool ChatTemplate::marks_anew() const {
+  return impl_->learnt_unthought;
 }
 
 std::string ChatTemplate::identity() const {
-  const auto& date = settings_.date;
+  const ChatSettings& settings = impl_->settings;
+  const auto& date = settings.date;
+  const bool dated = impl_->known ? impl_->names_date : asks_date();
   const std::string day =
-      asks_date() && date ? fmt::format("{:04}-{:02}-{:02}", date->year, date->month, date->day) : "";
-  return fmt::format("{} '{}' '{}' {}", name(), settings_.bos.value_or(""), settings_.eos.value_or(""), day);
-}
-
-Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& settings,
-                                 const Conversation& conversation) {
-  SLUICE_ASSIGN(Conversation messages, plain(conversation));
-  if (!family.shows_calls) say_nothing_beside_calls(messages);
-  ChatWriter writer;
-  SLUICE_TRY(family.render(messages, settings, writer));
-  RenderedChat chat = writer.take();
-  chat.lacks_tools = !messages.tools.items.empty() && !family.shows_tools;
-  std::vector<bool> shown(messages.messages.size());
-  for (const ChatPiece& piece : chat.pieces) {
-    if (piece.message >= 0) shown[size_t(piece.message)] = true;
+      dated && date ? fmt::format("{:04}-{:02}-{:02}", date->year, date->month, date->day) : "";
+  std::string identity =
+      fmt::format("{} '{}' '{}' {}", name(), settings.bos.value_or(""), settings.eos.value_or(""), day);
+  for (const auto& [token, text] : settings.tokens) {
+    if (impl_->made.reads(token)) identity += fmt::format(" {} '{}'", token, text);
   }
-  chat.lacks_reasoning = lacks_reasoning(chat, messages);
-  chat.lacks_messages = int32_t(std::count(shown.begin(), shown.end(), false));
-  chat.lacks_tool_calls =
-      !family.shows_calls &&
-      std::any_of(messages.messages.begin(), messages.messages.end(),
-                  [](const ChatValue& message) { return message.find("tool_calls") != nullptr; });
-  return chat;
-}
-
-// What an answer begins with is what the template writes of one before the first byte that is said: another
-// rendering has it. The text before that is taken from the conversation alone, since some templates render a
-// turn otherwise when it is the last.
-Result<ChatPrompt> render_prompt(const ChatFamily& family, const ChatSettings& settings,
-                                 const Conversation& conversation) {
-  ChatPrompt prompt;
-  SLUICE_ASSIGN(prompt.chat, render_chat(family, settings, conversation));
-  Conversation answered = conversation;
-  ChatValue answer;
-  answer.kind = ChatValue::Kind::Object;
-  answer.members = {{"role", ChatValue::string("assistant")}, {"content", ChatValue::string("x")}};
-  answered.messages.push_back(std::move(answer));
-  SLUICE_ASSIGN(const RenderedChat whole, render_chat(family, settings, answered));
-  bool begun = false;
-  for (const ChatPiece& piece : whole.pieces) {
-    if (piece.message != int32_t(conversation.messages.size())) continue;
-    const std::string text = whole.text.substr(piece.begin, piece.end - piece.begin);
-    begun = begun || piece.own;
-    if (!begun) {
-      const size_t begin = prompt.chat.text.size();
-      prompt.chat.text += text;
-      prompt.chat.pieces.push_back({begin, prompt.chat.text.size(), -1, false, piece.data});
-    } else if (piece.own && !piece.data) {
-      prompt.end = text;
-    }
-  }
-  return prompt;
+  return identity;
 }
 
 Result<RenderedChat> ChatTemplate::render(const Conversation& conversation) const {
-  return render_chat(*family_, settings_, conversation);
+  Oddities odd;
+  SLUICE_ASSIGN(Conversation chat, plain(conversation, odd));
+  SLUICE_ASSIGN(const jinja::Rendering rendering, impl_->render(chat, odd, false));
+  return impl_->finish(chat, rendering);
 }
 
 Result<ChatPrompt> ChatTemplate::prompt(const Conversation& conversation) const {
-  return render_prompt(*family_, settings_, conversation);
+  Oddities odd;
+  SLUICE_ASSIGN(Conversation chat, plain(conversation, odd));
+  SLUICE_ASSIGN(const jinja::Rendering rendering, impl_->render(chat, odd, true));
+  return ChatPrompt{impl_->finish(chat, rendering), impl_->marks.end};
 }
 
 }  // namespace sluice::core

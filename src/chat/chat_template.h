@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chat templates: conversations as the text that a model was trained on, and whose every byte is.
 //
-// A template is recognised by its own text, whatever the model is called, and rendered by code of ours for
-// that template: exactly as transformers' apply_chat_template does, where that makes a text, and refused
-// where it would raise an error, or print a Python object into the text.
+// The text is what transformers' apply_chat_template makes. Beyond it, where the template itself could not
+// show them: a list of texts is shown as one text, a call's arguments that are a string of JSON as the
+// object, and a turn that only calls tools as one that says nothing.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ struct RenderedChat {
   // What the template does not show, though the conversation has it.
   bool lacks_tools = false, lacks_tool_calls = false, lacks_reasoning = false;
   int32_t lacks_messages = 0;
+  // Answers before which the template says that nothing was thought. Sluice 0.2 learnt that.
+  std::vector<int32_t> unthought = {};
 };
 
 // A conversation up to where the next answer begins: what transformers renders with add_generation_prompt.
@@ -61,29 +64,32 @@ struct ChatDate {
 
 // What a template may use beside the conversation.
 struct ChatSettings {
-  std::optional<std::string> bos, eos;  // the tokens' text, where the tokenizer has them
-  std::optional<ChatDate> date;         // "today", for templates that ask
+  std::optional<std::string> bos = {}, eos = {};  // the tokens' text, where the tokenizer has them
+  std::optional<ChatDate> date = {};              // "today", for templates that ask
+  std::vector<std::pair<std::string, std::string>> tokens = {};  // others by their names, such as pad_token
 };
 
 // The first and the last token that a folder's files name (tokenizer/beside.h).
 Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder);
 
-struct ChatFamily;
-
 // Immutable; any thread may use it.
 class ChatTemplate {
  public:
-  // Errors: no template of those that are built in.
-  static Result<ChatTemplate> recognise(std::string_view text, ChatSettings settings);
+  // Errors name line and column.
+  static Result<ChatTemplate> parse(std::string_view text, ChatSettings settings);
 
-  // That of a checkpoint: chat_template.jinja, or "chat_template" in tokenizer_config.json, with the tokens
-  // of the latter. `name` chooses one of several; empty: "default". An error where the folder has none has
-  // the detail "template", "none".
+  // That of a checkpoint: chat_template.jinja, or "chat_template" in tokenizer_config.json or in
+  // chat_template.json, with the tokens of tokenizer_config.json. `name` chooses one of several, or one of
+  // chat_template_names(), or is a file that ends in .jinja; empty: "default". An error where the folder has
+  // none has the detail "template", "none".
   static Result<ChatTemplate> open(const std::filesystem::path& folder, std::string_view name,
                                    std::optional<ChatDate> date);
 
-  std::string_view name() const;  // such as "qwen3"
-  bool asks_date() const;         // whether what it renders depends on the date
+  // Such as "qwen3", of a text that is known under a name; "unnamed (HASH)" otherwise.
+  std::string_view name() const;
+  bool asks_date() const;  // whether what it renders depends on the date
+  // Whether some of what Sluice 0.2 learnt with it is not learnt now: RenderedChat::unthought.
+  bool marks_anew() const;
   // Equal for templates and settings that render the same.
   std::string identity() const;
   // Errors name the message and the reason.
@@ -92,14 +98,13 @@ class ChatTemplate {
   Result<ChatPrompt> prompt(const Conversation& conversation) const;
 
  private:
-  ChatTemplate(const ChatFamily* family, ChatSettings settings)
-      : family_(family), settings_(std::move(settings)) {}
+  struct Impl;
+  explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  const ChatFamily* family_;
-  ChatSettings settings_;
+  std::shared_ptr<const Impl> impl_;
 };
 
-// The names of the templates that are built in.
+// The names of texts that come with Sluice, for models that have no template.
 std::vector<std::string_view> chat_template_names();
 
 }  // namespace sluice::core

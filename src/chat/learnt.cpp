@@ -133,6 +133,10 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
   }
   SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, plain, learnt, tokenizer));
   tokens.anew = anew;
+  tokens.renewed = learn != Learn::Everything &&
+                   std::any_of(chat.unthought.begin(), chat.unthought.end(), [&](int32_t message) {
+                     return learns({0, 0, message, /*own=*/true, false});
+                   });
   for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
     const Turn& turn = turns[i];
     const bool calls = conversation.messages[i].find("tool_calls") != nullptr;

@@ -32,6 +32,7 @@ struct LearntTokens {
   int64_t dropped = 0;          // bytes or characters of a text that have no token
   int64_t empty_answers = 0;    // that say nothing, and call no tool
   bool anew = false;            // Sluice 0.1.0 marked it otherwise
+  bool renewed = false;         // Sluice 0.2 did
 
   // Of a long text as many as it has bytes, so that growing does not hold them twice: what is not used of
   // that takes no memory.

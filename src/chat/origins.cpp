@@ -70,7 +70,9 @@ jinja::Value message_to_jinja(const ChatValue& message, int32_t index) {
     const ChatOrigin origin{index, field_of(key)};
     dict->set(jinja::Value::string(jinja::Text(key, origin_of(origin))), to_jinja(value, origin));
   }
-  return jinja::Value::of(std::move(dict));
+  jinja::Value value = jinja::Value::of(std::move(dict));
+  value.origin = origin_of({index, ChatField::Markup});
+  return value;
 }
 
 }  // namespace sluice::core

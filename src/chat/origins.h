@@ -10,7 +10,8 @@
 
 namespace sluice::core {
 
-enum class ChatField : uint8_t { Role, Content, Thought, Calls, Arguments, Other };
+// Markup: what the template writes while its loop stands at a message.
+enum class ChatField : uint8_t { Role, Content, Thought, Calls, Arguments, Other, Markup };
 
 struct ChatOrigin {
   int32_t message = -1;  // -1: of what stands beside the messages, such as tools

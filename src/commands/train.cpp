@@ -235,13 +235,13 @@ Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, con
     why.message += fmt::format(
         "; the files are the same, but Sluice 0.1.0 learnt {} of their documents otherwise (docs/data.md, "
         "What changed)",
-        std::max(data.findings.learnt_anew, data.findings.learnt_later));
+        std::max({data.findings.learnt_anew, data.findings.learnt_later, data.findings.renewed}));
   } else if (std::find(before.begin(), before.end(), saved) != before.end()) {
     why.message += fmt::format(
         "; the files are the same, but an earlier Sluice learnt {} of their documents otherwise "
         "(docs/data.md, "
         "What changed)",
-        data.findings.learnt_later);
+        std::max(data.findings.learnt_later, data.findings.renewed));
   }
   return why;
 }

@@ -66,7 +66,8 @@ void visit_keys(Config& c, F&& key) {
   key("data.open_ends", c.data.open_ends, nullptr,
       "whether what data marks as learnt may leave out the token that ends a turn; such a model never stops");
   key("data.chat_template", c.data.chat_template, nullptr,
-      "name of the model's chat template, where it has several; empty: its default");
+      "name of the model's chat template, where it has several, or chatml, gemma, llama3, mistral, or a file "
+      "that ends in .jinja; empty: its default");
   key("data.date", c.data.date, nullptr,
       "the date that chat templates show which ask for today's, as 2026-01-31; empty: that of the first "
       "start");

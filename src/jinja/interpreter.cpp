@@ -7,7 +7,7 @@
 namespace sluice::core::jinja {
 namespace {
 
-constexpr int64_t kMostSteps = 20'000'000;
+constexpr int64_t kMostSteps = 5'000'000;          // beside some for each byte that was passed in
 constexpr int64_t kMostBytes = int64_t{24} << 20;  // beside some times of what was passed in
 constexpr int kMostNesting = 200;                  // of lists in lists
 
@@ -17,6 +17,7 @@ Interpreter::Interpreter(const Syntax& syntax, const Inputs& inputs)
     : syntax_(syntax),
       inputs_(inputs),
       most_bytes_(kMostBytes + 24 * inputs.bytes),
+      most_steps_(kMostSteps + 16 * inputs.bytes),
       globals_(syntax.names.size()) {
   for (const auto& [name, value] : inputs.variables) {
     if (const auto it = syntax.ids.find(name); it != syntax.ids.end()) globals_[size_t(it->second)] = value;
@@ -74,12 +75,17 @@ Value Interpreter::dict(std::vector<std::pair<Value, Value>> members, const Node
 
 bool Interpreter::spend(int64_t steps, const Node& at) {
   steps_ += steps;
-  if (steps_ > kMostSteps) fail(at, "it takes more than {} steps", kMostSteps);
+  if (steps_ > most_steps_) fail(at, "it takes more than {} steps", most_steps_);
   if (account_.held > most_bytes_) fail(at, "it holds more than {} MiB", most_bytes_ >> 20);
   return !failed();
 }
 
-void Interpreter::check_size(const Text& out, const Node& at) {
+void Interpreter::write(const Text& text, Text& out, const Node& at) {
+  if (owner_ == kTemplate) {
+    out.append(text);
+  } else {
+    out.append_owned(text, owner_);
+  }
   if (int64_t(out.size()) > most_bytes_) fail(at, "it writes more than {} MiB", most_bytes_ >> 20);
 }
 
@@ -178,18 +184,16 @@ Interpreter::Flow Interpreter::execute(const Node& node, Text& out) {
   if (!spend(1, node)) return Flow::Next;
   switch (node.op) {
     case Op::Data:
-      out.append(node.value.text());
-      check_size(out, node);
+      write(node.value.text(), out, node);
       return Flow::Next;
     case Op::Output: {
       const Value value = evaluate(*node.kids[0]);
       if (failed()) return Flow::Next;
       if (value.is_string()) {
-        out.append(value.text());
+        write(value.text(), out, node);
       } else {
-        out.append(text_of(value, node));
+        write(text_of(value, node), out, node);
       }
-      check_size(out, node);
       return Flow::Next;
     }
     case Op::IfBlock:
@@ -214,7 +218,7 @@ Interpreter::Flow Interpreter::execute(const Node& node, Text& out) {
       if (node.op == Op::SetBlock) {
         assign(*node.kids[0], std::move(value));
       } else {
-        out.append(text_of(value, node));
+        write(text_of(value, node), out, node);
       }
       return Flow::Next;
     }
@@ -228,7 +232,7 @@ Interpreter::Flow Interpreter::execute(const Node& node, Text& out) {
       if (failed()) return Flow::Next;
       arguments.names.emplace_back("caller", make_macro(node));
       const Value value = this->call(callee, std::move(arguments), call);
-      if (!failed()) out.append(text_of(value, node));
+      if (!failed()) write(text_of(value, node), out, node);
       return Flow::Next;
     }
     case Op::With: {
@@ -288,12 +292,16 @@ Interpreter::Flow Interpreter::run_loop(const Node& node, Scope* scope, std::vec
   Value loop;
   loop.kind = Kind::Loop;
   loop.object = state;
+  const Origin owner = owner_;
   for (size_t i = 0; i < state->items.size(); ++i) {
     state->index = i;
+    if (state->items[i].is(Kind::Dict) && state->items[i].origin != kTemplate)
+      owner_ = state->items[i].origin;
     Block block(*this, scope);
     block.scope().variables.emplace_back(node.id, loop);
     assign(*node.kids[0], state->items[i]);
     const Flow flow = failed() ? Flow::Break : execute(node.body, out);
+    owner_ = owner;
     if (failed() || flow == Flow::Break) break;
   }
   if (state.use_count() <= 3 && !cyclic_.empty() && cyclic_.back() == state) cyclic_.pop_back();

@@ -135,7 +135,7 @@ class Interpreter {
   void assign(const Node& target, Value value);
   void set(int id, Value value);
   const Value* find(int id) const;
-  void check_size(const Text& out, const Node& at);
+  void write(const Text& text, Text& out, const Node& at);
 
   // A block of its own variables, for as long as this lives.
   class Block {
@@ -153,8 +153,9 @@ class Interpreter {
   const Syntax& syntax_;
   const Inputs& inputs_;
   Account account_;
-  int64_t steps_ = 0, most_bytes_ = 0;
+  int64_t steps_ = 0, most_bytes_ = 0, most_steps_ = 0;
   int depth_ = 0;
+  Origin owner_ = kTemplate;  // of what the template writes now
   std::optional<Error> error_;
   std::vector<std::optional<Value>> globals_;  // variables of the template itself, by their numbers
   Scope* scope_ = nullptr;                     // null: the template itself

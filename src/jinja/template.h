@@ -34,6 +34,9 @@ struct Rendering {
   std::vector<Origin> asked;  // strings of the caller of which the template asked whether they are some
 };
 
+// Equal for texts that differ in comments, in white space inside of tags and in quotes.
+Result<uint64_t> fingerprint(std::string_view text);
+
 // Immutable; any thread may use it.
 class Template {
  public:

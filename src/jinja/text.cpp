@@ -49,6 +49,15 @@ void Text::append(const Text& other, size_t begin, size_t end) {
   }
 }
 
+void Text::append_owned(const Text& other, Origin owner) {
+  size_t begin = 0;
+  for (const Run& run : other.runs()) {
+    const std::string_view bytes = other.view().substr(begin, run.end - begin);
+    append(bytes, (run.origin & ~kMarked) == kTemplate ? run.origin | owner : run.origin);
+    begin = run.end;
+  }
+}
+
 Text Text::slice(size_t begin, size_t end) const {
   Text part;
   part.append(*this, begin, end);

@@ -10,7 +10,7 @@
 
 namespace sluice::core::jinja {
 
-// Who wrote a byte: the template, or what the caller passed in under this number.
+// Who wrote a byte: the template, or what the caller passed in under this number. Numbers are below kMarked.
 using Origin = uint32_t;
 constexpr Origin kTemplate = 0;
 // Set beside a number for bytes inside of {% generation %}.
@@ -39,6 +39,8 @@ class Text {
   void append(std::string_view bytes, Origin origin);
   void append(const Text& other) { append(other, 0, other.size()); }
   void append(const Text& other, size_t begin, size_t end);
+  // The template's bytes become of this origin.
+  void append_owned(const Text& other, Origin owner);
   Text slice(size_t begin, size_t end) const;
   // Says of all bytes that they are inside of {% generation %}.
   void mark();

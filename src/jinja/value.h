@@ -58,7 +58,9 @@ struct Object {
 // Immutable, but for namespaces, loops and iterators.
 struct Value {
   Kind kind = Kind::Undefined;
-  Origin origin = kTemplate;  // of numbers, booleans and None
+  // Of numbers, booleans and None. Of a dictionary: who is said to write what the template writes in a loop
+  // while it stands at it.
+  Origin origin = kTemplate;
   union {
     bool boolean;
     int64_t integer = 0;

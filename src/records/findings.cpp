@@ -60,6 +60,7 @@ void visit_rare_numbers(auto& findings, auto&& f) {
   f("rendered_chats", findings.found[size_t(FindingKind::RenderedChats)].count),
       f("unused_keys", findings.found[size_t(FindingKind::UnusedKeys)].count);
   f("learnt_later", findings.learnt_later), f("skipped_later", findings.skipped_later);
+  f("renewed", findings.renewed), f("marks", findings.marks);
 }
 
 constexpr size_t kMostPlaces = 3;
@@ -154,6 +155,7 @@ void Findings::add(const Document& document, const TokenMaking& making, const st
   rendered += document.rendered ? 1 : 0;
   learnt_anew += document.learnt_anew ? 1 : 0;
   learnt_later += document.learnt_later ? 1 : 0;
+  renewed += tokens.renewed ? 1 : 0;
   note_unused(document, file);
   std::string form = document.form;
   if (document.rendered && document.kind == Record::Kind::Pair) form += ", as turns";

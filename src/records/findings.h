@@ -61,6 +61,8 @@ struct Findings {
   int64_t learnt_anew = 0, learnt_later = 0;
   // 1: records were skipped that they took.
   int64_t skipped_anew = 0, skipped_later = 0;
+  int64_t renewed = 0;  // documents that are learnt otherwise than by the renderers before templates were run
+  int64_t marks = 0;    // kMarks, of a corpus that was marked by this version
   int64_t reader = 0;  // kReader, of a corpus that was made by this version of the reader
 
   // Keys that are not read, in the order in which they came.
@@ -80,6 +82,7 @@ struct Findings {
   std::vector<Taken> taken;
 
   static constexpr int64_t kReader = 3;
+  static constexpr int64_t kMarks = 1;
 
   // Told of every place that is found. Not kept.
   using Told = std::function<void(FindingKind, const std::string& place)>;

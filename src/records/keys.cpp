@@ -81,7 +81,7 @@ constexpr DataKey kKeys[] = {
     {"images image videos audio audios", false, Use::Refused, Value::Any, "TRL, axolotl",
      "pictures and sounds that belong to the text", "models of text have none. Leave these records out"},
     {"chat_template_kwargs", false, Use::Refused, Value::Any, "TRL", "what the chat template is told",
-     "templates are told nothing here. Render with scripts/render_chats, or leave it out with data.ignore"},
+     "templates are told nothing of single records. Leave it out with data.ignore"},
     {"role from", kMessage, Use::Content, Value::Any, "OpenAI; ShareGPT", "who speaks", "read"},
     {"content value", kMessage, Use::Content, Value::Any, "OpenAI; ShareGPT", "what is said", "read"},
     {"tool_calls tool_call_id name", kMessage, Use::Content, Value::Any, "OpenAI, TRL", "calls of tools",

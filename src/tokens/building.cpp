@@ -324,6 +324,7 @@ class Building {
     };
     reading.progress = tell;
     findings_.reader = Findings::kReader;
+    findings_.marks = Findings::kMarks;
     int64_t documents = 0;
     bool lines = false;  // it is JSONL
     const auto take = [&](Document& document) -> Status {

@@ -275,11 +275,15 @@ class Kept {
     if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader)
       return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
     const Findings& f = corpus.findings;
-    const auto learnt_since = [&](int64_t reader) {
-      corpus.contents_before.push_back(std::exchange(corpus.content, read_anew(corpus.key, reader)));
+    const ChatTemplate* chat = options_.making.chat_template;
+    if (f.rendered > 0 && chat != nullptr && chat->marks_anew() && f.marks != Findings::kMarks)
+      return error("{}: another version of Sluice made it, which learnt otherwise", folder_.string());
+    const auto learnt_since = [&](std::string content) {
+      corpus.contents_before.push_back(std::exchange(corpus.content, std::move(content)));
     };
-    if (f.learnt_anew + f.skipped_anew > 0) learnt_since(kSecondReader);
-    if (f.learnt_later + f.skipped_later > 0) learnt_since(Findings::kReader);
+    if (f.learnt_anew + f.skipped_anew > 0) learnt_since(read_anew(corpus.key, kSecondReader));
+    if (f.learnt_later + f.skipped_later > 0) learnt_since(read_anew(corpus.key, Findings::kReader));
+    if (f.renewed > 0) learnt_since(fmt::format("{}-marks{}", corpus.content, Findings::kMarks));
     corpus.notices = std::move(rest->notices);
     corpus.train_bytes = rest->train_bytes;
     corpus.heldout_bytes = rest->heldout_bytes;

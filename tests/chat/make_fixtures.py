@@ -11,10 +11,6 @@ conversation, text, [[begin, end], ...] in bytes], or [index, null] where the te
 fixtures/prompts.json has conversations that wait for an answer, and for every template a list of [index, text with
 add_generation_prompt=True, "ids:hash" of it by the tokenizer tests/tokenizer/fixtures/gpt2.json with make_masks.py's special tokens], or
 [index, null], or [index, text, null] where a special token is in somebody's own text, which the library takes for one.
-The templates' own texts stay where they are; with a second directory they are written there, for
-
-    SLUICE_CHAT_TEMPLATES=SECOND build/cpu/tests/chat/sluice_test_chat
-
 What the assistant said is found by {% generation %} tags put into the text; that these change nothing else is checked.
 """
 import json
@@ -172,8 +168,6 @@ def main():
     tokenizer, prompts = make_masks.open_tokenizer("gpt2"), {}
     for name, source in sources.items():
         text = text_of(source["text"], folder)
-        if len(sys.argv) > 2:
-            pathlib.Path(sys.argv[2], name + ".jinja").write_text(text, encoding="utf-8")
         with_tags = tagged(text, source["tags"])
         rows, errors = [], 0
         for index, (chat, tools) in enumerate(all_chats):

@@ -8,8 +8,7 @@
 
 #include "base/hash.h"
 #include "chat/chat_template.h"
-#include "chat/families.h"
-#include "chat/normal_form.h"
+#include "chat_texts.h"
 #include "io/file.h"
 
 namespace sluice::core {
@@ -80,17 +79,14 @@ TEST_P(Templates, TextAndWhatTheAssistantSaidAreThoseOfTransformers) {
   const ChatValue sources = fixture("sources.json"), chats = fixture("chats.json");
   const std::string name(GetParam());
   const ChatValue* source = sources.find(name);
-  if (source == nullptr) GTEST_SKIP() << "no package has the text of this template";
   const ChatSettings settings = settings_of(*source);
-  const auto families = chat_families();
-  const auto family =
-      std::find_if(families.begin(), families.end(), [&](const ChatFamily& f) { return f.name == name; });
+  const ChatTemplate made = chat_template(name, settings);
   int compared = 0;
   for (const ChatValue& row : fixture(name + ".json").items) {
     const int64_t index = std::stoll(row.items[0].text);
     const Conversation conversation = conversation_of(chats.items[size_t(index)]);
     SCOPED_TRACE(fmt::format("{} {} {}", name, index, to_json(chats.items[size_t(index)])));
-    const auto chat = render_chat(*family, settings, conversation);
+    const auto chat = made.render(conversation);
     if (row.items[1].is_null()) {
       EXPECT_TRUE(!chat.ok() || has_odd_content(conversation) || lacks_content(conversation)) << chat->text;
       continue;
@@ -102,7 +98,13 @@ TEST_P(Templates, TextAndWhatTheAssistantSaidAreThoseOfTransformers) {
     if (has_odd_content(conversation) && shortened(index, chat->text) != row.items[1].text) continue;
     EXPECT_EQ(shortened(index, chat->text), row.items[1].text) << chat->text;
     std::string spans;
-    for (const ChatValue& span : row.items[2].items) spans += to_json(span);
+    constexpr std::string_view kUnthought = "<think>\n\n</think>\n\n";  // is not learnt
+    for (const ChatValue& span : row.items[2].items) {
+      const auto begin = size_t(std::stoll(span.items[0].text));
+      const bool unthought = name == "qwen3" && chat->text.substr(begin).starts_with(kUnthought);
+      const size_t skipped = unthought ? kUnthought.size() : 0;
+      spans += fmt::format("[{}, {}]", begin + skipped, span.items[1].text);
+    }
     EXPECT_EQ(own_spans(*chat, conversation), spans) << chat->text;
     ++compared;
     size_t end = 0;
@@ -116,72 +118,54 @@ TEST_P(Templates, TextAndWhatTheAssistantSaidAreThoseOfTransformers) {
   EXPECT_GE(compared, 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(Chat, Templates, testing::ValuesIn(chat_template_names()), [](const auto& family) {
+INSTANTIATE_TEST_SUITE_P(Chat, Templates, testing::ValuesIn(chat_text_names()), [](const auto& family) {
   std::string name(family.param);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 });
 
-TEST(ChatTemplates, AreRecognisedByTheirText) {
-  const ChatValue sources = fixture("sources.json");
-  int recognised = 0;
-  for (const auto& [name, source] : sources.members) {
-    const std::string& text = source.find("text")->text;
-    if (!text.starts_with("inline:")) continue;
-    const auto found = ChatTemplate::recognise(std::string_view(text).substr(7), {});
-    ASSERT_TRUE(found.ok()) << name << ": " << found.message();
-    EXPECT_EQ(found->name(), name);
-    ++recognised;
-  }
-  EXPECT_EQ(recognised, 3);
-}
-
-// As trl spells Llama 3's to learn what the assistant says: it makes the same text.
-TEST(ChatTemplates, AreRecognisedWhereTheyMarkWhatIsLearnt) {
-  const auto found = ChatTemplate::recognise(R"({#- For training. -#}
-{%- for message in messages %}
-    {%- if loop.index0 == 0 %}{{- bos_token }}{%- endif %}
-    {%- if message['role'] == 'assistant' %}
-        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
-        {%- generation %}
-        {{- message['content'] | trim + '<|eot_id|>' }}
-        {%- endgeneration %}
-    {%- else %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
-{%- endif %}
-)",
-                                             {});
-  ASSERT_TRUE(found.ok()) << found.message();
-  EXPECT_EQ(found->name(), "llama3");
-}
-
-TEST(ChatTemplates, AreRecognisedInTheModelsOwnFiles) {
-  const char* folder = std::getenv("SLUICE_CHAT_TEMPLATES");
-  if (folder == nullptr) GTEST_SKIP() << "SLUICE_CHAT_TEMPLATES names no directory of NAME[.VARIANT].jinja";
-  for (const auto& entry : fs::directory_iterator(folder)) {
+TEST(ChatTemplates, AreKnownByTheirText) {
+  int known = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_CHATS) / "../templates")) {
+    if (entry.path().extension() != ".jinja") continue;
     const std::string file = entry.path().filename().string();
     const auto text = read_file(entry.path());
-    const auto found = ChatTemplate::recognise(*text, {});
-    if (!found.ok()) {
-      ADD_FAILURE() << file << ": " << found.message();
-      continue;
-    }
+    const auto found = ChatTemplate::parse(*text, {});
+    ASSERT_TRUE(found.ok()) << file << ": " << found.message();
     EXPECT_TRUE(file.starts_with(std::string(found->name()) + ".")) << file << " " << found->name();
+    ++known;
+  }
+  EXPECT_EQ(known, 27);
+}
+
+// Texts of one name render the same.
+TEST(ChatTemplates, EveryTextRendersAsInTransformers) {
+  const ChatValue sources = fixture("sources.json"), chats = fixture("chats.json");
+  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_CHATS) / "../templates")) {
+    if (entry.path().extension() != ".jinja") continue;
+    const std::string stem = entry.path().stem().string();
+    const auto text = read_file(entry.path());
+    const std::string name(ChatTemplate::parse(*text, {})->name());
+    const ChatTemplate made = chat_template(stem, settings_of(*sources.find(name)));
+    int compared = 0;
+    for (const ChatValue& row : fixture(name + ".json").items) {
+      const int64_t index = std::stoll(row.items[0].text);
+      const Conversation conversation = conversation_of(chats.items[size_t(index)]);
+      const auto chat = made.render(conversation);
+      if (row.items[1].is_null() || has_odd_content(conversation) || lacks_content(conversation)) continue;
+      ASSERT_TRUE(chat.ok()) << stem << ": " << chat.message();
+      EXPECT_EQ(shortened(index, chat->text), row.items[1].text) << stem << " " << index;
+      ++compared;
+    }
+    EXPECT_GE(compared, 50) << stem;
   }
 }
 
 TEST(ChatTemplates, WhatTheyDoNotShowIsSaid) {
-  const auto families = chat_families();
   const auto render = [&](std::string_view name, std::string_view json) {
-    const auto family =
-        std::find_if(families.begin(), families.end(), [&](const ChatFamily& f) { return f.name == name; });
     const auto value = parse_value(json);
-    const auto chat = render_chat(*family, {"<s>", "</s>", {}}, conversation_of(*value));
+    const auto chat = chat_template(name, {"<s>", "</s>"}).render(conversation_of(*value));
     EXPECT_TRUE(chat.ok()) << chat.message();
     return fmt::format("{} {} {}{}", chat->lacks_tools, chat->lacks_tool_calls, chat->lacks_messages,
                        chat->lacks_reasoning ? " no reasoning" : "");
@@ -206,7 +190,7 @@ TEST(ChatTemplates, WhatTheyDoNotShowIsSaid) {
 TEST(ChatTemplates, ContentThatIsNoTextIsRefusedWithAWayOut) {
   const auto refused = [](std::string_view content) {
     const auto value = parse_value(fmt::format(R"({{"role": "user", "content": {}}})", content));
-    return ChatMessage(*value, 0).content().message();
+    return chat_template("chatml", {}).render({{*value}, {}}).message();
   };
   EXPECT_EQ(
       refused(R"([{"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "a.png"}}])"),
@@ -219,45 +203,23 @@ TEST(ChatTemplates, ContentThatIsNoTextIsRefusedWithAWayOut) {
 }
 
 TEST(ChatTemplates, ArgumentsOfCallsAreAnObjectOrAStringThatHoldsOne) {
-  const auto families = chat_families();
-  for (const ChatFamily& family : families) {
-    if (!family.shows_calls) continue;
+  for (const std::string_view name :
+       {"qwen2.5", "qwen3", "qwen3-2507", "llama3.1", "llama3.2", "mistral-v3", "mistral-nemo"}) {
+    const ChatTemplate made = chat_template(name, {"<s>", "</s>", ChatDate{2025, 3, 9}});
     const auto render = [&](std::string_view arguments) {
       const auto value = parse_value(fmt::format(
           R"({{"messages": [{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": "", "tool_calls":
               [{{"id": "123456789", "function": {{"name": "f", "arguments": {}}}}}]}}], "tools": null}})",
           arguments));
-      const auto chat = render_chat(family, {"<s>", "</s>", ChatDate{2025, 3, 9}}, conversation_of(*value));
+      const auto chat = made.render(conversation_of(*value));
       return chat.ok() ? chat->text : chat.message();
     };
-    EXPECT_EQ(render(R"("{\"a\": [1, null]}")"), render(R"({"a": [1, null]})")) << family.name;
-    const bool verbatim = family.name.starts_with("qwen3");
+    EXPECT_EQ(render(R"("{\"a\": [1, null]}")"), render(R"({"a": [1, null]})")) << name;
+    const bool verbatim = name.starts_with("qwen3");
     EXPECT_EQ(render(R"("no json")").find("a string that holds no JSON object") == std::string::npos,
               verbatim)
-        << family.name;
+        << name;
   }
-}
-
-TEST(ChatTemplates, NormalFormLeavesOutWhatDoesNotMatter) {
-  const auto form = [](std::string_view text) {
-    const auto result = normal_form_of_template(text);
-    EXPECT_TRUE(result.ok()) << result.message();
-    return result.ok() ? *result : std::string();
-  };
-  const std::string plain = form("{% for m in messages %}{{ 'a\\n' + m['role'] + 'b' }}{% endfor %}c");
-  EXPECT_EQ(form("{%for m in messages%}{#x#}{{ \"a\n\" }}{{m.role}}b{% endfor %}c"), plain);
-  EXPECT_EQ(
-      form("{%- for m in messages -%}\n  {{- 'a\\n' -}} {{- m[\"role\"] + \"b\" -}}\n{%- endfor -%}\nc\n"),
-      plain);
-  EXPECT_EQ(form("  {% for m in messages %}\n{{ 'a' + '\\n' + m.role + 'b' }}{% endfor %}\nc"), plain);
-  EXPECT_NE(form("{% for m in messages %}{{ 'a\\n' + m['role'] + 'B' }}{% endfor %}c"), plain);
-  EXPECT_NE(form("{% for m in messages %}\n {{ 'a\\n' + m['role'] + 'b' }}{% endfor %}c"), plain);
-  EXPECT_EQ(form("{% for m in messages %}{{ 'a\\n' }}{%- generation %}{{ m['role'] + 'b' }}{% endgeneration "
-                 "%}{% endfor %}c"),
-            plain);
-  EXPECT_NE(form("{{ 'a' if x else 'b' + 'c' }}"), form("{{ 'a' if x else 'b' }}c"));
-  EXPECT_FALSE(normal_form_of_template("{% for").ok());
-  EXPECT_FALSE(normal_form_of_template("{{ 'a }}").ok());
 }
 
 }  // namespace

@@ -330,19 +330,18 @@ TEST(ChatTurns, AreMarksAndWhatWasTyped) {
   EXPECT_EQ(turns->end(), "<|im_end|>");
 }
 
-TEST(ChatTurns, AFolderWithoutAKnownTemplateIsRefusedWithTheWayOut) {
+TEST(ChatTurns, AFolderWithoutATemplateAndOneThatIsNoneAreRefused) {
   const TempDir dir;
   const auto tokenizer = Tokenizer::open(SLUICE_FIXTURES "/chat_tiny/tokenizer.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
   const auto none = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.message().find("neither chat_template.jinja nor"), std::string::npos) << none.message();
-  dir.add("chat_template.jinja", "{{ messages }}");
-  const auto unknown = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
-  ASSERT_FALSE(unknown.ok());
-  EXPECT_NE(unknown.message().find("scripts/render_chats renders conversations with Jinja"),
-            std::string::npos);
-  EXPECT_NE(unknown.message().find("--prompts"), std::string::npos) << unknown.message();
+  dir.add("chat_template.jinja", "{{ messages\n  | nothing( }}");
+  const auto broken = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
+  ASSERT_FALSE(broken.ok());
+  EXPECT_NE(broken.message().find("chat template: line 2, column 14: "), std::string::npos)
+      << broken.message();
 }
 
 }  // namespace

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders conversations with every template in some folders, beside transformers: no byte may differ.
 
-    pip install transformers==5.24.0 jinja2==3.1.6 && pip download --no-deps trl==1.16.0 axolotl==0.19.0 && unzip '*.whl'
-    pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36 && tar xf llama_cpp_python-*.tar.gz
-    tests/jinja/compare.py build/cpu/tests/jinja/sluice_jinja_render FOLDER... [--only PART] [--show N]
+    tests/jinja/compare BUILD_DIR [--record MACHINE]
+    tests/jinja/compare.py PROGRAM FOLDER... [--only PART] [--show N]
 
 What transformers refuses must be refused; what is refused here alone is listed with its reason and counts as a difference.
 """
@@ -14,8 +13,10 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "chat"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/chat"))
 import make_fixtures  # noqa: E402  Its conversations, and its day.
 from transformers.utils import chat_template_utils as utils  # noqa: E402
 
@@ -66,7 +67,7 @@ def conversations():
 
 def theirs(template, messages, told):
     try:
-        return utils.render_jinja_template([messages], chat_template=template, **TOKENS, **told)[0][0]
+        return utils.render_jinja_template([messages], chat_template=template, **told)[0][0]
     except Exception as e:  # Whatever a template raises.
         return e
 
@@ -77,41 +78,70 @@ def main():
     parser.add_argument("folders", nargs="+", type=pathlib.Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--show", type=int, default=3)
+    parser.add_argument("--record", metavar="MACHINE", help="compare those of tests/chat/fixtures/families.json, and add to bench/results")
     args = parser.parse_args()
+    if args.record:
+        sys.exit(compare_families(args))
     files = sorted(file for folder in args.folders for file in folder.glob("**/*.jinja") if args.only in str(file))
     chats = list(conversations())
     total, failed = collections.Counter(), []
     for file in files:
-        requests = []
-        for messages, told in chats:
-            request = {"template": str(file.resolve()), "messages": utils._alias_reasoning_fields(messages), "tools": None, "documents": None,
-                       "add_generation_prompt": False, "date": DATE, **TOKENS, **told}
-            requests.append(json.dumps(request, ensure_ascii=False))
-        done = subprocess.run([args.program], input="\n".join(requests) + "\n", capture_output=True, text=True, check=True)
-        answers = [json.loads(line) for line in done.stdout.splitlines()]
-        assert len(answers) == len(chats), (file, len(answers))
-        counts, shown = collections.Counter(), 0
-        text = file.read_text(encoding="utf-8")
-        for (messages, told), ours in zip(chats, answers):
-            want = theirs(text, messages, told)
-            if isinstance(want, Exception):
-                kind = "refused by both" if "error" in ours else "rendered here alone"
-            elif "error" in ours:
-                kind = "refused here alone"
-            else:
-                kind = "right" if ours["text"] == want else "different"
-            counts[kind] += 1
-            if kind not in ("right", "refused by both") and shown < args.show:
-                shown += 1
-                print(f"--- {file}: {kind}\n    {json.dumps([messages, told], ensure_ascii=False)[:600]}")
-                print(f"    theirs {str(want)!r:.1500}\n    ours   {(ours.get('text') or ours.get('error'))!r:.1500}")
+        counts = compare(args.program, file, TOKENS, chats, args.show)
         total += counts
-        if set(counts) - {"right", "refused by both"} or counts["right"] == 0:
+        if set(counts) - {"right", "refused by both"}:
             failed.append((file.name, dict(counts)))
     print(f"{len(files)} templates, {len(chats)} conversations each: {dict(total)}")
     for name, counts in failed:
         print(" ", name, counts)
     sys.exit(bool(failed))
+
+
+def compare_families(args):
+    """Whether a template of a family differs somewhere."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    from record import record
+    chats, failed = list(conversations()), False
+    for family, templates in json.loads((ROOT / "tests/chat/fixtures/families.json").read_text(encoding="utf-8")).items():
+        for source in templates:
+            with tempfile.NamedTemporaryFile("w", suffix=".jinja", encoding="utf-8") as file:
+                file.write(make_fixtures.text_of(source["text"], args.folders[0]))
+                file.flush()
+                counts = compare(args.program, pathlib.Path(file.name), source["tokens"], chats, args.show)
+            value = {"right": counts["right"], "refused": counts["refused by both"]}
+            value["differ"] = len(chats) - sum(value.values())
+            failed |= value["differ"] > 0 or value["right"] == 0
+            print(f"{family}, {source['from']}: {value}", flush=True)
+            record("templates", {"family": family, "template": source["from"]}, value, args.record,
+                   "tests/jinja/compare BUILD_DIR --record MACHINE")
+    return failed
+
+
+def compare(program, file, tokens, chats, show):
+    """How many conversations are right, and what becomes of the others."""
+    requests = []
+    for messages, told in chats:
+        request = {"template": str(file.resolve()), "messages": utils._alias_reasoning_fields(messages), "tools": None, "documents": None,
+                   "add_generation_prompt": False, "date": DATE, **tokens, **told}
+        requests.append(json.dumps(request, ensure_ascii=False))
+    done = subprocess.run([program], input="\n".join(requests) + "\n", capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(chats), (file, len(answers))
+    counts, shown = collections.Counter(), 0
+    text = file.read_text(encoding="utf-8")
+    for (messages, told), ours in zip(chats, answers):
+        want = theirs(text, messages, {**tokens, **told})
+        if isinstance(want, Exception):
+            kind = "refused by both" if "error" in ours else "rendered here alone"
+        elif "error" in ours:
+            kind = "refused here alone"
+        else:
+            kind = "right" if ours["text"] == want else "different"
+        counts[kind] += 1
+        if kind not in ("right", "refused by both") and shown < show:
+            shown += 1
+            print(f"--- {file}: {kind}\n    {json.dumps([messages, told], ensure_ascii=False)[:600]}")
+            print(f"    theirs {str(want)!r:.1500}\n    ours   {(ours.get('text') or ours.get('error'))!r:.1500}")
+    return counts
 
 
 if __name__ == "__main__":

@@ -43,5 +43,112 @@ TEST(Jinja, PiecesRenderAsInTransformers) {
   }
 }
 
+TEST(Jinja, WhatIsNotKnownIsNamedWithItsPlace) {
+  EXPECT_EQ(rendered("a\n {{ x | nope }}"), "refused: line 2, column 9: the filter nope is not known");
+  EXPECT_EQ(rendered("{% if 1 is nope %}{% endif %}"),
+            "refused: line 1, column 12: the test nope is not known");
+  EXPECT_EQ(rendered("a\n{% nope %}"), "refused: line 2, column 4: the tag nope is not known");
+  EXPECT_EQ(rendered("{% block a %}{% endblock %}"), "refused: line 1, column 4: the tag block is not known");
+  EXPECT_EQ(rendered("{{ lipsum() }}"), "refused: line 1, column 4: lipsum is not known");
+  EXPECT_EQ(rendered("{{ 'a'.encode() }}"), "refused: line 1, column 14: encode of a str is not known");
+  EXPECT_EQ(rendered("{{ [1].append(2) }}"),
+            "refused: line 1, column 14: append: templates may not change lists and dictionaries");
+  EXPECT_EQ(rendered("{{ bos_token + 'a' }}"),
+            "refused: line 1, column 14: bos_token is undefined: tokenizer_config.json names none");
+  EXPECT_EQ(rendered("{{ raise_exception('no ' ~ 1) }}"),
+            "refused: line 1, column 19: the template refuses it: no 1");
+  EXPECT_EQ(rendered("{{ strftime_now('%Y') }}").find("refused: line 1, column 16: it asks for today's date"),
+            0);
+}
+
+// Ends in a sentence, in little time and memory.
+TEST(Jinja, HostileTemplatesEnd) {
+  const auto ends = [](std::string_view text, std::string_view why) {
+    const std::string out = rendered(text);
+    EXPECT_TRUE(out.starts_with("refused: ") && out.find(why) != out.npos)
+        << text.substr(0, 60) << ": " << out;
+  };
+  ends("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+       "more than 5000000 steps");
+  ends("{% set ns = namespace(a='x') %}{% for i in range(99) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
+       "MiB");
+  ends("{% set ns = namespace(a=[1]) %}{% for i in range(99) %}{% set ns.a = ns.a + ns.a %}{% endfor %}",
+       "MiB");
+  ends("{% set ns = namespace(a=[]) %}{% for i in range(999) %}{% set ns.a = [ns.a] %}{% endfor %}",
+       "nested more than");
+  ends("{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "MiB");
+  ends("{{ 'x' * 99999999 }}", "repeated");
+  ends("{{ '%99999999d' % 1 }}", "a format that is not whole");
+  ends("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep");
+  ends("{{ " + std::string(5000, '[') + std::string(5000, ']') + " }}", "nested");
+  ends("{{ 1" + std::string(3000, '+') + "1 }}", "nested");
+  std::string sum = "{{ 1";
+  for (int i = 0; i < 3000; ++i) sum += " + 1";
+  ends(sum + " }}", "nested more than");
+  // What holds itself is let go.
+  EXPECT_EQ(
+      rendered(
+          "{% set ns = namespace() %}{% set ns.a = [ns] %}{% macro m() %}{% endmacro %}{% set ns.m = m %}"
+          "{% for i in [1, 2] %}{% set ns.l = loop %}{% endfor %}ok"),
+      "ok");
+}
+
+// Letters say who wrote them: t the template, 0 and 1 a message's content, r its role, m what the template
+// writes of a message.
+std::string origins(std::string_view text) {
+  const auto messages = parse_value(
+      R"([{"role": "user", "content": "Hello one"}, {"role": "assistant", "content": " a,b <x> é "}])");
+  jinja::Inputs inputs;
+  auto list = std::make_shared<jinja::List>();
+  for (const ChatValue& message : messages->items)
+    list->items.push_back(message_to_jinja(message, int32_t(list->items.size())));
+  inputs.variables.emplace_back("messages", jinja::Value::of(std::move(list)));
+  const auto made = jinja::Template::parse(
+      "{% set a = messages[0].content %}{% set b = messages[1].content %}" + std::string(text));
+  if (!made.ok()) return made.message();
+  const auto rendering = made->render(inputs);
+  if (!rendering.ok()) return rendering.message();
+  std::string who;
+  size_t begin = 0;
+  for (const auto& run : rendering->text.runs()) {
+    char letter = 't';
+    if ((run.origin & ~jinja::kMarked) != jinja::kTemplate) {
+      const ChatOrigin origin = chat_origin(run.origin);
+      letter = origin.field == ChatField::Content  ? char('0' + origin.message)
+               : origin.field == ChatField::Markup ? 'm'
+                                                   : 'r';
+    }
+    if ((run.origin & jinja::kMarked) != 0) letter = char(std::toupper(letter));
+    who += std::string(run.end - begin, letter);
+    begin = run.end;
+  }
+  EXPECT_EQ(who.size(), rendering->text.size());
+  return rendering->text.bytes() + "|" + who;
+}
+
+TEST(Jinja, OriginsSurvive) {
+  EXPECT_EQ(origins("<{{ a }}>{{ b | trim }}"), "<Hello one>a,b <x> é|t000000000t1111111111");
+  EXPECT_EQ(origins("{{ '[' + a ~ b.strip() + ']' }}"), "[Hello onea,b <x> é]|t0000000001111111111t");
+  EXPECT_EQ(origins("{{ a[1:3] }}{{ a[::-1] }}{{ a[0] }}"), "eleno olleHH|000000000000");
+  EXPECT_EQ(origins("{{ a.replace('l', b[1]) }}"), "Heaao one|001100000");
+  EXPECT_EQ(origins("{{ b.split(',') | join('+') }}"), " a+b <x> é |11t111111111");
+  EXPECT_EQ(origins("{{ a | upper }}{{ a | capitalize }}{{ a.title() }}"),
+            "HELLO ONEHello oneHello One|" + std::string(27, '0'));
+  EXPECT_EQ(origins("{{ '%s-%5s' % (a, b[1]) }}"), "Hello one-    a|000000000ttttt1");
+  EXPECT_EQ(origins("{{ '{}:{:>3}'.format(a[0], b[1]) }}"), "H:  a|0ttt1");
+  EXPECT_EQ(origins("{{ [a[:2], 1] | tojson }}"), "[\"He\", 1]|tt00ttttt");
+  EXPECT_EQ(origins("{{ b[4:7] | escape }}"), " &lt;x|111111");
+  EXPECT_EQ(origins("{% macro m(x) %}({{ x }}){% endmacro %}{{ m(a[0]) }}"), "(H)|t0t");
+  EXPECT_EQ(origins("{% set c %}<{{ a[0] }}{% endset %}{{ c | string }}"), "<H|t0");
+  EXPECT_EQ(origins("{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}{{ a[0] }}{% endcall %}"),
+            "<H>|t0t");
+  EXPECT_EQ(origins("x{% generation %}y{{ a[0] }}{% endgeneration %}z"), "xyHz|tT0t");
+  EXPECT_EQ(origins("x{% for m in messages %}<{{ m.role }}>{% endfor %}y"),
+            "x<user><assistant>y|tmrrrrmmrrrrrrrrrmt");
+  EXPECT_EQ(origins("{{ a | indent(1) }}{{ a[0].center(3) }}{{ a[:2] | reverse }}"),
+            "Hello one H eH|000000000t0t00");
+  EXPECT_EQ(origins("{{ [a[0]] }}{{ a[0] * 2 }}{{ a[:1] in a }}"), "['H']HHTrue|tt0tt00tttt");
+}
+
 }  // namespace
 }  // namespace sluice::core

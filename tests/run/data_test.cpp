@@ -324,15 +324,17 @@ TEST(ChatRuns, AStepWithNothingToLearnSaysSoAndChangesNothing) {
     EXPECT_TRUE(bytes_of(dir, "on", step) == bytes_of(dir, "off", step)) << step;
 }
 
-TEST(ChatRuns, AreRefusedWithoutATemplateThatIsKnown) {
+TEST(ChatRuns, AreRefusedWithoutATemplateThatRenders) {
   const TempDir dir;
   for (const char* name : {"config.json", "tokenizer.json"})
     dir.add(std::string("model/") + name, file_bytes(fs::path(chat_folder()) / name));
   const std::string model = "model.config=" + (dir / "model").string();
   EXPECT_NE(start(chat_run(dir, "run", {model})).message.find("line 1: a conversation: "), std::string::npos);
-  dir.add("model/chat_template.jinja", "{{ messages[0].content }}");
+  dir.add("model/chat_template.jinja", "{{ messages[0].content | nothing }}");
   const std::string message = start(chat_run(dir, "run", {model})).message;
-  EXPECT_NE(message.find("scripts/render_chats"), std::string::npos) << message;
+  EXPECT_NE(message.find("line 1: chat template: line 1, column 26: the filter nothing is not known"),
+            std::string::npos)
+      << message;
 }
 
 }  // namespace

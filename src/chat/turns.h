@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where in a rendered conversation somebody speaks: from the end of a turn's header to the token that ends
+// it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "chat/chat_template.h"
+#include "jinja/text.h"
+
+namespace sluice::core {
+
+// What a template writes around an answer, as probes show it.
+struct TurnMarks {
+  // What a prompt for an answer ends with, the longest first: with and without the thought that it begins.
+  std::vector<std::string> headers;
+  std::string after_user;  // from the end of a question to the answer
+  std::string before;      // an answer, behind its header
+  std::string end;         // the token that ends an answer; empty: none is known
+  std::string who;         // how the header calls the one who answers, such as "assistant"
+};
+
+// `prompt`: of one question with add_generation_prompt; `asked`: without; `chat`: of two questions and their
+// answers, of which each is of its own message.
+TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const jinja::Text& chat);
+
+struct Turns {
+  std::vector<ChatPiece> pieces;   // in order
+  std::vector<int32_t> unthought;  // answers before which the template says that nothing was thought
+};
+// `assistants`: which messages answer. A thought of nothing that the template puts in is not of the turn.
+Turns turns_of(const jinja::Text& text, const std::vector<bool>& assistants, const TurnMarks& marks);
+
+}  // namespace sluice::core
