@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "base/hash.h"
 #include "chat/origins.h"
@@ -21,6 +22,10 @@ constexpr std::string_view kThoughts[] = {"reasoning_content", "thinking", "reas
 
 bool says_nothing(const std::string& key, const ChatValue& value) {
   return value.is_null() || (key == "tool_calls" && value.is_array() && value.items.empty());
+}
+
+bool says_something(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") != text.npos;
 }
 
 Status check_content(const ChatValue& content, size_t index) {
@@ -90,6 +95,30 @@ Result<Conversation> plain(const Conversation& conversation, Oddities& odd) {
   if (!result.tools.is_null() && !result.tools.is_array())
     return error("tools is {}, no list", result.tools.kind_text());
   return result;
+}
+
+// Whether of every list of texts all is in the text, but for white space around its parts.
+bool shows_lists(const Conversation& conversation, const jinja::Rendering& rendering) {
+  std::vector<size_t> shown(conversation.messages.size());
+  size_t begin = 0;
+  for (const auto& run : rendering.text.runs()) {
+    const size_t bytes = run.end - std::exchange(begin, run.end);
+    if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
+    const ChatOrigin origin = chat_origin(run.origin);
+    if (origin.message >= 0 && origin.field == ChatField::Content) shown[size_t(origin.message)] += bytes;
+  }
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const ChatValue* content = conversation.messages[i].find("content");
+    size_t said = 0;
+    for (const ChatValue& part : content != nullptr ? content->items : std::vector<ChatValue>()) {
+      const ChatValue* text = part.find("text");
+      const auto rest =
+          text == nullptr ? jinja::Stripped{0, 0} : jinja::stripped(text->text, nullptr, true, true);
+      said += rest.end - rest.begin;
+    }
+    if (shown[i] < said) return false;
+  }
+  return true;
 }
 
 void say_lists_as_text(Conversation& conversation) {
@@ -225,7 +254,7 @@ Result<jinja::Rendering> ChatTemplate::Impl::render(Conversation& conversation, 
                                                     bool prompt) const {
   if (odd.arguments && !takes_strings) SLUICE_TRY(read_arguments(conversation));
   auto rendering = render_as_it_is(conversation, prompt, settings.date);
-  if (odd.lists && (!rendering.ok() || rendering->printed_list)) {
+  if (odd.lists && (!rendering.ok() || rendering->printed_list || !shows_lists(conversation, *rendering))) {
     say_lists_as_text(conversation);
     rendering = render_as_it_is(conversation, prompt, settings.date);
   }
@@ -262,11 +291,16 @@ RenderedChat ChatTemplate::Impl::finish(const Conversation& conversation,
     called[i] = called[i] || origin.field == ChatField::Calls || origin.field == ChatField::Arguments;
   }
   chat.lacks_tools = !conversation.tools.items.empty() && !tools;
-  chat.lacks_messages = int32_t(std::count(shown.begin(), shown.end(), false));
+  // Of a message that says nothing there is nothing to show.
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ChatValue* content = messages[i].find("content");
+    const bool says = messages[i].find("tool_calls") != nullptr ||
+                      (content != nullptr && (!content->is_string() || says_something(content->text)));
+    chat.lacks_messages += says && !shown[i] ? 1 : 0;
+  }
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatValue* reason = messages[i].find("reasoning_content");
-    const bool thinks = reason != nullptr && reason->is_string() &&
-                        reason->text.find_first_not_of(" \t\r\n") != std::string::npos;
+    const bool thinks = reason != nullptr && reason->is_string() && says_something(reason->text);
     chat.lacks_reasoning = chat.lacks_reasoning || (answers[i] && thinks && !thought[i]);
     chat.lacks_tool_calls =
         chat.lacks_tool_calls || (messages[i].find("tool_calls") != nullptr && !called[i]);

@@ -75,6 +75,14 @@ std::vector<Turn> turns_of(const Conversation& conversation, const RenderedChat&
   return turns;
 }
 
+// What Sluice 0.2 refused, or where it ended a turn before the template's last mark in it.
+bool is_renewed(const ChatValue& message, Learn learn) {
+  const ChatValue* content = message.find("content");
+  if (content != nullptr && !content->is_null() && !content->is_string() && !content->is_array()) return true;
+  const std::string& role = message.find("role")->text;
+  return learn == Learn::AllTurns && role != "user" && role != "assistant" && role != "system";
+}
+
 }  // namespace
 
 void LearntTokens::reserve_for(std::string_view text) {
@@ -133,10 +141,11 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
   }
   SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, plain, learnt, tokenizer));
   tokens.anew = anew;
-  tokens.renewed = learn != Learn::Everything &&
-                   std::any_of(chat.unthought.begin(), chat.unthought.end(), [&](int32_t message) {
-                     return learns({0, 0, message, /*own=*/true, false});
-                   });
+  const auto learns_of = [&](int32_t message) { return learns({0, 0, message, /*own=*/true, false}); };
+  tokens.renewed =
+      learn != Learn::Everything && std::any_of(chat.unthought.begin(), chat.unthought.end(), learns_of);
+  for (const ChatValue& message : conversation.messages)
+    tokens.renewed = tokens.renewed || is_renewed(message, learn);
   for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
     const Turn& turn = turns[i];
     const bool calls = conversation.messages[i].find("tool_calls") != nullptr;

@@ -161,7 +161,6 @@ class Finder {
     if (place.begin == kNowhere) return;
     size_t at = place.begin;
     const std::string_view all = text_.substr(place.begin, place.end - place.begin);
-    if (!assistants_[m]) at += std::min(header_of_other(all), all.size());
     for (const std::string& header : marks_.headers) {
       const size_t found = assistants_[m] && !header.empty() ? all.find(header) : all.npos;
       if (found == all.npos) continue;
@@ -182,7 +181,8 @@ class Finder {
     const bool marked = place.begin < first;
     const size_t from = std::min(first, marked ? std::max(said, place.begin) : said);
     const std::string_view gap = text_.substr(from, first - from);
-    if (!assistants_[m]) return from + header_of_other(gap);
+    // Of other roles it is what they say, up to the end.
+    if (!assistants_[m]) return first;
     for (const std::string& header : marks_.headers) {
       if (header.empty()) continue;
       const size_t at = gap.rfind(header);
@@ -202,20 +202,6 @@ class Finder {
       end = std::max(at, open + empty_thought(text_.substr(open, first - open)));
     if (end > at) unthought_.push_back(int32_t(m));
     return end;
-  }
-
-  // A header of another role is that of answers with another name in it. Behind it anything may follow.
-  size_t header_of_other(std::string_view gap) const {
-    if (marks_.headers.empty() || marks_.who.empty()) return gap.size();
-    const std::string& header = marks_.headers.back();
-    const size_t name = header.find(marks_.who);
-    if (name == header.npos) return gap.size();
-    const std::string_view before = std::string_view(header).substr(0, name),
-                           behind = std::string_view(header).substr(name + marks_.who.size());
-    const size_t at = before.empty() ? gap.npos : gap.rfind(before);
-    if (at == gap.npos || behind.empty()) return gap.size();
-    const size_t end = gap.find(behind, at + before.size());
-    return end == gap.npos ? gap.size() : end + behind.size();
   }
 
   // Behind the first token that ends a turn, or all that the template writes of this one.
@@ -277,10 +263,6 @@ TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const 
   }
   std::sort(marks.headers.begin(), marks.headers.end(),
             [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  for (const std::string_view who : {"assistant", "model", "Assistant", "ASSISTANT", "CHATBOT"}) {
-    if (!marks.headers.empty() && marks.who.empty() && marks.headers.back().find(who) != std::string::npos)
-      marks.who = who;
-  }
   const std::string_view after = chat.view().substr(places[3].said_end), next = between(1, 2);
   marks.end = token_at_begin(after);
   if (marks.end.empty() || next.find(marks.end) == next.npos) {

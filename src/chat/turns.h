@@ -18,7 +18,6 @@ struct TurnMarks {
   std::string after_user;  // from the end of a question to the answer
   std::string before;      // an answer, behind its header
   std::string end;         // the token that ends an answer; empty: none is known
-  std::string who;         // how the header calls the one who answers, such as "assistant"
 };
 
 // `prompt`: of one question with add_generation_prompt; `asked`: without; `chat`: of two questions and their

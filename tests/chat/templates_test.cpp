@@ -202,6 +202,22 @@ TEST(ChatTemplates, ContentThatIsNoTextIsRefusedWithAWayOut) {
       R"(messages[0]: content has a part that is no text: "q"; allowed are {"type": "text", "text": "..."})");
 }
 
+// Where a template fails at lists, prints them or passes them over, their texts are one.
+TEST(ChatTemplates, ListsOfTextsAreNeverLost) {
+  const auto value = parse_value(
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": " one "}, {"type": "text", "text": "two"}]},
+          {"role": "assistant", "content": "a"}], "tools": null})");
+  for (const std::string_view name : {"chatml", "qwen3", "qwen3-2507", "llama3", "smollm3-short"}) {
+    const auto chat = chat_template(name, {"<s>", "</s>"}).render(conversation_of(*value));
+    ASSERT_TRUE(chat.ok()) << name << ": " << chat.message();
+    EXPECT_NE(chat->text.find(name == "llama3" ? "one two" : " one two"), std::string::npos) << chat->text;
+    EXPECT_EQ(chat->lacks_messages, 0) << name;
+  }
+  // Gemma's trims each part.
+  EXPECT_NE(chat_template("gemma3", {"<s>", "</s>"}).render(conversation_of(*value))->text.find("onetwo"),
+            std::string::npos);
+}
+
 TEST(ChatTemplates, ArgumentsOfCallsAreAnObjectOrAStringThatHoldsOne) {
   for (const std::string_view name :
        {"qwen2.5", "qwen3", "qwen3-2507", "llama3.1", "llama3.2", "mistral-v3", "mistral-nemo"}) {
