@@ -27,7 +27,7 @@ struct BenchCell {
   RunConfig config;     // of the same step
 };
 
-// What parse_subject() of estimate/subject.h takes, if steps can be made of it.
+// A model as parse_subject() of estimate/subject.h takes it, if steps can be made of it.
 Result<ModelSpec> bench_model(std::string_view name);
 
 // A cell whose step is `batch` sequences, without caps unless `settings` has them.

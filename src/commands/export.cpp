@@ -49,7 +49,7 @@ std::string names_of(const std::vector<TensorType>& types) {
   return out;
 }
 
-// Of what was trained, where the folder's template ends answers with a token at which others do not stop.
+// Says so where a checkpoint's template ends answers with a token at which other programs do not stop.
 // Without tokenizer or template nobody has learnt turns.
 std::string other_end(const std::filesystem::path& checkpoint) {
   std::error_code ignored;

@@ -287,7 +287,7 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
   setup.prompt_tokens = request.prompt_tokens;
   const int64_t asked = setup.capacity;
   setup.capacity = align_up(std::max(asked, setup.prompt_tokens), kCapacityGrain);
-  // What is judged is what was asked for: positions end there, and frequencies may be others beyond.
+  // The request is judged, not its rounding: positions end there, and frequencies may be others beyond.
   const bool ends = setup.model.positions > 0 || setup.model.rope.follows_length();
   if (ends) {
     setup.capacity = std::min(setup.capacity, std::max(asked, positions_of(setup.model)));
@@ -357,7 +357,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   }
   SLUICE_TRY(check_early(config, machine, model));
   for (const std::string& notice : model.notices) console.warned(notice);
-  // Of a plan for another machine they are about its memory.
+  // Notices of a plan for another machine are about its memory.
   if (!request.plan) {
     for (const std::string& notice : config.notices) console.warned(notice);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people name when they mean a model, and what they have where they do not have one.
+// Models as people name them, and folders that have something else.
 #pragma once
 
 #include <filesystem>
@@ -35,8 +35,8 @@ Status check_downloaded(const std::filesystem::path& folder, FolderUse use);
 bool is_lfs_pointer(std::span<const std::byte> bytes);
 Error lfs_pointer(const std::filesystem::path& path);
 
-// What lies in a folder in place of config.json and safetensors, and what to type; ends an error. Empty:
-// nothing that is known.
+// Names what lies in a folder in place of config.json and safetensors, and what to type; ends an error.
+// Empty: nothing that is known.
 std::string found_instead(const std::filesystem::path& folder);
 
 }  // namespace sluice::core

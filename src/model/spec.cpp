@@ -243,7 +243,7 @@ int64_t reach_of(const ModelSpec& spec) {
   const bool rotates = std::any_of(spec.layers.begin(), spec.layers.end(),
                                    [](const LayerSpec& layer) { return layer.attention.rotated; });
   if (!rotates) return 0;
-  // Of a linear scaling files keep the context from before it.
+  // Files keep the context from before a linear scaling.
   const int64_t from = spec.rope.kind == RopeScaling::Linear ? spec.context : spec.rope.original_context;
   const bool stretched = spec.rope.kind != RopeScaling::Default && spec.rope.kind != RopeScaling::Long;
   return stretched ? std::max(spec.context, int64_t(spec.rope.factor * double(from))) : spec.context;

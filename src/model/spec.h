@@ -211,7 +211,7 @@ int64_t positions_of(const ModelSpec& spec);
 // The longest text that a model's file says it is for, as far as a scaling of its rotation reaches; 0: nobody
 // says, or there is no end.
 int64_t reach_of(const ModelSpec& spec);
-// What is said of texts of so many tokens that are beyond it; `key` stands for the number. Empty: nothing.
+// Says that texts of so many tokens are beyond it; `key` stands for the number. Empty: they are not.
 std::string beyond_reach(const ModelSpec& spec, int64_t tokens, std::string_view key);
 // Whether texts of so many tokens have positions in the model; `key` stands for the number.
 Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a folder offers against what a model reads of it: weights that are left out, or taken otherwise than
-// they were saved, make another model than the one that somebody named.
+// Compares what a folder offers with what a model reads of it: weights that are left out, or taken otherwise
+// than they were saved, make another model than the one that somebody named.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace sluice::core {
 
-// What becomes of tensors that no weight of the model reads (model.unread): an error, or they are left out.
+// Tensors that no weight of the model reads (model.unread) are an error, or are left out.
 enum class Unread : uint8_t { Refuse, Drop };
 
 // Compares the names in the files' headers with the model's table of weights, and, where the embedding is

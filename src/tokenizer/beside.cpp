@@ -97,7 +97,7 @@ Result<AddedToken> token_of(const json& value, bool special, std::string_view pl
   return token;
 }
 
-// Of both names, the new one first.
+// Under either name, the new one first.
 const json* extra_of(const json& object) {
   for (const char* key : {kExtra, kExtraBefore}) {
     const auto it = object.find(key);
@@ -130,7 +130,7 @@ class Reading {
   BesideTokenizer take() { return std::move(out_); }
 
  private:
-  // What it says wins over the configuration.
+  // Its keys win over the configuration.
   Status take_map(const fs::path& path) {
     SLUICE_ASSIGN(const json map, object_in(path));
     for (const auto& [key, value] : map.items()) config_[key] = value;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files beside a tokenizer.json say of its tokens, as transformers 5 takes them: tokens that it
-// lacks, and which of them begin and end texts.
+// Tokens that the files beside a tokenizer.json name, as transformers 5 takes them: those that it lacks, and
+// those that begin and end texts.
 #pragma once
 
 #include <filesystem>
@@ -22,10 +22,10 @@ struct BesideTokenizer {
   std::map<std::string, std::string, std::less<>> special;
 };
 
-// Of a folder's tokenizer_config.json, and where that does not list its added tokens of
-// special_tokens_map.json and added_tokens.json. What none of them says of the first and the last token is
-// said by the class of tokenizers that is named there, or is the usual one of config.json's model_type.
-// Files that are not there say nothing. Errors name the file and the key.
+// Reads a folder's tokenizer_config.json, and where that does not list its added tokens
+// special_tokens_map.json and added_tokens.json. Where none of them names the first or the last token, the
+// class of tokenizers does that is named there, or is the usual one of config.json's model_type. Files that
+// are not there say nothing. Errors name the file and the key.
 Result<BesideTokenizer> read_beside_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace sluice::core

@@ -257,7 +257,7 @@ TEST(GenerateCommand, TextNeedsATokenizerWhereTokensAreNoBytes) {
       << outcome.message;
 }
 
-// What is asked for is judged, not what memory is rounded up to.
+// The request is judged, not what memory is rounded up to.
 TEST(GenerateCommand, AllPositionsOfAModelCanBeUsed) {
   constexpr int64_t positions = 40;
   const TempDir dir;

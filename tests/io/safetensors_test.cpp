@@ -222,7 +222,7 @@ TEST(TensorFiles, AnEmptyDirectoryIsAnErrorThatNamesBothFiles) {
   EXPECT_NE(message.find("model.safetensors.index.json"), std::string::npos) << message;
 }
 
-// What lies there instead of safetensors is named with what to type.
+// Files that lie there instead of safetensors are named with what to type.
 TEST(TensorFiles, FoldersOfOtherKindsAreNamed) {
   const std::pair<const char*, const char*> kinds[] = {
       {"pytorch_model.bin", "save_pretrained("},

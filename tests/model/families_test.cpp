@@ -160,7 +160,7 @@ TEST_F(ModelConfig, KeysWithoutEffectAreTaken) {
   }
 }
 
-// What is missing, a family that is near, and a way to an estimate.
+// A refusal says what is missing, which family is near, and the way to an estimate.
 TEST_F(ModelConfig, FamiliesThatThereAreNot) {
   for (const auto& [type, lacks, near] : {std::tuple{"qwen3_5", "linear attention", "qwen3"},
                                           {"qwen3_next", "linear attention", "qwen3_moe"},
@@ -188,7 +188,7 @@ TEST_F(ModelConfig, FamiliesThatThereAreNot) {
   for (const std::string& there : model_families()) EXPECT_TRUE(find_family(there) != nullptr) << there;
 }
 
-// What a text may be long, wherever a family says it.
+// The longest text, wherever a family says it.
 TEST_F(ModelConfig, PositionsAreThoseOfTheFileAndWhatReachesFurther) {
   const auto of = [&](const std::string& more) {
     std::string config = with("4", "2", "8");

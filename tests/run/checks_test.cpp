@@ -76,7 +76,7 @@ class OfferedWeights : public testing::Test {
     return to.string();
   }
 
-  // What a check of the folder says; empty: nothing.
+  // The refusal of a folder; empty: none.
   std::string said(const std::string& folder, const std::string& unread = "refuse") {
     RunConfig config =
         must(load_config("", small_run(dir_, {"model.path=" + folder, "model.unread=" + unread})));

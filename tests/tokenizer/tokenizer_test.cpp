@@ -248,7 +248,7 @@ TEST(Tokenizer, RefusesLongerPiecesThanItMay) {
             "a piece of 1001 bytes that cannot be cut; allowed are 1000, for a reason");
 }
 
-// What transformers 5.24 makes of the files beside a tokenizer.json.
+// As transformers 5.24 takes the files beside a tokenizer.json.
 TEST(TokenizerFolder, TokensOfTheFilesBesideAreTokens) {
   const auto opened = [](const std::vector<std::pair<std::string, std::string>>& files) {
     const TempDir dir;
@@ -295,7 +295,7 @@ TEST(TokenizerFolder, TokensOfTheFilesBesideAreTokens) {
   EXPECT_EQ(listed.id("<y>"), 5);
   EXPECT_EQ(listed.id("<z>"), -1);
   EXPECT_EQ(listed.id("<w>"), -1);
-  // What tokenizer.json says itself is not said anew.
+  // Tokens that tokenizer.json has itself are not named anew.
   json own = minimal();
   own["added_tokens"] = json::array({{{"id", 4},
                                       {"content", "<x>"},

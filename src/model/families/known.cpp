@@ -147,7 +147,7 @@ std::vector<const json*> objects_of(const json& root) {
   return out;
 }
 
-// What weights that are not numbers by themselves are, and what to do with them.
+// Says what weights that are codes need.
 Error quantized(const char* key, const json& value) {
   std::string method = "weights in another form";
   if (says(value, "quant_method") && value["quant_method"].is_string())

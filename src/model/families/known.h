@@ -34,7 +34,7 @@ Status check_unknown(const nlohmann::json& root, const Family& family, std::vect
 Status check_whole(const nlohmann::json& whole, const nlohmann::json& part, const Family& family,
                    std::vector<std::string>& notices);
 
-// Of a model_type that no family has: what is missing, where that is known, and which family is near.
+// Refuses a model_type that no family has: what is missing, where that is known, and which family is near.
 Error unknown_family(std::string_view type);
 
 }  // namespace sluice::core

@@ -11,7 +11,7 @@
 namespace sluice::core {
 namespace {
 
-// Of model_types, with spaces between. The first row that has one decides.
+// The first row that has a model_type among its own, which spaces part, decides.
 struct Lack {
   std::string_view types, lacks, near;
 };

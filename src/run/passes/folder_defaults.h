@@ -15,8 +15,8 @@ namespace sluice::core {
 // text model it is that one's.
 Result<GenerationDefaults> generation_defaults_of(const std::filesystem::path& folder);
 
-// What is said where answers end with a token at which programs that load the folder do not stop. Empty: they
-// do, or the folder names no end at all.
+// Says that answers end with a token at which programs that load the folder do not stop. Empty: they do, or
+// the folder names no end at all.
 std::string no_end_of_folder(const std::filesystem::path& folder, const GenerationDefaults& defaults,
                              int32_t end, const Tokenizer& tokenizer);
 
