@@ -188,7 +188,7 @@ std::string_view special_token_of(std::string_view text, const Tokenizer& tokeni
   return id >= 0 && tokenizer.is_special(id) ? token : std::string_view();
 }
 
-// Of plain text, and of what becomes turns of a chat, which would be rendered twice.
+// Looks at plain text, and at what becomes turns of a chat, which would be rendered twice.
 std::string_view rendered_turn_in(const Record& record, const Tokenizer& tokenizer) {
   if (record.kind == Record::Kind::Text || (record.kind == Record::Kind::Pair && record.asks))
     return rendered_turn_of(record.text, tokenizer);

@@ -375,12 +375,12 @@ Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::str
   const bool one = marks.size() == 1;
   return refusal(
       marks.front(), /*later=*/true,
-      fmt::format(
-          "{}: by {} what is learnt, how good it is, or what belongs to it, in a way that Sluice does not "
-          "know. Keep the records that are to be learnt, write \"weight\": 0 into messages that are not, and "
-          "pass over the {} with data.ignore = [\"{}\"]",
-          fmt::join(marks, ", "), one ? "its name" : "their names", one ? "key" : "keys",
-          fmt::join(marks, "\", \"")));
+      fmt::format("{}: the {} of what is learnt, how good an answer is, or what belongs to it, and Sluice "
+                  "does not know how to follow that. Keep the records that are to be learnt, write "
+                  "\"weight\": 0 into "
+                  "messages that are not, and pass over {} with data.ignore = [\"{}\"]",
+                  fmt::join(marks, ", "), one ? "name tells" : "names tell", one ? "the key" : "the keys",
+                  fmt::join(marks, "\", \"")));
 }
 
 std::string data_keys_table() {

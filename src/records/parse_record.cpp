@@ -19,7 +19,7 @@ constexpr std::string_view kAnswers[] = {"completion", "response", "RESPONSE",
                                          "output",     "answer",   "generation"};
 constexpr std::string_view kContexts[] = {"input", "context"};
 constexpr std::string_view kSystems[] = {"system", "system_prompt"};
-// What belongs to a question.
+// These belong to a question.
 constexpr std::string_view kBeside[] = {"input",   "context", "system",   "system_prompt",
                                         "history", "tools",   "functions"};
 // What Sluice 0.1.0 read.
@@ -128,7 +128,8 @@ Result<Record> chat_of(ChatValue& object, std::string_view key, const RecordOpti
   if (!system.empty() && (share_gpt || !has_one)) {
     add_system(system, record);
     record.read_anew |= !share_gpt;
-  } else if (const ChatValue* content = first.find("content"); !system.empty() && content->text != system) {
+  } else if (const ChatValue* content = first.find("content");
+             !system.empty() && (content == nullptr || content->text != system)) {
     record.unused.emplace_back("system");
   }
   SLUICE_TRY(add_tools(object, record));
@@ -250,7 +251,7 @@ Status check_formless(const ChatValue& object) {
   return wrong;
 }
 
-// Makes a record of an object, of whose keys all but those that its form reads are checked.
+// Makes a record of an object, and checks the keys that its form does not read.
 Result<Record> made_of(ChatValue& object, const RecordOptions& options, const Names& given) {
   const auto has = [&](std::string_view key) { return present(object, key) != nullptr; };
   const auto checked = [&](KeysOf kind, std::vector<std::string_view> read, auto&& make) -> Result<Record> {

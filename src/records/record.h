@@ -93,7 +93,7 @@ class RecordReader {
   Result<bool> next(RawRecord& raw);
   // Takes the text of `raw`.
   Result<Record> parse(RawRecord& raw) const;
-  // What came of the records, in their order: whether to take this one, or to skip it, which `skipped` is
+  // Says of each record, in their order, whether to take it, or to skip it, which `skipped` is
   // told with the place and the reason. `kind` does not matter where `made` is an error.
   using OnSkipped = std::function<void(const Error& at)>;
   Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made,

@@ -67,7 +67,7 @@ struct Stretch {
   double share;  // 0: all
 };
 
-// What comes once an epoch is first, where there is any; each share is behind it.
+// The tokens that come once an epoch are first, where there are any; each share is behind them.
 std::vector<Stretch> stretches_of(const TokenSet& tokens, const std::vector<double>& shares) {
   std::vector<Stretch> out;
   for (int64_t t = 0; t < tokens.tokens();) {

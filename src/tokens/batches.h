@@ -78,7 +78,7 @@ struct BatchOptions {
   // padding.
   bool tail = false;
   LongDocuments long_documents = LongDocuments::Continue;
-  // Of each entry of what people named, where not all of its rows come once an epoch: 0.3 for three in ten, 0
+  // How often the rows of each entry come that people named, where that is not once an epoch: 0.3, or 0
   // for all. Empty: of none. Rows are drawn by the seed, and each comes before one comes again. REQUIRES: the
   // tokens of such entries stand together, behind the others.
   std::vector<double> shares = {};

@@ -83,7 +83,7 @@ class Side {
   // Documents without tokens, by how many were added before them, ascending.
   const std::vector<int64_t>& empty() const { return writer_.empty_documents(); }
   std::span<const int64_t> boundaries() const { return writer_.boundaries(); }
-  // Of the documents that have tokens. Nothing is added afterwards.
+  // The documents that have tokens. Nothing is added afterwards.
   std::vector<DocumentPlace> take_places() {
     size_t kept = 0, skip = 0;
     for (size_t i = 0; i < places_.size(); ++i) {
@@ -496,7 +496,7 @@ Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const S
     return error("corpus: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
                  unreadable.front().message);
   const bool draws = held.empty() && options.heldout > 0;
-  // What a share of is drawn stands behind the rest, path by path.
+  // Paths that a share is drawn of stand behind the rest.
   const auto rank = [&](const Source& source) {
     return options.is_share(source.entry) ? source.entry + 1 : 0;
   };

@@ -17,7 +17,7 @@ struct DocumentPlace {
   uint32_t place = 0;   // its own in the file
 };
 
-// Of the documents that have tokens, in their order.
+// The documents that have tokens, in their order.
 struct DocumentPlaces {
   std::vector<std::string> names;
   std::vector<DocumentPlace> train, heldout;

@@ -187,9 +187,11 @@ TEST(Keys, ThatNothingIsReadOfAreNamed) {
   EXPECT_EQ(unused_of(R"({"messages": [{"role": "system", "content": "s"}], "system": "another"})"),
             Names{"system"});
   EXPECT_EQ(unused_of(R"({"messages": [{"role": "system", "content": "s"}], "system": "s"})"), Names{});
+  EXPECT_EQ(unused_of(R"({"messages": [{"role": "system", "tool_calls": [{}]}], "system": "s"})"),
+            Names{"system"});
 }
 
-// What could change what is learnt is refused by its name, whatever programs call it.
+// Marks that could change what is learnt are refused by name, whatever programs call them.
 TEST(Keys, ThatMayChangeWhatIsLearntAreRefused) {
   const auto refused = [](std::string_view json, std::string_view key, std::string_view what) {
     const auto record = parse_record(json);

@@ -243,7 +243,7 @@ TEST(Corpus, TextBeginsBehindItsByteOrderMark) {
   const auto cut = open_corpus(options, dir / "cache");
   ASSERT_TRUE(cut.ok()) << cut.message();
   EXPECT_EQ(content(cut->train) + content(*cut->heldout), "0123456789");
-  // What a run that began before is called by: no word of marks.
+  // A run that began before is called by a key without a word of marks.
   SealedRequest before{std::string(kCorpusKind)};
   before.add("seed", uint64_t{0})
       .add("heldout", 0.2)

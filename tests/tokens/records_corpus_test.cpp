@@ -144,7 +144,7 @@ TEST(RecordsCorpus, WeightsSayHowOftenDocumentsCome) {
   options.weights = {1.25, 3};
   const auto corpus = open_corpus(options, dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
-  // Of a share all documents are there once, behind the others: rows of it are drawn.
+  // A share has all of its documents once, behind the others: rows of it are drawn.
   EXPECT_EQ(corpus->shares, (std::vector<double>{1.25, 0}));
   Texts all = documents(corpus->train);
   EXPECT_EQ(all.count("text"), 3u);

@@ -289,16 +289,16 @@ void note_held_out_too(const TokenSet& heldout, const TokenSet& train, const Pla
       });
   if (found.count == 0) return;
   data.heldout_notices.push_back(fmt::format(
-      "{} of {} held out {} the tokens of {} that are trained on, so the held-out loss says less of what "
-      "is new{}",
+      "{} of {} held out {} the tokens of {} trained on, so the held-out loss says less of what is new{}",
       found.count, counted(heldout.documents(), "document"), found.count == 1 ? "has" : "have",
-      counted(trained, "document"), found.where(FindingKind::HeldOutToo)));
+      trained == 1 ? "1 document that is" : fmt::format("{} documents that are", trained),
+      found.where(FindingKind::HeldOutToo)));
 }
 
 void note_no_row(const RowCounts& counts, const Places& places, RunData& data) {
   for (const int64_t document : counts.dropped_documents)
     data.findings.add(FindingKind::NoRow, 1, places.train(document));
-  // What teaches nothing was named before.
+  // Documents that teach nothing were named before.
   if (counts.dropped <= data.findings.count(FindingKind::NothingLearnt)) return;
   data.notices.push_back(
       fmt::format("data.paths: {} in no row{}", counted(counts.dropped, "document", "is", "are"),

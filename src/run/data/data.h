@@ -74,7 +74,7 @@ RowSample sample_rows(const RunData& data);
 
 // Sets train.steps, where train.epochs says how many there are. Errors: random tokens have no epochs.
 Status count_steps(RunConfig& config, const RunData& data);
-// What is to be known of steps beside the data, a sentence each, once they are counted.
+// Sentences on steps beside the data, once they are counted.
 std::vector<std::string> step_notices(const RunConfig& config, const RunData& data);
 
 }  // namespace sluice::core
