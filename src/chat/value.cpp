@@ -235,18 +235,6 @@ std::string_view ChatValue::kind_text() const {
   return kNames[size_t(kind)];
 }
 
-bool same(const ChatValue& a, const ChatValue& b) {
-  if (a.kind != b.kind || a.boolean != b.boolean || a.text != b.text) return false;
-  if (a.items.size() != b.items.size() || a.members.size() != b.members.size()) return false;
-  for (size_t i = 0; i < a.items.size(); ++i) {
-    if (!same(a.items[i], b.items[i])) return false;
-  }
-  return std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
-    const ChatValue* other = b.find(member.first);
-    return other != nullptr && same(member.second, *other);
-  });
-}
-
 Result<ChatValue> parse_value(std::string_view json, const std::function<bool(std::string_view)>& keeps) {
   Builder builder(keeps);
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &builder)) return error("{}", builder.error());

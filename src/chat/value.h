@@ -41,9 +41,6 @@ struct ChatValue {
   std::string_view kind_text() const;
 };
 
-// As Python's ==, but for numbers of different spelling.
-bool same(const ChatValue& a, const ChatValue& b);
-
 // Errors: the column and what is wrong; nesting of more than 100; more than 100,000 values, or 10,000 in one
 // object; of equal keys the last counts, as in Python. `keeps`: which keys of an outermost object are read;
 // the values of others are null, and what is in them is not counted.

@@ -309,7 +309,9 @@ class Lexer {
     }
     if (found.empty() && kShort.find(text_[at_]) != kShort.npos)
       found = std::string_view(text_).substr(at_, 1);
-    if (found.empty()) return failed(fmt::format("'{}' is no sign of a template", text_[at_]));
+    if (found.empty())
+      return failed(fmt::format("'{}' is no sign of a template",
+                                std::string_view(text_).substr(at_, size_t(utf8_length(text_[at_])))));
     if (found == "(" || found == "[" || found == "{")
       open += found[0] == '(' ? ')' : found[0] == '[' ? ']' : '}';
     if (found == ")" || found == "]" || found == "}") {
