@@ -168,8 +168,8 @@ class Finder {
       break;
     }
     at = behind_thought(m, at, place.end);
-    if (const size_t end = marks_.end.empty() ? text_.npos : text_.find(marks_.end, at); end < place.end)
-      at = end;
+    const size_t end = text_.substr(at, place.end - at).find(marks_.end);
+    if (!marks_.end.empty() && end != text_.npos) at += end;
     place.said_begin = place.said_end = at;
   }
 
@@ -196,9 +196,11 @@ class Finder {
   }
   size_t behind_thought(size_t m, size_t at, size_t first) {
     size_t end = at + empty_thought(text_.substr(at, first - at));
-    // The header may begin it.
-    const size_t open = text_.substr(0, at).find_last_of("<[");
-    if (end == at && open != text_.npos)
+    // The header may begin it, with a tag of its own.
+    constexpr size_t kLongestTag = 64;
+    const size_t from = at - std::min(at, kLongestTag);
+    const size_t open = from + text_.substr(from, at - from).find_last_of("<[");
+    if (end == at && open >= from && open < at)
       end = std::max(at, open + empty_thought(text_.substr(open, first - open)));
     if (end > at) unthought_.push_back(int32_t(m));
     return end;
