@@ -166,7 +166,7 @@ Result<Section> planned(const Planning& p) {
   return planned_section(p.question, p.machine, cases);
 }
 
-// What people look for first, from the sections that explain it.
+// The numbers that people look for first, from the sections that explain them.
 Section summary_of(const Page& page) {
   struct First {
     std::string_view section, key;

@@ -165,7 +165,7 @@ Result<bool> Job::all_see(const std::filesystem::path& folder) {
   std::error_code failure;
   // Each writes a file beside it with what it read there.
   std::string path;
-  // What a killed process leaves of them the next start in the directory removes (io/file.h).
+  // The next start in the directory removes those that a killed process leaves (io/file.h).
   const auto file_of = [&](int process) { return fmt::format("{}.{}.tmp", path, process); };
   const auto read = [](const std::string& from) {
     std::ifstream in(from, std::ios::binary);

@@ -53,7 +53,7 @@ class TrainingObserver : public Console {
   // made before, which has its line.
   Status add_first(const EvaluationEvent& heldout);
   void flush() { report(metrics_->flush()); }
-  // What only reports ends no run: what could not be written is said, and no error.
+  // A report that could not be written ends no run: it is said once.
   void report(const Status& written);
   // Which step was best, and which is kept.
   void summarize_heldout(const HeldoutRecord& record, const KeptBest& kept) const;

@@ -12,7 +12,7 @@
 
 namespace sluice::core {
 
-// What a stopped study says of the rest.
+// How a stopped study speaks of the rest.
 inline std::string stopped_words(size_t known, size_t all) {
   return fmt::format("Stopped: {} of {} are planned. The same command goes on with the others.", known, all);
 }

@@ -44,7 +44,7 @@ Status remove_directory(const std::filesystem::path& path);
 // or the other. It is a symbolic link; where the file system has none, a file with the name in a line. An
 // error if something else is at `link`.
 Status point_link(const std::filesystem::path& link, const std::string& target);
-// What such a link names; nothing where there is none.
+// The name that such a link has; nothing where there is none.
 std::optional<std::string> target_of(const std::filesystem::path& link);
 // Where a path leads that may end in such a file: as it is, where it does not.
 std::filesystem::path followed(const std::filesystem::path& path);

@@ -33,8 +33,8 @@ Result<std::string> choose_rate(RunConfig& config, const ModelSpec& model);
 
 // train.warmup_steps, or what it is where it is left open.
 int64_t warmup_steps(const RunConfig& config);
-// What of the schedule cannot take effect in a run of train.steps, and rates by which nothing is learnt: a
-// sentence each. REQUIRES: the rate is chosen.
+// A sentence for each part of the schedule that cannot take effect in a run of train.steps, and for a rate by
+// which nothing is learnt. REQUIRES: the rate is chosen.
 std::vector<std::string> schedule_notices(const RunConfig& config, const ModelSpec& model);
 
 }  // namespace sluice::core

@@ -38,7 +38,7 @@ struct ComparedCard {
   }
 };
 
-// What is compared: one or several of a card in a host.
+// A host with one or several of a card.
 struct CardsOfHost {
   Card card;
   int devices = 0;  // 0: as the configuration says

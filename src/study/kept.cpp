@@ -20,7 +20,7 @@ SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine
   request.add("model", to_text(needs.model)).add("names", to_json(needs.model));
   request.add("packed", needs.packed).add("evaluate", needs.evaluate);
   request.add("sample_window", needs.sample_window);
-  // What the model is of was said, and where results and costs lie does not matter.
+  // The model was said, and where results and costs lie does not matter.
   config.model = {};
   config.run.dir.clear();
   config.data.cache.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What planning on machines that are only simulated found before: a search takes up to minutes, and a study
+// Answers of planning on machines that are only simulated: a search takes up to minutes, and a study
 // of many that was stopped goes on with what it had. Found by content: everything that the search sees, and
 // the program that searches. Numbers of whoever wrote to the folder are shown, and nothing else is done with
 // them.
@@ -19,8 +19,8 @@ std::string to_kept(bool found);
 std::optional<Outlook> kept_outlook(std::string_view text);
 std::optional<bool> kept_bool(std::string_view text);
 
-// Of one question of that kind. Without a folder, on a machine that is here, and of a run that goes on
-// nothing is kept.
+// The answer to one question of that kind. Without a folder, on a machine that is here, and of a run that
+// goes on nothing is kept.
 template <class Answer>
 class KeptAnswer {
  public:

@@ -34,7 +34,7 @@ using SayWork = std::function<void(const std::string& doing, int64_t done, int64
 // Who looks at a study while it works. Studies that are stopped return what they have.
 struct StudyWatch {
   SayWork say = [](const std::string&, int64_t, int64_t) {};
-  // What came out, in a line, as it does; from any thread.
+  // Called with each result in a line, as it comes; from any thread.
   std::function<void(const std::string& line)> row = [](const std::string&) {};
   std::stop_token stop = {};
   // A folder that keeps what was found on machines that are only simulated (study/kept.h); empty: nothing is.

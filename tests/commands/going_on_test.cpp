@@ -271,7 +271,7 @@ TEST_F(GoingOn, NoOlderCheckpointIsTakenWithoutAWord) {
   EXPECT_NE(start("run").message.find("To begin anew, type: " + move), std::string::npos);
 }
 
-// What only reports ends no run: it is said once, and tried again.
+// A report that cannot be written ends no run: it is said once, and tried again.
 TEST_F(GoingOn, WhatCannotBeDrawnOrLoggedEndsNoRun) {
   ASSERT_EQ(start("run").message, "");
   for (const char* file : {"loss.svg", "trace.json"}) {

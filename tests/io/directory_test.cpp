@@ -88,7 +88,7 @@ TEST(Link, IsReplacedAndReplacesNothingElse) {
   EXPECT_FALSE(fs::is_symlink(dir / "file"));
 }
 
-// What stands for a link where a file system has none.
+// A file stands for a link where a file system has none.
 TEST(Link, MayBeASmallFile) {
   const TempDir dir;
   dir.add("store/latest", "step-2\n");

@@ -109,7 +109,7 @@ TEST(LearningRate, OfAdafactorGoesByItsSettings) {
   EXPECT_NE(own("relative_step", true).why.find("adafactor"), std::string::npos);
 }
 
-// What cannot take effect is said before the first step.
+// A schedule that cannot take effect is said before the first step.
 TEST(LearningRate, WhatOfAScheduleHasNoEffectIsSaid) {
   const ModelSpec model = *model_preset("tiny");
   const auto said = [&](auto&& change) {

@@ -109,7 +109,7 @@ TEST(Compare, HostsThatShareAStepAreCountedNamedAndPaid) {
   EXPECT_EQ(json["comparison"]["cards"][1]["usd_per_hour"], 4);
 }
 
-// What there is when it is stopped is an answer, and found again.
+// A stopped comparison has an answer, and finds it again.
 TEST(Compare, StoppedItHasWhatWasPlannedAndGoesOnFromThere) {
   const TempDir dir;
   const std::vector<CardsOfHost> cards{{must(find_card("h100"))},

@@ -39,7 +39,7 @@ void add_notice(RunConfig& config, std::string text) {
     config.notices.push_back(std::move(text));
 }
 
-// What other programs and the system itself need of the host's memory.
+// A notice where a cap leaves other programs and the system itself too little memory.
 void warn_of_little_left(RunConfig& config, const Machine& machine) {
   const HostLimit host = host_limit();
   if (host.bytes == kUnlimited) return;

@@ -50,7 +50,7 @@ struct SaveForecast {
 // best model: keeps it, which costs nothing. `best`: whether one is to be kept.
 Status keep_best_of_newest(CheckpointStore& store, KeepBest best);
 
-// What is kept of a run's models.
+// The best model that a run keeps.
 struct KeptBest {
   std::optional<int64_t> step;  // nothing: none
   double loss = std::numeric_limits<double>::infinity();
@@ -108,7 +108,7 @@ class Saver {
   Status save(Session& session, bool beside);
   // Writes a checkpoint or the best model, if the step has none yet.
   Status begin(Session& session, bool best, bool beside);
-  // Of the run's time, what best models have taken, with one more now.
+  // The share of the run's time that best models have taken, with one more now.
   double share_with_best() const;
   // Whether the model of this step was evaluated, and is better than the one that is kept.
   bool is_better(int64_t step) const;
