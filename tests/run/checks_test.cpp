@@ -316,7 +316,7 @@ TEST(EarlyChecks, ACapThatLeavesTheSystemNothingIsSaid) {
     RunConfig config;
     config.data.cache.clear();
     config.caps[kHost] = host_cap;
-    EXPECT_TRUE(check_early(config, here).ok());
+    EXPECT_TRUE(check_early(config, here, must(model_preset("tiny"))).ok());
     return config.notices;
   };
   EXPECT_TRUE(notices(host_limit().bytes / 2).empty());
