@@ -356,15 +356,16 @@ Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::str
       unused.push_back(name);
       continue;
     }
-    if (is_harmless(name)) continue;
+    if (is_harmless(name) || !says_something(value)) continue;
     if (const Mark* mark = find_mark(name); mark != nullptr && (mark->learns || !is_text)) {
-      if (!says_something(value)) continue;
       if (is_meant(*mark, value)) {
         marks.push_back(name);
         continue;
       }
     }
-    if (const std::string meant = key_meant_by(name, of_message); !meant.empty() && !is_text)
+    // A key beside the one that may be meant is another one.
+    if (const std::string meant = key_meant_by(name, of_message);
+        !meant.empty() && !is_text && object.find(meant) == nullptr)
       return refusal(
           name, /*later=*/true,
           fmt::format("key '{}' is not known; did you mean {}? data.ignore = [\"{}\"] passes over it", name,

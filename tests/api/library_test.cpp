@@ -36,7 +36,7 @@ TEST(Models, RefuseWhatTheyAreNot) {
   expect_error(Model::preset("llama9").error(), ErrorKind::Invalid, "llama3-8b");
   expect_error(Model::from_config("{").error(), ErrorKind::Invalid, "");
   expect_error(Model::from_pretrained("/nonexistent").error(), ErrorKind::NotFound,
-               "/nonexistent/config.json");
+               "/nonexistent");
 }
 
 TEST(Machines, ArePresetsOrThisOne) {

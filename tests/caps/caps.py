@@ -201,7 +201,7 @@ class Grid:
             "pair": json.dumps({"prompt": "q", "completion": words}),
             "run": json.dumps({"text": "a" * line_bytes}),
             "values": '{"text": "a", "messages": [' + "1," * (line_bytes // 2) + "1]}",
-            "unread": '{"text": "a", "scores": [' + "1," * (line_bytes // 2) + "1]}",
+            "unread": '{"text": "a", "numbers": [' + "1," * (line_bytes // 2) + "1]}",
             "keys": "{" + ",".join(f'"{i}":1' for i in range(line_bytes // 10)) + "}",
             "deep": '{"text": ' + "[" * line_bytes,
             "empty": "{}\n" * (line_bytes // 3),

@@ -156,6 +156,8 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"run.shard_state", {{"run.shard_state=true"}, f32, ""}},
       {"run.lost_after", {{"run.lost_after=60"}, f32, ""}},
       {"run.threads", {{"run.threads=2"}, f32, ""}},
+      {"run.instruction_set", {{"run.instruction_set=baseline"}, f32, "backend"}},
+      {"model.unread", {{"model.unread=drop"}, f32, ""}},
       {"run.dir", {{}, f32, ""}},  // every one of these runs goes on in a copy
       {"run.checkpoint_every", {{"run.checkpoint_every=0"}, f32, ""}},
       {"run.checkpoint_minutes", {{"run.checkpoint_minutes=1"}, f32, ""}},

@@ -100,6 +100,8 @@ Manifest manifest_of(const Parts& p) {
   add("data")("respect_documents", p.config.data.respect_documents);
   out.emplace_back("data.content", p.content);
   out.emplace_back("run.backend", p.machine.backend->name);
+  if (p.config.run.instruction_set != "auto")
+    out.emplace_back("run.instruction_set", p.config.run.instruction_set);
   add("run")("deterministic", p.machine.traits().repeats || p.config.run.deterministic);
   return out;
 }
@@ -125,7 +127,7 @@ constexpr std::string_view kRates[] = {"train.learning_rate", "train.min_learnin
 constexpr std::string_view kData[] = {"data.content",           "data.mode",
                                       "data.long_documents",    "data.date",
                                       "data.respect_documents", "shape.packed"};
-constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic"};
+constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic", "run.instruction_set"};
 constexpr std::string_view kFreeze[] = {kFreezeName};
 // The state that was saved is rounded to the new formats.
 constexpr std::string_view kFormats[] = {"train.grad", "train.state", "train.master", "train.stochastic"};

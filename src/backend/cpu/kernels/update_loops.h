@@ -200,13 +200,10 @@ SLUICE_INLINE void apply(const Rule& rule, float clip, int64_t count, bool to_we
     F16 old[Rule::kStates], now[Rule::kStates];
     for (int k = 0; k < Rule::kStates; ++k) old[k] = now[k] = load(b.s[k] + i);
     const F16 g = load(b.g + i) * clip;
-    if (to_weights) {
-      const F16 before = load(b.w + i);
-      advance(rule, before, g, now);
-      store(b.w + i, weight(rule, before, g, old, now));
-    } else {
-      advance(rule, F16{}, g, now);
-    }
+    // Once for both, so that a state alone gets the bits of one with its weights.
+    const F16 before = to_weights ? load(b.w + i) : F16{};
+    advance(rule, before, g, now);
+    if (to_weights) store(b.w + i, weight(rule, before, g, old, now));
     for (int k = 0; k < Rule::kStates; ++k) store(b.s[k] + i, now[k]);
   }
 }
