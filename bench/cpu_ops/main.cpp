@@ -232,7 +232,7 @@ int main(int argc, char** argv) {
   std::string dtype, filter;
   app.add_option("--threads", options.threads, "Threads that compute; 0: all cores");
   std::string isa;
-  app.add_option("--isa", isa, "baseline, avx2, avx512 or amx; the best by default");
+  app.add_option("--isa", isa, "baseline, avx2, avx512, avx512_bf16 or amx; the best by default");
   app.add_option("--dtype", dtype, "f32 or bf16; both when absent")->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--filter", filter, "Only ops whose text contains this");
   double skew = 0;

@@ -99,8 +99,8 @@ Status show_data(const DataRequest& request) {
                         listing ? listing->told() : Findings::Told());
   console.stop();
   if (listing && !listing->places.empty()) {
-    show_list(*listing, request.json);  // also of data that cannot be learnt
-    return {};
+    show_list(*listing, request.json);  // also of data that cannot be learnt, which is said behind it
+    return view.ok() ? Status() : Status(view.error());
   }
   if (!view.ok()) return view.error();
   const int64_t longest = view->mode == BatchMode::Packed ? view->train.longest : view->sequence;

@@ -211,14 +211,14 @@ Status keep_sections(const std::string& asked, Page& page) {
   return {};
 }
 
-// A folder's weights are counted by its config.json: they have to be those. Without any, that is enough.
+// A folder's weights are counted by its config.json: what else lies there is said.
 Status check_weights_of(const std::string& named, ModelSpec& spec) {
   const std::filesystem::path folder = model_folder(named);
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) return {};
   const auto files = TensorFiles::open(folder);
   if (!files.ok()) return {};
-  const Status offered = check_offered(spec, *files, Unread::Refuse, spec.notices);
+  const Status offered = check_offered(spec, *files, Unread::Drop, spec.notices);
   if (offered.ok()) return {};
   return error("{}; {} alone is estimated without them", offered.message(),
                (folder / "config.json").string());

@@ -83,6 +83,13 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   return m;
 }
 
+Status check_instruction_set(const BackendKind& kind, const BackendOptions& options) {
+  if (options.instruction_set.empty() || kind.traits.shares_cores) return {};
+  return error(
+      "run.instruction_set = {}: it is the CPU's, and the backend here is {}; run.backend = cpu takes it",
+      options.instruction_set, kind.name);
+}
+
 }  // namespace
 
 Result<Card> read_card(const std::filesystem::path& path) {
@@ -134,6 +141,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
       any.card.reset();  // its memory bounds nothing
       return any;
     }
+    SLUICE_TRY(check_instruction_set(*kind, options));
     SLUICE_ASSIGN(FoundMachine found, kind->find(options));
     return this_machine(*kind, options, std::move(found));
   }
@@ -141,6 +149,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   for (const BackendKind* kind : backends()) {
     if (!kind->traits.runs_models) continue;
     auto found = kind->find(options);
+    if (found.ok()) SLUICE_TRY(check_instruction_set(*kind, options));
     if (found.ok()) return this_machine(*kind, options, std::move(*found));
     last = found.error();
     if (last.kind == ErrorKind::NotFound)

@@ -66,7 +66,7 @@ constexpr Role kRoles[] = {{"user", "human user"}, {"assistant", "gpt chatgpt bi
                            {"function", ""},       {"developer", ""},
                            {"ipython", ""},        {"observation", ""},
                            {"environment", ""},    {"tool_results", ""},
-                           {"tool_response", ""}};
+                           {"tool_response", ""},  {"tool_call", ""}};
 // Names that others give the first two.
 constexpr Role kElsewhere[] = {{"user", "human prompter customer client question"},
                                {"assistant", "gpt chatgpt ai bot model agent answer chatbot"}};

@@ -356,8 +356,9 @@ Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::str
       unused.push_back(name);
       continue;
     }
-    if (is_harmless(name) || !says_something(value)) continue;
+    if (is_harmless(name)) continue;
     if (const Mark* mark = find_mark(name); mark != nullptr && (mark->learns || !is_text)) {
+      if (!says_something(value)) continue;
       if (is_meant(*mark, value)) {
         marks.push_back(name);
         continue;

@@ -360,7 +360,7 @@ class Building {
       for (const auto& all : {sources_, held_sources_}) {
         const auto it =
             std::find_if(all.begin(), all.end(), [&](const Source& s) { return s.path == range.path; });
-        if (it != all.end()) findings_.add(FindingKind::NoToken, n, it->name);
+        if (it != all.end()) return findings_.add(FindingKind::NoToken, n, it->name);
       }
     };
     for (Side* side : {all_.get(), train_.get(), heldout_.get()}) {

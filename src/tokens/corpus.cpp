@@ -371,9 +371,12 @@ Result<Corpus> open_corpus(const CorpusOptions& given, const fs::path& cache_dir
   SLUICE_ASSIGN(Sources sources, gather(options));
   SLUICE_ASSIGN(SealedRequest request, request_of(options, sources));
   // A run that goes on keeps the rules by which it began.
+  // A run that went on with what is learnt otherwise since has a later reader's name, or that of later marks.
+  const std::string began = options.goes_on.substr(0, options.goes_on.find("-marks"));
   const auto began_so = [&] {
     const std::string key = with_options(request, options, sources).key();
-    return options.goes_on == request.key() || options.goes_on == read_anew(key, kSecondReader);
+    return began == request.key() || began == read_anew(key, kSecondReader) ||
+           began == read_anew(key, Findings::kReader);
   };
   bool began_before = began_so();
   if (began_before) options.split = SplitRule::Count;

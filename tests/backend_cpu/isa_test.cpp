@@ -31,6 +31,9 @@ std::vector<SharedOp> ops_of(DType t) {
           SinkGrad{2, 9, 3, 40, t, t, false},
           SwigluBwd{9, 37, t, GateActivation::Gelu, true},
           LinearDgrad{45, 37, 61, t, true},
+          Linear{45, 38, 61, t, true},  // pairs of bf16, and panels that are not whole
+          LinearDgrad{45, 37, 62, t, true},
+          LinearWgrad{46, 37, 61, t, f32, true},
           LinearWgrad{45, 37, 61, t, t, true},
           LinearWgrad{330, 64, 96, t, f32, false},
           AttnFwd{shape, t, false},
@@ -76,7 +79,9 @@ Contents contents_of(const Op& op) {
 }
 
 class EveryIsa : public ::testing::TestWithParam<CpuIsa> {};
-INSTANTIATE_TEST_SUITE_P(Isas, EveryIsa, ::testing::Values(CpuIsa::Baseline, CpuIsa::Avx2, CpuIsa::Avx512));
+INSTANTIATE_TEST_SUITE_P(Isas, EveryIsa,
+                         ::testing::Values(CpuIsa::Baseline, CpuIsa::Avx2, CpuIsa::Avx512,
+                                           CpuIsa::Avx512Bf16));
 
 TEST_P(EveryIsa, AgreesWithTheBest) {
   if (GetParam() > best_cpu_isa()) GTEST_SKIP() << "this machine has no " << name_of(GetParam());

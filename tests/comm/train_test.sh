@@ -31,6 +31,7 @@ cache = "cache"
 steps = 4
 seq_len = 16
 tokens_per_step = 256
+warmup_steps = 10
 compute = "f32"
 [sample]
 tokens = 8

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of bf16 by the instruction of AVX512-BF16 that adds two products of neighbours along k.
+// Products of bf16 by the instruction of AVX512-BF16 that adds two products of neighbours along k. Values
+// below the smallest normal number (1e-38) count as zero there.
 #pragma once
 
 #include <span>

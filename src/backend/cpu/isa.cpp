@@ -34,8 +34,8 @@ Result<CpuIsa> cpu_isa_of(std::string_view name) {
   constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
   const auto isa = static_cast<CpuIsa>(std::ranges::find(kNames, name) - std::begin(kNames));
   if (isa > best) {
-    return error("run.instruction_set = {}: this processor has {} at best; allowed are {}", name,
-                 name_of(best), fmt::join(std::span(kNames).first(size_t(best) + 1), ", "));
+    return error("'{}' is no instruction set of this processor; allowed are {}", name,
+                 fmt::join(std::span(kNames).first(size_t(best) + 1), ", "));
   }
   return isa;
 }

@@ -16,7 +16,9 @@ Result<FoundMachine> find(const BackendOptions& options) {
     return error(
         "run.devices = all: a CPU is one; a number, such as 2, makes as many arenas that share its cores");
   }
-  SLUICE_ASSIGN(const CpuIsa isa, cpu_isa_of(options.instruction_set));
+  const auto named = cpu_isa_of(options.instruction_set);
+  if (!named.ok()) return error_at("run.instruction_set", named.error());
+  const CpuIsa isa = *named;
   FoundMachine found;
   found.devices = options.devices;
   found.joined = options.joined;

@@ -100,7 +100,8 @@ std::vector<std::string> warnings_of(const DataView& view) {
         100 * padding, view.train.longest, view.sequence));
   if (learnt < kFewLearnt)
     lines.push_back(fmt::format("only {:.2f} % of the tokens are learnt", 100 * learnt));
-  if (view.counts.dropped > 0)
+  // Documents that teach nothing were named before.
+  if (view.counts.dropped > view.findings.count(FindingKind::NothingLearnt))
     lines.push_back(fmt::format("{} in no row{}", counted(view.counts.dropped, "document", "is", "are"),
                                 view.findings.found[size_t(FindingKind::NoRow)].where(FindingKind::NoRow)));
   return lines;

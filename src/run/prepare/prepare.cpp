@@ -163,6 +163,16 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
                     {passes, passes == nullptr ? &cache : nullptr, &observer});
 }
 
+namespace {
+
+// What a host arena may have: of this machine no more than it has; what another one has is not known.
+int64_t most_host_bytes(const RunConfig& config, const Machine& machine) {
+  const int64_t cap = config.caps[kHost];
+  return machine.traits().runs_models ? std::min(cap, host_limit().bytes) : cap;
+}
+
+}  // namespace
+
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             const PrepareOptions& options) {
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, between_steps));
@@ -173,7 +183,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options) {
   Prepared p = undecided(std::move(config), std::move(machine), needs);
   SLUICE_TRY(check_early(p.config, p.machine, needs.model));
-  p.machine.profile.most_host_bytes = std::min(p.config.caps[kHost], host_limit().bytes);
+  p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
   p.document_tokens = document_tokens(needs.rows);
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_shape(p.config));
@@ -192,7 +202,7 @@ Status check_fit(RunConfig config, Machine machine) {
 Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
   SLUICE_TRY(keep_shape(config));
   SLUICE_TRY(keep_formats(config));
-  machine.profile.most_host_bytes = std::min(config.caps[kHost], host_limit().bytes);
+  machine.profile.most_host_bytes = most_host_bytes(config, machine);
   OnThisHost here(nullptr, silent_observer(), needs.rows);
   return check_shape(undecided(std::move(config), std::move(machine), needs), needs, here);
 }
