@@ -74,13 +74,17 @@ TEST_P(LinearOps, DoNotDependOnThreads) {
   EXPECT_EQ(run_op(wgrad, {dy, x}, {.threads = 1}), run_op(wgrad, {dy, x}, {.threads = 3}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, LinearOps,
-                         ::testing::Values(Shape{300, 96, 130, DType::F32}, Shape{1, 7, 3, DType::F32},
-                                           Shape{257, 64, 32, DType::BF16}, Shape{33, 40, 97, DType::BF16}),
-                         [](const auto& test) {
-                           const Shape& s = test.param;
-                           return fmt::format("{}x{}x{}_{}", s.tokens, s.in, s.out, name_of(s.dtype));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, LinearOps,
+    ::testing::Values(Shape{300, 96, 130, DType::F32}, Shape{1, 7, 3, DType::F32},
+                      Shape{257, 64, 32, DType::BF16}, Shape{33, 40, 97, DType::BF16},
+                      // Along k more than is packed together: of a row, a column, tokens.
+                      Shape{37, 9001, 33, DType::F32}, Shape{37, 33, 9001, DType::F32},
+                      Shape{9001, 37, 33, DType::F32}, Shape{37, 9001, 33, DType::BF16}),
+    [](const auto& test) {
+      const Shape& s = test.param;
+      return fmt::format("{}x{}x{}_{}", s.tokens, s.in, s.out, name_of(s.dtype));
+    });
 
 TEST(Linear, RotatesTheFirstHeads) {
   const int64_t tokens = 40, heads = 2, head_dim = 24, out = 60, in = 16, half = head_dim / 2;

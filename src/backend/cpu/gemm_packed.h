@@ -21,6 +21,8 @@ constexpr int64_t kMaxSlicePanels = 8;
 // where the rows of B lie along k, else pieces of 32 along k. Either way it reads whole rows.
 struct Packing {
   const GemmShape* shape;
+  int64_t
+      row;  // elements of a matrix's row along k: those of the shape, or of the product that it is a part of
   const void* b;
   void* packed;
   int64_t first_panel, panels;
@@ -30,6 +32,7 @@ struct Packing {
 // panels) of B. a and c point to the first elements of their matrices.
 struct Slice {
   const GemmShape* shape;
+  int64_t row;  // as Packing has it
   const void *a, *packed;
   void* c;
   int64_t first_row, rows;
@@ -72,7 +75,7 @@ class PackedSizes {
 
 // `pack(packing, begin, end)` packs units [begin, end) of a group; `multiply(slice)` multiplies.
 template <class Pack, class Multiply>
-void multiply_packed(const GemmShape& s, const PackedSizes& sizes, ThreadPool& pool,
+void multiply_packed(const GemmShape& s, int64_t row, const PackedSizes& sizes, ThreadPool& pool,
                      std::span<std::byte* const> scratch, const void* a, const void* b, void* c,
                      std::byte* workspace, const Pack& pack, const Multiply& multiply) {
   const int64_t panels = panels_of(s.n), group = sizes.group_panels();
@@ -82,11 +85,12 @@ void multiply_packed(const GemmShape& s, const PackedSizes& sizes, ThreadPool& p
     const int64_t units = s.layout == Layout::NT ? count : panels_of(s.k);
     pool.parallel_for((units + kUnitsPerTask - 1) / kUnitsPerTask, [&](int64_t task, int) {
       const int64_t begin = task * kUnitsPerTask;
-      pack(Packing{&s, b, workspace, first, count}, begin, std::min(units, begin + kUnitsPerTask));
+      pack(Packing{&s, row, b, workspace, first, count}, begin, std::min(units, begin + kUnitsPerTask));
     });
     pool.parallel_for(slices, [&](int64_t slice, int worker) {
       std::byte* own = scratch[static_cast<size_t>(worker)];
       multiply(Slice{.shape = &s,
+                     .row = row,
                      .a = a,
                      .packed = workspace,
                      .c = c,

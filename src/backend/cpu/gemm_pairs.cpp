@@ -34,7 +34,7 @@ int64_t pairs_scratch_bytes(const GemmShape& shape) {
 void pairs_multiply(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch,
                     const void* a, const void* b, void* c, std::byte* workspace) {
   multiply_packed(
-      shape, sizes_of(shape), pool, scratch, a, b, c, workspace,
+      shape, shape.k, sizes_of(shape), pool, scratch, a, b, c, workspace,
       [](const Packing& p, int64_t begin, int64_t end) { SLUICE_AMX_LOOP(pack_pairs, p, begin, end); },
       [](const Slice& s) { SLUICE_AMX_LOOP(multiply_pairs, s); });
 }

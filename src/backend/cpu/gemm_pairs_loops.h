@@ -58,5 +58,5 @@ inline void multiply_pairs(const Slice& slice) {
     pair_up(static_cast<const Bf16*>(slice.a) + row, s.m, rows, s.k / 2,
             static_cast<float*>(slice.packed_a) + block * s.k / 2 * kPanel);
   }
-  multiply_slice_by<Pairs>(slice, s.k / 2, kMaxChunk, packed);
+  multiply_slice_by<Pairs>(slice, s.k / 2, slice.row / 2, kMaxChunk, packed);
 }

@@ -15,9 +15,10 @@ SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool
 }
 
 // `depth` packed elements along k, `chunk` of which are multiplied before the next rows' turn. A is packed in
-// blocks of 32 rows, each [k][row], or lies in place, as rows of `depth` elements.
+// blocks of 32 rows, each [k][row], or lies in place, as rows of `row_elements`.
 template <class Mac, class C>
-SLUICE_INLINE void multiply_slice_to(const Slice& s, int64_t depth, int64_t chunk, bool packs_a, C* c) {
+SLUICE_INLINE void multiply_slice_to(const Slice& s, int64_t depth, int64_t row_elements, int64_t chunk,
+                                     bool packs_a, C* c) {
   const GemmShape& shape = *s.shape;
   const int64_t chunks = (depth + chunk - 1) / chunk, longest = (depth + chunks - 1) / chunks;
   for (int64_t panel = 0; panel < s.panels; ++panel) {
@@ -29,7 +30,7 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, int64_t depth, int64_t chun
         const int64_t row = s.first_row + block * kPanel, rows = std::min(kPanel, s.first_row + s.rows - row);
         const Strided a =
             packs_a ? Strided{static_cast<const float*>(s.packed_a) + (block * depth + k) * kPanel, 1, kPanel}
-                    : Strided{static_cast<const float*>(s.a) + row * depth + k, depth, 1};
+                    : Strided{static_cast<const float*>(s.a) + row * row_elements + k, row_elements, 1};
         C* to = c + row * shape.n + column;
         if constexpr (std::is_same_v<C, float>) {
           if (cols == kPanel) {
@@ -46,10 +47,11 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, int64_t depth, int64_t chun
   }
 }
 template <class Mac>
-SLUICE_INLINE void multiply_slice_by(const Slice& s, int64_t depth, int64_t chunk, bool packs_a) {
+SLUICE_INLINE void multiply_slice_by(const Slice& s, int64_t depth, int64_t row_elements, int64_t chunk,
+                                     bool packs_a) {
   if (s.shape->out == DType::F32) {
-    multiply_slice_to<Mac>(s, depth, chunk, packs_a, static_cast<float*>(s.c));
+    multiply_slice_to<Mac>(s, depth, row_elements, chunk, packs_a, static_cast<float*>(s.c));
   } else {
-    multiply_slice_to<Mac>(s, depth, chunk, packs_a, static_cast<Bf16*>(s.c));
+    multiply_slice_to<Mac>(s, depth, row_elements, chunk, packs_a, static_cast<Bf16*>(s.c));
   }
 }

@@ -12,8 +12,16 @@ namespace {
 // cache.
 constexpr int64_t kMaxChunk = 160;
 
+// Along k, packed together: more of it would leave room for few columns of B at once, and all of A is read
+// again for each group of columns. Sums go on from what lies in C, so they have to be f32 there.
+constexpr int64_t kMostDepth = 4096;
+
+int64_t depth_of(const GemmShape& s) {
+  return s.out == DType::F32 ? std::min(s.k, kMostDepth) : s.k;
+}
+
 PackedSizes sizes_of(const GemmShape& s) {
-  return {s, s.k * int64_t{sizeof(float)}, 8};
+  return {s, depth_of(s) * int64_t{sizeof(float)}, 8};
 }
 
 // A is read in place when its rows lie along k in f32.
@@ -40,10 +48,20 @@ int64_t vector_scratch_bytes(const GemmShape& shape) {
 void vector_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool,
                      std::span<std::byte* const> scratch, const void* a, const void* b, void* c,
                      std::byte* workspace) {
-  multiply_packed(
-      shape, sizes_of(shape), pool, scratch, a, b, c, workspace,
-      [isa](const Packing& p, int64_t begin, int64_t end) { SLUICE_LOOP(isa, pack, p, begin, end); },
-      [isa](const Slice& s) { SLUICE_LOOP(isa, multiply_slice, s); });
+  const int64_t depth = depth_of(shape);
+  GemmShape part = shape;
+  for (int64_t k = 0; k == 0 || k < shape.k; k += depth) {
+    part.k = std::min(depth, shape.k - k);
+    part.accumulate = shape.accumulate || k > 0;
+    // Rows of A and of B lie along k, or a row for each k.
+    const int64_t of_a = k * (shape.layout == Layout::TN ? shape.m : 1) * size_of(shape.in);
+    const int64_t of_b = k * (shape.layout == Layout::NT ? 1 : shape.n) * size_of(shape.in);
+    multiply_packed(
+        part, shape.k, sizes_of(shape), pool, scratch, static_cast<const std::byte*>(a) + of_a,
+        static_cast<const std::byte*>(b) + of_b, c, workspace,
+        [isa](const Packing& p, int64_t begin, int64_t end) { SLUICE_LOOP(isa, pack, p, begin, end); },
+        [isa](const Slice& s) { SLUICE_LOOP(isa, multiply_slice, s); });
+  }
 }
 
 }  // namespace sluice::core::cpu

@@ -14,7 +14,7 @@ SLUICE_INLINE void pack_from(const Packing& p, const T* b, int64_t begin, int64_
   if (s.layout == Layout::NT) {
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t column = (p.first_panel + panel) * kPanel;
-      pack_columns(b + column * s.k, s.k, s.n - column, s.k, place(panel, 0));
+      pack_columns(b + column * p.row, p.row, s.n - column, s.k, place(panel, 0));
     }
     return;
   }
@@ -46,7 +46,7 @@ SLUICE_INLINE void pack_blocks(const Slice& slice, const T* a) {
       if (s.layout == Layout::TN) {
         pack_rows(a + k * s.m + row, s.m, rows, depth, to);
       } else {
-        pack_columns(a + row * s.k + k, s.k, rows, depth, to);
+        pack_columns(a + row * slice.row + k, slice.row, rows, depth, to);
       }
     }
   }
@@ -56,5 +56,5 @@ inline void multiply_slice(const Slice& s) {
   const bool packed = packs_a(*s.shape);
   if (packed && s.shape->in == DType::F32) pack_blocks(s, static_cast<const float*>(s.a));
   if (packed && s.shape->in == DType::BF16) pack_blocks(s, static_cast<const Bf16*>(s.a));
-  multiply_slice_by<Floats>(s, s.shape->k, kMaxChunk, packed);
+  multiply_slice_by<Floats>(s, s.shape->k, s.row, kMaxChunk, packed);
 }
