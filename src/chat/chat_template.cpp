@@ -229,7 +229,7 @@ Result<jinja::Rendering> ChatTemplate::Impl::render_as_it_is(const Conversation&
   auto messages = std::make_shared<jinja::List>();
   for (const ChatValue& message : conversation.messages) {
     messages->items.push_back(message_to_jinja(message, int32_t(messages->items.size())));
-    messages->depth = std::max(messages->depth, jinja::depth_of(messages->items.back()) + 1);
+    messages->holds(messages->items.back());
     inputs.bytes += bytes_of(message);
   }
   inputs.bytes += bytes_of(conversation.tools);

@@ -47,7 +47,7 @@ jinja::Value to_jinja(const ChatValue& value, ChatOrigin origin) {
       auto list = std::make_shared<jinja::List>();
       for (const ChatValue& item : value.items) {
         list->items.push_back(to_jinja(item, origin));
-        list->depth = std::max(list->depth, jinja::depth_of(list->items.back()) + 1);
+        list->holds(list->items.back());
       }
       return Value::of(std::move(list));
     }

@@ -176,14 +176,14 @@ Value Interpreter::comparison(const Node& node) {
     const std::string& sign = node.operators[i];
     bool holds = false;
     if (sign == "==" || sign == "!=") {
-      holds = equal(left, right) == (sign == "==");
+      holds = same(left, right, node) == (sign == "==");
     } else if (sign == "in" || sign == "not in") {
       holds = contains(right, left, node) == (sign == "in");
     } else {
       int order = 0;
       if (left.is(Kind::Undefined)) return fail_undefined(left, node);
       if (right.is(Kind::Undefined)) return fail_undefined(right, node);
-      if (!compare(left, right, order))
+      if (!ordered(left, right, order, node))
         return fail(node, "{} and {} have no order", type_name(left), type_name(right));
       holds = sign == "<" ? order < 0 : sign == "<=" ? order <= 0 : sign == ">" ? order > 0 : order >= 0;
     }
@@ -199,16 +199,18 @@ bool Interpreter::contains(const Value& container, const Value& item, const Node
     case Kind::String:
       if (item.is(Kind::Undefined)) return fail_undefined(item, at), false;
       if (!item.is_string()) return fail(at, "a {} cannot be in a string", type_name(item)), false;
-      spend(int64_t(container.text().size()) / 64, at);
-      return container.text().view().find(item.text().view()) != std::string_view::npos;
+      return spend_search(container.text().view(), item.text().view(), at) &&
+             find_in(container.text().view(), item.text().view()) != std::string_view::npos;
     case Kind::Dict:
+      if (!spend(container.dict().steps_to_find(item), at)) return false;
       if (!hashable(item)) return fail(at, "a {} cannot be the key of a dictionary", type_name(item)), false;
       return container.dict().find(item) != nullptr;
     case Kind::Undefined:
       return false;
     default: {
       const std::vector<Value> items = items_of(container, at);
-      return std::any_of(items.begin(), items.end(), [&](const Value& other) { return equal(other, item); });
+      return std::any_of(items.begin(), items.end(),
+                         [&](const Value& other) { return same(other, item, at); });
     }
   }
 }
@@ -230,6 +232,7 @@ Value Interpreter::joined(const Node& node) {
 Text Interpreter::text_of(const Value& value, const Node& at) {
   Text text;
   if (value.is(Kind::List) || value.is(Kind::Dict)) rendering_.printed_list = true;
+  if (!value.is_string() && !spend(steps_of(value), at)) return {};
   if (!append_str(value, text)) fail(at, "a {} has no text", type_name(value));
   spend(int64_t(text.size()) / 16, at);
   return text;
@@ -336,7 +339,9 @@ Value Interpreter::loop_attribute(const Value& value, std::string_view name, con
 Value Interpreter::item(const Value& object, const Value& key, const Node& at) {
   if (failed()) return {};
   if (object.is(Kind::Undefined)) return fail_undefined(object, at);
-  if (object.is(Kind::Dict) && hashable(key)) {
+  if (object.is(Kind::Dict)) {
+    if (!spend(object.dict().steps_to_find(key), at)) return {};
+    if (!hashable(key)) return undefined(at);
     if (const Value* found = object.dict().find(key)) return *found;
   }
   if (key.is_integer() && (object.is_string() || (object.is(Kind::List) && object.list().has_index()))) {
@@ -595,7 +600,7 @@ Value Interpreter::call(const Value& callee, Arguments arguments, const Node& at
     return arguments.places[loop.index % arguments.places.size()];
   }
   const Value seen = list(std::move(arguments.places), List::Form::Tuple, at);
-  const bool changed = loop.changed.is(Kind::Undefined) || !equal(loop.changed, seen);
+  const bool changed = loop.changed.is(Kind::Undefined) || !same(loop.changed, seen, at);
   loop.changed = seen;
   return Value::of(changed);
 }

@@ -84,6 +84,7 @@ Value trim(Interpreter& in, Value subject, Arguments arguments, const Node& at) 
   if (in.failed()) return {};
   const bool set = bound[0].is_string();
   const std::string_view chars = set ? bound[0].text().view() : std::string_view();
+  if (!in.spend(product(std::ssize(value.text().view()), std::ssize(chars)) / 64, at)) return {};
   const Stripped rest = stripped(value.text().view(), set ? &chars : nullptr, true, true);
   return in.string(value.text().slice(rest.begin, rest.end), value.str().markup);
 }
@@ -149,8 +150,8 @@ Value sorted(Interpreter& in, std::vector<Keyed> rows, bool reverse, const Node&
   const auto before = [&](const Keyed& a, const Keyed& b) {
     for (size_t i = 0; i < a.keys.size(); ++i) {
       int order = 0;
-      if (equal(a.keys[i], b.keys[i])) continue;
-      if (!compare(a.keys[i], b.keys[i], order)) orders = false;
+      if (in.failed() || in.same(a.keys[i], b.keys[i], at)) continue;
+      if (!in.ordered(a.keys[i], b.keys[i], order, at)) orders = false;
       return reverse ? order > 0 : order < 0;
     }
     return false;
@@ -208,7 +209,7 @@ Value unique(Interpreter& in, Value subject, Arguments arguments, const Node& at
   for (Value& item : in.items_of(subject, at)) {
     const Value key = key_of(in, part_of(in, item, bound[1], {}, at), is_true(bound[0]));
     if (!in.spend(1 + std::ssize(keys) / 4, at)) return {};
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& known) { return equal(known, key); }))
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& known) { return in.same(known, key, at); }))
       continue;
     keys.push_back(key);
     items.push_back(std::move(item));
@@ -225,7 +226,7 @@ Value extreme(Interpreter& in, Value subject, Arguments arguments, const Node& a
   for (const Value& item : in.items_of(subject, at)) {
     const Value key = key_of(in, part_of(in, item, bound[1], {}, at), is_true(bound[0]));
     int order = 0;
-    if (some && !compare(key, best_key, order))
+    if (some && !in.ordered(key, best_key, order, at))
       return in.fail(at, "{}: there are values without an order", at.name);
     if (!some || (kLargest ? order > 0 : order < 0)) {
       best = item;
@@ -479,7 +480,8 @@ Value group(Interpreter& in, Value subject, Arguments arguments, const Node& at)
   };
   for (const Value& pair : all.list().items) {
     const Value& key = pair.list().items[0];
-    if (members.empty() || !equal(key_of(in, key, is_true(bound[2])), key_of(in, name, is_true(bound[2])))) {
+    if (members.empty() ||
+        !in.same(key_of(in, key, is_true(bound[2])), key_of(in, name, is_true(bound[2])), at)) {
       close();
       name = key;
     }
@@ -568,6 +570,11 @@ Value to_json(Interpreter& in, Value subject, Arguments arguments, const Node& a
     options.comma = two[0].text().bytes();
     options.colon = two[1].text().bytes();
   }
+  // Separators and what stands before a line may be long; keys are sorted by some walks over them.
+  const int64_t beside = std::ssize(options.comma) + std::ssize(options.colon) +
+                         product(depth_of(subject), std::ssize(options.indent));
+  const int64_t walks = 1 + beside / 16 + (options.sorted ? 8 : 0);
+  if (!in.spend(product(steps_of(subject), walks), at)) return {};
   Text out;
   std::string why;
   if (!append_json(subject, options, 0, out, why)) return in.fail(at, "tojson: {} has no JSON", why);
@@ -681,15 +688,15 @@ template <int kOrder, bool kEqual>
 bool ordered(Interpreter& in, const Value& value, const Arguments& arguments, const Node& at) {
   int order = 0;
   const Value& other = argument(in, arguments, at);
-  if (!in.failed() && !compare(value, other, order))
+  if (!in.failed() && !in.ordered(value, other, order, at))
     in.fail(at, "{} and {} have no order", type_name(value), type_name(other));
   return order == kOrder || (kEqual && order == 0);
 }
 bool equals(Interpreter& in, const Value& value, const Arguments& arguments, const Node& at) {
-  return equal(value, argument(in, arguments, at));
+  return in.same(value, argument(in, arguments, at), at);
 }
 bool differs(Interpreter& in, const Value& value, const Arguments& arguments, const Node& at) {
-  return !equal(value, argument(in, arguments, at));
+  return !in.same(value, argument(in, arguments, at), at);
 }
 int64_t whole(Interpreter& in, const Value& value, const Node& at) {
   if (!value.is_integer()) in.fail(at, "a {} is no integer", type_name(value));
@@ -764,7 +771,7 @@ constexpr TestRow kTests[] = {
      [](Interpreter& in, const Value& v, const Arguments& a, const Node& at) {
        const Value& other = argument(in, a, at);
        if (v.kind != other.kind) return false;
-       return v.object != nullptr && !v.is_string() ? v.object == other.object : equal(v, other);
+       return v.object != nullptr && !v.is_string() ? v.object == other.object : in.same(v, other, at);
      }},
     {"sequence",
      [](Interpreter&, const Value& v, const Arguments&, const Node&) {

@@ -17,6 +17,8 @@ struct Spec {
   char align = 0, sign = '-', type = 0;
   bool alternate = false, zero = false, comma = false, underscore = false;
   int64_t width = 0, precision = -1;
+
+  int64_t steps() const { return (width + std::max<int64_t>(0, precision)) / 4; }
 };
 
 bool is_digit_char(char c) {
@@ -226,6 +228,7 @@ Value format_percent(Interpreter& in, const Value& format, const Value& values, 
       spec.precision = i < bytes.size() && is_digit_char(bytes[i]) ? number_at(bytes, i) : 0;
     }
     if (i >= bytes.size() || spec.width < 0) return in.fail(at, "%: a format that is not whole");
+    if (!in.spend(spec.steps(), at)) return {};
     spec.type = bytes[i];
     if (spec.type == '%') {
       out.append("%", text.origin_at(begin));
@@ -239,7 +242,7 @@ Value format_percent(Interpreter& in, const Value& format, const Value& values, 
       Text body;
       if (spec.type == 's') {
         body = in.text_of(*value, at);
-      } else if (!append_repr(*value, body)) {
+      } else if (!in.spend(steps_of(*value), at) || !append_repr(*value, body)) {
         return in.fail(at, "%r: a {} has no text", type_name(*value));
       }
       if (format.str().markup && !(value->is_string() && value->str().markup)) body = escaped(body);
@@ -334,6 +337,7 @@ Value format_braces(Interpreter& in, const Value& format, const Arguments& value
     if (in.failed()) return {};
     Spec spec;
     if (!parse_spec(how, spec)) return in.fail(at, "format: '{:.40}' is not known", how);
+    if (!in.spend(spec.steps(), at)) return {};
     if (conversion == 0 && value.is_number() && !value.is(Kind::Bool)) {
       if (!append_number(value, spec, out))
         return in.fail(at, "format: '{:.40}' is not known for a {}", how, type_name(value));
@@ -350,7 +354,7 @@ Value format_braces(Interpreter& in, const Value& format, const Arguments& value
       return in.fail(at, "format: '{:.40}' is not known for a str", how);
     Text body;
     if (conversion == 'r' || conversion == 'a') {
-      if (conversion == 'a' || !append_repr(value, body))
+      if (conversion == 'a' || !in.spend(steps_of(value), at) || !append_repr(value, body))
         return in.fail(at, "format: !{} is not known", conversion);
     } else {
       body = in.text_of(value, at);

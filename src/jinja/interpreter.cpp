@@ -42,7 +42,7 @@ void Interpreter::set_error(const Node& at, std::string message) {
 }
 
 Value Interpreter::string(Text text, bool markup) {
-  auto object = make<String>(int64_t(text.size()));
+  auto object = make<String>(text.held());
   steps_ += int64_t(text.size()) / 16;
   object->text = std::move(text);
   object->markup = markup;
@@ -55,7 +55,7 @@ Value Interpreter::string(Text text, bool markup) {
 Value Interpreter::list(std::vector<Value> items, List::Form form, const Node& at) {
   auto object = make<List>(int64_t(items.size() * sizeof(Value)));
   steps_ += int64_t(items.size());
-  for (const Value& value : items) object->depth = std::max(object->depth, depth_of(value) + 1);
+  for (const Value& value : items) object->holds(value);
   if (object->depth > kMostNesting) return fail(at, "lists nested more than {} deep", kMostNesting);
   object->items = std::move(items);
   object->form = form;
@@ -66,6 +66,7 @@ Value Interpreter::dict(std::vector<std::pair<Value, Value>> members, const Node
   auto object = make<Dict>(int64_t(members.size() * 2 * sizeof(Value)));
   steps_ += int64_t(members.size());
   for (auto& [key, value] : members) {
+    if (!spend(object->steps_to_find(key), at)) return {};
     if (!hashable(key)) return fail(at, "a {} cannot be the key of a dictionary", type_name(key));
     object->set(std::move(key), std::move(value));
   }
@@ -74,10 +75,26 @@ Value Interpreter::dict(std::vector<std::pair<Value, Value>> members, const Node
 }
 
 bool Interpreter::spend(int64_t steps, const Node& at) {
+  if (failed()) return false;
   steps_ += steps;
   if (steps_ > most_steps_) fail(at, "it takes more than {} steps", most_steps_);
   if (account_.held > most_bytes_) fail(at, "it holds more than {} MiB", most_bytes_ >> 20);
   return !failed();
+}
+
+bool Interpreter::spend_search(std::string_view text, std::string_view what, const Node& at) {
+  constexpr int64_t kLong = 256;  // a search for more bytes takes no longer
+  return spend(product(std::ssize(text), std::min(kLong, std::ssize(what))) / 512, at);
+}
+
+bool Interpreter::same(const Value& a, const Value& b, const Node& at) {
+  return spend(std::min(steps_of(a), steps_of(b)), at) && equal(a, b);
+}
+
+bool Interpreter::ordered(const Value& a, const Value& b, int& order, const Node& at) {
+  // compare() looks for the first difference again in each list of lists.
+  const int64_t times = std::max(1, std::min(depth_of(a), depth_of(b)));
+  return spend(product(std::min(steps_of(a), steps_of(b)), times), at) && compare(a, b, order);
 }
 
 void Interpreter::write(const Text& text, Text& out, const Node& at) {
@@ -86,7 +103,7 @@ void Interpreter::write(const Text& text, Text& out, const Node& at) {
   } else {
     out.append_owned(text, owner_);
   }
-  if (int64_t(out.size()) > most_bytes_) fail(at, "it writes more than {} MiB", most_bytes_ >> 20);
+  if (out.held() > most_bytes_) fail(at, "it writes more than {} MiB", most_bytes_ >> 20);
 }
 
 void Interpreter::note_asked(const Value& value) {

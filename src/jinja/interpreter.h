@@ -53,6 +53,12 @@ class Interpreter {
   // Work beside the evaluation of nodes, such as bytes that are copied.
   bool spend(int64_t steps, const Node& at);
 
+  // A search for some bytes in others.
+  bool spend_search(std::string_view text, std::string_view what, const Node& at);
+  // equal() and compare(), of which the steps count. False, too, where they are too many.
+  bool same(const Value& a, const Value& b, const Node& at);
+  bool ordered(const Value& a, const Value& b, int& order, const Node& at);
+
   // str()
   Text text_of(const Value& value, const Node& at);
   // What iterating over a value gives; an iterator is used up.

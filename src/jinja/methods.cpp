@@ -38,36 +38,30 @@ Value strip(Interpreter& in, const Value& self, Arguments arguments, const Node&
   std::array<Value, 1> bound;
   if (!in.bind(arguments, std::array{"chars"}, 0, bound, "strip", at)) return {};
   const auto set = string_or_none(in, bound[0], "strip", at);
+  if (set && !in.spend(product(std::ssize(self.text().view()), std::ssize(*set)) / 64, at)) return {};
   const Stripped rest = stripped(self.text().view(), set ? &*set : nullptr, kLeft, kRight);
   return in.string(self.text().slice(rest.begin, rest.end), self.str().markup);
 }
 
+using Cuts = std::vector<std::pair<size_t, size_t>>;  // where pieces begin and end
+
 // Pieces between a separator, or between white space.
-std::vector<Text> pieces_of(const Text& text, std::optional<std::string_view> separator, int64_t most,
-                            bool from_right) {
-  const std::string_view bytes = text.view();
-  std::vector<std::pair<size_t, size_t>> cuts;
-  if (separator) {
-    if (!from_right) {
-      size_t begin = 0;
-      for (size_t at = bytes.find(*separator); at != bytes.npos && most != 0;
-           at = bytes.find(*separator, begin), --most) {
-        cuts.emplace_back(begin, at);
-        begin = at + separator->size();
-      }
-      cuts.emplace_back(begin, bytes.size());
-    } else {
-      size_t end = bytes.size();
-      while (most-- != 0) {
-        if (end < separator->size()) break;
-        const size_t at = bytes.substr(0, end).rfind(*separator);
-        if (at == bytes.npos) break;
-        cuts.emplace_back(at + separator->size(), end);
-        end = at;
-      }
-      cuts.emplace_back(0, end);
-      std::reverse(cuts.begin(), cuts.end());
+Cuts cuts_of(std::string_view bytes, std::optional<std::string_view> separator, int64_t most,
+             bool from_right) {
+  Cuts cuts;
+  if (separator && from_right) {
+    // From the left of what is written backwards.
+    cuts = cuts_of(reversed(bytes), reversed(*separator), most, false);
+    for (auto& [begin, end] : cuts) begin = bytes.size() - std::exchange(end, bytes.size() - begin);
+    std::reverse(cuts.begin(), cuts.end());
+  } else if (separator) {
+    size_t begin = 0;
+    for (size_t at = find_in(bytes, *separator); at != bytes.npos && most != 0;
+         at = find_in(bytes, *separator, begin), --most) {
+      cuts.emplace_back(begin, at);
+      begin = at + separator->size();
     }
+    cuts.emplace_back(begin, bytes.size());
   } else if (!from_right) {
     size_t at = stripped(bytes, nullptr, true, false).begin;
     while (at < bytes.size()) {
@@ -95,15 +89,15 @@ std::vector<Text> pieces_of(const Text& text, std::optional<std::string_view> se
     }
     std::reverse(cuts.begin(), cuts.end());
   }
-  std::vector<Text> pieces;
-  for (const auto& [begin, end] : cuts) pieces.push_back(text.slice(begin, end));
-  return pieces;
+  return cuts;
 }
 
-Value strings(Interpreter& in, std::vector<Text> pieces, bool markup, Form form, const Node& at) {
+Value pieces(Interpreter& in, const Value& self, const Cuts& cuts, Form form, const Node& at) {
   std::vector<Value> values;
-  in.spend(std::ssize(pieces), at);
-  for (Text& piece : pieces) values.push_back(in.string(std::move(piece), markup));
+  for (const auto& [begin, end] : cuts) {
+    if (!in.spend(1, at)) return {};
+    values.push_back(in.string(self.text().slice(begin, end), self.str().markup));
+  }
   return in.list(std::move(values), form, at);
 }
 
@@ -114,8 +108,8 @@ Value split(Interpreter& in, const Value& self, Arguments arguments, const Node&
   const auto separator = string_or_none(in, bound[0], "split", at);
   const int64_t most = integer_of(in, bound[1], -1, "split", at);
   if (separator && separator->empty()) return in.fail(at, "split: an empty separator");
-  if (in.failed()) return {};
-  return strings(in, pieces_of(self.text(), separator, most, kRight), self.str().markup, Form::List, at);
+  if (in.failed() || !in.spend_search(self.text().view(), separator.value_or(""), at)) return {};
+  return pieces(in, self, cuts_of(self.text().view(), separator, most, kRight), Form::List, at);
 }
 
 Value split_lines(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
@@ -123,7 +117,7 @@ Value split_lines(Interpreter& in, const Value& self, Arguments arguments, const
   if (!in.bind(arguments, std::array{"keepends"}, 0, bound, "splitlines", at)) return {};
   const bool keeps = is_true(bound[0]);
   const std::string_view bytes = self.text().view();
-  std::vector<Text> lines;
+  Cuts lines;
   size_t begin = 0;
   for (size_t i = 0; i < bytes.size();) {
     const uint32_t code = utf8_at(bytes, i);
@@ -135,11 +129,11 @@ Value split_lines(Interpreter& in, const Value& self, Arguments arguments, const
       continue;
     }
     if (code == '\r' && end < bytes.size() && bytes[end] == '\n') ++end;
-    lines.push_back(self.text().slice(begin, keeps ? end : i));
+    lines.emplace_back(begin, keeps ? end : i);
     begin = i = end;
   }
-  if (begin < bytes.size()) lines.push_back(self.text().slice(begin, bytes.size()));
-  return strings(in, std::move(lines), self.str().markup, Form::List, at);
+  if (begin < bytes.size()) lines.emplace_back(begin, bytes.size());
+  return pieces(in, self, lines, Form::List, at);
 }
 
 template <bool kRight>
@@ -148,16 +142,11 @@ Value partition(Interpreter& in, const Value& self, Arguments arguments, const N
   if (!in.bind(arguments, std::array{"sep"}, 1, bound, "partition", at)) return {};
   const std::string_view separator = string_of(in, bound[0], "partition", at), bytes = self.text().view();
   if (separator.empty()) return in.fail(at, "partition: an empty separator");
-  const size_t found = kRight ? bytes.rfind(separator) : bytes.find(separator);
-  std::vector<Text> parts;
-  if (found == bytes.npos) {
-    parts = {self.text(), {}, {}};
-    if (kRight) std::swap(parts[0], parts[2]);
-  } else {
-    parts = {self.text().slice(0, found), self.text().slice(found, found + separator.size()),
-             self.text().slice(found + separator.size(), bytes.size())};
-  }
-  return strings(in, std::move(parts), self.str().markup, Form::Tuple, at);
+  if (!in.spend_search(bytes, separator, at)) return {};
+  const size_t found = kRight ? find_last_in(bytes, separator) : find_in(bytes, separator);
+  const size_t begin = found != bytes.npos ? found : kRight ? 0 : bytes.size();
+  const size_t end = found != bytes.npos ? found + separator.size() : begin;
+  return pieces(in, self, {{0, begin}, {begin, end}, {end, bytes.size()}}, Form::Tuple, at);
 }
 
 // Bytes of a part of a string, of which the bounds are given in characters.
@@ -186,6 +175,7 @@ Value begins(Interpreter& in, const Value& self, Arguments arguments, const Node
   const std::string_view part = self.text().view().substr(from, to - from);
   const auto fits = [&](const Value& with) {
     const std::string_view text = string_of(in, with, kEnd ? "endswith" : "startswith", at);
+    if (!in.spend(std::ssize(text) / 64, at)) return false;
     return kEnd ? part.ends_with(text) : part.starts_with(text);
   };
   if (bound[0].is(Kind::List) && bound[0].list().form == Form::Tuple) {
@@ -202,7 +192,8 @@ Value find(Interpreter& in, const Value& self, Arguments arguments, const Node& 
   const std::string_view what = string_of(in, bound[0], "find", at), all = self.text().view();
   const auto [from, to] = bounds(in, all, bound[1], bound[2], at);
   const std::string_view part = from > to ? std::string_view() : all.substr(from, to - from);
-  const size_t found = from > to ? part.npos : kRight ? part.rfind(what) : part.find(what);
+  if (!in.spend_search(part, what, at)) return {};
+  const size_t found = from > to ? part.npos : kRight ? find_last_in(part, what) : find_in(part, what);
   if (found != part.npos) return Value::of(count_characters(all.substr(0, from + found)));
   if (kMust) return in.fail(at, "index: the string is not there");
   return Value::of(int64_t{-1});
@@ -217,7 +208,8 @@ Value count(Interpreter& in, const Value& self, Arguments arguments, const Node&
   const std::string_view part = self.text().view().substr(from, to - from);
   if (what.empty()) return Value::of(count_characters(part) + 1);
   int64_t times = 0;
-  for (size_t i = part.find(what); i != part.npos; i = part.find(what, i + what.size())) ++times;
+  if (!in.spend_search(part, what, at)) return {};
+  for (size_t i = find_in(part, what); i != part.npos; i = find_in(part, what, i + what.size())) ++times;
   return Value::of(times);
 }
 
@@ -230,7 +222,8 @@ Value replace(Interpreter& in, const Value& self, Arguments arguments, const Nod
   if (in.failed()) return {};
   const Text to = self.str().markup && !bound[1].str().markup ? escaped(bound[1].text()) : bound[1].text();
   // Each place may become longer.
-  if (!in.spend(
+  if (!in.spend_search(self.text().view(), from, at) ||
+      !in.spend(
           std::ssize(self.text().bytes()) *
               (1 + (from.empty() ? std::ssize(to.bytes()) : std::ssize(to.bytes()) / std::ssize(from))) / 16,
           at))
@@ -411,6 +404,7 @@ Value members(Interpreter& in, const Value& self, Arguments arguments, const Nod
 Value get(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
   std::array<Value, 2> bound;
   if (!in.bind(arguments, std::array{"key", "default"}, 1, bound, "get", at)) return {};
+  if (!in.spend(self.dict().steps_to_find(bound[0]), at)) return {};
   if (!hashable(bound[0])) return in.fail(at, "get: a {} cannot be a key", type_name(bound[0]));
   const Value* found = self.dict().find(bound[0]);
   if (found != nullptr) return *found;
@@ -429,8 +423,9 @@ Value list_index(Interpreter& in, const Value& self, Arguments arguments, const 
   std::array<Value, 1> bound;
   if (!in.bind(arguments, std::array{"value"}, 1, bound, "index", at)) return {};
   const auto& items = self.list().items;
+  if (!in.spend(std::ssize(items), at)) return {};
   const auto it =
-      std::find_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, bound[0]); });
+      std::find_if(items.begin(), items.end(), [&](const Value& v) { return in.same(v, bound[0], at); });
   return it == items.end() ? in.fail(at, "index: the value is not there")
                            : Value::of(int64_t(it - items.begin()));
 }
@@ -438,8 +433,9 @@ Value list_count(Interpreter& in, const Value& self, Arguments arguments, const 
   std::array<Value, 1> bound;
   if (!in.bind(arguments, std::array{"value"}, 1, bound, "count", at)) return {};
   const auto& items = self.list().items;
-  return Value::of(
-      int64_t(std::count_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, bound[0]); })));
+  if (!in.spend(std::ssize(items), at)) return {};
+  return Value::of(int64_t(
+      std::count_if(items.begin(), items.end(), [&](const Value& v) { return in.same(v, bound[0], at); })));
 }
 
 constexpr Method kLists[] = {{"copy", copy}, {"count", list_count}, {"index", list_index}};

@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tokenizer/code_set.h"
 
@@ -243,6 +244,21 @@ Stripped stripped(std::string_view text, const std::string_view* set, bool left,
   return {begin, end};
 }
 
+size_t find_in(std::string_view text, std::string_view what, size_t from) {
+  if (from > text.size()) return text.npos;
+  const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  return found == nullptr ? text.npos : size_t(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_in(std::string_view text, std::string_view what) {
+  const size_t found = find_in(reversed(text), reversed(what));
+  return found == text.npos ? found : text.size() - found - what.size();
+}
+
+std::string reversed(std::string_view bytes) {
+  return {bytes.rbegin(), bytes.rend()};
+}
+
 Text replaced(const Text& text, std::string_view from, const Text& to, int64_t most) {
   Text out;
   const std::string_view bytes = text.view();
@@ -255,7 +271,8 @@ Text replaced(const Text& text, std::string_view from, const Text& to, int64_t m
       done = at;
     }
   } else {
-    for (size_t at = bytes.find(from); at != bytes.npos && most != 0; at = bytes.find(from, done), --most) {
+    for (size_t at = find_in(bytes, from); at != bytes.npos && most != 0;
+         at = find_in(bytes, from, done), --most) {
       out.append(text, done, at);
       out.append(to);
       done = at + from.size();

@@ -32,6 +32,8 @@ class Text {
   const std::string& bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
+  // Bytes in memory, those that tell origins too.
+  int64_t held() const { return int64_t(bytes_.size() + runs_.size() * sizeof(Run)); }
   Origin origin_at(size_t at) const;
   // Runs in order; neighbours differ.
   std::vector<Run> runs() const;
@@ -84,6 +86,12 @@ struct Stripped {
   size_t begin, end;
 };
 Stripped stripped(std::string_view text, const std::string_view* set, bool left, bool right);
+
+// Where `what` begins at or behind `from`; npos: nowhere. In linear time for texts of any kind.
+size_t find_in(std::string_view text, std::string_view what, size_t from = 0);
+// The same for the last place.
+size_t find_last_in(std::string_view text, std::string_view what);
+std::string reversed(std::string_view bytes);
 
 // str.replace(); `most` < 0: all.
 Text replaced(const Text& text, std::string_view from, const Text& to, int64_t most);

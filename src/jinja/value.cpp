@@ -13,6 +13,7 @@ namespace {
 
 // Where a dictionary begins to look keys up in a table.
 constexpr size_t kManyKeys = 12;
+constexpr int64_t kMostSteps = int64_t{1} << 60;  // where counts saturate
 
 Value scalar(Kind kind, Origin origin) {
   Value value;
@@ -87,7 +88,7 @@ Loop& Value::loop() const {
 }
 
 const Value* Dict::find(std::string_view key) const {
-  if (!places_.empty()) {
+  if (members.size() >= kManyKeys) {
     const auto it = places_.find(std::string(key));
     return it == places_.end() ? nullptr : &members[it->second].second;
   }
@@ -116,7 +117,8 @@ const Value* Dict::find(const Value& key) const {
 }
 
 void Dict::set(Value key, Value value) {
-  depth = std::max(depth, depth_of(value) + 1);
+  holds(value);
+  steps = std::min(kMostSteps, steps + steps_to_find(key));
   const size_t at = index_of(key);
   if (at < members.size()) {
     members[at].second = std::move(value);
@@ -126,9 +128,19 @@ void Dict::set(Value key, Value value) {
   const auto note = [&](size_t i) {
     if (members[i].first.is_string()) places_.emplace(members[i].first.text().bytes(), i);
   };
-  if (!places_.empty()) return note(at);
+  if (members.size() > kManyKeys) return note(at);
   if (members.size() < kManyKeys) return;
   for (size_t i = 0; i < members.size(); ++i) note(i);
+}
+
+int64_t Dict::steps_to_find(const Value& key) const {
+  return key.is_string() ? steps_of(key) : product(std::ssize(members) + 1, steps_of(key) + 1);
+}
+
+void Container::holds(const Value& item) {
+  constexpr int64_t kEach = 4;  // what each value takes of text and time beside its bytes
+  depth = std::max(depth, depth_of(item) + 1);
+  steps = std::min(kMostSteps, steps + kEach + steps_of(item));
 }
 
 std::string_view type_name(const Value& value) {
@@ -263,6 +275,17 @@ int depth_of(const Value& value) {
   return value.is(Kind::Dict) ? value.dict().depth : 0;
 }
 
+int64_t steps_of(const Value& value) {
+  if (value.is(Kind::List)) return value.list().steps;
+  if (value.is(Kind::Dict)) return value.dict().steps;
+  return value.is_string() || value.is(Kind::Big) ? std::ssize(value.text().bytes()) / 8 : 0;
+}
+
+int64_t product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? kMostSteps : std::min(kMostSteps, result);
+}
+
 std::string real_text(double real) {
   if (std::isnan(real)) return "nan";
   if (std::isinf(real)) return real < 0 ? "-inf" : "inf";
@@ -282,7 +305,7 @@ void append_quoted(const Text& text, Text& out) {
     const uint32_t code = utf8_at(bytes, at);
     std::string piece(bytes.substr(at, size_t(utf8_length(bytes[at]))));
     if (code == uint32_t(quote) || code == '\\') {
-      piece.insert(0, "\\");
+      piece.insert(piece.begin(), '\\');
     } else if (code == '\n') {
       piece = "\\n";
     } else if (code == '\r') {

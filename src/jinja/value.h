@@ -101,24 +101,33 @@ struct String : Object {
   bool markup = false;  // what `safe` made: text beside it is escaped for HTML
 };
 
-struct List : Object {
+// Lists and dictionaries share values, so that a walk over one may be far longer than what it holds.
+struct Container : Object {
+  int depth = 1;      // of lists in lists
+  int64_t steps = 0;  // of a walk over all of it; saturates
+
+  // REQUIRES: called for each value once it is held.
+  void holds(const Value& item);
+};
+
+struct List : Container {
   enum class Form : uint8_t { List, Tuple, Items, Range, Iterator };
   std::vector<Value> items;
   Form form = Form::List;
-  int depth = 1;    // of lists in lists
   size_t next = 0;  // of an Iterator: what was not taken yet
 
   bool has_index() const { return form == Form::List || form == Form::Tuple || form == Form::Range; }
 };
 
 // In the order of insertion; an equal key that comes later gives its value.
-struct Dict : Object {
+struct Dict : Container {
   std::vector<std::pair<Value, Value>> members;
-  int depth = 1;
 
   const Value* find(std::string_view key) const;
   const Value* find(const Value& key) const;
   void set(Value key, Value value);
+  // The cost of find(): a key that is no string is compared with each.
+  int64_t steps_to_find(const Value& key) const;
 
  private:
   size_t index_of(const Value& key) const;
@@ -159,6 +168,10 @@ bool equal(const Value& a, const Value& b);
 bool compare(const Value& a, const Value& b, int& order);
 bool hashable(const Value& value);
 int depth_of(const Value& value);
+// The cost of a walk over a value, such as those above; 0 for numbers and short strings.
+int64_t steps_of(const Value& value);
+// a * b for what is not negative; saturates where more can be added to it.
+int64_t product(int64_t a, int64_t b);
 
 // float.__repr__()
 std::string real_text(double real);

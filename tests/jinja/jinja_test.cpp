@@ -86,12 +86,121 @@ TEST(Jinja, HostileTemplatesEnd) {
   std::string sum = "{{ 1";
   for (int i = 0; i < 3000; ++i) sum += " + 1";
   ends(sum + " }}", "nested more than");
+  ends("{{ ('%99999d' * 9999) % ((1,) * 9999) }}", "steps");
+  ends("{{ ('a' * 1000000).strip('b' * 1000000 ~ 'a') }}", "steps");
+  ends("{{ ('a' * 1000000) | trim('b' * 1000000 ~ 'a') }}", "steps");
+  ends("{{ ('a' * 1000000).startswith(('a' * 999999 ~ 'b',) * 99999) }}", "steps");
+  ends("{{ ([1] * 2000) | tojson(indent='x' * 1000000) }}", "steps");
+  ends("{{ ([1] * 2000) | tojson(separators=('x' * 1000000, ':')) }}", "steps");
+  for (const std::string_view holds : {"a == b", "a < b"})
+    ends("{% set a = 'x' * 1000000 ~ 'a' %}{% set b = 'x' * 1000000 ~ 'b' %}{% for i in range(99999) %}{{ " +
+             std::string(holds) + " }}{% endfor %}",
+         "steps");
   // What holds itself is let go.
   EXPECT_EQ(
       rendered(
           "{% set ns = namespace() %}{% set ns.a = [ns] %}{% macro m() %}{% endmacro %}{% set ns.m = m %}"
           "{% for i in [1, 2] %}{% set ns.l = loop %}{% endfor %}ok"),
       "ok");
+}
+
+// Lists that hold one list twice are short in memory, and endless where they are walked over.
+TEST(Jinja, SharedValuesAreNotWalkedOverWithoutEnd) {
+  const auto ends = [](std::string_view twice, std::string_view what) {
+    const std::string text = fmt::format(
+        "{{% set n = namespace(a=1, b=1) %}}{{% for i in range(60) %}}{{% set a = n.a %}}{{% set n.a = {0} "
+        "%}}"
+        "{{% set a = n.b %}}{{% set n.b = {0} %}}{{% endfor %}}{{% set a, b = n.a, n.b %}}{1}",
+        twice, what);
+    const std::string out = rendered(text);
+    EXPECT_TRUE(out.starts_with("refused: ") && out.ends_with("it takes more than 5000000 steps"))
+        << text << ": " << out.substr(0, 200);
+  };
+  for (const std::string_view what : {"{{ a }}",
+                                      "{{ a ~ '' }}",
+                                      "{{ a | string }}",
+                                      "{{ [a] | join }}",
+                                      "{{ '%s' % (a,) }}",
+                                      "{{ '%r' % (a,) }}",
+                                      "{{ '{!r}'.format(a) }}",
+                                      "{{ a | tojson }}",
+                                      "{{ a | tojson(indent=1) }}",
+                                      "{{ a == b }}",
+                                      "{{ a != b }}",
+                                      "{{ a is eq b }}",
+                                      "{{ a is ne b }}",
+                                      "{{ a in [b] }}",
+                                      "{{ a is in [b] }}",
+                                      "{{ [b].index(a) }}",
+                                      "{{ [b].count(a) }}",
+                                      "{{ [a, b] | unique | list }}",
+                                      "{{ [{'x': a}, {'x': b}] | groupby('x') }}",
+                                      "{% for x in [a, b] %}{{ loop.changed(x) }}{% endfor %}"}) {
+    ends("[a, a]", what);
+    ends("{'x': a, 'y': a}", what);
+  }
+  for (const std::string_view what : {"{{ a < b }}", "{{ a is lt b }}", "{{ [a, b] | sort }}",
+                                      "{{ [a, b] | min }}", "{{ {'x': a, 'y': b} | dictsort(by='value') }}"})
+    ends("[a, a]", what);
+  for (const std::string_view what : {"{{ {a: 1} }}", "{{ a in {} }}", "{{ {}.get(a) }}", "{{ {}[a] }}"})
+    ends("(a, a)", what);
+}
+
+TEST(Jinja, KeysThatAreNoStringsCount) {
+  EXPECT_EQ(rendered("{{ dict(range(100000) | batch(2)) | length }}"),
+            "refused: line 1, column 8: it takes more than 5000000 steps");
+  for (const std::string_view what : {"-1 in d", "d.get(-1)", "d[-1]"}) {
+    const std::string out = rendered(fmt::format(
+        "{{% set d = dict(range(2000) | batch(2)) %}}{{% for i in range(99999) %}}{{{{ {} }}}}{{% endfor %}}",
+        what));
+    EXPECT_TRUE(out.ends_with("it takes more than 5000000 steps")) << what << out.substr(0, 200);
+  }
+  EXPECT_EQ(
+      rendered("{% set d = dict(range(40) | batch(2), a='b') %}{{ d[38] }}{{ d.a }}{{ 'a' in d }}{{ d.c }}"),
+      "39bTrue");
+  EXPECT_EQ(rendered("{% set d = dict('abcdefghijklmnopqrstuvwxyz' | batch(2)) %}{{ d.a }}{{ d['y'] }}"),
+            "bz");
+}
+
+// Such as a search for aaab in aaaaaa.
+TEST(Jinja, SearchesTakeLinearTime) {
+  const std::vector<std::pair<std::string_view, std::string_view>> searches = {
+      {"b in a", "False"},
+      {"a.find(b)", "-1"},
+      {"a.rfind(c)", "-1"},
+      {"a.count(b)", "0"},
+      {"a.split(b) | length", "1"},
+      {"a.rsplit(c) | length", "1"},
+      {"a.replace(b, '') | length", "2000000"},
+      {"a.partition(b)[0] | length", "2000000"},
+      {"a.rpartition(c)[2] | length", "2000000"},
+  };
+  for (const auto& [what, result] : searches)
+    EXPECT_EQ(rendered(fmt::format("{{% set a = 'a' * 2000000 %}}{{% set b = 'a' * 1000000 ~ 'b' %}}"
+                                   "{{% set c = 'b' ~ 'a' * 1000000 %}}{{{{ {} }}}}",
+                                   what)),
+              result)
+        << what;
+  EXPECT_EQ(rendered("{{ 'a--b---c'.rsplit('--') }}{{ 'a--b---c'.rsplit('--', 1) }}{{ 'é,è'.rsplit(',') }}"),
+            "['a', 'b-', 'c']['a--b-', 'c']['é', 'è']");
+  EXPECT_EQ(
+      rendered("{{ 'abab'.rfind('ab') }}{{ 'abab'.rfind('') }}{{ 'ab'.find('', 2) }}{{ ''.find('a') }}"),
+      "242-1");
+  EXPECT_EQ(rendered("{{ 'a.b.c'.partition('.') }}{{ 'a.b.c'.rpartition('.') }}{{ 'a'.rpartition('.') }}"),
+            "('a', '.', 'b.c')('a.b', '.', 'c')('', '', 'a')");
+}
+
+// Who wrote a byte is held beside it.
+TEST(Jinja, OriginsTakeMemory) {
+  jinja::Inputs inputs;
+  inputs.variables.emplace_back("x", jinja::Value::string(jinja::Text("x", 8)));
+  constexpr std::string_view kDoubled =
+      "{% set n = namespace(a='t' ~ x) %}{% for i in range(20) %}{% set n.a = n.a + n.a %}{% endfor %}";
+  EXPECT_NE(rendered(kDoubled, inputs).find("it holds more than 24 MiB"), std::string::npos);
+  EXPECT_NE(
+      rendered("{% for i in range(99999) %}{% for i in range(9) %}t{{ x }}{% endfor %}{% endfor %}", inputs)
+          .find("it writes more than 24 MiB"),
+      std::string::npos);
 }
 
 // Letters say who wrote them: t the template, 0 and 1 a message's content, r its role, m what the template
