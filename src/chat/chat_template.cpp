@@ -138,8 +138,13 @@ void say_nothing_beside_calls(Conversation& conversation) {
   }
 }
 
-// OpenAI's arguments are a string that holds an object.
-Status read_arguments(Conversation& conversation) {
+// Arguments that are no object, by their messages.
+using BadArguments = std::vector<std::pair<int32_t, Error>>;
+
+// OpenAI's arguments are a string that holds an object; none are {}. Those that cannot be read are {}, too:
+// they matter where the template shows calls.
+BadArguments read_arguments(Conversation& conversation) {
+  BadArguments bad;
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     ChatValue* calls = conversation.messages[i].find("tool_calls");
     if (calls == nullptr) continue;
@@ -147,12 +152,34 @@ Status read_arguments(Conversation& conversation) {
       ChatValue* function = call.find("function") != nullptr ? call.find("function") : &call;
       ChatValue* arguments = function->find("arguments");
       if (arguments == nullptr || !arguments->is_string()) continue;
-      auto parsed = parse_value(arguments->text);
-      const ChatValue* name = function->find("name");
-      if (!parsed.ok() || !parsed->is_object())
-        return error("messages[{}]: arguments of {}: a string that holds no JSON object: {:.60}", i,
-                     name == nullptr ? "a call" : name->text, arguments->text);
-      *arguments = std::move(*parsed);
+      ChatValue object;
+      object.kind = Kind::Object;
+      if (says_something(arguments->text)) {
+        auto parsed = parse_value(arguments->text);
+        const ChatValue* name = function->find("name");
+        if (parsed.ok() && parsed->is_object()) {
+          object = std::move(*parsed);
+        } else {
+          bad.emplace_back(int32_t(i),
+                           error("messages[{}]: arguments of {}: a string that holds no JSON object: {:.60}",
+                                 i, name == nullptr ? "a call" : name->text, arguments->text));
+        }
+      }
+      *arguments = std::move(object);
+    }
+  }
+  return bad;
+}
+
+// Errors where the call of a message is shown.
+Status check_shown(const BadArguments& bad, const jinja::Text& text) {
+  if (bad.empty()) return {};
+  for (const auto& run : text.runs()) {
+    if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
+    const ChatOrigin origin = chat_origin(run.origin);
+    if (origin.field != ChatField::Calls && origin.field != ChatField::Arguments) continue;
+    for (const auto& [message, error] : bad) {
+      if (message == origin.message) return error;
     }
   }
   return {};
@@ -252,7 +279,7 @@ Result<jinja::Rendering> ChatTemplate::Impl::render_as_it_is(const Conversation&
 // What the template cannot show as it stands is said otherwise, one thing after the other.
 Result<jinja::Rendering> ChatTemplate::Impl::render(Conversation& conversation, const Oddities& odd,
                                                     bool prompt) const {
-  if (odd.arguments && !takes_strings) SLUICE_TRY(read_arguments(conversation));
+  const BadArguments bad = odd.arguments && !takes_strings ? read_arguments(conversation) : BadArguments();
   auto rendering = render_as_it_is(conversation, prompt, settings.date);
   if (odd.lists && (!rendering.ok() || rendering->printed_list || !shows_lists(conversation, *rendering))) {
     say_lists_as_text(conversation);
@@ -261,8 +288,9 @@ Result<jinja::Rendering> ChatTemplate::Impl::render(Conversation& conversation, 
   if (odd.silent && !rendering.ok()) {
     say_nothing_beside_calls(conversation);
     auto again = render_as_it_is(conversation, prompt, settings.date);
-    if (again.ok()) return again;
+    if (again.ok()) rendering = std::move(again);
   }
+  if (rendering.ok()) SLUICE_TRY(check_shown(bad, rendering->text));
   return rendering;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <regex>
 
 #include "base/hash.h"
 #include "chat/chat_template.h"
@@ -180,6 +181,14 @@ TEST(ChatTemplates, WhatTheyDoNotShowIsSaid) {
           [{"id": "123456789", "function": {"name": "f", "arguments": "{}"}}]}], "tools": [{"function": {"name": "f"}}]})";
   EXPECT_EQ(render("chatml", calls), "true true 0");
   EXPECT_EQ(render("qwen2.5", calls), "false false 0");
+  // Arguments may be anything where the call is not shown.
+  for (const std::string_view name : {"chatml", "llama3", "gemma3"}) {
+    for (const std::string_view arguments : {"", "no json"}) {
+      const std::string odd =
+          std::regex_replace(calls, std::regex("\\{\\}\""), std::string(arguments) + "\"");
+      EXPECT_EQ(render(name, odd), "true true 0") << name << arguments;
+    }
+  }
   // Mistral's template shows a system message only where a user has the last word.
   EXPECT_EQ(render("mistral-v3",
                    R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"},
@@ -232,6 +241,7 @@ TEST(ChatTemplates, ArgumentsOfCallsAreAnObjectOrAStringThatHoldsOne) {
     };
     EXPECT_EQ(render(R"("{\"a\": [1, null]}")"), render(R"({"a": [1, null]})")) << name;
     const bool verbatim = name.starts_with("qwen3");
+    EXPECT_EQ(render(R"(" ")") == render("{}"), !verbatim) << name;
     EXPECT_EQ(render(R"("no json")").find("a string that holds no JSON object") == std::string::npos,
               verbatim)
         << name;
