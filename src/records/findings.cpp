@@ -221,10 +221,8 @@ std::vector<std::string> Findings::warnings() const {
   say(Kind::HiddenReasoning, "there is reasoning, which the chat template does not show");
   say(Kind::RenderedChats, "text begins with the turn of a chat that was rendered elsewhere",
       ". As plain text all of it is learnt, what the user says too, and inside a message it is rendered "
-      "twice. Bring "
-      "such chats as messages, or say which bytes are learnt, as scripts/render_chats does; data.learn = "
-      "everything "
-      "says that all is meant");
+      "twice. Bring such chats as messages, or say which bytes are learnt, with \"learnt\"; data.learn = "
+      "everything says that all is meant");
   say_number(Kind::EmptyAnswers, [](int64_t n) {
     return fmt::format("{} empty and not learnt, as a model would learn from it to say nothing",
                        counted(n, "answer", "is", "are"));
