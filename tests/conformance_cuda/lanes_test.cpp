@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "backend/cuda/cuda_backend.h"
 #include "base/bytes.h"
 #include "conformance_cuda/gpu.h"
+#include "cost/profile.h"
 #include "ops/op.h"
 #include "support/one_device.h"
 
