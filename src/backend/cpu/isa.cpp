@@ -8,15 +8,31 @@
 
 #include "backend/cpu/amx.h"
 
+#if SLUICE_HAS_ISAS
+#include <cpuid.h>
+#endif
+
 namespace sluice::core {
+
+#if SLUICE_HAS_ISAS
+namespace {
+
+// What x86-64-v3 has and __builtin_cpu_supports of clang 16 has no name for.
+bool has_f16c_movbe_lzcnt() {
+  constexpr unsigned kMovbe = 1u << 22, kF16c = 1u << 29, kLzcnt = 1u << 5;
+  unsigned a = 0, b = 0, basic = 0, extended = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &basic, &d) && __get_cpuid(0x80000001, &a, &b, &extended, &d) &&
+         (basic & kMovbe) && (basic & kF16c) && (extended & kLzcnt);
+}
+
+}  // namespace
+#endif
 
 CpuIsa best_cpu_isa() {
 #if SLUICE_HAS_ISAS
   __builtin_cpu_init();
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                  __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") &&
-                  __builtin_cpu_supports("movbe");
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_f16c_movbe_lzcnt();
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
