@@ -24,7 +24,8 @@ struct BackendTraits {
   bool takes_f32 = true;   // runs may have f32 weights and activations: there are ops for all that they need
   bool fast = true;        // large models are worth running, not just simulating
   double settle_ns = 1e8;  // for how long ops run until their speed is that of a long run
-  // Of a host arena: so many bytes take one of every device, for the tables by which it finds them; 0: none.
+  // A device finds a host arena by tables of its own: so many bytes of the arena take one byte of every
+  // device. 0: none.
   int64_t host_bytes_per_table_byte = 0;
 };
 

@@ -156,8 +156,8 @@ Status Watch::connect(ProcessGroup& group) {
   const Card& first = cards.front();
   if (first.port == 0)
     return rank_ == 0 ? listening : Status(error(ErrorKind::Device, "process 0 has no port"));
-  // Of a host's addresses some may lead nowhere, and each is tried for so long. Who calls says at once who it
-  // is: of those who do not, the first goes where there are too many.
+  // Some addresses of a host may lead nowhere, so each is tried for so long. A caller says at once who it is;
+  // where too many are silent, the first of them is closed.
   constexpr std::chrono::milliseconds kLimit{2'000}, kForAll{30'000};
   constexpr size_t kMostCallers = 32;
   if (rank_ == 0) {

@@ -20,7 +20,7 @@ SLUICE_INLINE void pack_columns(const T* from, int64_t stride, int64_t columns, 
     }
     for (; k < depth; ++k) {
       for (int64_t i = half; i < half + kVec; ++i) {
-        to[k * kPanel + i] = i < columns ? static_cast<float>(from[i * stride + k]) : 0.0f;
+        to[k * kPanel + i] = i < columns ? element(from + i * stride + k) : 0.0f;
       }
     }
   }
@@ -31,12 +31,26 @@ template <class T>
 SLUICE_INLINE void pack_rows(const T* from, int64_t stride, int64_t columns, int64_t depth, float* to) {
   constexpr int64_t kAhead = 16, kLine = 64 / int64_t{sizeof(T)};  // rows lie too far apart to be foreseen
   for (int64_t k = 0; k < depth; ++k, from += stride, to += kPanel) {
-    for (int64_t i = 0; i < kPanel; i += kLine) __builtin_prefetch(from + kAhead * stride + i);
+    if (k + kAhead < depth) {
+      for (int64_t i = 0; i < kPanel; i += kLine) __builtin_prefetch(from + kAhead * stride + i);
+    }
     if (columns < kPanel) {
       store(to, F16{});
       store(to + kVec, F16{});
     }
     for_each_vector(std::min(columns, kPanel),
                     [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(to + i, load(from + i, part)); });
+  }
+}
+
+// C (+)= sums, for one block of which rows x cols are there.
+template <class C>
+SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool accumulate, C* c,
+                             int64_t ldc) {
+  for (int64_t i = 0; i < rows; ++i, sums += kPanel, c += ldc) {
+    for_each_vector(cols, [&](int64_t j, auto part) SLUICE_INLINE_BODY {
+      const F16 x = load(sums + j);
+      store(c + j, accumulate ? load(c + j, part) + x : x, part);
+    });
   }
 }

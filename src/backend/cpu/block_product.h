@@ -7,7 +7,7 @@ struct Strided {
   const float* data;
   int64_t row, col;
 
-  SLUICE_INLINE float at(int64_t r, int64_t c) const { return data[r * row + c * col]; }
+  SLUICE_INLINE float at(int64_t r, int64_t c) const { return element(data + r * row + c * col); }
   SLUICE_INLINE Strided from_row(int64_t r) const { return {data + r * row, row, col}; }
 };
 

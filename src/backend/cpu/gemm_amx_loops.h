@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included by amx_isa.h.
 
+#include "backend/cpu/block_pack.h"
+
 // Asks for rows of 32 elements that are about to be read, or written if kWrite.
 template <bool kWrite, class T>
 SLUICE_INLINE void prefetch_rows(const T* p, int64_t rows, int64_t stride) {
@@ -69,7 +71,7 @@ void pack_blocks(const Slice& slice, int64_t begin) {
   }
 }
 
-// C (+)= sums, for one block of which rows x cols are there.
+// put_block of block_pack.h, rounded in pairs of vectors.
 SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool accumulate, Bf16* c,
                              int64_t ldc) {
   for (int64_t i = 0; i < rows; ++i, sums += kBlock, c += ldc) {
@@ -80,15 +82,6 @@ SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool
       high += widen((H16)_mm512_extracti64x4_epi64((__m512i)old, 1));
     }
     store_bf16(c, round_both(low, high), cols);
-  }
-}
-SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool accumulate, float* c,
-                             int64_t ldc) {
-  for (int64_t i = 0; i < rows; ++i, sums += kBlock, c += ldc) {
-    for_each_vector(cols, [&](int64_t j, auto part) SLUICE_INLINE_BODY {
-      const F16 x = load(sums + j);
-      store(c + j, accumulate ? load(c + j, part) + x : x, part);
-    });
   }
 }
 

@@ -2,18 +2,6 @@
 // Slices of packed products (gemm_packed.h). Included by loops, inside the namespace of each instruction set,
 // behind block_product.h.
 
-// C (+)= sums, for one block of which rows x cols are there.
-template <class C>
-SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool accumulate, C* c,
-                             int64_t ldc) {
-  for (int64_t i = 0; i < rows; ++i, sums += kPanel, c += ldc) {
-    for_each_vector(cols, [&](int64_t j, auto part) SLUICE_INLINE_BODY {
-      const F16 x = load(sums + j);
-      store(c + j, accumulate ? load(c + j, part) + x : x, part);
-    });
-  }
-}
-
 // `depth` packed elements along k, `chunk` of which are multiplied before the next rows' turn. A is packed in
 // blocks of 32 rows, each [k][row], or lies in place, as rows of `row_elements`.
 template <class Mac, class C>

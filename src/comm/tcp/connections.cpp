@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Of a host's addresses some may lead nowhere, and each is tried for so long.
+// Some addresses of a host may lead nowhere, so each is tried for so long.
 constexpr milliseconds kForAddress{2'000};
 constexpr milliseconds kPause{100};
 // Processes that have met connect at once.
