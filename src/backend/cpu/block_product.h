@@ -26,8 +26,8 @@ struct Floats {
 };
 
 // C[kRows, 16 * kVecs] (+)= A[kRows, k] B[k, 16 * kVecs], C kept in registers. ldb and ldc are row strides.
-template <class Mac, int kRows, int kVecs, class A>
-SLUICE_INLINE void multiply_tile(int64_t k, A a, const float* b, int64_t ldb, float* c, int64_t ldc,
+template <class Mac, int kRows, int kVecs, class A, class B>
+SLUICE_INLINE void multiply_tile(int64_t k, A a, const B* b, int64_t ldb, float* c, int64_t ldc,
                                  bool accumulate) {
   F16 acc[kRows][kVecs];
 #pragma GCC unroll 8

@@ -31,16 +31,6 @@ SLUICE_INLINE void few_dots(const T* const* rows, const T* const (&b)[4], int64_
   }
 }
 
-// The sum of the lanes of each of 16 vectors.
-SLUICE_INLINE F16 sum_each(F16 (&x)[kVec]) {
-  transpose(x);
-#pragma GCC unroll 3
-  for (int width = 8; width > 1; width /= 2) {
-    for (int i = 0; i < width; ++i) x[i] += x[i + width];
-  }
-  return x[0] + x[1];
-}
-
 template <class O, class Part>
 SLUICE_INLINE void few_store(O* to, F16 x, bool accumulate, Part part) {
   store(to, accumulate ? load(static_cast<const O*>(to), part) + x : x, part);
@@ -58,7 +48,7 @@ SLUICE_INLINE void few_block(const FewProduct<T, O>& p, int64_t first_row, int64
   }
   for (int r = 0; r < R; ++r) {
     O* to = p.c + (first_row + r) * p.n + column;
-    const F16 x = sum_each(sums[r]);
+    const F16 x = sum_rows(sums[r]);
     if (count == kVec) {
       few_store(to, x, p.accumulate, Whole{});
     } else {

@@ -218,3 +218,28 @@ SLUICE_INLINE void transpose(V (&x)[n]) {
     exchange_rows<1>(x);
   }
 }
+
+// Lane j is the sum of row j's lanes, in the order of reduce(): each round halves the rows. Uses up the rows.
+template <int kBit, class V, int n>
+SLUICE_INLINE V fold_rows(V (&x)[n]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kBit; ++i) {
+    exchange<kBit>(x[i], x[i + kBit], std::make_index_sequence<size_t(n)>());
+    x[i] += x[i + kBit];
+  }
+  if constexpr (kBit > 1) return fold_rows<kBit / 2>(x);
+  return x[0];
+}
+template <class V, int n>
+SLUICE_INLINE V sum_rows(V (&x)[n]) {
+  static_assert(n == kLanes<V>);
+  if constexpr (kIsTwo<V>) {
+    constexpr int h = n / 2;
+    Half<V> a[h], b[h];
+#pragma GCC unroll 16
+    for (int i = 0; i < h; ++i) a[i] = x[i].low + x[i].high, b[i] = x[h + i].low + x[h + i].high;
+    return {sum_rows(a), sum_rows(b)};
+  } else {
+    return fold_rows<n / 2>(x);
+  }
+}

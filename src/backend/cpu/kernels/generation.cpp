@@ -12,6 +12,7 @@ namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kTokensPerTask = 16;
+constexpr int64_t kMostTokens = 4;  // whose scores are summed side by side
 
 // Up to kTokensPerTask new tokens of one head of one row.
 template <class T>
@@ -24,20 +25,29 @@ struct CachedQueries {
   int64_t window;                   // 0: none
   float scale, softcap;             // of scores
   float sink;                       // -inf: none
+
+  // The first key that the i-th token sees.
+  int64_t oldest(int64_t i) const { return window > 0 ? std::max<int64_t>(position + i + 1 - window, 0) : 0; }
 };
 
-// Of up to kTokensPerTask tokens.
+// Room for up to kTokensPerTask tokens.
 struct CachedScratch {
-  float *q, *o;            // [tokens, padded]
-  float *maximum, *total;  // [tokens]
-  float* scores;           // [kKeyBlock]
+  float *q, *o, *values;             // [tokens, padded]; values: of one block of keys, weighted
+  float *maximum, *total, *rescale;  // [tokens]
+  float* scores;                     // [tokens, kKeyBlock]
+  float* lanes;                      // [kMostTokens, 16 keys, 16]: scores whose lanes are not yet summed
+  float* v;                          // [kKeyBlock, padded]: rows that end within a vector
 
   CachedScratch(int64_t padded, Carver& carver)
       : q(carver.take<float>(kTokensPerTask * padded)),
         o(carver.take<float>(kTokensPerTask * padded)),
+        values(carver.take<float>(kTokensPerTask * padded)),
         maximum(carver.take<float>(kTokensPerTask)),
         total(carver.take<float>(kTokensPerTask)),
-        scores(carver.take<float>(kKeyBlock)) {}
+        rescale(carver.take<float>(kTokensPerTask)),
+        scores(carver.take<float>(kTokensPerTask * kKeyBlock)),
+        lanes(carver.take<float>(kMostTokens * 16 * 16)),
+        v(carver.take<float>(kKeyBlock * padded)) {}
 };
 
 }  // namespace
