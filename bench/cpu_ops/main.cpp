@@ -105,6 +105,24 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
                     MasterWeights::Off, t == DType::BF16}};
 }
 
+// Attention of long sequences, with windows and documents that cut pairs off, and of larger heads, behind a
+// product and its gradients. GFLOP/s are of all pairs that a window leaves: what documents cut off counts as
+// done.
+std::vector<SharedOp> attention_ops(DType t) {
+  constexpr int64_t kLong = 8192, kShort = 2048;
+  std::vector<SharedOp> ops{Linear{kShort, 1024, 1024, t}, LinearDgrad{kShort, 1024, 1024, t, false},
+                            LinearWgrad{kShort, 1024, 1024, t, DType::F32, true}};
+  for (const AttnShape& shape : {AttnShape{1, kLong, kLong, 9, 3, 64, 0, false, t},
+                                 AttnShape{1, kLong, kLong, 9, 3, 64, 0, false, t, 512},
+                                 AttnShape{1, kLong, kLong, 9, 3, 64, 0, true, t},
+                                 AttnShape{1, kShort, kShort, 8, 4, 128, 0, false, t},
+                                 AttnShape{1, kShort, kShort, 4, 1, 256, 0, false, t}}) {
+    ops.push_back(AttnFwd{shape, t, false});
+    ops.push_back(AttnBwd{shape, t, false, false});
+  }
+  return ops;
+}
+
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.
 void fill(const Operand& operand, double skew, std::byte* data) {
   std::mt19937 random(1);
@@ -134,7 +152,7 @@ void fill(const Operand& operand, double skew, std::byte* data) {
       reinterpret_cast<uint8_t*>(data)[i] = uint8_t(random());
     if (format.type == DType::I32) {
       reinterpret_cast<int32_t*>(data)[i] =
-          static_cast<int32_t>(operand.name == "pos"      ? i % 4096
+          static_cast<int32_t>(operand.name == "pos"      ? i % 512  // documents
                                : operand.name == "chosen" ? i % operand.limit
                                                           : i % 256);
     }
@@ -204,20 +222,26 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
   constexpr int64_t kArenaBytes = 512 * kMiB;
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve({{kDevice, kArenaBytes}}));
   std::printf("%s\n", cpu_description(options.isa).c_str());
+  std::vector<std::vector<SharedOp>> groups;
   for (const Model& model : models) {
     for (const DType type : types) {
+      groups.push_back(ops_of(model, type));
       // Experts of some 64 and of some 256 rows.
-      for (const std::vector<SharedOp>& ops :
-           {ops_of(model, type), mixture_ops(model, type, 64), mixture_ops(model, type, 16)}) {
-        std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
-        for (const SharedOp& op : ops) {
-          if (to_text(op).find(filter) == std::string::npos) continue;
-          SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, skew, op));
-          std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns,
-                      to_text(op).c_str());
-          std::fflush(stdout);
-        }
-      }
+      groups.push_back(mixture_ops(model, type, 64));
+      groups.push_back(mixture_ops(model, type, 16));
+    }
+  }
+  for (const DType type : types) groups.push_back(attention_ops(type));
+  for (const std::vector<SharedOp>& ops : groups) {
+    const auto asked = [&](const SharedOp& op) { return to_text(op).find(filter) != std::string::npos; };
+    if (std::ranges::none_of(ops, asked)) continue;
+    std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
+    for (const SharedOp& op : ops) {
+      if (!asked(op)) continue;
+      SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, skew, op));
+      std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns,
+                  to_text(op).c_str());
+      std::fflush(stdout);
     }
   }
   return {};
