@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles a file of inner loops for CPUs with AVX512-BF16 and AMX, into namespace sluice::core::cpu::amx;
-// see each_isa.h. Loops without tiles run without AMX, too.
+// see each_isa.h. Only TileUnit needs AMX (tiles.h).
 #include "backend/cpu/amx.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/simd_includes.h"
@@ -19,7 +19,7 @@ namespace sluice::core::cpu::amx {
 namespace {
 #include "backend/cpu/simd.h"
 //
-#include "backend/cpu/amx_blocks.h"
+#include "backend/cpu/tiles.h"
 //
 #include SLUICE_LOOPS
 }  // namespace

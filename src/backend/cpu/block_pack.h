@@ -20,7 +20,7 @@ SLUICE_INLINE void pack_columns(const T* from, int64_t stride, int64_t columns, 
     }
     for (; k < depth; ++k) {
       for (int64_t i = half; i < half + kVec; ++i) {
-        to[k * kPanel + i] = i < columns ? element(from + i * stride + k) : 0.0f;
+        to[k * kPanel + i] = i < columns ? static_cast<float>(from[i * stride + k]) : 0.0f;
       }
     }
   }

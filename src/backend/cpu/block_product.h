@@ -7,7 +7,7 @@ struct Strided {
   const float* data;
   int64_t row, col;
 
-  SLUICE_INLINE float at(int64_t r, int64_t c) const { return element(data + r * row + c * col); }
+  SLUICE_INLINE float at(int64_t r, int64_t c) const { return data[r * row + c * col]; }
   SLUICE_INLINE Strided from_row(int64_t r) const { return {data + r * row, row, col}; }
 };
 
@@ -20,13 +20,8 @@ struct Scattered {
   SLUICE_INLINE Scattered from_row(int64_t r) const { return {rows + r, first}; }
 };
 
-// How a product of elements is added up.
-struct Floats {
-  SLUICE_INLINE static F16 add(F16 acc, float x, F16 y) { return acc + x * y; }
-};
-
 // C[kRows, 16 * kVecs] (+)= A[kRows, k] B[k, 16 * kVecs], C kept in registers. ldb and ldc are row strides.
-template <class Mac, int kRows, int kVecs, class A, class B>
+template <int kRows, int kVecs, class A, class B>
 SLUICE_INLINE void multiply_tile(int64_t k, A a, const B* b, int64_t ldb, float* c, int64_t ldc,
                                  bool accumulate) {
   F16 acc[kRows][kVecs];
@@ -43,7 +38,7 @@ SLUICE_INLINE void multiply_tile(int64_t k, A a, const B* b, int64_t ldb, float*
     for (int r = 0; r < kRows; ++r) {
       const float x = a.at(r, p);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) acc[r][v] = Mac::add(acc[r][v], x, row[v]);
+      for (int v = 0; v < kVecs; ++v) acc[r][v] += x * row[v];
     }
   }
 #pragma GCC unroll 8
@@ -57,12 +52,12 @@ SLUICE_INLINE void multiply_tile(int64_t k, A a, const B* b, int64_t ldb, float*
 constexpr int kTileRows = SLUICE_REGISTERS == 32 ? 8 : SLUICE_REGISTERS == 8 ? 6 : 2;
 constexpr int kTileVecs = SLUICE_REGISTERS == 32 ? 2 : 1;
 
-template <class Mac, int kVecs, class A>
+template <int kVecs, class A>
 SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, A a, const float* b, int64_t ldb, float* c,
                                     int64_t ldc, bool accumulate) {
   int64_t i = 0;
   const auto tile = [&]<int kRows>() SLUICE_INLINE_BODY {
-    multiply_tile<Mac, kRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+    multiply_tile<kRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
     i += kRows;
   };
   // Eight rows in tiles of six would leave two, too few to keep the units busy.
@@ -75,21 +70,16 @@ SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, A a, const float* b, i
 }
 
 // C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of 16.
-template <class Mac = Floats, class A>
+template <class A>
 SLUICE_INLINE void multiply_any(int64_t m, int64_t n, int64_t k, A a, const float* b, int64_t ldb, float* c,
                                 int64_t ldc, bool accumulate) {
   int64_t j = 0;
   for (; j + kTileVecs * kVec <= n; j += kTileVecs * kVec) {
-    multiply_columns<Mac, kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+    multiply_columns<kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
   }
-  for (; j < n; j += kVec) multiply_columns<Mac, 1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
-}
-template <class Mac>
-void multiply_blocks(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
-                     int64_t ldc, bool accumulate) {
-  multiply_any<Mac>(m, n, k, a, b, ldb, c, ldc, accumulate);
+  for (; j < n; j += kVec) multiply_columns<1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
 }
 inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
                      int64_t ldc, bool accumulate) {
-  multiply_blocks<Floats>(m, n, k, a, b, ldb, c, ldc, accumulate);
+  multiply_any(m, n, k, a, b, ldb, c, ldc, accumulate);
 }

@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/gemm_few.h"
-#include "backend/cpu/gemm_pairs.h"
+#include "backend/cpu/gemm_tiles.h"
 #include "backend/cpu/gemm_vector.h"
 
 namespace sluice::core::cpu {
@@ -18,14 +17,12 @@ std::string to_text(const GemmShape& s) {
 
 int64_t workspace_bytes(CpuIsa isa, const GemmShape& shape) {
   if (is_few(shape)) return 0;
-  if (is_tiled(isa, shape)) return amx_workspace_bytes(shape);
-  return is_paired(isa, shape) ? pairs_workspace_bytes(shape) : vector_workspace_bytes(shape);
+  return is_tiled(isa, shape) ? tiles_workspace_bytes(shape) : vector_workspace_bytes(shape);
 }
 
 int64_t scratch_bytes(CpuIsa isa, const GemmShape& shape) {
   if (is_few(shape)) return 0;
-  if (is_tiled(isa, shape)) return amx_scratch_bytes(shape);
-  return is_paired(isa, shape) ? pairs_scratch_bytes(shape) : vector_scratch_bytes(shape);
+  return is_tiled(isa, shape) ? tiles_scratch_bytes(shape) : vector_scratch_bytes(shape);
 }
 
 void multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch,
@@ -33,9 +30,7 @@ void multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool, std::span<st
   if (is_few(shape)) {
     few_multiply(isa, shape, pool, a, b, c);
   } else if (is_tiled(isa, shape)) {
-    amx_multiply(shape, pool, scratch, a, b, c, workspace);
-  } else if (is_paired(isa, shape)) {
-    pairs_multiply(shape, pool, scratch, a, b, c, workspace);
+    tiles_multiply(isa, shape, pool, scratch, a, b, c, workspace);
   } else {
     vector_multiply(isa, shape, pool, scratch, a, b, c, workspace);
   }

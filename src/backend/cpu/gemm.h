@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products, by kernels of our own: few rows (gemm_few.h), bf16 in tiles or pairs where the CPU has
-// them (gemm_amx.h, gemm_pairs.h), and all else in f32 (gemm_vector.h).
+// Matrix products, by kernels of our own: few rows (gemm_few.h), bf16 in tiles where the CPU has what
+// multiplies them (gemm_tiles.h), and all else in f32 (gemm_vector.h).
 //
 // Each element of a product is summed up in an order that depends on the shape alone, so results depend
 // neither on scheduling nor on the number of threads.

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/gemm_packed.h"
-#include "backend/cpu/gemm_pairs.h"
+#include "backend/cpu/gemm_tiles.h"
 #include "backend/cpu/gemm_vector.h"
 
 namespace sluice::core::cpu {
@@ -18,22 +17,20 @@ constexpr int64_t kMostSlice = kSliceBytes + kMaxSlicePanels * kPanel * kPanel *
 }  // namespace
 
 int64_t varying_workspace_bytes(const GemmShape& most) {
-  const int64_t amx = most.in == DType::BF16 ? amx_workspace_bytes(most) : 0;
-  return align_up(std::max({kMostPacked, vector_workspace_bytes(most), amx}), 64);
+  const int64_t tiles = most.in == DType::BF16 ? tiles_workspace_bytes(most) : 0;
+  return align_up(std::max({kMostPacked, vector_workspace_bytes(most), tiles}), 64);
 }
 
 int64_t varying_scratch_bytes(const GemmShape& most) {
-  const int64_t amx = most.in == DType::BF16 ? amx_scratch_bytes(most) : 0;
-  return align_up(std::max({kMostSlice, vector_scratch_bytes(most), amx}), 64);
+  const int64_t tiles = most.in == DType::BF16 ? tiles_scratch_bytes(most) : 0;
+  return align_up(std::max({kMostSlice, vector_scratch_bytes(most), tiles}), 64);
 }
 
 void varying_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool,
                       std::span<std::byte* const> scratch, const void* a, const void* b, void* c,
                       std::byte* workspace) {
   if (is_tiled(isa, shape)) {
-    amx_multiply(shape, pool, scratch, a, b, c, workspace);
-  } else if (is_paired(isa, shape)) {
-    pairs_multiply(shape, pool, scratch, a, b, c, workspace);
+    tiles_multiply(isa, shape, pool, scratch, a, b, c, workspace);
   } else {
     vector_multiply(isa, shape, pool, scratch, a, b, c, workspace);
   }

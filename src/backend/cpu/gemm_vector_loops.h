@@ -3,7 +3,6 @@
 
 #include "backend/cpu/block_pack.h"
 #include "backend/cpu/block_product.h"
-#include "backend/cpu/gemm_slices.h"
 
 template <class T>
 SLUICE_INLINE void pack_from(const Packing& p, const T* b, int64_t begin, int64_t end) {
@@ -52,9 +51,44 @@ SLUICE_INLINE void pack_blocks(const Slice& slice, const T* a) {
   }
 }
 
+// A lies in blocks of 32 rows, each [k][row], or in place.
+template <class C>
+SLUICE_INLINE void multiply_slice_to(const Slice& s, bool packed, C* c) {
+  const GemmShape& shape = *s.shape;
+  const int64_t depth = shape.k, chunks = (depth + kMaxChunk - 1) / kMaxChunk;
+  const int64_t longest = (depth + chunks - 1) / chunks;
+  for (int64_t panel = 0; panel < s.panels; ++panel) {
+    const int64_t column = (s.first_panel + panel) * kPanel, cols = std::min(kPanel, shape.n - column);
+    const float* b = static_cast<const float*>(s.packed) + panel * depth * kPanel;
+    for (int64_t k = 0; k < depth; k += longest) {
+      const int64_t count = std::min(longest, depth - k);
+      for (int64_t block = 0; block < panels_of(s.rows); ++block) {
+        const int64_t row = s.first_row + block * kPanel, rows = std::min(kPanel, s.first_row + s.rows - row);
+        const Strided a =
+            packed ? Strided{static_cast<const float*>(s.packed_a) + (block * depth + k) * kPanel, 1, kPanel}
+                   : Strided{static_cast<const float*>(s.a) + row * s.row + k, s.row, 1};
+        C* to = c + row * shape.n + column;
+        if constexpr (std::is_same_v<C, float>) {
+          if (cols == kPanel) {
+            multiply(rows, kPanel, count, a, b + k * kPanel, kPanel, to, shape.n, shape.accumulate || k > 0);
+            continue;
+          }
+        }
+        float* sums = s.sums + block * kPanel * kPanel;
+        multiply(rows, kPanel, count, a, b + k * kPanel, kPanel, sums, kPanel, k > 0);
+        if (k + count == depth) put_block(sums, rows, cols, shape.accumulate, to, shape.n);
+      }
+    }
+  }
+}
+
 inline void multiply_slice(const Slice& s) {
   const bool packed = packs_a(*s.shape);
   if (packed && s.shape->in == DType::F32) pack_blocks(s, static_cast<const float*>(s.a));
   if (packed && s.shape->in == DType::BF16) pack_blocks(s, static_cast<const Bf16*>(s.a));
-  multiply_slice_by<Floats>(s, s.shape->k, s.row, kMaxChunk, packed);
+  if (s.shape->out == DType::F32) {
+    multiply_slice_to(s, packed, static_cast<float*>(s.c));
+  } else {
+    multiply_slice_to(s, packed, static_cast<Bf16*>(s.c));
+  }
 }

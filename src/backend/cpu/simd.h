@@ -91,16 +91,6 @@ SLUICE_INLINE H16 narrow(F16 x) {
   return truncate(select(x == x, rounded, (u >> 16) | 0x40u));
 }
 
-// One value. A pair of bf16 is read as a float, too: the copy says that it may be one.
-SLUICE_INLINE float element(const float* p) {
-  float x;
-  __builtin_memcpy(&x, p, sizeof(x));
-  return x;
-}
-SLUICE_INLINE float element(const Bf16* p) {
-  return static_cast<float>(*p);
-}
-
 SLUICE_INLINE F16 load(const float* p) {
   return load_lanes<F16>(p);
 }

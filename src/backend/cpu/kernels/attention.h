@@ -25,9 +25,9 @@ constexpr float kLowest = -1e30f;
 inline int64_t padded_head_dim(const AttnShape& s) {
   return align_up(s.head_dim, 16);
 }
-// Heads that are made of whole tiles.
-inline bool suits_amx(const AttnShape& s) {
-  return s.dtype == DType::BF16 && s.head_dim % 32 == 0;
+// Whether products are made of tiles of bf16 (tiles.h), which heads must fill.
+inline bool is_tiled(CpuIsa isa, const AttnShape& s) {
+  return isa >= CpuIsa::Avx512Bf16 && s.dtype == DType::BF16 && s.head_dim % 32 == 0;
 }
 inline float score_scale(const AttnShape& s) {
   return 1.0f / std::sqrt(static_cast<float>(s.head_dim));

@@ -64,15 +64,15 @@ struct Scratch {
   }
 };
 
-// The same for AMX, which takes bf16 tiles (amx_blocks.h).
-struct AmxKeys {
+// The same for bf16 in tiles (tiles.h).
+struct TileKeys {
   Bf16 *k, *v;         // [64, head_dim]
   Bf16* k_transposed;  // left operand: [head_dim / 32, 2 times 32 keys, 2 tiles]
   float *dk, *dv;      // [64, head_dim]
 };
 
-struct AmxScratch {
-  AmxKeys keys[kBlocksPerTask];
+struct TileScratch {
+  TileKeys keys[kBlocksPerTask];
   Bf16 *q, *d_o;             // right operands along the head: [head_dim / 32, 4 tiles of 16 queries]
   Bf16 *q_heads, *do_heads;  // right operands along the queries: [2 times 32 queries, head_dim / 16 tiles]
   float *scores, *dp;        // [64 keys, 64 queries]
@@ -82,9 +82,9 @@ struct AmxScratch {
   float *lse, *delta;        // [64]; lse in base 2, delta = sum of o * do
   Visible* visible;
 
-  AmxScratch(const AttnShape& s, Carver& carver) {
+  TileScratch(const AttnShape& s, Carver& carver) {
     const int64_t block = kQueryBlock * s.head_dim, square = kKeyBlock * kQueryBlock;
-    for (AmxKeys& key : keys) {
+    for (TileKeys& key : keys) {
       for (Bf16** piece : {&key.k, &key.v, &key.k_transposed}) *piece = carver.take<Bf16>(block);
       for (float** piece : {&key.dk, &key.dv}) *piece = carver.take<float>(block);
     }
@@ -123,7 +123,7 @@ inline void wait_for_turn(const std::atomic<uint32_t>& turn, uint32_t mine) {
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_loops.h"
 #include "backend/cpu/each_isa.h"
-#define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_amx_loops.h"
+#define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_tiles_loops.h"
 #include "backend/cpu/amx_isa.h"
 
 namespace sluice::core::cpu {
@@ -133,14 +133,14 @@ namespace {
 template <class T, class G, class S>
 void run_keys(const AttnBwd& op, const Args& args, const Workspace& ws, CpuIsa isa, int64_t row,
               int64_t kv_head, int64_t first, S& x) {
-  constexpr bool kAmx = std::is_same_v<S, AmxScratch>;
+  constexpr bool kTiled = std::is_same_v<S, TileScratch>;
   const AttnShape& s = op.shape;
   const int64_t dim = padded_head_dim(s), kv_cols = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
   const int64_t count = std::min(kKeysPerTask, s.kv_len - first), blocks = ceil_div(s.q_len, kQueryBlock);
   const int64_t kv_offset = (row * s.kv_len + first) * 2 * kv_cols + kv_head * s.head_dim;
   const T* kv = args.in<T>(AttnBwd::kKv) + kv_offset;
-  if constexpr (kAmx) {
-    SLUICE_AMX_LOOP(load_keys_amx, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, count, x);
+  if constexpr (kTiled) {
+    SLUICE_AMX_LOOP(load_keys_tiled, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, count, x);
   } else {
     SLUICE_LOOP(isa, load_keys, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, dim, count, x);
   }
@@ -162,8 +162,8 @@ void run_keys(const AttnBwd& op, const Args& args, const Workspace& ws, CpuIsa i
                              .accumulate_dq = op.accumulate_dq,
                              .first = first,
                              .count = count};
-    if constexpr (kAmx) {
-      SLUICE_AMX_LOOP(run_queries_amx, queries, x);
+    if constexpr (kTiled) {
+      SLUICE_AMX_LOOP(run_queries_tiled, isa, queries, x);
     } else {
       SLUICE_LOOP(isa, run_queries, queries, x);
     }
@@ -194,8 +194,8 @@ void run_all(const AttnBwd& op, const Args& args, const Machine& machine) {
                      task / heads * kKeysPerTask, scratch);
     };
     if constexpr (std::is_same_v<T, Bf16>) {
-      if (machine.isa == CpuIsa::Amx && suits_amx(s)) {
-        AmxScratch scratch(s, scratch_carver);
+      if (is_tiled(machine.isa, s)) {
+        TileScratch scratch(s, scratch_carver);
         return run(scratch);
       }
     }
@@ -213,10 +213,10 @@ int64_t workspace_of(const AttnBwd& op) {
 }
 
 int64_t scratch_of(const AttnBwd& op) {
-  Carver size(nullptr), amx_size(nullptr);
+  Carver size(nullptr), tile_size(nullptr);
   (void)Scratch(op.shape, size);
-  if (suits_amx(op.shape)) (void)AmxScratch(op.shape, amx_size);
-  return std::max(size.used(), amx_size.used());
+  if (is_tiled(CpuIsa::Amx, op.shape)) (void)TileScratch(op.shape, tile_size);
+  return std::max(size.used(), tile_size.used());
 }
 
 Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {

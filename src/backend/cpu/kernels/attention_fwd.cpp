@@ -41,16 +41,16 @@ struct Scratch {
   }
 };
 
-// The same for AMX, which takes bf16 tiles (amx_blocks.h). o and the probabilities are transposed.
-struct AmxQueries {
+// The same for bf16 in tiles (tiles.h). o and the probabilities are transposed.
+struct TileQueries {
   Bf16* q;                 // right operand: [head_dim / 32, 4 tiles of 16 queries]
   float* o;                // [head_dim, 64]
   float *maximum, *total;  // [64]; the maximum is not scaled
   Visible* visible;
 };
 
-struct AmxScratch {
-  AmxQueries queries[kBlocksPerTask];
+struct TileScratch {
+  TileQueries queries[kBlocksPerTask];
   Bf16* k;        // [64, head_dim], where keys must be padded
   Bf16* v;        // left operand, transposed: [head_dim / 32, 2 times 32 keys, 2 tiles]
   float* scores;  // [64 keys, 64 queries]
@@ -58,8 +58,8 @@ struct AmxScratch {
   float* rescale;
   float* rows;  // [64, head_dim]
 
-  AmxScratch(const AttnShape& s, Carver& carver) {
-    for (AmxQueries& q : queries) {
+  TileScratch(const AttnShape& s, Carver& carver) {
+    for (TileQueries& q : queries) {
       q.q = carver.take<Bf16>(s.head_dim * kQueryBlock);
       q.o = carver.take<float>(s.head_dim * kQueryBlock);
       q.maximum = carver.take<float>(kQueryBlock);
@@ -93,7 +93,7 @@ struct Task {
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_loops.h"
 #include "backend/cpu/each_isa.h"
-#define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_amx_loops.h"
+#define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_tiles_loops.h"
 #include "backend/cpu/amx_isa.h"
 
 namespace sluice::core::cpu {
@@ -124,9 +124,9 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
                              .count = std::min(kQueries, s.q_len - first)};
     Carver carver(machine.scratch[static_cast<size_t>(worker)]);
     if constexpr (std::is_same_v<T, Bf16>) {
-      if (machine.isa == CpuIsa::Amx && suits_amx(s)) {
-        AmxScratch scratch(s, carver);
-        SLUICE_AMX_LOOP(run_queries_amx, queries, scratch);
+      if (is_tiled(machine.isa, s)) {
+        TileScratch scratch(s, carver);
+        SLUICE_AMX_LOOP(run_queries_tiled, machine.isa, queries, scratch);
         return;
       }
     }
@@ -138,10 +138,10 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
 }  // namespace
 
 int64_t scratch_of(const AttnFwd& op) {
-  Carver size(nullptr), amx_size(nullptr);
+  Carver size(nullptr), tile_size(nullptr);
   (void)Scratch(op.shape, size);
-  if (suits_amx(op.shape)) (void)AmxScratch(op.shape, amx_size);
-  return std::max(size.used(), amx_size.used());
+  if (is_tiled(CpuIsa::Amx, op.shape)) (void)TileScratch(op.shape, tile_size);
+  return std::max(size.used(), tile_size.used());
 }
 
 Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {

@@ -85,10 +85,10 @@ SLUICE_INLINE void cached_values(const float* scores, const T* v, int64_t stride
   const Strided weights{scores, kKeyBlock, 1};
   int64_t d = 0;
   for (; d + kVecs * kVec <= padded; d += kVecs * kVec) {
-    multiply_tile<Floats, kTokens, kVecs>(keys, weights, v + d, stride, values + d, padded, false);
+    multiply_tile<kTokens, kVecs>(keys, weights, v + d, stride, values + d, padded, false);
   }
   for (; d < padded; d += kVec) {
-    multiply_tile<Floats, kTokens, 1>(keys, weights, v + d, stride, values + d, padded, false);
+    multiply_tile<kTokens, 1>(keys, weights, v + d, stride, values + d, padded, false);
   }
 }
 

@@ -109,6 +109,7 @@ SLUICE_INLINE int64_t chunk_of(int64_t depth) {
 }
 
 // C itself holds the sums between chunks, but for blocks that are not whole.
+template <class Unit>
 SLUICE_INLINE void multiply_slice_to(const Slice& s, float* c) {
   const int64_t n = s.shape->n, depth = depth_of(s.shape->k), longest = chunk_of(depth);
   for (int64_t panel = 0; panel < s.panels; ++panel) {
@@ -121,9 +122,9 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, float* c) {
         float* to = c + (s.first_row + row) * n + column;
         if (t == 0) prefetch_rows<true>(to, rows, n);
         if (rows == kBlock && cols == kBlock) {
-          multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), to, n, accumulate);
+          Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), to, n, accumulate);
         } else {
-          multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), s.sums, kBlock, false);
+          Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), s.sums, kBlock, false);
           put_block(s.sums, rows, cols, accumulate, to, n);
         }
       }
@@ -132,6 +133,7 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, float* c) {
 }
 
 // The sums of one panel are kept in f32 and rounded once.
+template <class Unit>
 SLUICE_INLINE void multiply_slice_to(const Slice& s, Bf16* c) {
   const int64_t n = s.shape->n, depth = depth_of(s.shape->k), longest = chunk_of(depth);
   for (int64_t panel = 0; panel < s.panels; ++panel) {
@@ -143,15 +145,14 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, Bf16* c) {
         Bf16* to = c + (s.first_row + row) * n + column;
         float* sums = s.sums + row * kBlock;
         if (t + chunk == depth) prefetch_rows<true>(to, rows, n);
-        multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), sums, kBlock, t > 0);
+        Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), sums, kBlock, t > 0);
         if (t + chunk == depth) put_block(sums, rows, cols, s.shape->accumulate, to, n);
       }
     }
   }
 }
 
-void multiply_slice(const Slice& s) {
-  const TileScope tiles;
+void multiply_slice(CpuIsa isa, const Slice& s) {
   const GemmShape& shape = *s.shape;
   if (packs_a(shape)) {
     pack_blocks(s, 0);
@@ -160,10 +161,12 @@ void multiply_slice(const Slice& s) {
   }
   switch (shape.out) {
     case DType::F32:
-      multiply_slice_to(s, static_cast<float*>(s.c));
+      with_unit(isa, [&]<class Unit>(Unit)
+                         SLUICE_INLINE_BODY { multiply_slice_to<Unit>(s, static_cast<float*>(s.c)); });
       break;
     case DType::BF16:
-      multiply_slice_to(s, static_cast<Bf16*>(s.c));
+      with_unit(isa, [&]<class Unit>(Unit)
+                         SLUICE_INLINE_BODY { multiply_slice_to<Unit>(s, static_cast<Bf16*>(s.c)); });
       break;
     case DType::F64:
     case DType::I32:

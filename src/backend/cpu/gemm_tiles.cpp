@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cpu/gemm_amx.h"
+#include "backend/cpu/gemm_tiles.h"
 
 #include <algorithm>
 
@@ -28,25 +28,25 @@ PackedSizes sizes_of(const GemmShape& s) {
 }  // namespace
 }  // namespace sluice::core::cpu
 
-#define SLUICE_LOOPS "backend/cpu/gemm_amx_loops.h"
+#define SLUICE_LOOPS "backend/cpu/gemm_tiles_loops.h"
 #include "backend/cpu/amx_isa.h"
 
 namespace sluice::core::cpu {
 
-int64_t amx_workspace_bytes(const GemmShape& shape) {
+int64_t tiles_workspace_bytes(const GemmShape& shape) {
   return sizes_of(shape).workspace_bytes();
 }
 
-int64_t amx_scratch_bytes(const GemmShape& shape) {
+int64_t tiles_scratch_bytes(const GemmShape& shape) {
   return sizes_of(shape).scratch_bytes();
 }
 
-void amx_multiply(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch,
-                  const void* a, const void* b, void* c, std::byte* workspace) {
+void tiles_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch,
+                    const void* a, const void* b, void* c, std::byte* workspace) {
   multiply_packed(
       shape, shape.k, sizes_of(shape), pool, scratch, a, b, c, workspace,
       [](const Packing& p, int64_t begin, int64_t end) { SLUICE_AMX_LOOP(pack, p, begin, end); },
-      [](const Slice& s) { SLUICE_AMX_LOOP(multiply_slice, s); });
+      [isa](const Slice& s) { SLUICE_AMX_LOOP(multiply_slice, isa, s); });
 }
 
 }  // namespace sluice::core::cpu

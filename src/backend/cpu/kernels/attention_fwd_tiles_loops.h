@@ -3,10 +3,10 @@
 
 #include "backend/cpu/kernels/attention_fwd_loops.h"
 //
-#include "backend/cpu/kernels/attention_amx_blocks.h"
+#include "backend/cpu/kernels/attention_tiles.h"
 
 template <class O>
-SLUICE_INLINE void begin_queries(const Task<Bf16, O>& t, int64_t first, int64_t count, AmxQueries& q) {
+SLUICE_INLINE void begin_queries(const Task<Bf16, O>& t, int64_t first, int64_t count, TileQueries& q) {
   const AttnShape& s = *t.shape;
   const int64_t stride = s.q_heads * s.head_dim;
   pair_queries(t.q + first * stride, stride, count, s.head_dim, q.q);
@@ -20,7 +20,7 @@ SLUICE_INLINE void begin_queries(const Task<Bf16, O>& t, int64_t first, int64_t 
 
 // Turns scores into probabilities relative to the new running maximum, as a right operand, and updates
 // maximum and total. Returns whether what was summed up before must be rescaled.
-SLUICE_INLINE bool softmax_block(float scale, AmxQueries& q, const float* scores, Bf16* p, float* rescale) {
+SLUICE_INLINE bool softmax_block(float scale, TileQueries& q, const float* scores, Bf16* p, float* rescale) {
   bool changed = false;
   for (int64_t i = 0; i < kQueryBlock; i += kVec) {
     const F16 before = load(q.maximum + i);
@@ -52,10 +52,11 @@ SLUICE_INLINE bool softmax_block(float scale, AmxQueries& q, const float* scores
   return changed;
 }
 
-SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, const Left& k, AmxQueries& q,
-                          const AmxScratch& x) {
+template <class Unit>
+SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, const Left& k, TileQueries& q,
+                          const TileScratch& x) {
   const int64_t tiles = s.head_dim / kTileDepth;
-  multiply_64(tiles, k, q.q, x.scores);
+  multiply_64<Unit>(tiles, k, q.q, x.scores);
   cap_scores(s.softcap / score_scale(s), kKeyBlock * kQueryBlock, x.scores);
   if (keys < kKeyBlock || !q.visible->all(first_key, keys)) {
     mask_scores(*q.visible, first_key, keys, x.scores);
@@ -71,11 +72,11 @@ SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, c
       }
     }
   }
-  multiply_transposed(tiles, x.v, x.p, q.o);
+  multiply_transposed<Unit>(tiles, x.v, x.p, q.o);
 }
 
 template <class O>
-SLUICE_INLINE void end_queries(const Task<Bf16, O>& t, int64_t first, int64_t count, const AmxQueries& q,
+SLUICE_INLINE void end_queries(const Task<Bf16, O>& t, int64_t first, int64_t count, const TileQueries& q,
                                float* rows) {
   const AttnShape& s = *t.shape;
   transpose_block(q.o, s.head_dim, kQueryBlock, 1.0f, rows);
@@ -84,9 +85,8 @@ SLUICE_INLINE void end_queries(const Task<Bf16, O>& t, int64_t first, int64_t co
   end_queries(t, first, count, rows, q.maximum, q.total);
 }
 
-template <class O>
-void run_queries_amx(const Task<Bf16, O>& t, AmxScratch& x) {
-  const TileScope tiles;
+template <class Unit, class O>
+SLUICE_INLINE void run_queries(const Task<Bf16, O>& t, TileScratch& x) {
   const AttnShape& s = *t.shape;
   const int64_t stride = 2 * s.kv_heads * s.head_dim, blocks = block_count(t.count);
   const auto queries_in = [&](int64_t b) { return std::min(kQueryBlock, t.count - b * kQueryBlock); };
@@ -97,16 +97,21 @@ void run_queries_amx(const Task<Bf16, O>& t, AmxScratch& x) {
     const int64_t keys = std::min(kKeyBlock, s.kv_len - key);
     Left k{};
     for (int64_t b = 0; b < blocks; ++b) {
-      AmxQueries& q = x.queries[b];
+      TileQueries& q = x.queries[b];
       if (q.visible->none(key, keys)) continue;
       if (!k.top) {
         k = left_rows(t.k + key * stride, stride, keys, s.head_dim, x.k);
         transpose_keys(t.v + key * stride, stride, keys, s.head_dim, x.v);
       }
-      attend(s, key, keys, k, q, x);
+      attend<Unit>(s, key, keys, k, q, x);
     }
   }
   for (int64_t b = 0; b < blocks; ++b) {
     end_queries(t, t.first + b * kQueryBlock, queries_in(b), x.queries[b], x.rows);
   }
+}
+
+template <class O>
+void run_queries_tiled(CpuIsa isa, const Task<Bf16, O>& t, TileScratch& x) {
+  with_unit(isa, [&]<class Unit>(Unit) SLUICE_INLINE_BODY { run_queries<Unit>(t, x); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention's blocks of 64 keys by 64 queries in tiles (amx_blocks.h); `tiles` is head_dim / 32.
+// Attention's blocks of 64 keys by 64 queries in tiles (tiles.h); `tiles` is head_dim / 32.
 
 // [a0, ..., a15, b0, ..., b15] to [a0, b0, a1, b1, ...].
 SLUICE_INLINE H32 interleave(H32 x) {
@@ -56,38 +56,43 @@ SLUICE_INLINE void transpose_keys(const Bf16* from, int64_t stride, int64_t coun
 }
 
 // C[64, 64] = A B, with B from pair_queries().
+template <class Unit>
 SLUICE_INLINE void multiply_64(int64_t tiles, const Left& a, const Bf16* b, float* c) {
   for (int64_t r = 0; r < 2; ++r) {
     const int64_t down = r * kBlock * a.row;
     const Left rows{ahead(a.top, down), ahead(a.bottom, down), a.row, a.step};
     for (int64_t i = 0; i < 2; ++i) {
       const Bf16* first = b + i * 2 * kTileSize;
-      multiply_block(tiles, rows, {first, first + kTileSize, 4 * kTileBytes},
-                     c + r * kBlock * 64 + i * kBlock, 64, false);
+      Unit::multiply_block(tiles, rows, {first, first + kTileSize, 4 * kTileBytes},
+                           c + r * kBlock * 64 + i * kBlock, 64, false);
     }
   }
 }
 
 // C[head_dim, 64] += A B, with A from transpose_keys() and B [2 times 32 keys, 4 tiles of 16 queries].
+template <class Unit>
 SLUICE_INLINE void multiply_transposed(int64_t tiles, const Bf16* a, const Bf16* b, float* c) {
   for (int64_t d = 0; d < tiles; ++d) {
     const Bf16* top = a + d * 4 * kTileSize;
     for (int64_t i = 0; i < 2; ++i) {
       const Bf16* first = b + i * 2 * kTileSize;
-      multiply_block(2, {top, top + kTileSize, 64, 2 * kTileBytes},
-                     {first, first + kTileSize, 4 * kTileBytes}, c + d * kBlock * 64 + i * kBlock, 64, true);
+      Unit::multiply_block(2, {top, top + kTileSize, 64, 2 * kTileBytes},
+                           {first, first + kTileSize, 4 * kTileBytes}, c + d * kBlock * 64 + i * kBlock, 64,
+                           true);
     }
   }
 }
 
 // C[64, head_dim] += A B, with A [64 keys, 64 queries] by rows and B from pair_heads().
+template <class Unit>
 SLUICE_INLINE void multiply_heads(int64_t tiles, const Bf16* a, const Bf16* b, float* c) {
   for (int64_t r = 0; r < 2; ++r) {
     const Bf16* top = a + r * kBlock * 64;
     for (int64_t d = 0; d < tiles; ++d) {
       const Bf16* first = b + d * 2 * kTileSize;
-      multiply_block(2, {top, top + kTile * 64, 128, 64}, {first, first + kTileSize, tiles * 2 * kTileBytes},
-                     c + r * kBlock * tiles * 32 + d * kBlock, tiles * 32, true);
+      Unit::multiply_block(2, {top, top + kTile * 64, 128, 64},
+                           {first, first + kTileSize, tiles * 2 * kTileBytes},
+                           c + r * kBlock * tiles * 32 + d * kBlock, tiles * 32, true);
     }
   }
 }

@@ -3,10 +3,10 @@
 
 #include "backend/cpu/kernels/attention_bwd_loops.h"
 //
-#include "backend/cpu/kernels/attention_amx_blocks.h"
+#include "backend/cpu/kernels/attention_tiles.h"
 
 template <class G>
-SLUICE_INLINE void load_queries(const Task<Bf16, G>& t, int64_t first, int64_t count, AmxScratch& x) {
+SLUICE_INLINE void load_queries(const Task<Bf16, G>& t, int64_t first, int64_t count, TileScratch& x) {
   const AttnShape& s = *t.shape;
   const int64_t stride = s.q_heads * s.head_dim;
   const Bf16 *q = t.q + first * stride, *d_o = t.d_o + first * stride;
@@ -19,7 +19,7 @@ SLUICE_INLINE void load_queries(const Task<Bf16, G>& t, int64_t first, int64_t c
 
 // From the scores and dp = v do^T: p = exp(score - lse) and ds = p (dp - delta), times the slope of what
 // capped the scores at `cap`, in the layouts their products want.
-SLUICE_INLINE void softmax_gradient(float scale, float cap, AmxScratch& x) {
+SLUICE_INLINE void softmax_gradient(float scale, float cap, TileScratch& x) {
   const float inverse = cap == 0 ? 0.0f : 1.0f / cap;
   for (int64_t i = 0; i < kQueryBlock; i += 2 * kVec) {
     const F16 lse[2] = {load(x.lse + i), load(x.lse + i + kVec)};
@@ -50,13 +50,14 @@ SLUICE_INLINE void softmax_gradient(float scale, float cap, AmxScratch& x) {
   }
 }
 
-SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const AmxKeys& key,
-                                 AmxScratch& x) {
+template <class Unit>
+SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const TileKeys& key,
+                                 TileScratch& x) {
   const int64_t tiles = s.head_dim / kTileDepth;
   const auto rows = [&](const Bf16* from) SLUICE_INLINE_BODY {
     return Left{from, from + kTile * s.head_dim, s.head_dim * 2, 64};
   };
-  multiply_64(tiles, rows(key.k), x.q, x.scores);
+  multiply_64<Unit>(tiles, rows(key.k), x.q, x.scores);
   const float cap = s.softcap / score_scale(s);
   cap_scores(cap, kKeyBlock * kQueryBlock, x.scores);
   if (keys < kKeyBlock || !x.visible->all(first_key, keys)) {
@@ -65,16 +66,15 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
   for (int64_t j = keys * kQueryBlock; j < kKeyBlock * kQueryBlock; j += kVec) {
     store(x.scores + j, splat(kMasked));
   }
-  multiply_64(tiles, rows(key.v), x.d_o, x.dp);
+  multiply_64<Unit>(tiles, rows(key.v), x.d_o, x.dp);
   softmax_gradient(score_scale(s) * kLog2E, cap, x);
-  multiply_heads(tiles, x.p, x.do_heads, key.dv);
-  multiply_heads(tiles, x.ds, x.q_heads, key.dk);
-  multiply_transposed(tiles, key.k_transposed, x.ds_pairs, x.dq);
+  multiply_heads<Unit>(tiles, x.p, x.do_heads, key.dv);
+  multiply_heads<Unit>(tiles, x.ds, x.q_heads, key.dk);
+  multiply_transposed<Unit>(tiles, key.k_transposed, x.ds_pairs, x.dq);
 }
 
-template <class G>
-void run_queries_amx(const Task<Bf16, G>& t, AmxScratch& x) {
-  const TileScope tile_scope;
+template <class Unit, class G>
+SLUICE_INLINE void run_queries(const Task<Bf16, G>& t, TileScratch& x) {
   const AttnShape& s = *t.shape;
   for (int64_t first = 0; first < s.q_len; first += kQueryBlock) {
     const int64_t count = std::min(kQueryBlock, s.q_len - first);
@@ -84,17 +84,22 @@ void run_queries_amx(const Task<Bf16, G>& t, AmxScratch& x) {
     for (int64_t i = 0; i < kQueryBlock * s.head_dim; i += kVec) store(x.dq + i, F16{});
     for (int64_t b = 0; b * kKeyBlock < t.count && visible; ++b) {
       const int64_t key = t.first + b * kKeyBlock, keys = std::min(kKeyBlock, t.first + t.count - key);
-      if (!x.visible->none(key, keys)) add_gradients(s, key, keys, x.keys[b], x);
+      if (!x.visible->none(key, keys)) add_gradients<Unit>(s, key, keys, x.keys[b], x);
     }
     transpose_block(x.dq, s.head_dim, kQueryBlock, 1.0f, x.dq_rows);
     put_dq_in_turn(t, first, count, x.dq_rows);
   }
 }
 
-void load_keys_amx(const Bf16* k, const Bf16* v, int64_t stride, int64_t head_dim, int64_t count,
-                   AmxScratch& x) {
+template <class G>
+void run_queries_tiled(CpuIsa isa, const Task<Bf16, G>& t, TileScratch& x) {
+  with_unit(isa, [&]<class Unit>(Unit) SLUICE_INLINE_BODY { run_queries<Unit>(t, x); });
+}
+
+void load_keys_tiled(const Bf16* k, const Bf16* v, int64_t stride, int64_t head_dim, int64_t count,
+                     TileScratch& x) {
   for (int64_t b = 0; b * kKeyBlock < count; ++b) {
-    AmxKeys& key = x.keys[b];
+    TileKeys& key = x.keys[b];
     const int64_t first = b * kKeyBlock, keys = std::min(kKeyBlock, count - first);
     for (int64_t i = 0; i < kKeyBlock; ++i) {
       for (int64_t d = 0; d < head_dim; d += kTileDepth) {

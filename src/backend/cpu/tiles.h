@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of bf16 products in tile registers, and the layouts these want. Included by amx_isa.h.
+// Blocks of bf16 products, and the layouts that AMX's tile registers want for them. AVX512-BF16 multiplies
+// the same tiles in vectors. Either takes values below the smallest normal number (1e-38) as zero. Included
+// by amx_isa.h.
 //
 // A tile holds 16 rows of 64 bytes. The left operand's tile is 16 rows of 32 values along k; the right
 // operand's is "paired": row p holds, for each of 16 columns, the values 2p and 2p + 1 along k side by side.
@@ -43,39 +45,99 @@ SLUICE_INLINE const void* ahead(const void* p, int64_t bytes) {
   return static_cast<const std::byte*>(p) + bytes;
 }
 
-// C[32, 32] (+)= A[32, 32 depth] B[32 depth, 32]. ldc in floats.
-SLUICE_INLINE void multiply_block(int64_t depth, const Left& a, const Right& b, float* c, int64_t ldc,
-                                  bool accumulate) {
-  const int64_t row = ldc * int64_t{sizeof(float)};
-  if (accumulate) {
-    _tile_loadd(0, c, row);
-    _tile_loadd(1, c + kTile, row);
-    _tile_loadd(2, c + kTile * ldc, row);
-    _tile_loadd(3, c + kTile * ldc + kTile, row);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  const void *top = a.top, *bottom = a.bottom, *first = b.first, *second = b.second;
+// How a processor multiplies blocks: C[32, 32] (+)= A[32, 32 depth] B[32 depth, 32], with ldc in floats.
+// TileUnit needs a TileScope.
+struct TileUnit {
+  SLUICE_INLINE static void multiply_block(int64_t depth, const Left& a, const Right& b, float* c,
+                                           int64_t ldc, bool accumulate) {
+    const int64_t row = ldc * int64_t{sizeof(float)};
+    if (accumulate) {
+      _tile_loadd(0, c, row);
+      _tile_loadd(1, c + kTile, row);
+      _tile_loadd(2, c + kTile * ldc, row);
+      _tile_loadd(3, c + kTile * ldc + kTile, row);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    const void *top = a.top, *bottom = a.bottom, *first = b.first, *second = b.second;
 #pragma GCC unroll 1
-  for (int64_t k = 0; k < depth; ++k) {
-    _tile_loadd(4, top, a.row);
-    _tile_loadd(6, first, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, second, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, bottom, a.row);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    top = ahead(top, a.step), bottom = ahead(bottom, a.step);
-    first = ahead(first, b.step), second = ahead(second, b.step);
+    for (int64_t k = 0; k < depth; ++k) {
+      _tile_loadd(4, top, a.row);
+      _tile_loadd(6, first, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, second, 64);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, bottom, a.row);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+      top = ahead(top, a.step), bottom = ahead(bottom, a.step);
+      first = ahead(first, b.step), second = ahead(second, b.step);
+    }
+    _tile_stored(0, c, row);
+    _tile_stored(1, c + kTile, row);
+    _tile_stored(2, c + kTile * ldc, row);
+    _tile_stored(3, c + kTile * ldc + kTile, row);
   }
-  _tile_stored(0, c, row);
-  _tile_stored(1, c + kTile, row);
-  _tile_stored(2, c + kTile * ldc, row);
-  _tile_stored(3, c + kTile * ldc + kTile, row);
+};
+
+struct VectorUnit {
+  static void multiply_block(int64_t depth, const Left& a, const Right& b, float* c, int64_t ldc,
+                             bool accumulate) {
+    for (int64_t i = 0; i < kTile; i += kRows) {
+      multiply_rows(depth, ahead(a.top, i * a.row), a, b, c + i * ldc, ldc, accumulate);
+    }
+    for (int64_t i = 0; i < kTile; i += kRows) {
+      multiply_rows(depth, ahead(a.bottom, i * a.row), a, b, c + (kTile + i) * ldc, ldc, accumulate);
+    }
+  }
+
+ private:
+  static constexpr int64_t kRows = 8;  // their sums, with a row of B, fit the registers
+
+  SLUICE_INLINE static void multiply_rows(int64_t depth, const void* rows, const Left& a, const Right& b,
+                                          float* c, int64_t ldc, bool accumulate) {
+    F16 sums[kRows][2];
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < kRows; ++r) {
+      sums[r][0] = accumulate ? load(c + r * ldc) : F16{};
+      sums[r][1] = accumulate ? load(c + r * ldc + kTile) : F16{};
+    }
+    const void *first = b.first, *second = b.second;
+    for (int64_t k = 0; k < depth; ++k) {
+      for (int64_t p = 0; p < kTile; ++p) {
+        const auto low = (__m512bh)_mm512_loadu_si512(ahead(first, p * 64));
+        const auto high = (__m512bh)_mm512_loadu_si512(ahead(second, p * 64));
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < kRows; ++r) {
+          int32_t pair;
+          std::memcpy(&pair, ahead(rows, r * a.row + p * 4), sizeof(pair));
+          const auto x = (__m512bh)_mm512_set1_epi32(pair);
+          sums[r][0] = _mm512_dpbf16_ps(sums[r][0], x, low);
+          sums[r][1] = _mm512_dpbf16_ps(sums[r][1], x, high);
+        }
+      }
+      rows = ahead(rows, a.step), first = ahead(first, b.step), second = ahead(second, b.step);
+    }
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < kRows; ++r) {
+      store(c + r * ldc, sums[r][0]);
+      store(c + r * ldc + kTile, sums[r][1]);
+    }
+  }
+};
+
+// Calls body with the processor's unit.
+template <class Body>
+SLUICE_INLINE void with_unit(CpuIsa isa, Body&& body) {
+  if (isa == CpuIsa::Amx) {
+    const TileScope scope;
+    body(TileUnit());
+  } else {
+    body(VectorUnit());
+  }
 }
 
 // The first `count` of 32 bf16 values, the rest zero; and the reverse.
