@@ -3,8 +3,8 @@
 // log-sum-exp, block by block.
 //
 // A task owns a range of keys of one key/value head, so each element of dk and dv has one owner, who adds
-// up in a fixed order. The tasks of different key ranges add to the same dq one after the other, by
-// increasing range: a counter per query block says whose turn it is.
+// up in a fixed order. The tasks whose keys a query block looks at add to its dq one after the other, by
+// increasing range: a counter per query block says how many have.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -111,6 +111,16 @@ struct Task {
   bool accumulate_dq;
   int64_t first, count;  // keys
 };
+
+// The tasks whose keys a block of queries looks at; the first one where it looks at none.
+struct TaskRange {
+  int64_t first, last;
+};
+inline TaskRange tasks_of(const Visible& visible, int64_t kv_len) {
+  const int64_t first = std::max(visible.low_min, 0), last = std::min<int64_t>(visible.high_max, kv_len - 1);
+  if (first > last) return {0, 0};
+  return {first / kKeysPerTask, last / kKeysPerTask};
+}
 
 inline void wait_for_turn(const std::atomic<uint32_t>& turn, uint32_t mine) {
   for (int spins = 0; turn.load(std::memory_order_acquire) != mine; ++spins) {

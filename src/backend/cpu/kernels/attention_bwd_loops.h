@@ -65,10 +65,10 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
 
 // Adds dq ([count, head_dim padded]) to the sum of the tasks before; the last task writes the result.
 template <class T, class G>
-SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, const float* dq) {
+SLUICE_INLINE void put_dq(const Task<T, G>& t, bool first_task, bool last_task, int64_t first, int64_t count,
+                          const float* dq) {
   const AttnShape& s = *t.shape;
   const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
-  const bool first_task = t.first == 0, last_task = t.first + t.count == s.kv_len;
   const float scale = score_scale(s);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t offset = (first + i) * stride;
@@ -88,32 +88,39 @@ SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, con
   }
 }
 
-template <class T, class G>
-SLUICE_INLINE void put_dq_in_turn(const Task<T, G>& t, int64_t first, int64_t count, const float* dq) {
-  if (!t.turns) return put_dq(t, first, count, dq);
-  const auto mine = static_cast<uint32_t>(t.first / kKeysPerTask);
-  std::atomic<uint32_t>& turn = t.turns[first / kQueryBlock];
-  wait_for_turn(turn, mine);
-  put_dq(t, first, count, dq);
-  turn.store(mine + 1, std::memory_order_release);
+// Calls compute(first, count) for each block of queries that looks at the task's keys, and adds what that
+// leaves in `dq`.
+template <class T, class G, class Compute>
+SLUICE_INLINE void for_each_queries(const Task<T, G>& t, Visible& visible, const float* dq,
+                                    Compute&& compute) {
+  const AttnShape& s = *t.shape;
+  const int64_t mine = t.first / kKeysPerTask;
+  for (int64_t first = 0; first < s.q_len; first += kQueryBlock) {
+    const int64_t count = std::min(kQueryBlock, s.q_len - first);
+    visible.set(s, t.pos, first, count);
+    const TaskRange tasks = tasks_of(visible, s.kv_len);
+    if (mine < tasks.first || mine > tasks.last) continue;
+    compute(first, count);
+    std::atomic<uint32_t>* turn = t.turns ? t.turns + first / kQueryBlock : nullptr;
+    const auto before = static_cast<uint32_t>(mine - tasks.first);
+    if (turn) wait_for_turn(*turn, before);
+    put_dq(t, before == 0, mine == tasks.last, first, count, dq);
+    if (turn) turn->store(before + 1, std::memory_order_release);
+  }
 }
 
 template <class T, class G>
 void run_queries(const Task<T, G>& t, Scratch& x) {
   const AttnShape& s = *t.shape;
   const int64_t dim = padded_head_dim(s);
-  for (int64_t first = 0; first < s.q_len; first += kQueryBlock) {
-    const int64_t count = std::min(kQueryBlock, s.q_len - first);
-    x.visible->set(s, t.pos, first, count);
-    const bool visible = !x.visible->none(t.first, t.count);
-    if (visible) load_queries(t, first, count, x);
+  for_each_queries(t, *x.visible, x.dq, [&](int64_t first, int64_t count) SLUICE_INLINE_BODY {
+    load_queries(t, first, count, x);
     for (int64_t i = 0; i < kQueryBlock * dim; i += kVec) store(x.dq + i, F16{});
-    for (int64_t b = 0; b * kKeyBlock < t.count && visible; ++b) {
+    for (int64_t b = 0; b * kKeyBlock < t.count; ++b) {
       const int64_t key = t.first + b * kKeyBlock, keys = std::min(kKeyBlock, t.first + t.count - key);
       if (!x.visible->none(key, keys)) add_gradients(s, key, keys, x.keys[b], x);
     }
-    put_dq_in_turn(t, first, count, x.dq);
-  }
+  });
 }
 
 // K and V of a task, [count, head_dim] with `stride`, into the scratch, and zero gradients.

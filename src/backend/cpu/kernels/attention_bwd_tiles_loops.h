@@ -76,19 +76,15 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
 template <class Unit, class G>
 SLUICE_INLINE void run_queries(const Task<Bf16, G>& t, TileScratch& x) {
   const AttnShape& s = *t.shape;
-  for (int64_t first = 0; first < s.q_len; first += kQueryBlock) {
-    const int64_t count = std::min(kQueryBlock, s.q_len - first);
-    x.visible->set(s, t.pos, first, count);
-    const bool visible = !x.visible->none(t.first, t.count);
-    if (visible) load_queries(t, first, count, x);
+  for_each_queries(t, *x.visible, x.dq_rows, [&](int64_t first, int64_t count) SLUICE_INLINE_BODY {
+    load_queries(t, first, count, x);
     for (int64_t i = 0; i < kQueryBlock * s.head_dim; i += kVec) store(x.dq + i, F16{});
-    for (int64_t b = 0; b * kKeyBlock < t.count && visible; ++b) {
+    for (int64_t b = 0; b * kKeyBlock < t.count; ++b) {
       const int64_t key = t.first + b * kKeyBlock, keys = std::min(kKeyBlock, t.first + t.count - key);
       if (!x.visible->none(key, keys)) add_gradients<Unit>(s, key, keys, x.keys[b], x);
     }
     transpose_block(x.dq, s.head_dim, kQueryBlock, 1.0f, x.dq_rows);
-    put_dq_in_turn(t, first, count, x.dq_rows);
-  }
+  });
 }
 
 template <class G>
