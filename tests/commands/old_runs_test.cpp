@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct OldRun {
+  const char* commit;  // of the program that left it
   const char* name;
   // What its steps round to, and how often between weights and logits.
   double rounding;
@@ -38,11 +39,17 @@ constexpr double kResults = 20, kTerms = 259;
 constexpr double kF32 = kResults * kTerms / (1 << 24), kBf16 = kResults / (1 << 8);
 
 const std::vector<OldRun>& old_runs() {
-  static const std::vector<OldRun> runs{{"documents", kF32, false, {}, {}, /*splits_otherwise=*/true},
-                                        {"chats", kBf16, /*tokens_anew=*/true},
-                                        {"rounded", kBf16},
-                                        {"silences", kBf16, /*tokens_anew=*/true,
-                                         "Sluice 0.1.0 learnt 3 of their documents otherwise", "data"}};
+  static const std::vector<OldRun> runs{
+      {"dc5f8cf", "documents", kF32, false, {}, {}, /*splits_otherwise=*/true},
+      {"dc5f8cf", "chats", kBf16, /*tokens_anew=*/true},
+      {"dc5f8cf", "rounded", kBf16},
+      {"dc5f8cf", "silences", kBf16, /*tokens_anew=*/true,
+       "Sluice 0.1.0 learnt 3 of their documents otherwise", "data"},
+      {"41493256", "chats", kBf16, /*tokens_anew=*/true},
+      {"41493256", "experts", kBf16},
+      {"41493256", "frozen", kF32},
+      {"41493256", "halves", kBf16},
+      {"41493256", "replicas", kF32}};
   return runs;
 }
 
@@ -50,7 +57,8 @@ class OldRuns : public testing::TestWithParam<OldRun> {
  protected:
   OldRuns() {
     const fs::path fixtures = SLUICE_FIXTURES;
-    fs::copy(fixtures / "runs", dir_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::copy(fixtures / "runs" / GetParam().commit, dir_.path(),
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
       fs::copy_file(fixtures / "chat_tiny" / file, dir_ / "chat" / file);
   }
@@ -160,8 +168,18 @@ TEST_P(OldRuns, GoOn) {
   EXPECT_TRUE(fs::exists(dir_ / (name + "/checkpoints/step-6")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Of010, OldRuns, testing::ValuesIn(old_runs()),
-                         [](const auto& row) { return std::string(row.param.name); });
+INSTANTIATE_TEST_SUITE_P(OfCommits, OldRuns, testing::ValuesIn(old_runs()), [](const auto& row) {
+  return fmt::format("{}_{}", row.param.commit, row.param.name);
+});
+
+// The plan that a run kept is read, and told apart from another.
+TEST(OldPlans, AreCompared) {
+  const fs::path runs = fs::path(SLUICE_FIXTURES) / "runs/41493256";
+  const auto plan = [&](const char* run) { return (runs / run / "plan.json").string(); };
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(diff_plans(plan("frozen"), plan("experts")).message, "");
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("step"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace sluice::core
