@@ -30,6 +30,11 @@ class Tree(unittest.TestCase):
         self.assertEqual(self.run_script().returncode, 0)
         return (self.root / "docs/performance.md").read_text()
 
+    def shown(self, *names):
+        result = self.run_script("--show", *names)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
     def add(self, **changes):
         cell = {"what": {"model": "9B", "sequence": 7}, "value": {"tokens_per_s": 1234}, "commit": "abcdefa",
                 "machine": "a machine", "date": "2026-01-01", "command": "run"}
@@ -53,12 +58,12 @@ class Tree(unittest.TestCase):
         self.add()
         self.add(what={"model": "9B", "sequence": 8}, machine="another machine")
         for head in ("abcdefa · 2026-01-01 · a machine", "abcdefa · 2026-01-01 · another machine"):
-            self.assertRegex(self.written(), re.escape(head) + r"\n\n\| model[^#]*\| 9B \|[^#]*reproduce: `run`")
+            self.assertRegex(self.shown("speed_gpu"), re.escape(head) + r"\n\n\| model[^#]*\| 9B \|[^#]*reproduce: `run`")
 
     def test_the_last_line_of_a_cell_counts(self):
         self.add()
         self.add(value={"tokens_per_s": 4321})
-        written = self.written()
+        written = self.shown("speed_gpu")
         self.assertRegex(written, r"\| 9B \|[^\n]*4,321")
         self.assertNotRegex(written, r"\| 9B \|[^\n]*1,234")
 
@@ -74,10 +79,17 @@ class Tree(unittest.TestCase):
         self.assertIn("bench/results/nobody_asks.jsonl: no table of scripts/performance shows it", self.run_script().stderr)
 
     def test_a_question_that_nobody_measured_is_left_out(self):
-        title = "Are signals obeyed?"
+        title = "How long until the first step?"
         self.assertIn(title, self.written())
-        (self.root / "bench/results/signals.jsonl").unlink()
+        (self.root / "bench/results/start_up.jsonl").unlink()
         self.assertNotIn(title, self.written())
+
+    def test_the_page_answers_what_users_ask_in_few_words_and_show_prints_the_rest(self):
+        self.assertLessEqual(len(re.findall(r"\S*\w\S*", self.written())), 3000)
+        self.assertIn("Are signals obeyed?", self.shown())
+        self.assertIn("## Are signals obeyed?", self.shown("signals"))
+        self.assertGreater(self.shown("all").count("## "), 50)
+        self.assertIn("signal: no results have that name", self.run_script("--show", "signal").stderr)
 
     def test_blocks_of_other_documents_are_filled_and_unknown_ones_refused(self):
         readme = self.root / "README.md"
