@@ -26,12 +26,13 @@ SLUICE_INLINE void pack_columns(const T* from, int64_t stride, int64_t columns, 
   }
 }
 
-// The same from rows that lie along the columns.
+// The same from rows that lie along the columns, of which `left` follow.
 template <class T>
-SLUICE_INLINE void pack_rows(const T* from, int64_t stride, int64_t columns, int64_t depth, float* to) {
+SLUICE_INLINE void pack_rows(const T* from, int64_t stride, int64_t columns, int64_t depth, int64_t left,
+                             float* to) {
   constexpr int64_t kAhead = 16, kLine = 64 / int64_t{sizeof(T)};  // rows lie too far apart to be foreseen
   for (int64_t k = 0; k < depth; ++k, from += stride, to += kPanel) {
-    if (k + kAhead < depth) {
+    if (k + kAhead < left) {
       for (int64_t i = 0; i < kPanel; i += kLine) __builtin_prefetch(from + kAhead * stride + i);
     }
     if (columns < kPanel) {

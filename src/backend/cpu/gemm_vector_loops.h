@@ -20,7 +20,7 @@ SLUICE_INLINE void pack_from(const Packing& p, const T* b, int64_t begin, int64_
   for (int64_t k = begin * kPanel; k < std::min(s.k, end * kPanel); k += kPanel) {
     for (int64_t panel = 0; panel < p.panels; ++panel) {
       const int64_t column = (p.first_panel + panel) * kPanel;
-      pack_rows(b + k * s.n + column, s.n, s.n - column, std::min(kPanel, s.k - k), place(panel, k));
+      pack_rows(b + k * s.n + column, s.n, s.n - column, std::min(kPanel, s.k - k), s.k - k, place(panel, k));
     }
   }
 }
@@ -37,13 +37,15 @@ inline void pack(const Packing& p, int64_t begin, int64_t end) {
 template <class T>
 SLUICE_INLINE void pack_blocks(const Slice& slice, const T* a) {
   const GemmShape& s = *slice.shape;
-  for (int64_t k = 0; k < s.k; k += kMaxChunk) {
-    const int64_t depth = std::min(kMaxChunk, s.k - k);
+  // So few along k that what a cache line or a page holds of the next block is still near.
+  constexpr int64_t kPiece = 16;
+  for (int64_t k = 0; k < s.k; k += kPiece) {
+    const int64_t depth = std::min(kPiece, s.k - k);
     for (int64_t block = 0; block < panels_of(slice.rows); ++block) {
       const int64_t row = slice.first_row + block * kPanel, rows = slice.rows - block * kPanel;
       float* to = static_cast<float*>(slice.packed_a) + (block * s.k + k) * kPanel;
       if (s.layout == Layout::TN) {
-        pack_rows(a + k * s.m + row, s.m, rows, depth, to);
+        pack_rows(a + k * s.m + row, s.m, rows, depth, s.k - k, to);
       } else {
         pack_columns(a + row * slice.row + k, slice.row, rows, depth, to);
       }

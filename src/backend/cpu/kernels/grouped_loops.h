@@ -48,7 +48,7 @@ inline void multiply_rows(const RowProduct& p) {
       if (p.layout == Layout::NT) {
         pack_columns(p.b + column * p.k + k, p.k, p.columns - j, depth, panel);
       } else {
-        pack_rows(p.b + k * p.n + column, p.n, p.columns - j, depth, panel);
+        pack_rows(p.b + k * p.n + column, p.n, p.columns - j, depth, depth, panel);
       }
     }
     Ahead next = ahead(p, k + depth);
@@ -75,7 +75,7 @@ inline void pack_chunk(const RowChunk& c) {
   for (int64_t i = 0; i < c.rows; ++i) {
     const int64_t row = c.choice == nullptr ? i : c.choice[i] / c.top_k;
     for (int64_t j = 0; j < c.columns; j += kPanel)
-      pack_rows(c.from + row * c.columns + j, 0, c.columns - j, 1, c.to + j * c.rows + i * kPanel);
+      pack_rows(c.from + row * c.columns + j, 0, c.columns - j, 1, 1, c.to + j * c.rows + i * kPanel);
   }
 }
 
@@ -87,7 +87,7 @@ inline void multiply_outer(const OuterProduct& p) {
     const int64_t depth = std::min(kDepth, p.k - k);
     for (int64_t i = 0; i < depth; ++i) {
       const int64_t row = p.choice == nullptr ? k + i : p.choice[k + i] / p.top_k;
-      pack_rows(p.a + row * p.a_columns, 0, p.out_rows, 1, p.packed + i * kPanel);
+      pack_rows(p.a + row * p.a_columns, 0, p.out_rows, 1, 1, p.packed + i * kPanel);
     }
     const float* b = p.b + k * panels_of(p.columns) * kPanel;
     for (int64_t j = 0; j < p.columns; j += kPanel) {
