@@ -42,9 +42,10 @@ struct LaneEnds {
   }
   constexpr bool computes() const { return kind() == LaneKind::Compute; }
   constexpr bool copies() const { return kind() == LaneKind::Copy; }
-  // As a device sees it: a copy brings bytes to one, or takes them away from the devices.
-  constexpr bool loads() const { return copies() && to.is_device(); }
-  constexpr bool stores() const { return copies() && !to.is_device(); }
+  // A copy hands over between devices, loads to a nearer tier, or stores to a farther one.
+  constexpr bool hands_over() const { return copies() && from.is_device() && to.is_device(); }
+  constexpr bool loads() const { return copies() && !hands_over() && to < from; }
+  constexpr bool stores() const { return copies() && !hands_over() && from < to; }
   bool operator==(const LaneEnds&) const = default;
 };
 

@@ -9,7 +9,7 @@ namespace {
 std::array<std::string, Tier::kCount> names() {
   std::array<std::string, Tier::kCount> out;
   for (size_t d = 0; d < Tier::kMostDevices; ++d) out[d] = d == 0 ? "device" : "device" + std::to_string(d);
-  out[kHost.index()] = "host";
+  std::copy(Tier::kFarNames.begin(), Tier::kFarNames.end(), out.begin() + Tier::kMostDevices);
   return out;
 }
 

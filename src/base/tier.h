@@ -14,20 +14,30 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+
 namespace sluice::core {
 
 class Tier {
  public:
   static constexpr size_t kMostDevices = 64;
-  static constexpr size_t kCount = kMostDevices + 1;
+  // Behind the devices come these. A name more is a tier more: every table has a place for it.
+  static constexpr auto kFarNames = std::to_array<std::string_view>({"host"});
+  static constexpr size_t kFar = kFarNames.size(), kCount = kMostDevices + kFar;
 
   // The first device.
   constexpr Tier() = default;
   // REQUIRES: number < kMostDevices.
-  static constexpr Tier device(size_t number) { return Tier(number); }
+  static constexpr Tier device(size_t number) {
+    SLUICE_CHECK(number < kMostDevices, "device {} of {}", number, kMostDevices);
+    return Tier(number);
+  }
   static constexpr Tier host() { return Tier(kMostDevices); }
   // REQUIRES: index < kCount.
-  static constexpr Tier of_index(size_t index) { return Tier(index); }
+  static constexpr Tier of_index(size_t index) {
+    SLUICE_CHECK(index < kCount, "tier {} of {}", index, kCount);
+    return Tier(index);
+  }
 
   constexpr size_t index() const { return index_; }
   constexpr bool is_device() const { return index_ < kMostDevices; }
@@ -54,10 +64,12 @@ constexpr std::array<Tier, Tier::kCount> kTiers = [] {
   return all;
 }();
 
-// The first `devices` devices, and the host. REQUIRES: devices <= Tier::kMostDevices.
+// The first `devices` devices, and the tiers behind devices. REQUIRES: devices <= Tier::kMostDevices.
 inline auto tiers_of(size_t devices) {
-  const auto of = [devices](size_t i) { return i < devices ? Tier::device(i) : kHost; };
-  return std::views::iota(size_t{0}, devices + 1) | std::views::transform(of);
+  const auto of = [devices](size_t i) {
+    return Tier::of_index(i < devices ? i : Tier::kMostDevices + i - devices);
+  };
+  return std::views::iota(size_t{0}, devices + Tier::kFar) | std::views::transform(of);
 }
 
 // A value for every tier. Devices behind the last that was given one share one more: a table is as long as
@@ -66,7 +78,7 @@ template <class T>
 class ByTier {
  public:
   ByTier() = default;
-  explicit ByTier(const T& all) : host_(all), rest_(all) {}
+  explicit ByTier(const T& all) : rest_(all) { far_.fill(all); }
   // The values of some tiers; the others are T().
   ByTier(std::initializer_list<std::pair<Tier, T>> some) {
     for (const auto& [tier, value] : some) (*this)[tier] = value;
@@ -75,12 +87,12 @@ class ByTier {
   // Makes the table longer where it ends before `tier`: what was had of other devices is then no reference
   // any more, and nobody may read beside it.
   T& operator[](Tier tier) {
-    if (!tier.is_device()) return host_;
+    if (!tier.is_device()) return far_[tier.index() - Tier::kMostDevices];
     if (tier.index() >= devices_.size()) devices_.resize(tier.index() + 1, rest_);
     return devices_[tier.index()];
   }
   const T& operator[](Tier tier) const {
-    if (!tier.is_device()) return host_;
+    if (!tier.is_device()) return far_[tier.index() - Tier::kMostDevices];
     return tier.index() < devices_.size() ? devices_[tier.index()] : rest_;
   }
   // For all devices, those behind the table, too.
@@ -105,7 +117,8 @@ class ByTier {
   friend class ByTier;
 
   std::vector<T> devices_;
-  T host_{}, rest_{};
+  std::array<T, Tier::kFar> far_{};
+  T rest_{};
 };
 
 using BytesByTier = ByTier<int64_t>;

@@ -59,7 +59,7 @@ int64_t Profile::table_bytes(int64_t host_arena_bytes) const {
 }
 
 int64_t Profile::held_beside(Tier tier, int64_t arena_bytes, int64_t actions) const {
-  if (tier.is_device()) return overhead_bytes[tier] + table_bytes(most_host_bytes);
+  if (tier != kHost) return overhead_bytes[tier] + (tier.is_device() ? table_bytes(most_host_bytes) : 0);
   const double of_arena =
       double(host_growth.per_arena_gib) * double(std::max<int64_t>(0, arena_bytes)) / double(kGiB);
   return overhead_bytes[tier] + int64_t(std::ceil(of_arena)) + host_growth.per_action * actions;
@@ -67,7 +67,7 @@ int64_t Profile::held_beside(Tier tier, int64_t arena_bytes, int64_t actions) co
 
 int64_t Profile::arena_within(Tier tier, int64_t cap_bytes, int64_t actions) const {
   const int64_t room = cap_bytes - held_beside(tier, 0, actions);
-  if (tier.is_device() || room <= 0) return room;
+  if (tier != kHost || room <= 0) return room;
   const auto fits = [&](int64_t bytes) { return bytes + held_beside(tier, bytes, actions) <= cap_bytes; };
   auto bytes = int64_t(double(room) / (1 + double(host_growth.per_arena_gib) / double(kGiB)));
   while (!fits(bytes)) --bytes;

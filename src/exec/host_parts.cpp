@@ -18,8 +18,8 @@ std::vector<HostPart> host_parts(const Plan& plan) {
     }
   };
   for (const Action& a : plan.actions) {
-    if (a.loads()) add(a, a.from, a.to.tier);
-    if (a.stores()) add(a, a.to, a.from.tier);
+    if (a.from.tier == kHost && a.to.tier.is_device()) add(a, a.from, a.to.tier);
+    if (a.to.tier == kHost && a.from.tier.is_device()) add(a, a.to, a.from.tier);
   }
   std::vector<HostPart> out;
   for (size_t page = 0; page < pages; ++page) {

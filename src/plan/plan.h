@@ -41,10 +41,11 @@ struct Action {
   double cost_ns = 0;               // predicted duration on its lane
   double start_ns = 0, end_ns = 0;  // predicted times within the step, from the simulator
 
-  // A copy brings an object to a device, takes it away from one, or hands it from one to another.
-  bool loads() const { return kind == ActionKind::Copy && !from.tier.is_device(); }
-  bool stores() const { return kind == ActionKind::Copy && !to.tier.is_device(); }
-  bool hands_over() const { return kind == ActionKind::Copy && from.tier.is_device() && to.tier.is_device(); }
+  // A copy does as the lane that joins its tiers.
+  LaneEnds ends() const { return kind == ActionKind::Copy ? LaneEnds{from.tier, to.tier} : LaneEnds{}; }
+  bool loads() const { return ends().loads(); }
+  bool stores() const { return ends().stores(); }
+  bool hands_over() const { return ends().hands_over(); }
   // A load of what a task chooses.
   bool chooses() const { return kind == ActionKind::Copy && task.valid(); }
 };

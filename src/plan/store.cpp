@@ -110,8 +110,8 @@ class Reader {
   void operator()(ByTier<T>& values, F&& each) {
     size_t n = 0;
     (*this)(n);
-    if (n == 0 || n > Tier::kCount) return fail();
-    for (const Tier tier : tiers_of(n - 1)) each(values[tier]);
+    if (n < Tier::kFar || n > Tier::kCount) return fail();
+    for (const Tier tier : tiers_of(n - Tier::kFar)) each(values[tier]);
   }
   template <class T, class F>
   void sequence(std::vector<T>& values, F&& each) {

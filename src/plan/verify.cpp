@@ -334,7 +334,7 @@ Status Verifier::choice_is_made(uint32_t id) {
   const auto parts = chosen_parts(task.op);
   const auto uses_of = [&](const Use& u) { return u.object == a.object; };
   const int64_t bytes = program_.object(a.object).bytes;
-  if (!a.loads() || !parts || task.uses[parts->weights].object != a.object ||
+  if (!a.loads() || !a.to.tier.is_device() || !parts || task.uses[parts->weights].object != a.object ||
       task.uses[parts->weights].bytes != bytes || task.uses[parts->routing].offset != 0 ||
       std::ranges::count_if(task.uses, uses_of) != 1)
     return error("{}: {} does not choose parts of it", who(id), task.name);

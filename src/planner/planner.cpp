@@ -425,9 +425,20 @@ Result<Plan> plan_faster(const Program& program, const Profile& profile, PlanReq
   return faster;
 }
 
+// Passes place bytes on devices and on the host.
+Status has_known_tiers(const Profile& profile) {
+  for (const Tier tier : profile.lanes().tiers()) {
+    if (tier.is_device() || tier == kHost) continue;
+    return error("{}: a link joins {}, where the planner places nothing; allowed are devices and {}",
+                 profile.name, name_of(tier), name_of(kHost));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
+  SLUICE_TRY(has_known_tiers(profile));
   if (request.experts == ExpertLoads::Faster) return plan_faster(program, profile, request);
   const bool one = request.placement || profile.devices() == 1;
   auto plan = one ? Planner(program, profile, request).search() : plan_ring(program, profile, request);

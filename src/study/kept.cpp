@@ -97,11 +97,11 @@ std::optional<Outlook> kept_outlook(std::string_view text) {
   const Json shape = json.value("shape", Json()), bytes = json.value("bytes", Json()),
              binds = json.value("binds", Json());
   visit_fields(o.shape, [&](const char* name, auto& value) { take(shape, name, value); });
-  if (!whole || !bytes.is_array() || bytes.size() < 2 || bytes.size() > Tier::kMostDevices + 1 ||
+  if (!whole || !bytes.is_array() || bytes.size() <= Tier::kFar || bytes.size() > Tier::kCount ||
       !binds.is_string() || !validate(o.shape).ok())
     return std::nullopt;
   size_t i = 0;
-  for (const Tier tier : tiers_of(bytes.size() - 1)) {
+  for (const Tier tier : tiers_of(bytes.size() - Tier::kFar)) {
     if (!bytes[i].is_number_integer()) return std::nullopt;
     o.bytes[tier] = bytes[i++].get<int64_t>();
   }

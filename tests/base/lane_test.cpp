@@ -30,16 +30,18 @@ TEST(ByTier, HoldsWhatIsGivenAndNothingElse) {
 
 TEST(ByTier, IsAsLongAsItHasToBe) {
   BytesByTier bytes(7);
-  EXPECT_EQ(bytes.tiers().size(), 1u) << "the host";
+  EXPECT_EQ(bytes.tiers().size(), Tier::kFar) << "those behind devices";
   bytes[kHost] = 1;
   bytes[Tier::device(2)] = 3;
   std::vector<Tier> tiers;
   for (const Tier tier : bytes.tiers()) tiers.push_back(tier);
-  EXPECT_EQ(tiers, (std::vector<Tier>{kDevice, Tier::device(1), Tier::device(2), kHost}));
+  ASSERT_EQ(tiers.size(), 3 + Tier::kFar);
+  for (size_t i = 0; i < tiers.size(); ++i)
+    EXPECT_EQ(tiers[i], i < 3 ? Tier::device(i) : kTiers[kTiers.size() - tiers.size() + i]);
   for (const Tier tier : kTiers) EXPECT_EQ(bytes[tier], tier == kHost ? 1 : tier == Tier::device(2) ? 3 : 7);
   bytes.set_devices(9);
-  EXPECT_EQ(bytes.tiers().size(), 1u);
-  for (const Tier tier : kTiers) EXPECT_EQ(bytes[tier], tier == kHost ? 1 : 9);
+  EXPECT_EQ(bytes.tiers().size(), Tier::kFar);
+  for (const Tier tier : kTiers) EXPECT_EQ(bytes[tier], tier == kHost ? 1 : tier.is_device() ? 9 : 7);
 }
 
 TEST(ByTier, AreComparedTierByTierHoweverLongTheyAre) {
@@ -85,7 +87,7 @@ TEST(LaneTable, FindsLanesByWhatTheyJoin) {
   EXPECT_EQ(lanes.compute(second), compute);
   EXPECT_EQ(name_of(lanes[peer]), "device>device1");
   EXPECT_EQ(name_of(lanes[compute]), "compute1");
-  EXPECT_TRUE(lanes[peer].loads()) << "it brings bytes to a device";
+  EXPECT_TRUE(lanes[peer].hands_over());
   EXPECT_EQ(lanes.tiers(), (std::vector<Tier>{kDevice, second, kHost}));
 }
 
@@ -128,6 +130,21 @@ TEST(LaneTable, NamesAreFoundAgain) {
     }
   }
   EXPECT_EQ(names.size(), kTiers.size() * kTiers.size());
+}
+
+TEST(LaneEnds, ACopyLoadsOrStoresOrHandsOver) {
+  for (const Tier from : kTiers) {
+    for (const Tier to : kTiers) {
+      const LaneEnds ends{from, to};
+      EXPECT_EQ(ends.loads() + ends.stores() + ends.hands_over(), int(from != to)) << name_of(ends);
+      EXPECT_EQ(ends.loads(), (LaneEnds{to, from}).stores()) << name_of(ends);
+    }
+  }
+}
+
+TEST(TierDeathTest, ATierThatThereIsNotIsNotTakenForAnother) {
+  EXPECT_DEATH(Tier::device(Tier::kMostDevices), "device 64 of 64");
+  EXPECT_DEATH(Tier::of_index(Tier::kCount), "tier [0-9]+ of [0-9]+");
 }
 
 TEST(LaneTable, RefusesTwoOfAKind) {

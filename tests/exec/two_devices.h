@@ -22,7 +22,7 @@ namespace sluice::core {
 
 inline const Tier kSecond = Tier::device(1);
 
-// The lanes of one device, then those for a second one.
+// The lanes of one device, then those for a second one, then those between the host and tiers behind it.
 inline LaneTable two_devices() {
   LaneTable lanes;
   lanes.add(kDevice, kSecond);
@@ -30,6 +30,11 @@ inline LaneTable two_devices() {
   lanes.add(kSecond, kDevice);
   lanes.add(kHost, kSecond);
   lanes.add(kSecond, kHost);
+  for (const Tier tier : tiers_of(2)) {
+    if (tier <= kHost) continue;
+    lanes.add(kHost, tier);
+    lanes.add(tier, kHost);
+  }
   return lanes;
 }
 
@@ -51,7 +56,7 @@ class RandomPlan {
     for (uint32_t task = 0; task < kTasks; ++task) run(task);
   }
 
-  static std::vector<Tier> tiers() { return {kDevice, kSecond, kHost}; }
+  static std::vector<Tier> tiers() { return two_devices().tiers(); }
   std::vector<int64_t> workspaces() const { return std::vector<int64_t>(kTasks, kBytes); }
 
   Program program;
@@ -129,7 +134,7 @@ class RandomPlan {
     }
     const uint32_t object = objects[below(objects.size())];
     const auto places = places_of(object);
-    copy(object, places[below(places.size())], tiers()[below(3)], task);
+    copy(object, places[below(places.size())], tiers()[below(tiers().size())], task);
   }
 
   // The cell in which the object is on the device, after a copy if need be.
@@ -138,7 +143,9 @@ class RandomPlan {
     for (const auto& [tier, cell] : places) {
       if (tier == device) return cell;
     }
-    return copy(object, places[below(places.size())], device, task);
+    auto from = places[below(places.size())];
+    if (from.first > kHost) from = {kHost, copy(object, from, kHost, task)};
+    return copy(object, from, device, task);
   }
 
   int64_t copy(uint32_t object, std::pair<Tier, int64_t> from, Tier to, uint32_t task) {

@@ -81,7 +81,8 @@ TEST(TwoDevices, LanesAndTiersMustBeTheActionsOwn) {
   rejected(
       peer, [&](Action& a) { a.to.tier = kHost; }, "from device to host on lane device>device1");
   rejected(
-      peer, [&](Action& a) { a.lane = Lane(p.plan.lanes.size()); }, "is on lane 8 of 8");
+      peer, [&](Action& a) { a.lane = Lane(p.plan.lanes.size()); },
+      fmt::format("is on lane {0} of {0}", p.plan.lanes.size()));
 }
 
 TEST(TwoDevices, PlansAreStoredWithTheirLanes) {

@@ -220,5 +220,18 @@ TEST(RefusalsOfLargePrograms, AreTrueForEveryPairOfCaps) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// Only devices and the host are placed on. Without a tier behind the host nothing is refused.
+TEST_P(Refusals, ATierThatNothingIsPlacedOnIsNamed) {
+  for (const Tier tier : tiers_of(1)) {
+    if (tier <= kHost) continue;
+    Profile joined;
+    joined.links.push_back({kHost, tier});
+    const auto refused = make_plan(program_, joined, {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.message().find(fmt::format("joins {},", name_of(tier))), std::string::npos)
+        << refused.message();
+  }
+}
+
 }  // namespace
 }  // namespace sluice::core
