@@ -13,17 +13,6 @@ namespace {
 
 using Form = List::Form;
 
-Value string_of(Interpreter& in, const Value& value, const Node& at) {
-  return value.is_string() ? value : in.string(in.text_of(value, at));
-}
-
-template <size_t N>
-bool take(Interpreter& in, Arguments& given, const std::array<const char*, N>& names, size_t required,
-          std::array<Value, N>& bound, const Node& at) {
-  return in.bind(given, names, required, bound, at.op == Op::Filter ? std::string_view(at.name) : "a filter",
-                 at);
-}
-
 int64_t integer_or(Interpreter& in, const Value& value, int64_t otherwise, const Node& at) {
   if (value.is(Kind::Undefined) || value.is(Kind::None)) return otherwise;
   if (!value.is_integer()) in.fail(at, "{}: a {} is no integer", at.name, type_name(value));
@@ -34,33 +23,31 @@ Value iterator(Interpreter& in, std::vector<Value> items, const Node& at) {
   return in.list(std::move(items), Form::Iterator, at);
 }
 
-Value absolute(Interpreter& in, Value subject, Arguments, const Node& at) {
+Value absolute(Interpreter& in, Value subject, Bound&, const Node& at) {
   if (subject.is(Kind::Float)) return Value::of(std::abs(subject.real));
   if (!subject.is_integer() || subject.as_integer() == INT64_MIN)
     return in.fail(at, "abs: a {} has no absolute value", type_name(subject));
   return Value::of(std::abs(subject.as_integer()));
 }
 
-Value attribute(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!take(in, arguments, std::array{"name"}, 1, bound, at)) return {};
+Value attribute(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   // Attributes alone: the keys of a dictionary are none.
   if (subject.is(Kind::Dict)) return Value();
   return bound[0].is_string() ? in.attribute(subject, bound[0].text().view(), at) : Value();
 }
 
 template <Case kTo>
-Value cased(Interpreter& in, Value subject, Arguments, const Node& at) {
-  const Value text = string_of(in, subject, at);
+Value cased(Interpreter& in, Value subject, Bound&, const Node& at) {
+  const Value text = in.string_of(subject, at);
   return in.failed() ? Value() : in.string(in_case(text.text(), kTo), text.str().markup);
 }
-Value capitalize(Interpreter& in, Value subject, Arguments, const Node& at) {
-  const Value text = string_of(in, subject, at);
+Value capitalize(Interpreter& in, Value subject, Bound&, const Node& at) {
+  const Value text = in.string_of(subject, at);
   return in.failed() ? Value() : in.string(capitalized(text.text()), text.str().markup);
 }
 // Words begin behind white space, hyphens and opening brackets.
-Value title(Interpreter& in, Value subject, Arguments, const Node& at) {
-  const Value value = string_of(in, subject, at);
+Value title(Interpreter& in, Value subject, Bound&, const Node& at) {
+  const Value value = in.string_of(subject, at);
   if (in.failed()) return {};
   const Text& text = value.text();
   const auto places = boundaries(text.view());
@@ -77,10 +64,8 @@ Value title(Interpreter& in, Value subject, Arguments, const Node& at) {
   return in.string(std::move(out));
 }
 
-Value trim(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!take(in, arguments, std::array{"chars"}, 0, bound, at)) return {};
-  const Value value = string_of(in, subject, at);
+Value trim(Interpreter& in, Value subject, Bound& bound, const Node& at) {
+  const Value value = in.string_of(subject, at);
   if (in.failed()) return {};
   const bool set = bound[0].is_string();
   const std::string_view chars = set ? bound[0].text().view() : std::string_view();
@@ -89,23 +74,18 @@ Value trim(Interpreter& in, Value subject, Arguments arguments, const Node& at) 
   return in.string(value.text().slice(rest.begin, rest.end), value.str().markup);
 }
 
-Value center(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!take(in, arguments, std::array{"width"}, 0, bound, at)) return {};
-  const Value text = string_of(in, subject, at);
+Value center(Interpreter& in, Value subject, Bound& bound, const Node& at) {
+  const Value text = in.string_of(subject, at);
   if (bound[0].is(Kind::Undefined)) bound[0] = Value::of(int64_t{80});
   return in.failed() ? Value() : call_method(in, text, "center", {{bound[0]}, {}}, at);
 }
 
-Value length(Interpreter& in, Value subject, Arguments, const Node& at) {
+Value length(Interpreter& in, Value subject, Bound&, const Node& at) {
   return Value::of(in.length_of(subject, at));
 }
 
-Value fallback(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"default_value", "boolean"}, 0, bound, at)) return {};
-  if (bound[0].is(Kind::Undefined) && arguments.places.empty() && arguments.names.empty())
-    bound[0] = in.string({});
+Value fallback(Interpreter& in, Value subject, Bound& bound, const Node&) {
+  if (!bound.has[0] && !bound.has[1]) bound[0] = in.string({});
   return subject.is(Kind::Undefined) || (is_true(bound[1]) && !is_true(subject)) ? bound[0] : subject;
 }
 
@@ -163,9 +143,7 @@ Value sorted(Interpreter& in, std::vector<Keyed> rows, bool reverse, const Node&
   return in.list(std::move(items), Form::List, at);
 }
 
-Value sort(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!take(in, arguments, std::array{"reverse", "case_sensitive", "attribute"}, 0, bound, at)) return {};
+Value sort(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   std::vector<Value> paths;
   if (bound[2].is_string()) {
     std::string_view rest = bound[2].text().view();
@@ -190,9 +168,7 @@ Value sort(Interpreter& in, Value subject, Arguments arguments, const Node& at) 
   return sorted(in, std::move(rows), is_true(bound[0]), at);
 }
 
-Value sort_dict(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!take(in, arguments, std::array{"case_sensitive", "by", "reverse"}, 0, bound, at)) return {};
+Value sort_dict(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   if (!subject.is(Kind::Dict)) return in.fail(at, "dictsort: a {} is no dictionary", type_name(subject));
   const bool by_value = bound[1].is_string() && bound[1].text().view() == "value";
   std::vector<Keyed> rows;
@@ -202,9 +178,7 @@ Value sort_dict(Interpreter& in, Value subject, Arguments arguments, const Node&
   return sorted(in, std::move(rows), is_true(bound[2]), at);
 }
 
-Value unique(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"case_sensitive", "attribute"}, 0, bound, at)) return {};
+Value unique(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   std::vector<Value> keys, items;
   for (Value& item : in.items_of(subject, at)) {
     const Value key = key_of(in, part_of(in, item, bound[1], {}, at), is_true(bound[0]));
@@ -218,9 +192,7 @@ Value unique(Interpreter& in, Value subject, Arguments arguments, const Node& at
 }
 
 template <bool kLargest>
-Value extreme(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"case_sensitive", "attribute"}, 0, bound, at)) return {};
+Value extreme(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   Value best, best_key;
   bool some = false;
   for (const Value& item : in.items_of(subject, at)) {
@@ -237,25 +209,25 @@ Value extreme(Interpreter& in, Value subject, Arguments arguments, const Node& a
   return best;
 }
 
-Value escape(Interpreter& in, Value subject, Arguments, const Node& at) {
-  const Value text = string_of(in, subject, at);
+Value escape(Interpreter& in, Value subject, Bound&, const Node& at) {
+  const Value text = in.string_of(subject, at);
   if (in.failed() || text.str().markup) return text;
   return in.string(escaped(text.text()), true);
 }
-Value force_escape(Interpreter& in, Value subject, Arguments, const Node& at) {
-  const Value text = string_of(in, subject, at);
+Value force_escape(Interpreter& in, Value subject, Bound&, const Node& at) {
+  const Value text = in.string_of(subject, at);
   return in.failed() ? Value() : in.string(escaped(text.text()), true);
 }
-Value safe(Interpreter& in, Value subject, Arguments, const Node& at) {
-  const Value text = string_of(in, subject, at);
+Value safe(Interpreter& in, Value subject, Bound&, const Node& at) {
+  const Value text = in.string_of(subject, at);
   return in.failed() ? Value() : in.string(text.text(), true);
 }
-Value to_string(Interpreter& in, Value subject, Arguments, const Node& at) {
-  return string_of(in, subject, at);
+Value to_string(Interpreter& in, Value subject, Bound&, const Node& at) {
+  return in.string_of(subject, at);
 }
 
-Value first(Interpreter& in, Value subject, Arguments, const Node& at) {
-  // Of an iterator one is taken.
+Value first(Interpreter& in, Value subject, Bound&, const Node& at) {
+  // One item of an iterator is taken.
   if (subject.is(Kind::List) && subject.list().form == Form::Iterator) {
     List& list = subject.list();
     return list.next < list.items.size() ? list.items[list.next++] : Value();
@@ -265,7 +237,7 @@ Value first(Interpreter& in, Value subject, Arguments, const Node& at) {
   const std::vector<Value> items = in.items_of(subject, at);
   return items.empty() ? Value() : items.front();
 }
-Value last(Interpreter& in, Value subject, Arguments, const Node& at) {
+Value last(Interpreter& in, Value subject, Bound&, const Node& at) {
   if (subject.is(Kind::List) && subject.list().form == Form::Iterator)
     return in.fail(at, "last: a generator has no last item");
   if (subject.is_string() && !subject.text().empty())
@@ -276,9 +248,7 @@ Value last(Interpreter& in, Value subject, Arguments, const Node& at) {
   return items.empty() ? Value() : items.back();
 }
 
-Value to_float(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!take(in, arguments, std::array{"default"}, 0, bound, at)) return {};
+Value to_float(Interpreter&, Value subject, Bound& bound, const Node&) {
   if (subject.is_number()) return Value::of(subject.as_real());
   if (subject.is_string()) {
     const std::string_view text = subject.text().view();
@@ -293,9 +263,7 @@ Value to_float(Interpreter& in, Value subject, Arguments arguments, const Node& 
   return bound[0].is(Kind::Undefined) ? Value::of(0.0) : bound[0];
 }
 
-Value to_int(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"default", "base"}, 0, bound, at)) return {};
+Value to_int(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   const Value otherwise = bound[0].is(Kind::Undefined) ? Value::of(int64_t{0}) : bound[0];
   const auto truncated = [&](double real) {
     return std::abs(real) < 9e18 ? Value::of(int64_t(real)) : otherwise;
@@ -319,7 +287,7 @@ Value to_int(Interpreter& in, Value subject, Arguments arguments, const Node& at
 }
 
 Value format(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  const Value text = string_of(in, subject, at);
+  const Value text = in.string_of(subject, at);
   if (in.failed()) return {};
   if (!arguments.names.empty()) {
     std::vector<std::pair<Value, Value>> members;
@@ -329,10 +297,8 @@ Value format(Interpreter& in, Value subject, Arguments arguments, const Node& at
   return format_percent(in, text, in.list(std::move(arguments.places), Form::Tuple, at), at);
 }
 
-Value indent(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!take(in, arguments, std::array{"width", "first", "blank"}, 0, bound, at)) return {};
-  const Value value = string_of(in, subject, at);
+Value indent(Interpreter& in, Value subject, Bound& bound, const Node& at) {
+  const Value value = in.string_of(subject, at);
   if (in.failed()) return {};
   Text step;
   if (bound[0].is_string()) {
@@ -345,47 +311,20 @@ Value indent(Interpreter& in, Value subject, Arguments arguments, const Node& at
   // A line's end behind the text makes the last line be seen.
   Text text = value.text();
   text.append("\n", kTemplate);
-  const std::string_view bytes = text.view();
   Text out;
   if (is_true(bound[1])) out.append(step);
-  // As splitlines() has them.
-  std::vector<std::pair<size_t, size_t>> lines;
-  size_t begin = 0;
-  for (size_t i = 0; i < bytes.size();) {
-    const uint32_t code = utf8_at(bytes, i);
-    size_t end = i + size_t(utf8_length(bytes[i]));
-    const bool breaks = (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
-                        code == 0x2028 || code == 0x2029;
-    if (breaks) {
-      if (code == '\r' && end < bytes.size() && bytes[end] == '\n') ++end;
-      lines.emplace_back(begin, i);
-      begin = end;
-    }
-    i = end;
-  }
+  const auto lines = lines_of(text.view(), false);
   if (!in.spend(std::ssize(lines) * (1 + std::ssize(step.bytes()) / 16), at)) return {};
-  if (is_true(bound[2])) {
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (i > 0) {
-        out.append("\n", kTemplate);
-        out.append(step);
-      }
-      out.append(text, lines[i].first, lines[i].second);
-    }
-    return in.string(std::move(out), value.str().markup);
-  }
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto [from, to] = lines[i];
     if (i > 0) out.append("\n", text.origin_at(lines[i - 1].second));
-    if (i > 0 && to > from) out.append(step);
+    if (i > 0 && (to > from || is_true(bound[2]))) out.append(step);
     out.append(text, from, to);
   }
   return in.string(std::move(out), value.str().markup);
 }
 
-Value join(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"d", "attribute"}, 0, bound, at)) return {};
+Value join(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   const Text between = bound[0].is(Kind::Undefined) ? Text() : in.text_of(bound[0], at);
   Text out;
   bool begun = false;
@@ -398,11 +337,11 @@ Value join(Interpreter& in, Value subject, Arguments arguments, const Node& at) 
   return in.string(std::move(out));
 }
 
-Value to_list(Interpreter& in, Value subject, Arguments, const Node& at) {
+Value to_list(Interpreter& in, Value subject, Bound&, const Node& at) {
   return in.list(in.items_of(subject, at), Form::List, at);
 }
 
-Value items(Interpreter& in, Value subject, Arguments, const Node& at) {
+Value items(Interpreter& in, Value subject, Bound&, const Node& at) {
   if (subject.is(Kind::Undefined)) return iterator(in, {}, at);
   if (!subject.is(Kind::Dict)) return in.fail(at, "items: a {} is no dictionary", type_name(subject));
   std::vector<Value> pairs;
@@ -415,8 +354,8 @@ Value map(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
   std::vector<Value> out;
   if (!is_true(subject)) return iterator(in, {}, at);
   if (arguments.places.empty()) {
-    std::array<Value, 2> bound;
-    if (!take(in, arguments, std::array{"attribute", "default"}, 1, bound, at)) return {};
+    Bound bound;
+    if (!in.bind(arguments, {{"attribute", "default"}, 1}, bound, "map", at)) return {};
     for (const Value& item : in.items_of(subject, at)) {
       out.push_back(part_of(in, item, bound[0], bound[1], at));
       if (in.failed()) return {};
@@ -461,9 +400,7 @@ Value select(Interpreter& in, Value subject, Arguments arguments, const Node& at
   return iterator(in, std::move(out), at);
 }
 
-Value group(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!take(in, arguments, std::array{"attribute", "default", "case_sensitive"}, 1, bound, at)) return {};
+Value group(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   std::vector<Keyed> rows;
   for (Value& item : in.items_of(subject, at)) {
     Value key = part_of(in, item, bound[0], bound[1], at);
@@ -491,16 +428,14 @@ Value group(Interpreter& in, Value subject, Arguments arguments, const Node& at)
   return in.list(std::move(groups), Form::List, at);
 }
 
-Value replace(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!take(in, arguments, std::array{"old", "new", "count"}, 2, bound, at)) return {};
+Value replace(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   const Value text = in.string(in.text_of(subject, at));
   Arguments given{{in.string(in.text_of(bound[0], at)), in.string(in.text_of(bound[1], at))}, {}};
   if (!bound[2].is(Kind::Undefined) && !bound[2].is(Kind::None)) given.places.push_back(bound[2]);
   return in.failed() ? Value() : call_method(in, text, "replace", std::move(given), at);
 }
 
-Value reverse(Interpreter& in, Value subject, Arguments, const Node& at) {
+Value reverse(Interpreter& in, Value subject, Bound&, const Node& at) {
   if (subject.is_string()) {
     const auto places = boundaries(subject.text().view());
     Text out;
@@ -512,9 +447,7 @@ Value reverse(Interpreter& in, Value subject, Arguments, const Node& at) {
   return iterator(in, std::move(items), at);
 }
 
-Value round(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"precision", "method"}, 0, bound, at)) return {};
+Value round(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   const int64_t precision = integer_or(in, bound[0], 0, at);
   const std::string_view method = bound[1].is_string() ? bound[1].text().view() : "common";
   if (!subject.is_number()) return in.fail(at, "round: a {} is no number", type_name(subject));
@@ -532,9 +465,7 @@ Value round(Interpreter& in, Value subject, Arguments arguments, const Node& at)
   return Value::of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-Value sum(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"attribute", "start"}, 0, bound, at)) return {};
+Value sum(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   Value total = bound[1].is(Kind::Undefined) ? Value::of(int64_t{0}) : bound[1];
   for (const Value& item : in.items_of(subject, at)) {
     total = in.binary(Op::Add, total, part_of(in, item, bound[0], {}, at), at);
@@ -543,10 +474,7 @@ Value sum(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
   return total;
 }
 
-Value to_json(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 4> bound;
-  if (!take(in, arguments, std::array{"ensure_ascii", "indent", "separators", "sort_keys"}, 0, bound, at))
-    return {};
+Value to_json(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   JsonOptions options;
   options.ascii = is_true(bound[0]);
   options.sorted = is_true(bound[3]);
@@ -581,9 +509,7 @@ Value to_json(Interpreter& in, Value subject, Arguments arguments, const Node& a
   return in.string(std::move(out));
 }
 
-Value batch(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!take(in, arguments, std::array{"linecount", "fill_with"}, 1, bound, at)) return {};
+Value batch(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   const int64_t size = integer_or(in, bound[0], 1, at);
   if (size < 1 || size > 100'000) return in.fail(at, "batch: groups of {}", size);
   std::vector<Value> rows, row;
@@ -599,10 +525,8 @@ Value batch(Interpreter& in, Value subject, Arguments arguments, const Node& at)
   return iterator(in, std::move(rows), at);
 }
 
-Value truncate(Interpreter& in, Value subject, Arguments arguments, const Node& at) {
-  std::array<Value, 4> bound;
-  if (!take(in, arguments, std::array{"length", "killwords", "end", "leeway"}, 0, bound, at)) return {};
-  const Value value = string_of(in, subject, at);
+Value truncate(Interpreter& in, Value subject, Bound& bound, const Node& at) {
+  const Value value = in.string_of(subject, at);
   const int64_t most = integer_or(in, bound[0], 255, at), leeway = integer_or(in, bound[3], 5, at);
   const Text end = bound[2].is_string() ? bound[2].text() : plain("...");
   if (in.failed()) return {};
@@ -620,196 +544,56 @@ Value truncate(Interpreter& in, Value subject, Arguments arguments, const Node& 
 }
 
 constexpr FilterRow kFilters[] = {
-    {"abs", absolute},
-    {"attr", attribute},
-    {"batch", batch},
-    {"capitalize", capitalize},
-    {"center", center},
-    {"count", length},
-    {"d", fallback},
-    {"default", fallback},
-    {"dictsort", sort_dict},
-    {"e", escape},
-    {"escape", escape},
-    {"first", first},
-    {"float", to_float},
-    {"forceescape", force_escape},
-    {"format", format},
-    {"groupby", group},
-    {"indent", indent},
-    {"int", to_int},
-    {"items", items},
-    {"join", join},
-    {"last", last},
-    {"length", length},
-    {"list", to_list},
-    {"lower", cased<Case::Lower>},
-    {"map", map},
-    {"max", extreme<true>},
-    {"min", extreme<false>},
-    {"reject", select<false, false>},
-    {"rejectattr", select<true, false>},
-    {"replace", replace},
-    {"reverse", reverse},
-    {"round", round},
-    {"safe", safe},
-    {"select", select<false, true>},
-    {"selectattr", select<true, true>},
-    {"sort", sort},
-    {"string", to_string},
-    {"sum", sum},
-    {"title", title},
-    {"tojson", to_json},
-    {"trim", trim},
-    {"truncate", truncate},
-    {"unique", unique},
-    {"upper", cased<Case::Upper>},
+    {"abs", {}, absolute},
+    {"attr", {{"name"}, 1}, attribute},
+    {"batch", {{"linecount", "fill_with"}, 1}, batch},
+    {"capitalize", {}, capitalize},
+    {"center", {{"width"}}, center},
+    {"count", {}, length},
+    {"d", {{"default_value", "boolean"}}, fallback},
+    {"default", {{"default_value", "boolean"}}, fallback},
+    {"dictsort", {{"case_sensitive", "by", "reverse"}}, sort_dict},
+    {"e", {}, escape},
+    {"escape", {}, escape},
+    {"first", {}, first},
+    {"float", {{"default"}}, to_float},
+    {"forceescape", {}, force_escape},
+    {"format", {}, nullptr, format},
+    {"groupby", {{"attribute", "default", "case_sensitive"}, 1}, group},
+    {"indent", {{"width", "first", "blank"}}, indent},
+    {"int", {{"default", "base"}}, to_int},
+    {"items", {}, items},
+    {"join", {{"d", "attribute"}}, join},
+    {"last", {}, last},
+    {"length", {}, length},
+    {"list", {}, to_list},
+    {"lower", {}, cased<Case::Lower>},
+    {"map", {}, nullptr, map},
+    {"max", {{"case_sensitive", "attribute"}}, extreme<true>},
+    {"min", {{"case_sensitive", "attribute"}}, extreme<false>},
+    {"reject", {}, nullptr, select<false, false>},
+    {"rejectattr", {}, nullptr, select<true, false>},
+    {"replace", {{"old", "new", "count"}, 2}, replace},
+    {"reverse", {}, reverse},
+    {"round", {{"precision", "method"}}, round},
+    {"safe", {}, safe},
+    {"select", {}, nullptr, select<false, true>},
+    {"selectattr", {}, nullptr, select<true, true>},
+    {"sort", {{"reverse", "case_sensitive", "attribute"}}, sort},
+    {"string", {}, to_string},
+    {"sum", {{"attribute", "start"}}, sum},
+    {"title", {}, title},
+    {"tojson", {{"ensure_ascii", "indent", "separators", "sort_keys"}}, to_json},
+    {"trim", {{"chars"}}, trim},
+    {"truncate", {{"length", "killwords", "end", "leeway"}}, truncate},
+    {"unique", {{"case_sensitive", "attribute"}}, unique},
+    {"upper", {}, cased<Case::Upper>},
 };
-
-// ---- tests
-
-const Value& argument(Interpreter& in, const Arguments& arguments, const Node& at) {
-  static const Value kNone = Value::none();
-  if (arguments.places.size() == 1 && arguments.names.empty()) return arguments.places[0];
-  in.fail(at, "a test with {} arguments; one is expected", arguments.places.size());
-  return kNone;
-}
-
-bool is_kind(const Value& value, std::initializer_list<Kind> kinds) {
-  return std::find(kinds.begin(), kinds.end(), value.kind) != kinds.end();
-}
-
-// Whether it can be iterated over.
-bool iterable(Interpreter&, const Value& value, const Arguments&, const Node&) {
-  return is_kind(value, {Kind::Undefined, Kind::String, Kind::List, Kind::Dict, Kind::Loop});
-}
-
-template <int kOrder, bool kEqual>
-bool ordered(Interpreter& in, const Value& value, const Arguments& arguments, const Node& at) {
-  int order = 0;
-  const Value& other = argument(in, arguments, at);
-  if (!in.failed() && !in.ordered(value, other, order, at))
-    in.fail(at, "{} and {} have no order", type_name(value), type_name(other));
-  return order == kOrder || (kEqual && order == 0);
-}
-bool equals(Interpreter& in, const Value& value, const Arguments& arguments, const Node& at) {
-  return in.same(value, argument(in, arguments, at), at);
-}
-bool differs(Interpreter& in, const Value& value, const Arguments& arguments, const Node& at) {
-  return !in.same(value, argument(in, arguments, at), at);
-}
-int64_t whole(Interpreter& in, const Value& value, const Node& at) {
-  if (!value.is_integer()) in.fail(at, "a {} is no integer", type_name(value));
-  return value.as_integer();
-}
-
-constexpr TestRow kTests[] = {
-    {"!=", differs},
-    {"<", ordered<-1, false>},
-    {"<=", ordered<-1, true>},
-    {"==", equals},
-    {">", ordered<1, false>},
-    {">=", ordered<1, true>},
-    {"boolean", [](Interpreter&, const Value& v, const Arguments&, const Node&) { return v.is(Kind::Bool); }},
-    {"callable",
-     [](Interpreter& in, const Value& v, const Arguments&, const Node&) { return in.is_callable(v); }},
-    {"defined",
-     [](Interpreter&, const Value& v, const Arguments&, const Node&) { return !v.is(Kind::Undefined); }},
-    {"divisibleby",
-     [](Interpreter& in, const Value& v, const Arguments& a, const Node& at) {
-       const int64_t by = whole(in, argument(in, a, at), at), number = whole(in, v, at);
-       if (by == 0) in.fail(at, "a division by 0");
-       return !in.failed() && (by == -1 || number % by == 0);
-     }},
-    {"eq", equals},
-    {"equalto", equals},
-    {"escaped", [](Interpreter&, const Value& v, const Arguments&,
-                   const Node&) { return v.is_string() && v.str().markup; }},
-    {"even", [](Interpreter& in, const Value& v, const Arguments&,
-                const Node& at) { return whole(in, v, at) % 2 == 0; }},
-    {"false", [](Interpreter&, const Value& v, const Arguments&,
-                 const Node&) { return v.is(Kind::Bool) && !v.boolean; }},
-    {"filter", [](Interpreter&, const Value& v, const Arguments&,
-                  const Node&) { return v.is_string() && find_filter(v.text().view()) != nullptr; }},
-    {"float", [](Interpreter&, const Value& v, const Arguments&, const Node&) { return v.is(Kind::Float); }},
-    {"ge", ordered<1, true>},
-    {"greaterthan", ordered<1, false>},
-    {"gt", ordered<1, false>},
-    {"in", [](Interpreter& in, const Value& v, const Arguments& a,
-              const Node& at) { return in.contains(argument(in, a, at), v, at); }},
-    {"integer",
-     [](Interpreter&, const Value& v, const Arguments&, const Node&) {
-       return is_kind(v, {Kind::Int, Kind::Big});
-     }},
-    {"iterable",
-     [](Interpreter& in, const Value& v, const Arguments& a, const Node& at) {
-       in.note_asked(v);
-       return iterable(in, v, a, at);
-     }},
-    {"le", ordered<-1, true>},
-    {"lessthan", ordered<-1, false>},
-    {"lower",
-     [](Interpreter& in, const Value& v, const Arguments&, const Node& at) {
-       const Value text = string_of(in, v, at);
-       return !in.failed() && is_true(call_method(in, text, "islower", {}, at));
-     }},
-    {"lt", ordered<-1, false>},
-    {"mapping",
-     [](Interpreter& in, const Value& v, const Arguments&, const Node&) {
-       in.note_asked(v);
-       return v.is(Kind::Dict);
-     }},
-    {"ne", differs},
-    {"none", [](Interpreter&, const Value& v, const Arguments&, const Node&) { return v.is(Kind::None); }},
-    {"number",
-     [](Interpreter&, const Value& v, const Arguments&, const Node&) {
-       return is_kind(v, {Kind::Int, Kind::Big, Kind::Float, Kind::Bool});
-     }},
-    {"odd", [](Interpreter& in, const Value& v, const Arguments&,
-               const Node& at) { return whole(in, v, at) % 2 != 0; }},
-    {"sameas",
-     [](Interpreter& in, const Value& v, const Arguments& a, const Node& at) {
-       const Value& other = argument(in, a, at);
-       if (v.kind != other.kind) return false;
-       return v.object != nullptr && !v.is_string() ? v.object == other.object : in.same(v, other, at);
-     }},
-    {"sequence",
-     [](Interpreter&, const Value& v, const Arguments&, const Node&) {
-       return is_kind(v, {Kind::String, Kind::Dict, Kind::Undefined}) ||
-              (v.is(Kind::List) && v.list().has_index());
-     }},
-    {"string",
-     [](Interpreter& in, const Value& v, const Arguments&, const Node&) {
-       in.note_asked(v);
-       return v.is_string();
-     }},
-    {"test", [](Interpreter&, const Value& v, const Arguments&,
-                const Node&) { return v.is_string() && find_test(v.text().view()) != nullptr; }},
-    {"true", [](Interpreter&, const Value& v, const Arguments&,
-                const Node&) { return v.is(Kind::Bool) && v.boolean; }},
-    {"undefined",
-     [](Interpreter&, const Value& v, const Arguments&, const Node&) { return v.is(Kind::Undefined); }},
-    {"upper",
-     [](Interpreter& in, const Value& v, const Arguments&, const Node& at) {
-       const Value text = string_of(in, v, at);
-       return !in.failed() && is_true(call_method(in, text, "isupper", {}, at));
-     }},
-};
-
-template <class Row>
-const Row* find_row(std::span<const Row> rows, std::string_view name) {
-  const auto it = std::lower_bound(rows.begin(), rows.end(), name,
-                                   [](const Row& row, std::string_view n) { return row.name < n; });
-  return it != rows.end() && it->name == name ? &*it : nullptr;
-}
 
 }  // namespace
 
 const FilterRow* find_filter(std::string_view name) {
   return find_row(std::span<const FilterRow>(kFilters), name);
-}
-const TestRow* find_test(std::string_view name) {
-  return find_row(std::span<const TestRow>(kTests), name);
 }
 
 }  // namespace sluice::core::jinja

@@ -30,6 +30,13 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> names;
 };
 
+// Arguments by the places of parameters; those that are not given are undefined.
+struct Bound {
+  std::array<Value, 4> values = {};
+  std::array<bool, 4> has = {};
+  Value& operator[](size_t i) { return values[i]; }
+};
+
 class Interpreter {
  public:
   Interpreter(const Syntax& syntax, const Inputs& inputs);
@@ -61,6 +68,9 @@ class Interpreter {
 
   // str()
   Text text_of(const Value& value, const Node& at);
+  Value string_of(const Value& value, const Node& at) {
+    return value.is_string() ? value : string(text_of(value, at));
+  }
   // What iterating over a value gives; an iterator is used up.
   std::vector<Value> items_of(const Value& value, const Node& at);
   int64_t length_of(const Value& value, const Node& at);
@@ -75,35 +85,16 @@ class Interpreter {
   bool contains(const Value& container, const Value& item, const Node& at);
   bool is_callable(const Value& value) const;
 
-  // Arguments by their names, in order; those that are not given are undefined. False: they do not fit.
-  template <size_t N>
-  bool bind(Arguments& given, const std::array<const char*, N>& names, size_t required,
-            std::array<Value, N>& bound, std::string_view what, const Node& at) {
-    if (given.places.size() > N)
-      return fail(at, "{}: {} arguments, and at most {} are known", what, given.places.size(), N), false;
-    std::array<bool, N> has{};
-    for (size_t i = 0; i < given.places.size(); ++i) {
-      bound[i] = std::move(given.places[i]);
-      has[i] = true;
-    }
-    for (auto& [name, value] : given.names) {
-      size_t i = 0;
-      while (i < N && name != names[i]) ++i;
-      if (i == N || has[i]) return fail(at, "{}: the argument {} is not known", what, name), false;
-      bound[i] = std::move(value);
-      has[i] = true;
-    }
-    for (size_t i = 0; i < required; ++i) {
-      if (!has[i]) return fail(at, "{}: the argument {} is missing", what, names[i]), false;
-    }
-    return !failed();
-  }
+  // Arguments by the names of parameters. False: they do not fit.
+  bool bind(Arguments& given, const Parameters& parameters, Bound& bound, std::string_view what,
+            const Node& at);
 
   void note_asked(const Value& value);
   const std::optional<Day>& today() const { return inputs_.today; }
 
  private:
   enum class Flow : uint8_t { Next, Break, Continue };
+  static constexpr int kMostDepth = 2000;
 
   void set_error(const Node& at, std::string message);
   template <class T>

@@ -12,7 +12,9 @@ using Form = List::Form;
 
 struct Method {
   std::string_view name;
-  Value (*call)(Interpreter&, const Value& self, Arguments, const Node& at);  // nullptr: not known here
+  Parameters parameters = {};
+  Value (*call)(Interpreter&, const Value& self, Bound&,
+                const Node& at) = nullptr;  // nullptr: not known here
 };
 
 std::optional<std::string_view> string_or_none(Interpreter& in, const Value& value, std::string_view what,
@@ -34,9 +36,7 @@ int64_t integer_of(Interpreter& in, const Value& value, int64_t otherwise, std::
 }
 
 template <bool kLeft, bool kRight>
-Value strip(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"chars"}, 0, bound, "strip", at)) return {};
+Value strip(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const auto set = string_or_none(in, bound[0], "strip", at);
   if (set && !in.spend(product(std::ssize(self.text().view()), std::ssize(*set)) / 64, at)) return {};
   const Stripped rest = stripped(self.text().view(), set ? &*set : nullptr, kLeft, kRight);
@@ -102,9 +102,7 @@ Value pieces(Interpreter& in, const Value& self, const Cuts& cuts, Form form, co
 }
 
 template <bool kRight>
-Value split(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!in.bind(arguments, std::array{"sep", "maxsplit"}, 0, bound, "split", at)) return {};
+Value split(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const auto separator = string_or_none(in, bound[0], "split", at);
   const int64_t most = integer_of(in, bound[1], -1, "split", at);
   if (separator && separator->empty()) return in.fail(at, "split: an empty separator");
@@ -112,34 +110,12 @@ Value split(Interpreter& in, const Value& self, Arguments arguments, const Node&
   return pieces(in, self, cuts_of(self.text().view(), separator, most, kRight), Form::List, at);
 }
 
-Value split_lines(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"keepends"}, 0, bound, "splitlines", at)) return {};
-  const bool keeps = is_true(bound[0]);
-  const std::string_view bytes = self.text().view();
-  Cuts lines;
-  size_t begin = 0;
-  for (size_t i = 0; i < bytes.size();) {
-    const uint32_t code = utf8_at(bytes, i);
-    size_t end = i + size_t(utf8_length(bytes[i]));
-    const bool breaks = (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
-                        code == 0x2028 || code == 0x2029;
-    if (!breaks) {
-      i = end;
-      continue;
-    }
-    if (code == '\r' && end < bytes.size() && bytes[end] == '\n') ++end;
-    lines.emplace_back(begin, keeps ? end : i);
-    begin = i = end;
-  }
-  if (begin < bytes.size()) lines.emplace_back(begin, bytes.size());
-  return pieces(in, self, lines, Form::List, at);
+Value split_lines(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
+  return pieces(in, self, lines_of(self.text().view(), is_true(bound[0])), Form::List, at);
 }
 
 template <bool kRight>
-Value partition(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"sep"}, 1, bound, "partition", at)) return {};
+Value partition(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const std::string_view separator = string_of(in, bound[0], "partition", at), bytes = self.text().view();
   if (separator.empty()) return in.fail(at, "partition: an empty separator");
   if (!in.spend_search(bytes, separator, at)) return {};
@@ -165,11 +141,7 @@ std::pair<size_t, size_t> bounds(Interpreter& in, std::string_view text, const V
 }
 
 template <bool kEnd>
-Value begins(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!in.bind(arguments, std::array{"prefix", "start", "end"}, 1, bound, kEnd ? "endswith" : "startswith",
-               at))
-    return {};
+Value begins(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const auto [from, to] = bounds(in, self.text().view(), bound[1], bound[2], at);
   if (from > to) return Value::of(false);
   const std::string_view part = self.text().view().substr(from, to - from);
@@ -186,9 +158,7 @@ Value begins(Interpreter& in, const Value& self, Arguments arguments, const Node
 }
 
 template <bool kRight, bool kMust>
-Value find(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!in.bind(arguments, std::array{"sub", "start", "end"}, 1, bound, "find", at)) return {};
+Value find(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const std::string_view what = string_of(in, bound[0], "find", at), all = self.text().view();
   const auto [from, to] = bounds(in, all, bound[1], bound[2], at);
   const std::string_view part = from > to ? std::string_view() : all.substr(from, to - from);
@@ -199,9 +169,7 @@ Value find(Interpreter& in, const Value& self, Arguments arguments, const Node& 
   return Value::of(int64_t{-1});
 }
 
-Value count(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!in.bind(arguments, std::array{"sub", "start", "end"}, 1, bound, "count", at)) return {};
+Value count(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const std::string_view what = string_of(in, bound[0], "count", at);
   const auto [from, to] = bounds(in, self.text().view(), bound[1], bound[2], at);
   if (from > to) return Value::of(int64_t{0});
@@ -213,9 +181,7 @@ Value count(Interpreter& in, const Value& self, Arguments arguments, const Node&
   return Value::of(times);
 }
 
-Value replace(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 3> bound;
-  if (!in.bind(arguments, std::array{"old", "new", "count"}, 2, bound, "replace", at)) return {};
+Value replace(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const std::string_view from = string_of(in, bound[0], "replace", at);
   string_of(in, bound[1], "replace", at);
   const int64_t most = integer_of(in, bound[2], -1, "replace", at);
@@ -231,9 +197,7 @@ Value replace(Interpreter& in, const Value& self, Arguments arguments, const Nod
   return in.string(replaced(self.text(), from, to, most), self.str().markup);
 }
 
-Value join(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"iterable"}, 1, bound, "join", at)) return {};
+Value join(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   Text out;
   bool first = true;
   for (const Value& item : in.items_of(bound[0], at)) {
@@ -246,17 +210,15 @@ Value join(Interpreter& in, const Value& self, Arguments arguments, const Node& 
 }
 
 template <Case kTo>
-Value cased(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 0> bound;
-  if (!in.bind(arguments, std::array<const char*, 0>{}, 0, bound, "a change of case", at)) return {};
+Value cased(Interpreter& in, const Value& self, Bound&, const Node&) {
   return in.string(in_case(self.text(), kTo), self.str().markup);
 }
 
-Value capitalize(Interpreter& in, const Value& self, Arguments, const Node&) {
+Value capitalize(Interpreter& in, const Value& self, Bound&, const Node&) {
   return in.string(capitalized(self.text()), self.str().markup);
 }
 
-Value swap_case(Interpreter& in, const Value& self, Arguments, const Node&) {
+Value swap_case(Interpreter& in, const Value& self, Bound&, const Node&) {
   Text out;
   const auto places = boundaries(self.text().view());
   for (size_t i = 0; i + 1 < places.size(); ++i) {
@@ -268,7 +230,7 @@ Value swap_case(Interpreter& in, const Value& self, Arguments, const Node&) {
 
 // Whether there are characters, and all of them are such.
 template <bool (*kIs)(uint32_t)>
-Value all_are(Interpreter&, const Value& self, Arguments, const Node&) {
+Value all_are(Interpreter&, const Value& self, Bound&, const Node&) {
   const std::string_view text = self.text().view();
   bool all = !text.empty();
   for (size_t i = 0; all && i < text.size(); i += size_t(utf8_length(text[i]))) all = kIs(utf8_at(text, i));
@@ -278,7 +240,7 @@ bool is_letter_or_number(uint32_t code) {
   return is_letter(code) || is_numeric(code);
 }
 template <bool (*kIs)(uint32_t), bool (*kNot)(uint32_t)>
-Value all_cased_are(Interpreter&, const Value& self, Arguments, const Node&) {
+Value all_cased_are(Interpreter&, const Value& self, Bound&, const Node&) {
   const std::string_view text = self.text().view();
   bool some = false;
   for (size_t i = 0; i < text.size(); i += size_t(utf8_length(text[i]))) {
@@ -290,9 +252,7 @@ Value all_cased_are(Interpreter&, const Value& self, Arguments, const Node&) {
 
 // 1: on the left, 2: on the right, 3: on both sides.
 template <int kSides>
-Value padded(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!in.bind(arguments, std::array{"width", "fillchar"}, 1, bound, "a width", at)) return {};
+Value padded(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const int64_t width = integer_of(in, bound[0], 0, "a width", at),
                 length = count_characters(self.text().view());
   Text fill = plain(" ");
@@ -311,9 +271,7 @@ Value padded(Interpreter& in, const Value& self, Arguments arguments, const Node
   return in.string(std::move(out), self.str().markup);
 }
 
-Value fill_zeros(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"width"}, 1, bound, "zfill", at)) return {};
+Value fill_zeros(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const int64_t missing = integer_of(in, bound[0], 0, "zfill", at) - count_characters(self.text().view());
   if (!in.spend(std::max<int64_t>(0, missing) / 4, at)) return {};
   const std::string_view text = self.text().view();
@@ -325,10 +283,7 @@ Value fill_zeros(Interpreter& in, const Value& self, Arguments arguments, const 
 }
 
 template <bool kEnd>
-Value without(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"prefix"}, 1, bound, kEnd ? "removesuffix" : "removeprefix", at))
-    return {};
+Value without(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const std::string_view what = string_of(in, bound[0], "removeprefix", at), text = self.text().view();
   if (kEnd ? !text.ends_with(what) : !text.starts_with(what)) return self;
   return in.string(
@@ -336,64 +291,62 @@ Value without(Interpreter& in, const Value& self, Arguments arguments, const Nod
       self.str().markup);
 }
 
-Value format(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  return format_braces(in, self, arguments, at);
-}
-
 constexpr Method kStrings[] = {
-    {"capitalize", capitalize},
-    {"casefold", cased<Case::Fold>},
-    {"center", padded<3>},
-    {"count", count},
-    {"encode", nullptr},
-    {"endswith", begins<true>},
-    {"expandtabs", nullptr},
-    {"find", find<false, false>},
-    {"format", format},
-    {"format_map", nullptr},
-    {"index", find<false, true>},
-    {"isalnum", all_are<is_letter_or_number>},
-    {"isalpha", all_are<is_letter>},
-    {"isascii", [](Interpreter&, const Value& self, Arguments,
-                   const Node&) { return Value::of(is_ascii(self.text().view())); }},
-    {"isdecimal", all_are<is_decimal>},
-    {"isdigit", all_are<is_digit>},
-    {"isidentifier", nullptr},
-    {"islower", all_cased_are<is_lower, is_upper>},
-    {"isnumeric", all_are<is_numeric>},
-    {"isprintable", all_are<is_printable>},
-    {"isspace", all_are<is_space>},
-    {"istitle", nullptr},
-    {"isupper", all_cased_are<is_upper, is_lower>},
-    {"join", join},
-    {"ljust", padded<2>},
-    {"lower", cased<Case::Lower>},
-    {"lstrip", strip<true, false>},
-    {"maketrans", nullptr},
-    {"partition", partition<false>},
-    {"removeprefix", without<false>},
-    {"removesuffix", without<true>},
-    {"replace", replace},
-    {"rfind", find<true, false>},
-    {"rindex", find<true, true>},
-    {"rjust", padded<1>},
-    {"rpartition", partition<true>},
-    {"rsplit", split<true>},
-    {"rstrip", strip<false, true>},
-    {"split", split<false>},
-    {"splitlines", split_lines},
-    {"startswith", begins<false>},
-    {"strip", strip<true, true>},
-    {"swapcase", swap_case},
-    {"title", cased<Case::Title>},
-    {"translate", nullptr},
-    {"upper", cased<Case::Upper>},
-    {"zfill", fill_zeros},
+    {"capitalize", {}, capitalize},
+    {"casefold", {}, cased<Case::Fold>},
+    {"center", {{"width", "fillchar"}, 1}, padded<3>},
+    {"count", {{"sub", "start", "end"}, 1}, count},
+    {"encode"},
+    {"endswith", {{"prefix", "start", "end"}, 1}, begins<true>},
+    {"expandtabs"},
+    {"find", {{"sub", "start", "end"}, 1}, find<false, false>},
+    {"format"},  // call_method() has it
+    {"format_map"},
+    {"index", {{"sub", "start", "end"}, 1}, find<false, true>},
+    {"isalnum", {}, all_are<is_letter_or_number>},
+    {"isalpha", {}, all_are<is_letter>},
+    {"isascii",
+     {},
+     [](Interpreter&, const Value& self, Bound&, const Node&) {
+       return Value::of(is_ascii(self.text().view()));
+     }},
+    {"isdecimal", {}, all_are<is_decimal>},
+    {"isdigit", {}, all_are<is_digit>},
+    {"isidentifier"},
+    {"islower", {}, all_cased_are<is_lower, is_upper>},
+    {"isnumeric", {}, all_are<is_numeric>},
+    {"isprintable", {}, all_are<is_printable>},
+    {"isspace", {}, all_are<is_space>},
+    {"istitle"},
+    {"isupper", {}, all_cased_are<is_upper, is_lower>},
+    {"join", {{"iterable"}, 1}, join},
+    {"ljust", {{"width", "fillchar"}, 1}, padded<2>},
+    {"lower", {}, cased<Case::Lower>},
+    {"lstrip", {{"chars"}}, strip<true, false>},
+    {"maketrans"},
+    {"partition", {{"sep"}, 1}, partition<false>},
+    {"removeprefix", {{"prefix"}, 1}, without<false>},
+    {"removesuffix", {{"prefix"}, 1}, without<true>},
+    {"replace", {{"old", "new", "count"}, 2}, replace},
+    {"rfind", {{"sub", "start", "end"}, 1}, find<true, false>},
+    {"rindex", {{"sub", "start", "end"}, 1}, find<true, true>},
+    {"rjust", {{"width", "fillchar"}, 1}, padded<1>},
+    {"rpartition", {{"sep"}, 1}, partition<true>},
+    {"rsplit", {{"sep", "maxsplit"}}, split<true>},
+    {"rstrip", {{"chars"}}, strip<false, true>},
+    {"split", {{"sep", "maxsplit"}}, split<false>},
+    {"splitlines", {{"keepends"}}, split_lines},
+    {"startswith", {{"prefix", "start", "end"}, 1}, begins<false>},
+    {"strip", {{"chars"}}, strip<true, true>},
+    {"swapcase", {}, swap_case},
+    {"title", {}, cased<Case::Title>},
+    {"translate"},
+    {"upper", {}, cased<Case::Upper>},
+    {"zfill", {{"width"}, 1}, fill_zeros},
 };
 
 template <int kWhat>  // 1: keys, 2: values, 3: both
-Value members(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  if (!arguments.places.empty() || !arguments.names.empty()) return in.fail(at, "no arguments are expected");
+Value members(Interpreter& in, const Value& self, Bound&, const Node& at) {
   std::vector<Value> items;
   if (!in.spend(std::ssize(self.dict().members), at)) return {};
   for (const auto& [key, value] : self.dict().members)
@@ -401,27 +354,27 @@ Value members(Interpreter& in, const Value& self, Arguments arguments, const Nod
   return in.list(std::move(items), Form::Items, at);
 }
 
-Value get(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 2> bound;
-  if (!in.bind(arguments, std::array{"key", "default"}, 1, bound, "get", at)) return {};
+Value get(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   if (!in.spend(self.dict().steps_to_find(bound[0]), at)) return {};
   if (!hashable(bound[0])) return in.fail(at, "get: a {} cannot be a key", type_name(bound[0]));
   const Value* found = self.dict().find(bound[0]);
   if (found != nullptr) return *found;
-  return arguments.places.size() + arguments.names.size() > 1 ? bound[1] : Value::none();
+  return bound.has[1] ? bound[1] : Value::none();
 }
 
-Value copy(Interpreter&, const Value& self, Arguments, const Node&) {
+Value copy(Interpreter&, const Value& self, Bound&, const Node&) {
   return self;
 }
 
 // Those that change a dictionary or a list are none of the sandbox's, but attributes they are.
-constexpr Method kDicts[] = {{"copy", copy},        {"fromkeys", nullptr}, {"get", get},
-                             {"items", members<3>}, {"keys", members<1>},  {"values", members<2>}};
+constexpr Method kDicts[] = {{"copy", {}, copy},
+                             {"fromkeys"},
+                             {"get", {{"key", "default"}, 1}, get},
+                             {"items", {}, members<3>},
+                             {"keys", {}, members<1>},
+                             {"values", {}, members<2>}};
 
-Value list_index(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"value"}, 1, bound, "index", at)) return {};
+Value list_index(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const auto& items = self.list().items;
   if (!in.spend(std::ssize(items), at)) return {};
   const auto it =
@@ -429,16 +382,15 @@ Value list_index(Interpreter& in, const Value& self, Arguments arguments, const 
   return it == items.end() ? in.fail(at, "index: the value is not there")
                            : Value::of(int64_t(it - items.begin()));
 }
-Value list_count(Interpreter& in, const Value& self, Arguments arguments, const Node& at) {
-  std::array<Value, 1> bound;
-  if (!in.bind(arguments, std::array{"value"}, 1, bound, "count", at)) return {};
+Value list_count(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const auto& items = self.list().items;
   if (!in.spend(std::ssize(items), at)) return {};
   return Value::of(int64_t(
       std::count_if(items.begin(), items.end(), [&](const Value& v) { return in.same(v, bound[0], at); })));
 }
 
-constexpr Method kLists[] = {{"copy", copy}, {"count", list_count}, {"index", list_index}};
+constexpr Method kLists[] = {
+    {"copy", {}, copy}, {"count", {{"value"}, 1}, list_count}, {"index", {{"value"}, 1}, list_index}};
 
 std::span<const Method> methods_of(const Value& value) {
   if (value.is_string()) return kStrings;
@@ -467,11 +419,14 @@ bool has_method(const Value& object, std::string_view name) {
 Value call_method(Interpreter& in, const Value& self, std::string_view name, Arguments arguments,
                   const Node& at) {
   const Method* method = method_of(self, name);
-  if (method == nullptr || method->call == nullptr)
-    return in.fail(at, "{} of a {} is not known", name, type_name(self));
   const int64_t bytes = self.is_string() ? std::ssize(self.text().bytes()) : 0;
   if (!in.spend(1 + bytes / 32, at)) return {};
-  return method->call(in, self, std::move(arguments), at);
+  if (self.is_string() && name == "format") return format_braces(in, self, arguments, at);
+  if (method == nullptr || method->call == nullptr)
+    return in.fail(at, "{} of a {} is not known", name, type_name(self));
+  Bound bound;
+  return in.bind(arguments, method->parameters, bound, name, at) ? method->call(in, self, bound, at)
+                                                                 : Value();
 }
 
 }  // namespace sluice::core::jinja

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
+#include "jinja/cursor.h"
 #include "jinja/filters.h"
 #include "jinja/syntax.h"
 
@@ -11,66 +11,23 @@ namespace {
 
 constexpr int kMostDepth = 400;
 
-// Keeps the first error and goes on without harm: whoever reads tokens in a loop looks at failed().
-class Parser {
+class Parser : Cursor {
  public:
-  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)), syntax_(new Syntax) {}
+  explicit Parser(std::vector<Token> tokens) : Cursor(std::move(tokens)), syntax_(new Syntax) {}
 
   Result<std::unique_ptr<Syntax>> run() {
     syntax_->body = statements({});
-    if (error_) return *error_;
+    if (error()) return *error();
     return std::move(syntax_);
   }
 
  private:
   using Nodes = std::vector<NodePtr>;
 
-  const Token& now() const { return tokens_[at_]; }
-  const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
-  Token take() {
-    const Token token = now();
-    if (at_ + 1 < tokens_.size()) ++at_;
-    return token;
-  }
-  bool failed() const { return error_.has_value(); }
-  bool is_sign(std::string_view text) const { return now().kind == Token::Kind::Sign && now().text == text; }
-  bool is_name(std::string_view text) const { return now().kind == Token::Kind::Name && now().text == text; }
-  bool skip_sign(std::string_view text) { return is_sign(text) && (take(), true); }
-  bool skip_name(std::string_view text) { return is_name(text) && (take(), true); }
-
   NodePtr fail(const Token& at, std::string_view what) {
-    if (!error_) error_ = error("line {}, column {}: {}", at.line, at.column, what);
+    set_error(at.line, at.column, what);
     return make(Op::Constant, at);
   }
-  std::string found() const {
-    switch (now().kind) {
-      case Token::Kind::End:
-        return "the end of the template";
-      case Token::Kind::TagEnd:
-        return "%}";
-      case Token::Kind::OutputEnd:
-        return "}}";
-      default:
-        return fmt::format("'{:.40}'", now().text);
-    }
-  }
-  void expect_sign(std::string_view text) {
-    if (!skip_sign(text)) fail(now(), fmt::format("'{}' is missing before {}", text, found()));
-  }
-  void expect(Token::Kind kind, std::string_view what) {
-    if (now().kind != kind)
-      fail(now(), fmt::format("{} is missing before {}", what, found()));
-    else
-      take();
-  }
-  std::string expect_name() {
-    if (now().kind != Token::Kind::Name) {
-      fail(now(), fmt::format("a name is missing before {}", found()));
-      return {};
-    }
-    return take().text;
-  }
-
   NodePtr make(Op op, const Token& at) {
     auto node = std::make_unique<Node>();
     node->op = op;
@@ -89,8 +46,8 @@ class Parser {
     for (const Argument& argument : node->arguments) {
       if (argument.value) node->depth = std::max(node->depth, argument.value->depth + 1);
     }
-    if (node->depth > kMostDepth && !error_)
-      error_ = error("line {}, column {}: nested more than {} deep", node->line, node->column, kMostDepth);
+    if (node->depth > kMostDepth)
+      set_error(node->line, node->column, fmt::format("nested more than {} deep", kMostDepth));
     return node;
   }
   NodePtr make(Op op, const Token& at, NodePtr a, NodePtr b = nullptr) {
@@ -278,46 +235,52 @@ class Parser {
     return fail(at, fmt::format("a value is missing before {}", found()));
   }
 
+  // Up to `close`, with commas between; one may stand behind the last, too.
+  template <class One>
+  void enclosed(std::string_view close, One one) {
+    for (bool first = true; !failed() && !is_sign(close); first = false) {
+      if (!first) expect_sign(",");
+      if (!is_sign(close)) one();
+    }
+    expect_sign(close);
+  }
   NodePtr list() {
     NodePtr node = make(Op::List, take());
-    while (!failed() && !is_sign("]")) {
-      if (!node->kids.empty()) expect_sign(",");
-      if (is_sign("]")) break;
-      node->kids.push_back(expression());
-    }
-    expect_sign("]");
+    enclosed("]", [&] { node->kids.push_back(expression()); });
     return around(std::move(node));
   }
   NodePtr dictionary() {
     NodePtr node = make(Op::Dict, take());
-    while (!failed() && !is_sign("}")) {
-      if (!node->kids.empty()) expect_sign(",");
-      if (is_sign("}")) break;
+    enclosed("}", [&] {
       node->kids.push_back(expression());
       expect_sign(":");
       node->kids.push_back(expression());
-    }
-    expect_sign("}");
+    });
     return around(std::move(node));
   }
 
-  // Values with commas between them, of which one alone is itself. `enclosed`: none at all is allowed.
-  NodePtr tuple(bool condition, bool enclosed, std::string_view end_word) {
+  // Parts with commas between them, up to where `ends`. One alone, without a comma, is itself; nullptr: none.
+  template <class One, class Ends>
+  NodePtr row(One one, Ends ends) {
     NodePtr node = make(Op::Tuple, now());
     bool comma = false;
     while (!failed()) {
       if (!node->kids.empty()) {
-        if (!is_sign(",")) break;
+        if (!skip_sign(",")) break;
         comma = true;
-        take();
       }
-      if (ends_tuple(end_word)) break;
-      node->kids.push_back(expression(condition));
+      if (ends()) break;
+      node->kids.push_back(one());
     }
-    if (node->kids.size() == 1 && !comma) return std::move(node->kids.front());
-    if (node->kids.empty() && !enclosed && !failed())
-      return fail(now(), fmt::format("a value is missing before {}", found()));
-    return around(std::move(node));
+    if (node->kids.empty()) return nullptr;
+    return node->kids.size() == 1 && !comma ? std::move(node->kids.front()) : around(std::move(node));
+  }
+  // `empty`: none at all is allowed.
+  NodePtr tuple(bool condition, bool empty, std::string_view end_word) {
+    NodePtr node = row([&] { return expression(condition); }, [&] { return ends_tuple(end_word); });
+    if (node) return node;
+    return empty || failed() ? make(Op::Tuple, now())
+                             : fail(now(), fmt::format("a value is missing before {}", found()));
   }
   bool ends_tuple(std::string_view end_word) const {
     return now().kind == Token::Kind::TagEnd || now().kind == Token::Kind::OutputEnd || is_sign(")") ||
@@ -370,9 +333,7 @@ class Parser {
 
   void arguments(Node& node) {
     expect_sign("(");
-    while (!failed() && !is_sign(")")) {
-      if (!node.arguments.empty()) expect_sign(",");
-      if (is_sign(")")) break;
+    enclosed(")", [&] {
       Argument argument;
       if (skip_sign("*")) {
         argument.stars = 1;
@@ -387,8 +348,7 @@ class Parser {
       }
       argument.value = expression();
       node.arguments.push_back(std::move(argument));
-    }
-    expect_sign(")");
+    });
   }
   NodePtr call(NodePtr callee) {
     NodePtr node = make(Op::Call, now(), std::move(callee));
@@ -541,20 +501,8 @@ class Parser {
     };
     const Level level(*this);
     if (failed()) return make(Op::Constant, now());
-    NodePtr node = make(Op::Tuple, now());
-    bool comma = false;
-    while (!failed()) {
-      if (!node->kids.empty()) {
-        if (!is_sign(",")) break;
-        comma = true;
-        take();
-      }
-      if (ends_tuple(end_word) || is_sign("=")) break;
-      node->kids.push_back(one());
-    }
-    if (node->kids.size() == 1 && !comma) return std::move(node->kids.front());
-    if (node->kids.empty() && !failed()) return fail(now(), "a name is missing");
-    return around(std::move(node));
+    NodePtr node = row(one, [&] { return ends_tuple(end_word) || is_sign("="); });
+    return node ? std::move(node) : fail(now(), "a name is missing");
   }
 
   NodePtr for_block(const Token& at) {
@@ -585,9 +533,7 @@ class Parser {
 
   void parameters(Node& node) {
     expect_sign("(");
-    while (!failed() && !is_sign(")")) {
-      if (!node.arguments.empty()) expect_sign(",");
-      if (is_sign(")")) break;
+    enclosed(")", [&] {
       Argument argument;
       argument.name = expect_name();
       id_of(argument.name);
@@ -597,8 +543,7 @@ class Parser {
         fail(now(), "a parameter without a default behind one with a default");
       }
       node.arguments.push_back(std::move(argument));
-    }
-    expect_sign(")");
+    });
   }
   void macro_body(Node& node, std::string_view end) {
     const Read around = std::exchange(read_, {});
@@ -647,10 +592,7 @@ class Parser {
     return around(std::move(node));
   }
 
-  std::vector<Token> tokens_;
   std::unique_ptr<Syntax> syntax_;
-  std::optional<Error> error_;
-  size_t at_ = 0;
   int level_ = 0, loops_ = 0;
   // Names that a macro has beside its parameters, where its body reads them.
   struct Read {

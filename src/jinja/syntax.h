@@ -105,7 +105,7 @@ struct Node {
   const FilterRow* filter = nullptr;
   const TestRow* test = nullptr;
   bool recursive = false;  // of For
-  // Of a Macro: whether its body has these names.
+  // Whether the body of a Macro has these names.
   bool reads_caller = false, reads_varargs = false, reads_kwargs = false;
 };
 

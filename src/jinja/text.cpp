@@ -244,6 +244,25 @@ Stripped stripped(std::string_view text, const std::string_view* set, bool left,
   return {begin, end};
 }
 
+std::vector<std::pair<size_t, size_t>> lines_of(std::string_view text, bool keeps_ends) {
+  std::vector<std::pair<size_t, size_t>> lines;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    const uint32_t code = utf8_at(text, i);
+    size_t end = i + size_t(utf8_length(text[i]));
+    const bool breaks = (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
+                        code == 0x2028 || code == 0x2029;
+    if (breaks) {
+      if (code == '\r' && end < text.size() && text[end] == '\n') ++end;
+      lines.emplace_back(begin, keeps_ends ? end : i);
+      begin = end;
+    }
+    i = end;
+  }
+  if (begin < text.size()) lines.emplace_back(begin, text.size());
+  return lines;
+}
+
 size_t find_in(std::string_view text, std::string_view what, size_t from) {
   if (from > text.size()) return text.npos;
   const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());

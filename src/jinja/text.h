@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sluice::core::jinja {
@@ -86,6 +87,9 @@ struct Stripped {
   size_t begin, end;
 };
 Stripped stripped(std::string_view text, const std::string_view* set, bool left, bool right);
+
+// str.splitlines(): where lines begin and end, with what ends them or without.
+std::vector<std::pair<size_t, size_t>> lines_of(std::string_view text, bool keeps_ends);
 
 // Where `what` begins at or behind `from`; npos: nowhere. In linear time for texts of any kind.
 size_t find_in(std::string_view text, std::string_view what, size_t from = 0);

@@ -58,7 +58,7 @@ struct Object {
 // Immutable, but for namespaces, loops and iterators.
 struct Value {
   Kind kind = Kind::Undefined;
-  // Of numbers, booleans and None. Of a dictionary: who is said to write what the template writes in a loop
+  // Who wrote a number, a boolean or None. A dictionary's is said to write what the template writes in a loop
   // while it stands at it.
   Origin origin = kTemplate;
   union {

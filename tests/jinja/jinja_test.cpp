@@ -50,6 +50,12 @@ TEST(Jinja, WhatIsNotKnownIsNamedWithItsPlace) {
   EXPECT_EQ(rendered("a\n{% nope %}"), "refused: line 2, column 4: the tag nope is not known");
   EXPECT_EQ(rendered("{% block a %}{% endblock %}"), "refused: line 1, column 4: the tag block is not known");
   EXPECT_EQ(rendered("{{ ＋ }}"), "refused: line 1, column 4: '＋' is no sign of a template");
+  EXPECT_EQ(rendered("{{ 'a' | length(1) }}"),
+            "refused: line 1, column 10: length: 1 arguments, and at most 0 are known");
+  EXPECT_EQ(rendered("{{ 'a'.upper(1) }}"),
+            "refused: line 1, column 13: upper: 1 arguments, and at most 0 are known");
+  EXPECT_EQ(rendered("{{ 'a'.strip(nope=1) }}"),
+            "refused: line 1, column 13: strip: the argument nope is not known");
   EXPECT_EQ(rendered("{{ lipsum() }}"), "refused: line 1, column 4: lipsum is not known");
   EXPECT_EQ(rendered("{{ 'a'.encode() }}"), "refused: line 1, column 14: encode of a str is not known");
   EXPECT_EQ(rendered("{{ [1].append(2) }}"),
