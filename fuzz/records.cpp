@@ -19,37 +19,6 @@ const Tokenizer& bytes() {
 
 }  // namespace
 
-// A template, a NUL, and messages as JSON.
-void chat_template(Bytes input) {
-  const std::string_view text = text_in(input);
-  const size_t nul = std::min(text.size(), text.find('\0'));
-  const auto made = ChatTemplate::parse(text.substr(0, nul), {"<s>", "</s>", ChatDate{2025, 3, 9}});
-  if (!made.ok() || nul == text.size()) return;
-  const auto messages = parse_value(text.substr(nul + 1));
-  if (!messages.ok()) return;
-  const Conversation conversation{messages->items, {}};
-  const auto chat = made->render(conversation);
-  if (!chat.ok()) return;
-  size_t end = 0;
-  for (const ChatPiece& piece : chat->pieces) {
-    require(piece.begin == end && piece.begin < piece.end, "pieces have gaps");
-    require(piece.message < std::ssize(messages->items), "a piece is of no message");
-    end = piece.end;
-  }
-  require(end == chat->text.size(), "a byte is of no piece");
-  require(find_invalid_utf8(chat->text) == std::string::npos, "a text is not UTF-8");
-  (void)made->prompt(conversation);
-}
-
-std::string seed_chat_template() {
-  const std::string_view text =
-      "{% macro m(x, y=1) %}{{ x | trim }}{% endmacro %}{% set ns = namespace(a=0) %}{% for m in messages %}"
-      "{% if m.role == 'user' %}<{{ m(m.content) }}>{% else %}{% generation %}{{ m.content[1:] | tojson }}"
-      "{% endgeneration %}{% endif %}{% endfor %}";
-  return std::string(text) + '\0' +
-         R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "\u00e9a", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}])";
-}
-
 void record(Bytes input) {
   static const auto chatml = ChatTemplate::parse(
       "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
