@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Renders conversations with every template in some folders, beside transformers: no byte may differ.
+"""Renders conversations with the templates of packages, beside transformers: no byte may differ.
 
-    tests/jinja/compare BUILD_DIR [--record MACHINE]
-    tests/jinja/compare.py PROGRAM FOLDER... [--only PART] [--show N]
+    tests/jinja/compare BUILD_DIR bytes|families [--record MACHINE] [--only PART] [--show N]
 
-What transformers refuses must be refused; what is refused here alone is listed with its reason and counts as a difference.
+`families` takes the templates of tests/chat/fixtures/families.json, with their tokens. What transformers refuses must be refused;
+what is refused here alone is listed with its reason and counts as a difference.
 """
 import argparse
 import collections
@@ -72,60 +72,94 @@ def theirs(template, messages, told):
         return e
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("folders", nargs="+", type=pathlib.Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--show", type=int, default=3)
-    parser.add_argument("--record", metavar="MACHINE", help="compare those of tests/chat/fixtures/families.json, and add to bench/results")
+def arguments(doc):
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=pathlib.Path, help="sluice_jinja_render")
+    parser.add_argument("packages", type=pathlib.Path, help="a folder for each package")
+    parser.add_argument("what", choices=["bytes", "families", "masks", "origins"])
+    parser.add_argument("--only", default="", metavar="PART", help="of the paths of templates")
+    parser.add_argument("--show", type=int, default=3, metavar="N", help="differences of each template")
+    parser.add_argument("--record", metavar="MACHINE", help="add to bench/results")
     args = parser.parse_args()
-    if args.record:
-        sys.exit(compare_families(args))
-    files = sorted(file for folder in args.folders for file in folder.glob("**/*.jinja") if args.only in str(file))
+    args.record = args.record and (lambda question, what, value: recorded(
+        question, what, value, args.record, f"tests/jinja/compare BUILD_DIR {args.what} --record MACHINE"))
+    return args
+
+
+def recorded(*row):
+    sys.path.insert(0, str(ROOT / "bench"))
+    from record import record
+    record(*row)
+
+
+def package_of(file, packages):
+    return file.relative_to(packages).parts[0].split("-")[0].replace("_", "-")
+
+
+def templates_of(args):
+    return sorted(file for file in args.packages.glob("**/*.jinja") if args.only in str(file))
+
+
+def answers_of(program, requests):
+    done = subprocess.run([program], input="".join(json.dumps(request, ensure_ascii=False) + "\n" for request in requests),
+                          capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(requests), (requests[0]["template"], len(answers))
+    return answers
+
+
+def request_of(file, messages, told, tokens=TOKENS):
+    return {"template": str(file.resolve()), "messages": utils._alias_reasoning_fields(messages), "tools": None, "documents": None,
+            "add_generation_prompt": False, "date": DATE, **tokens, **told}
+
+
+def main():
+    args = arguments(__doc__)
+    sys.exit((compare_families if args.what == "families" else compare_packages)(args))
+
+
+def compare_packages(args):
+    """Whether a template of a package differs somewhere."""
     chats = list(conversations())
-    total, failed = collections.Counter(), []
-    for file in files:
+    by_package, failed = {}, []
+    for file in templates_of(args):
         counts = compare(args.program, file, TOKENS, chats, args.show)
-        total += counts
+        total = by_package.setdefault(package_of(file, args.packages), collections.Counter())
+        total.update({**counts, "templates": 1})
         if set(counts) - {"right", "refused by both"}:
             failed.append((file.name, dict(counts)))
-    print(f"{len(files)} templates, {len(chats)} conversations each: {dict(total)}")
+    for package, total in by_package.items():
+        value = {"templates": total["templates"], "conversations": len(chats), "right": total["right"], "refused": total["refused by both"]}
+        value["differ"] = value["templates"] * len(chats) - value["right"] - value["refused"]
+        print(f"{package}: {value}")
+        if args.record:
+            args.record("package_templates", {"package": package}, value)
     for name, counts in failed:
         print(" ", name, counts)
-    sys.exit(bool(failed))
+    return bool(failed) or not by_package
 
 
 def compare_families(args):
     """Whether a template of a family differs somewhere."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    from record import record
     chats, failed = list(conversations()), False
     for family, templates in json.loads((ROOT / "tests/chat/fixtures/families.json").read_text(encoding="utf-8")).items():
         for source in templates:
             with tempfile.NamedTemporaryFile("w", suffix=".jinja", encoding="utf-8") as file:
-                file.write(make_fixtures.text_of(source["text"], args.folders[0]))
+                file.write(make_fixtures.text_of(source["text"], args.packages))
                 file.flush()
                 counts = compare(args.program, pathlib.Path(file.name), source["tokens"], chats, args.show)
             value = {"right": counts["right"], "refused": counts["refused by both"]}
             value["differ"] = len(chats) - sum(value.values())
             failed |= value["differ"] > 0 or value["right"] == 0
             print(f"{family}, {source['from']}: {value}", flush=True)
-            record("templates", {"family": family, "template": source["from"]}, value, args.record,
-                   "tests/jinja/compare BUILD_DIR --record MACHINE")
+            if args.record:
+                args.record("templates", {"family": family, "template": source["from"]}, value)
     return failed
 
 
 def compare(program, file, tokens, chats, show):
     """How many conversations are right, and what becomes of the others."""
-    requests = []
-    for messages, told in chats:
-        request = {"template": str(file.resolve()), "messages": utils._alias_reasoning_fields(messages), "tools": None, "documents": None,
-                   "add_generation_prompt": False, "date": DATE, **tokens, **told}
-        requests.append(json.dumps(request, ensure_ascii=False))
-    done = subprocess.run([program], input="\n".join(requests) + "\n", capture_output=True, text=True, check=True)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(chats), (file, len(answers))
+    answers = answers_of(program, [request_of(file, messages, told, tokens) for messages, told in chats])
     counts, shown = collections.Counter(), 0
     text = file.read_text(encoding="utf-8")
     for (messages, told), ours in zip(chats, answers):

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads lines {"template": FILE, "messages": [...], "date": "YYYY-MM-DD", NAME: VALUE, ...} and writes a line
 // for each:
-// {"text": "...", "runs": [[end in bytes, message or null, field], ...]} or {"error": "..."}.
+// {"text": "...", "runs": [[end in bytes, message, field], ...]} or {"error": "..."}. A message of -1 stands
+// for what is beside the messages, and -2 for the template. With "turns": true the text is that of a
+// ChatTemplate, and "learnt" are the stretches of bytes that the assistant says.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -20,6 +22,30 @@ ChatValue text(std::string_view name, std::string_view value) {
   object.kind = ChatValue::Kind::Object;
   object.members.emplace_back(name, ChatValue::string(value));
   return object;
+}
+
+std::string text_and_turns(const ChatValue& request, std::map<std::string, ChatTemplate>& templates) {
+  const std::string& file = request.find("template")->text;
+  if (templates.find(file) == templates.end()) {
+    const auto source = read_file(file);
+    if (!source.ok()) return to_json(text("error", source.message()));
+    const auto date = ChatDate::parse(request.find("date")->text);
+    auto parsed = ChatTemplate::parse(
+        *source, {request.find("bos_token")->text, request.find("eos_token")->text, *date});
+    if (!parsed.ok()) return to_json(text("error", parsed.message()));
+    templates.emplace(file, std::move(*parsed));
+  }
+  const Conversation conversation{request.find("messages")->items, *request.find("tools")};
+  const auto chat = templates.at(file).render(conversation);
+  if (!chat.ok()) return to_json(text("error", chat.message()));
+  std::string learnt;
+  for (const ChatPiece& piece : chat->pieces) {
+    if (piece.own && conversation.messages[size_t(piece.message)].find("role")->text == "assistant")
+      learnt += fmt::format("{}[{}, {}]", learnt.empty() ? "" : ", ", piece.begin, piece.end);
+  }
+  std::string json = to_json(text("text", chat->text));
+  json.pop_back();
+  return fmt::format("{}, \"learnt\": [{}]}}", json, learnt);
 }
 
 std::string answer(const ChatValue& request, std::map<std::string, jinja::Template>& templates) {
@@ -65,10 +91,14 @@ std::string answer(const ChatValue& request, std::map<std::string, jinja::Templa
 
 int main() {
   std::map<std::string, sluice::core::jinja::Template> templates;
+  std::map<std::string, sluice::core::ChatTemplate> chats;
   std::string line;
   while (std::getline(std::cin, line)) {
     const auto request = sluice::core::parse_value(line);
     if (!request.ok()) return 1;
-    std::cout << sluice::core::answer(*request, templates) << "\n";
+    const bool turns = request->find("turns") != nullptr;
+    std::cout << (turns ? sluice::core::text_and_turns(*request, chats)
+                        : sluice::core::answer(*request, templates))
+              << "\n";
   }
 }
