@@ -302,6 +302,46 @@ TEST(Meeting, IsNotDisturbedByStrangers) {
   EXPECT_TRUE(met[0].ok()) << met[0].message();
 }
 
+// A hundred ways to be somebody else: what a rank says of itself, cut short, changed at some place, or behind
+// other words.
+TEST(Meeting, TakesNobodyOfAHundredWays) {
+  const uint16_t port = free_port();
+  std::vector<Result<Connections>> first;
+  std::thread waits([&] { first = meet_all({{0, 2, "h", "job", "secret"}}, port, kLong); });
+  constexpr uint64_t kMagic = 0x736c756963653032;
+  std::vector<Socket> strangers;
+  for (size_t way = 0; way < 100; ++way) {
+    Socket socket;
+    while (!socket) socket = connect_to("127.0.0.1", port, milliseconds(1000));
+    // Magic, proof, number, rank and size, host, port, addresses.
+    std::vector<uint64_t> words(6 + 128, way % 3 == 0 ? ~uint64_t{0} : way);
+    words[0] = way % 5 == 4 ? kMagic + way : kMagic;
+    words[3] = way % 7 == 0 ? uint64_t{2} << 32 | (way % 4) : uint64_t{2} << 32 | 1;
+    words[5] = port;
+    auto said = std::as_bytes(std::span(words));
+    if (way % 2 == 1) said = said.first(said.size() * way / 100);
+    // Some send back what they are challenged with, some say everything twice, some end what they say.
+    if (way % 4 == 2) (void)::recv(socket.fd(), words.data(), 16, MSG_DONTWAIT);
+    for (size_t times = 0; times < 1 + way % 3; ++times)
+      ::send(socket.fd(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (way % 6 == 5) ::shutdown(socket.fd(), SHUT_WR);
+    if (way % 10 != 9) strangers.push_back(std::move(socket));
+  }
+  auto met = meet_all({{1, 2, "h", "job", "secret"}}, port, kLong);
+  waits.join();
+  ASSERT_TRUE(first[0].ok()) << first[0].message();
+  ASSERT_TRUE(met[0].ok()) << met[0].message();
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  groups.push_back(group_over(std::move(*first[0])));
+  groups.push_back(group_over(std::move(*met[0])));
+  on_ranks(groups, [](ProcessGroup& group) {
+    std::vector<float> values(777, group.rank() == 0 ? 0.1f : 0.7f);
+    OrderedSum sum(group);
+    ASSERT_TRUE(sum(std::as_writable_bytes(std::span(values)), DType::F32).ok());
+    EXPECT_EQ(values, std::vector<float>(777, 0.1f + 0.7f));
+  });
+}
+
 // Another program that listens there is none that knows the job.
 TEST(Meeting, IsWithNobodyWhoDoesNotKnowTheSecret) {
   const auto door = listen_on(0, "127.0.0.1");
