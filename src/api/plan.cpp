@@ -11,6 +11,7 @@
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
 #include "run/inputs/resolve.h"
+#include "run/prepare/checks.h"
 #include "run/prepare/prepare.h"
 
 namespace sluice {
@@ -101,6 +102,7 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   needs.loss = {options.weighted, options.log_probabilities, options.round_losses};
   needs.evaluate = options.evaluate;
   needs.sample_window = options.sample_window;
+  SLUICE_TRY(core::check_early(config, machine.machine(), needs.model));
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();
   auto prepared = core::prepare_on(std::move(config), machine.machine(), std::move(needs),

@@ -454,8 +454,12 @@ Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std
   settings.date = date;
   SLUICE_ASSIGN(const std::optional<std::string> text, text_in(folder, name));
   if (!text) {
-    Error none = error("{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json",
-                       folder.string());
+    std::vector<std::string_view> names;
+    for (const ChatText& known : chat_texts()) names.push_back(known.name);
+    Error none = error(
+        "{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json; data.chat_template{} "
+        "takes {}, or a file that ends in .jinja",
+        folder.string(), name.empty() ? "" : fmt::format(" = {}: it", name), fmt::join(names, ", "));
     none.details.emplace_back("template", "none");
     return none;
   }

@@ -73,6 +73,8 @@ class Builder {
   }
 
   const std::string& error() const { return error_; }
+  // Earlier versions took the last of equal keys.
+  bool is_twice() const { return is_twice_; }
   ChatValue take() { return std::move(root_); }
 
  private:
@@ -92,7 +94,11 @@ class Builder {
     if (open_.empty()) return &(root_ = std::move(value));
     ChatValue& around = *open_.back();
     if (around.is_array()) return &around.items.emplace_back(std::move(value));
-    if (ChatValue* known = around.find(key_)) return &(*known = std::move(value));
+    if (around.find(key_) != nullptr) {
+      error_ = fmt::format("key '{}' is there twice, and which one counts is not said", key_);
+      is_twice_ = true;
+      return nullptr;
+    }
     if (around.members.size() >= kMostKeys) {
       error_ = fmt::format("an object with more than {} keys", kMostKeys);
       return nullptr;
@@ -133,6 +139,7 @@ class Builder {
   std::vector<ChatValue*> open_;
   std::string key_, error_;
   size_t values_ = 0;
+  bool is_twice_ = false;
   bool passed_over_ = false;      // a key that is not kept: its value, all of it
   size_t depth_passed_over_ = 0;  // how much of it is open
 };
@@ -237,8 +244,10 @@ std::string_view ChatValue::kind_text() const {
 
 Result<ChatValue> parse_value(std::string_view json, const std::function<bool(std::string_view)>& keeps) {
   Builder builder(keeps);
-  if (!nlohmann::json::sax_parse(json.begin(), json.end(), &builder)) return error("{}", builder.error());
-  return builder.take();
+  if (nlohmann::json::sax_parse(json.begin(), json.end(), &builder)) return builder.take();
+  Error refused = error("{}", builder.error());
+  if (builder.is_twice()) refused.details.emplace_back("later", "yes");
+  return refused;
 }
 
 std::string to_json(const ChatValue& value, int indent) {

@@ -111,6 +111,23 @@ SamplingRule rule_of(const GenerateRequest& r, SamplingRule rule) {
   return rule;
 }
 
+// An error of an option that changes nothing where the likeliest token is always taken.
+Status check_draws(const GenerateRequest& r, const SamplingRule& rule) {
+  if (rule.temperature > 0) return {};
+  const std::pair<const char*, bool> drawn[] = {{"--top-k", r.top_k.has_value()},
+                                                {"--top-p", r.top_p.has_value()},
+                                                {"--min-p", r.min_p.has_value()},
+                                                {"--seed", r.seed.has_value()}};
+  for (const auto& [option, given] : drawn) {
+    if (given)
+      return error(
+          "{}: it says how tokens are drawn, and none is: with --temperature 0, as here, the likeliest "
+          "one is taken",
+          option);
+  }
+  return {};
+}
+
 // The lines of a file, without those that are empty; of JSON lines what their "prompt" says.
 Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
   std::string text;
@@ -250,7 +267,10 @@ Status take_stop_string(const Source& source, const std::string& text, std::stri
 // The end of a turn is a token of most models; of one that spells it, a string.
 Result<Ends> ends_of(const GenerateRequest& request, const Source& source, int64_t vocab) {
   Ends ends;
-  for (const std::string& text : request.stop) SLUICE_TRY(take_stop_string(source, text, "--stop", ends));
+  for (const std::string& text : request.stop) {
+    if (text.empty()) return error("--stop: it is empty, and an empty text would end at once");
+    SLUICE_TRY(take_stop_string(source, text, "--stop", ends));
+  }
   for (const int64_t token : request.stop_tokens) {
     if (token >= vocab) return error("--stop-token {}: the model has tokens 0 to {} only", token, vocab - 1);
     ends.tokens.push_back(int32_t(token));
@@ -330,6 +350,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(Source source, open_source(request.model));
   const SamplingRule rule = rule_of(request, source.defaults.rule);
   SLUICE_TRY(validate(rule));
+  SLUICE_TRY(check_draws(request, rule));
   SLUICE_ASSIGN(RunConfig config, config_of(request, source));
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
   const int64_t vocab = model.vocab;

@@ -81,6 +81,11 @@ Result<Ending> print_frontier(const RunConfig& config, const std::string& preset
 Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {Ending::Failed, config.message()};
+  if (config->train.epochs > 0 && config->given.contains("train.steps"))
+    config->notices.push_back(
+        fmt::format("train.epochs = {} counts, of data that a plan does not read; "
+                    "train.steps = {} does not",
+                    config->train.epochs, config->train.steps));
   if (request.frontier) return outcome(print_frontier(*config, request.machine, asked));
   if (const Status status = check_outputs(*config, files); !status.ok())
     return {Ending::Failed, status.message()};

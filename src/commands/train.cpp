@@ -60,7 +60,7 @@ std::string describe_heldout(const Session& session) {
 Status expect_same_settings(Job& job, const Manifest& own) {
   std::string text;
   for (const auto& [name, value] : own) text += fmt::format("{}\t{}\n", name, value);
-  return job.expect_same(text, [](const std::string& first, const std::string& own) {
+  return job.expect_same(text, [](const std::string& first, const std::string& here) {
     const auto manifest = [](std::string_view lines) {
       Manifest out;
       for (size_t tab, end; (tab = lines.find('\t')) != lines.npos; lines.remove_prefix(end + 1)) {
@@ -69,7 +69,7 @@ Status expect_same_settings(Job& job, const Manifest& own) {
       }
       return out;
     };
-    const std::vector<std::string> all = differences(manifest(first), manifest(own));
+    const std::vector<std::string> all = differences(manifest(first), manifest(here));
     return fmt::format("{} in process 0", all.empty() ? "settings are left out that there are" : all.front());
   });
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -71,41 +72,71 @@ Status read_texts(const char* file, const json& from, const char* key, std::vect
 
 // What transformers' generate() does and Sluice does not, with the value that changes nothing; null alone
 // changes nothing where that is null. The last ones play a part only where tokens are drawn.
+// Others of transformers' GenerationConfig: those that are read here, and those that change no text.
+constexpr std::string_view kKnown =
+    " eos_token_id stop_strings max_new_tokens max_length repetition_penalty suppress_tokens do_sample "
+    "temperature top_k top_p min_p bos_token_id pad_token_id decoder_start_token_id transformers_version "
+    "use_cache cache_implementation cache_config return_legacy_cache renormalize_logits "
+    "remove_invalid_values diversity_penalty length_penalty early_stopping low_memory output_attentions "
+    "output_hidden_states output_scores output_logits return_dict_in_generate is_assistant "
+    "num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold "
+    "prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind "
+    "target_lookbehind compile_config disable_compile token_healing generation_kwargs trust_remote_code "
+    "use_model_defaults prefill_chunk_size chat_format max_window_size continuous_batching_config "
+    "custom_generate num_assistant_tokens_per_step ";
+
 struct Foreign {
   const char* key;
   json neutral;
   bool draws = false;
 };
+const std::vector<Foreign>& foreign_keys() {
+  static const std::vector<Foreign> kForeign = {{"num_beams", 1},
+                                                {"num_beam_groups", 1},
+                                                {"penalty_alpha", 0},
+                                                {"dola_layers", nullptr},
+                                                {"no_repeat_ngram_size", 0},
+                                                {"encoder_no_repeat_ngram_size", 0},
+                                                {"encoder_repetition_penalty", 1},
+                                                {"bad_words_ids", nullptr},
+                                                {"force_words_ids", nullptr},
+                                                {"constraints", nullptr},
+                                                {"sequence_bias", nullptr},
+                                                {"begin_suppress_tokens", nullptr},
+                                                {"forced_bos_token_id", nullptr},
+                                                {"forced_eos_token_id", nullptr},
+                                                {"forced_decoder_ids", nullptr},
+                                                {"exponential_decay_length_penalty", nullptr},
+                                                {"min_length", 0},
+                                                {"min_new_tokens", 0},
+                                                {"max_time", nullptr},
+                                                {"guidance_scale", 1},
+                                                {"watermarking_config", nullptr},
+                                                {"num_return_sequences", 1},
+                                                {"typical_p", 1, true},
+                                                {"epsilon_cutoff", 0, true},
+                                                {"eta_cutoff", 0, true},
+                                                {"top_h", nullptr, true}};
+  return kForeign;
+}
+
+// Such as a slip, or another program's.
+std::string unknown_keys(const json& from) {
+  std::string list;
+  for (const auto& [key, value] : from.items()) {
+    const auto& foreign = foreign_keys();
+    const bool known =
+        key.starts_with('_') || kKnown.find(fmt::format(" {} ", key)) != kKnown.npos ||
+        std::any_of(foreign.begin(), foreign.end(), [&](const auto& f) { return key == f.key; });
+    if (!known) list += (list.empty() ? "" : ", ") + key;
+  }
+  return list;
+}
+
 std::string passed_over(const json& from) {
-  const Foreign foreign[] = {{"num_beams", 1},
-                             {"num_beam_groups", 1},
-                             {"penalty_alpha", 0},
-                             {"dola_layers", nullptr},
-                             {"no_repeat_ngram_size", 0},
-                             {"encoder_no_repeat_ngram_size", 0},
-                             {"encoder_repetition_penalty", 1},
-                             {"bad_words_ids", nullptr},
-                             {"force_words_ids", nullptr},
-                             {"constraints", nullptr},
-                             {"sequence_bias", nullptr},
-                             {"begin_suppress_tokens", nullptr},
-                             {"forced_bos_token_id", nullptr},
-                             {"forced_eos_token_id", nullptr},
-                             {"forced_decoder_ids", nullptr},
-                             {"exponential_decay_length_penalty", nullptr},
-                             {"min_length", 0},
-                             {"min_new_tokens", 0},
-                             {"max_time", nullptr},
-                             {"guidance_scale", 1},
-                             {"watermarking_config", nullptr},
-                             {"num_return_sequences", 1},
-                             {"typical_p", 1, true},
-                             {"epsilon_cutoff", 0, true},
-                             {"eta_cutoff", 0, true},
-                             {"top_h", nullptr, true}};
   const bool draws = from.contains("do_sample") && from["do_sample"] == true;
   std::string list;
-  for (const Foreign& f : foreign) {
+  for (const Foreign& f : foreign_keys()) {
     const auto it = from.find(f.key);
     const bool says =
         it != from.end() && !it->is_null() && *it != f.neutral && !(it->is_array() && it->empty());
@@ -113,7 +144,13 @@ std::string passed_over(const json& from) {
     const std::string value = it->dump(-1, ' ', false, json::error_handler_t::replace);
     list += fmt::format("{}{} = {}", list.empty() ? "" : ", ", f.key, value.substr(0, 60));
   }
-  return list.empty() ? "" : fmt::format("generation_config.json says {}, which Sluice does not do", list);
+  const std::string strange = unknown_keys(from);
+  std::string out =
+      list.empty() ? "" : fmt::format("generation_config.json says {}, which Sluice does not do", list);
+  if (!strange.empty())
+    out += fmt::format("{}generation_config.json has keys that transformers does not know either: {}",
+                       out.empty() ? "" : "; ", strange);
+  return out;
 }
 
 Status read_rule(const char* file, const json& from, SamplingRule& rule) {

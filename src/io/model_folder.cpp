@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/file.h"
+#include "io/pieces.h"
 #include "io/shards.h"
 
 #include "io/directory.h"
@@ -70,6 +71,7 @@ constexpr OtherKind kOtherKinds[] = {
     {"model_index", ".json",
      "{0} is there: this is a pipeline of diffusers; name the folder of a text model"},
     {"", ".onnx", "{0} is there: this is a graph of ONNX; take the folder with model.safetensors"},
+    {"model", ".incomplete", "{0} is there: the download is not whole; `hf download` goes on with it"},
     {"", ".pth", "{0} is there: these are weights of PyTorch; take the folder with model.safetensors"},
     {"", ".pt", "{0} is there: these are weights of PyTorch; take the folder with model.safetensors"},
     {"model-0", ".safetensors",
@@ -77,8 +79,24 @@ constexpr OtherKind kOtherKinds[] = {
     {"", ".safetensors", "{0} is there: if it has the whole model, name that file by model.weights"},
 };
 
+// What lies in the place of a file that was not brought, by how it begins.
+struct Instead {
+  std::string_view begins, words;
+};
+constexpr Instead kInstead[] = {
+    {"<!doctype html",
+     "it is a page of a web site, not the file; `hf download` brings the file, and logs in"},
+    {"<!DOCTYPE html",
+     "it is a page of a web site, not the file; `hf download` brings the file, and logs in"},
+    {"<html", "it is a page of a web site, not the file; `hf download` brings the file, and logs in"},
+    {"/annex/objects/", "it is a pointer of git-annex, not the file itself; `git annex get` brings it"},
+    {"PK\x03\x04",
+     "it is an archive of ZIP, as torch.save() writes them; take the file that safetensors wrote"},
+};
+
 Status check_downloaded_file(const fs::path& path) {
   constexpr int64_t kMostPointerBytes = 1024;
+  constexpr size_t kLongest = 16;
   std::error_code code, ignored;
   const auto bytes = fs::file_size(path, code);
   if (code == std::errc::no_such_file_or_directory && fs::is_symlink(path, ignored))
@@ -86,8 +104,20 @@ Status check_downloaded_file(const fs::path& path) {
                  "{}: it is a link to {}, which is not there: the download is not whole, or was moved; `hf "
                  "download` brings it again",
                  path.string(), fs::read_symlink(path, ignored).string());
-  if (code || bytes > kMostPointerBytes) return {};
-  SLUICE_ASSIGN(const std::string text, read_file(path));
+  if (code) return {};
+  if (fs::exists(fs::path(path).concat(".aria2"), ignored))
+    return error("{}: {}.aria2 lies beside it: aria2 has not brought all of it; the same command goes on",
+                 path.string(), path.filename().string());
+  std::string text;
+  SLUICE_TRY(read_pieces(path, 0, int64_t(std::min(bytes, kLongest)), [&](std::string_view piece) -> Status {
+    text += piece;
+    return {};
+  }));
+  for (const auto& [begins, words] : kInstead) {
+    if (text.starts_with(begins)) return error("{}: {}", path.string(), words);
+  }
+  if (bytes > kMostPointerBytes) return {};
+  SLUICE_ASSIGN(text, read_file(path));
   if (is_lfs_pointer(std::as_bytes(std::span(text)))) return lfs_pointer(path);
   return {};
 }

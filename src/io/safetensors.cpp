@@ -193,6 +193,16 @@ Status TensorFiles::add_shards(const fs::path& index) {
     }
     by_name_[tensor] = found->second;
   }
+  // A loader that takes files whole finds what the index does not name, too.
+  for (const auto& [file, tensors] : shards) {
+    for (const auto& [name, tensor] : tensors) {
+      const SafeTensor* const first = by_name_.try_emplace(std::string(name), tensor).first->second;
+      if (first != tensor &&
+          !std::equal(first->bytes.begin(), first->bytes.end(), tensor->bytes.begin(), tensor->bytes.end()))
+        return error("{}: tensor '{}' is in {} and, with other numbers, in {}; keep one", index.string(),
+                     name, weight_map->at(std::string(name)), file);
+    }
+  }
   return {};
 }
 

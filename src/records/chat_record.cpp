@@ -99,6 +99,12 @@ Error unknown_role(std::string_view key, std::string_view role, std::string_view
                meant.empty() ? "" : fmt::format("did you mean {}? ", meant), allowed, role);
 }
 
+// Of what earlier versions passed over.
+Error later(Error refused) {
+  refused.details.emplace_back("later", "yes");
+  return refused;
+}
+
 bool is_given(std::string_view role, const RecordOptions& options) {
   return std::find(options.roles.begin(), options.roles.end(), role) != options.roles.end();
 }
@@ -109,9 +115,7 @@ Status check_role(std::string_view role, const RecordOptions& options) {
   if (known || is_given(role, options)) return {};
   std::vector<std::string_view> names;
   for (const Role& r : kRoles) names.push_back(r.name);
-  Error refused = unknown_role("role", role, fmt::format("{}", fmt::join(names, ", ")));
-  refused.details.emplace_back("later", "yes");
-  return refused;
+  return later(unknown_role("role", role, fmt::format("{}", fmt::join(names, ", "))));
 }
 
 // ShareGPT's {"from", "value"}.
@@ -211,6 +215,13 @@ Status add_message(ChatValue& item, const RecordOptions& options, Record& record
     SLUICE_ASSIGN(item, message_of(item, options));
   } else {
     SLUICE_TRY(check_string(item, "role"));
+    for (const auto& [key, read] : {std::pair("value", "content"), std::pair("from", "role")}) {
+      if (says(item, key))
+        return later(
+            error("{} and {} are both there, and may say two things: data.ignore = [\"{}\"] passes "
+                  "over the one that is not meant",
+                  read, key, key));
+    }
     SLUICE_TRY(check_role(item.find("role")->text, options));
     record.read_anew |= renew_functions(item);
     SLUICE_TRY(check_message(item));

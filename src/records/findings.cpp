@@ -31,7 +31,7 @@ constexpr KindNames kFindingNames[] = {{"nothing-learnt", "without_learnt"},
                                        {"one-record", "lonely_files"},
                                        {"malformed", "malformed"},
                                        {"unused-keys", "unused_keys"},
-                                       {"held-out-too", nullptr},
+                                       {"held-out-too", "held_out_too"},
                                        {"no-row", nullptr}};
 static_assert(std::size(kFindingNames) == kFindingKinds);
 
@@ -61,6 +61,7 @@ void visit_rare_numbers(auto& findings, auto&& f) {
       f("unused_keys", findings.found[size_t(FindingKind::UnusedKeys)].count);
   f("learnt_later", findings.learnt_later), f("skipped_later", findings.skipped_later);
   f("renewed", findings.renewed), f("marks", findings.marks);
+  f("held_out_too", findings.found[size_t(FindingKind::HeldOutToo)].count);
 }
 
 constexpr size_t kMostPlaces = 3;

@@ -140,7 +140,7 @@ struct Mark {
 constexpr Mark kMarks[] = {
     {"loss mask masked masking train trainable training trained untrained learn learnt learned learnable "
      "unlearn "
-     "supervised",
+     "supervised ignore ignored skip skipped exclude excluded omit",
      Mark::Value::Marks, true},
     {"rejected reject chosen preferred dispreferred negative negatives undesirable kto dpo", Mark::Value::Any,
      false},

@@ -18,6 +18,7 @@ constexpr const char* kNamed[] = {"bos_token", "eos_token", "unk_token", "sep_to
                                   "pad_token", "cls_token", "mask_token"};
 constexpr const char* kExtra = "extra_special_tokens";
 constexpr const char* kExtraBefore = "additional_special_tokens";  // as transformers 4 calls it
+constexpr const char* kOfModel = "model_specific_special_tokens";
 
 // The first and the last token of transformers' classes of tokenizers that have some of their own.
 struct ClassTokens {
@@ -143,11 +144,19 @@ class Reading {
       const bool usual = std::find(std::begin(kNamed), std::end(kNamed), key) != std::end(kNamed);
       if (!usual && key.ends_with("_token") && value.is_string()) SLUICE_TRY(add_named(key));
     }
-    const json* const extra = extra_of(config_);
-    if (extra == nullptr || (!extra->is_array() && !extra->is_object())) return {};
-    for (const json& value : *extra) {
-      SLUICE_ASSIGN(AddedToken token, token_of(value, true, kExtra));
-      out_.named.push_back(std::move(token));
+    if (config_.value("split_special_tokens", json()) == true)
+      return error(
+          "split_special_tokens is true: special tokens of text would be cut into pieces, which Sluice "
+          "does not do; write false");
+    const auto& config = config_;
+    const auto of_model = config.find(kOfModel);
+    for (const json* const extra : {extra_of(config_), of_model == config.end() ? nullptr : &*of_model}) {
+      if (extra == nullptr || (!extra->is_array() && !extra->is_object())) continue;
+      for (const json& value : *extra) {
+        SLUICE_ASSIGN(AddedToken token,
+                      token_of(value, true, extra == extra_of(config_) ? kExtra : kOfModel));
+        out_.named.push_back(std::move(token));
+      }
     }
     return {};
   }

@@ -14,6 +14,7 @@ struct BuiltTokens {
   std::vector<TokenSet::Path> train_paths, heldout_paths;
   DocumentPlaces places;
   std::vector<std::string> notices;  // as Corpus has them
+  bool compared = false;             // what is held out with what is trained on
 };
 
 // Where the two files go.

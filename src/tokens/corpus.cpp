@@ -13,6 +13,7 @@
 #include "records/recognise.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/building.h"
+#include "tokens/held_out_too.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -177,11 +178,9 @@ std::string kept_text(const BuiltTokens& built) {
     for (const TokenSet::Path& path : all) out.push_back({path.end, path.entry});
     return out;
   };
-  const nlohmann::json own = {{"train_bytes", built.train_bytes},
-                              {"heldout_bytes", built.heldout_bytes},
-                              {"train", paths(built.train_paths)},
-                              {"heldout", paths(built.heldout_paths)},
-                              {"notices", built.notices}};
+  const nlohmann::json own = {{"train_bytes", built.train_bytes},  {"heldout_bytes", built.heldout_bytes},
+                              {"train", paths(built.train_paths)}, {"heldout", paths(built.heldout_paths)},
+                              {"notices", built.notices},          {"compared", built.compared}};
   return fmt::format("{}\n{}", own.dump(), built.findings.to_text());
 }
 bool parse_own(std::string_view line, BuiltTokens& built) {
@@ -210,6 +209,7 @@ bool parse_own(std::string_view line, BuiltTokens& built) {
     if (!notice.is_string()) return false;
     built.notices.push_back(notice.get<std::string>());
   }
+  built.compared = own.value("compared", nlohmann::json()) == true;  // earlier ones did not keep it
   return paths("train", built.train_paths) && paths("heldout", built.heldout_paths);
 }
 Result<BuiltTokens> parse_kept(std::string_view text) {
@@ -269,6 +269,12 @@ class Kept {
         (corpus.heldout && !covers(rest->heldout_paths, *corpus.heldout, entries))) {
       return error("{}: it does not say which of data.paths its tokens are of", folder_.string());
     }
+    corpus.places_path = places();
+    if (corpus.heldout && !rest->compared) {
+      compare(corpus, *rest);
+      // A cache that is read only has it compared again.
+      (void)write_sealed(sums(), request_, found + kept_text(*rest));
+    }
     corpus.train.set_paths(std::move(rest->train_paths));
     if (corpus.heldout) corpus.heldout->set_paths(std::move(rest->heldout_paths));
     corpus.findings = std::move(rest->findings);
@@ -287,7 +293,6 @@ class Kept {
     corpus.notices = std::move(rest->notices);
     corpus.train_bytes = rest->train_bytes;
     corpus.heldout_bytes = rest->heldout_bytes;
-    corpus.places_path = places();
     for (size_t entry = 0; entry < options_.weights.size(); ++entry) {
       if (options_.is_share(entry)) {
         corpus.shares.resize(options_.weights.size());
@@ -317,6 +322,16 @@ class Kept {
   fs::path sums() const { return folder_ / kFile; }
   fs::path places() const { return folder_ / "places"; }
   bool holds_out() const { return options_.heldout > 0 || !sources_.held.empty(); }
+  void compare(const Corpus& corpus, BuiltTokens& built) const {
+    constexpr int64_t kTokenBytes = sizeof(int32_t);
+    Meter meter(options_, "comparing what is held out",
+                (corpus.train.tokens() + corpus.heldout->tokens()) * kTokenBytes);
+    built.findings.told = options_.told;
+    std::string notice = find_held_out_too(*corpus.heldout, corpus.train, corpus.places(), built.findings,
+                                           [&](int64_t tokens) { meter.add(tokens * kTokenBytes); });
+    if (!notice.empty()) built.notices.push_back(std::move(notice));
+    built.compared = true;
+  }
   static Result<TokenSet> open_one(const fs::path& path, std::string& sums) {
     SLUICE_ASSIGN(TokenFile file, TokenFile::open(path));
     sums += file.checksum().to_text() + "\n";

@@ -104,8 +104,8 @@ struct Corpus {
   std::filesystem::path places_path;
 
   // Not known of tokens that an earlier version made of text.
-  DocumentPlaces places() const {
-    return read_places(places_path, train.documents(), heldout ? heldout->documents() : 0);
+  PlacesFile places() const {
+    return PlacesFile::open(places_path, train.documents(), heldout ? heldout->documents() : 0);
   }
 };
 

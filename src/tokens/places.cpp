@@ -5,6 +5,7 @@
 #include <span>
 
 #include "io/file.h"
+#include "io/pieces.h"
 #include "records/findings.h"
 
 namespace sluice::core {
@@ -15,10 +16,6 @@ std::span<const std::byte> bytes_of(const std::vector<DocumentPlace>& places) {
 }
 
 }  // namespace
-
-std::string DocumentPlaces::text(const DocumentPlace& place) const {
-  return place_text(names[place.source], place.line, place.place);
-}
 
 // Names, each with a zero behind it; a zero; then the places of both sides.
 Status write_places(const std::filesystem::path& path, const DocumentPlaces& places) {
@@ -35,28 +32,44 @@ Status write_places(const std::filesystem::path& path, const DocumentPlaces& pla
   return file.commit();
 }
 
-DocumentPlaces read_places(const std::filesystem::path& path, int64_t train, int64_t heldout) {
-  const auto file = read_file(path);
-  if (!file.ok()) return {};
-  std::string_view rest = *file;
-  DocumentPlaces places;
-  while (!rest.empty() && rest.front() != '\0') {
-    const size_t end = rest.find('\0');
-    if (end == rest.npos) return {};
-    places.names.emplace_back(rest.substr(0, end));
+PlacesFile PlacesFile::open(const std::filesystem::path& path, int64_t train, int64_t heldout) {
+  PlacesFile places;
+  std::error_code none;
+  const auto size = int64_t(std::filesystem::file_size(path, none));
+  const int64_t begin = size - (train + heldout) * int64_t(sizeof(DocumentPlace));
+  if (none || begin < 1) return places;
+  std::string names;
+  const auto take = [&](std::string_view piece) -> Status {
+    names += piece;
+    return {};
+  };
+  if (!read_pieces(path, 0, begin, take).ok()) return places;
+  std::string_view rest = names;
+  std::vector<std::string> found;
+  for (size_t end = rest.find('\0'); end != rest.npos && end > 0; end = rest.find('\0')) {
+    found.emplace_back(rest.substr(0, end));
     rest.remove_prefix(end + 1);
   }
-  if (rest.size() != 1 + size_t(train + heldout) * sizeof(DocumentPlace)) return {};
-  rest.remove_prefix(1);
-  for (const auto& [side, count] : {std::pair(&places.train, train), std::pair(&places.heldout, heldout)}) {
-    side->resize(size_t(count));
-    std::memcpy(side->data(), rest.data(), size_t(count) * sizeof(DocumentPlace));
-    rest.remove_prefix(size_t(count) * sizeof(DocumentPlace));
-    for (const DocumentPlace& place : *side) {
-      if (place.source >= places.names.size()) return {};
-    }
-  }
+  if (rest != std::string_view("\0", 1)) return places;
+  places.path_ = path;
+  places.names_ = std::move(found);
+  places.begin_ = begin;
+  places.train_ = train;
   return places;
+}
+
+std::string PlacesFile::text(int64_t document) const {
+  if (names_.empty()) return {};
+  DocumentPlace place;
+  const int64_t at = begin_ + document * int64_t(sizeof(place));
+  std::string bytes;
+  const auto take = [&](std::string_view piece) -> Status {
+    bytes += piece;
+    return {};
+  };
+  if (!read_pieces(path_, at, at + int64_t(sizeof(place)), take).ok()) return {};
+  std::memcpy(&place, bytes.data(), sizeof(place));
+  return place.source < names_.size() ? place_text(names_[place.source], place.line, place.place) : "";
 }
 
 }  // namespace sluice::core

@@ -21,14 +21,25 @@ struct DocumentPlace {
 struct DocumentPlaces {
   std::vector<std::string> names;
   std::vector<DocumentPlace> train, heldout;
-
-  bool known() const { return !names.empty(); }
-  // place_text() of one.
-  std::string text(const DocumentPlace& place) const;
 };
-
 Status write_places(const std::filesystem::path& path, const DocumentPlaces& places);
-// None where the file is not there, or is not of so many documents: they serve messages alone.
-DocumentPlaces read_places(const std::filesystem::path& path, int64_t train, int64_t heldout);
+
+// The places in a file, each read when it is asked for: there are as many as documents.
+class PlacesFile {
+ public:
+  // Knows none where the file is not there, or is not of so many documents: places serve messages alone.
+  static PlacesFile open(const std::filesystem::path& path, int64_t train, int64_t heldout);
+
+  // place_text(); empty: it is not known.
+  std::string train(int64_t document) const { return text(document); }
+  std::string heldout(int64_t document) const { return text(train_ + document); }
+
+ private:
+  std::string text(int64_t document) const;
+
+  std::filesystem::path path_;
+  std::vector<std::string> names_;
+  int64_t begin_ = 0, train_ = 0;
+};
 
 }  // namespace sluice::core

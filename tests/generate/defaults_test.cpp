@@ -64,6 +64,17 @@ TEST(GenerationDefaults, WhatIsNotDoneIsNamed) {
       "Sluice does not do");
 }
 
+TEST(GenerationDefaults, KeysThatNobodyKnowsAreNamed) {
+  const auto said = [](const char* generation) {
+    return parse_generation_defaults("", generation)->passed_over;
+  };
+  EXPECT_EQ(said(R"({"temprature": 0.5, "stop": "a", "use_cache": true, "_from_model_config": true})"),
+            "generation_config.json has keys that transformers does not know either: stop, temprature");
+  EXPECT_EQ(said(R"({"num_beams": 4, "stop": "a"})"),
+            "generation_config.json says num_beams = 4, which Sluice does not do; generation_config.json has "
+            "keys that transformers does not know either: stop");
+}
+
 TEST(GenerationDefaults, WhatCannotBeIsNamed) {
   const auto message = [](const char* config, const char* generation) {
     const auto result = parse_generation_defaults(config, generation);

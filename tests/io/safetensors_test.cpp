@@ -268,6 +268,28 @@ TEST(TensorFiles, PointersAndBrokenLinksAreNamed) {
   EXPECT_NE(alone.message().find("git lfs pull"), std::string::npos) << alone.message();
 }
 
+TEST(TensorFiles, WhatCameInsteadOfAFileIsNamed) {
+  const std::pair<std::string, const char*> kinds[] = {{"<!DOCTYPE html><html>log in", "a page of a web site"},
+                                                       {"<html><body>", "a page of a web site"},
+                                                       {"/annex/objects/SHA256E-s9--a", "git annex get"},
+                                                       {std::string("PK\x03\x04", 4) + "a", "an archive of ZIP"}};
+  for (const auto& [text, words] : kinds) {
+    for (const char* file : {"model.safetensors", "config.json", "tokenizer.json"}) {
+      const TempDir dir;
+      dir.add(file, text);
+      const auto opened = TensorFiles::open(dir.path());
+      ASSERT_FALSE(opened.ok());
+      EXPECT_NE(opened.message().find(words), std::string::npos) << opened.message();
+    }
+  }
+  const TempDir dir;
+  dir.add("model.safetensors", "01234567");
+  dir.add("model.safetensors.aria2", "");
+  const auto opened = TensorFiles::open(dir.path());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.message().find("aria2 has not brought all of it"), std::string::npos) << opened.message();
+}
+
 TEST(ModelConfigFile, IsNamedByItsFolderOrByItself) {
   const TempDir dir;
   dir.add("m/config.json", "{}");

@@ -282,6 +282,17 @@ TEST(Roles, ThatNobodyKnowsAreRefusedWithTheOneThatWasMeant) {
                    "conversations[0]: from 'Human'; did you mean user? allowed are human"));
 }
 
+TEST(Messages, WhatIsSaidTwiceIsRefused) {
+  EXPECT_TRUE(says(read(R"({"messages": [{"role": "user", "content": "q", "value": "r"}]})"),
+                   "messages[0]: content and value are both there"));
+  EXPECT_TRUE(says(read(R"({"messages": [{"role": "user", "from": "gpt", "content": "q"}]})"),
+                   "messages[0]: role and from are both there"));
+  EXPECT_TRUE(says(read(R"({"prompt": "a", "completion": "b", "completion": "c"})"),
+                   "key 'completion' is there twice"));
+  EXPECT_TRUE(says(read(R"({"messages": [{"role": "assistant", "content": "q", "skip": true}]})"),
+                   "messages[0]: skip: the name tells of what is learnt"));
+}
+
 TEST(Keys, EveryOneOfTheTableIsReadAsTheTableSays) {
   for (const DataKey& key : data_keys()) {
     EXPECT_FALSE(key.programs.empty() || key.meaning.empty() || key.here.empty()) << key.names;

@@ -325,6 +325,15 @@ TEST(EarlyChecks, ACapThatLeavesTheSystemNothingIsSaid) {
   EXPECT_NE(said[0].find(" to the system and other programs; "), std::string::npos) << said[0];
 }
 
+TEST(EarlyChecks, WhatIsHeldOutOrAskedForAndNeverEvaluatedIsSaid) {
+  const auto said = [](std::vector<std::string> settings) {
+    const TempDir dir;
+    const Prepared prepared = must(prepare_small(dir, std::move(settings)));
+    return fmt::format("{}", fmt::join(prepared.config.notices, "; "));
+  };
+  EXPECT_NE(said({"eval.every=5"}).find("eval.every = 5: nothing is evaluated"), std::string::npos);
+}
+
 TEST(EarlyChecks, DevicesAndThreadsThatACpuHasNot) {
   expect_refused_early({"run.device=3"}, {"run.device = 3: the backend cpu has one device, 0"});
   expect_refused_early({"run.device=3", "run.devices=2"}, {"run.device = 3: run.devices = 2 says which"});

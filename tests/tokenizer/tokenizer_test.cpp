@@ -273,6 +273,7 @@ TEST(TokenizerFolder, TokensOfTheFilesBesideAreTokens) {
       {config, R"({"additional_special_tokens": ["<x>"]})"},
       {config, R"({"extra_special_tokens": ["<x>"]})"},
       {config, R"({"extra_special_tokens": {"image_token": "<x>"}})"},
+      {config, R"({"model_specific_special_tokens": {"image_token": "<x>"}})"},
       {config, R"({"pad_token": "<x>"})"},
       {config, R"({"image_token": "<x>", "model_max_length": 9})"},
       {map, R"({"eos_token": "<x>"})"},

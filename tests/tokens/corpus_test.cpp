@@ -292,6 +292,28 @@ TEST(Corpus, IsRebuiltOnlyWhenInputOrOptionsChange) {
   EXPECT_FALSE(open_corpus(all_of(dir), dir / "cache")->built) << "the first build is still there";
 }
 
+TEST(Corpus, WhatIsHeldOutIsComparedOnceAndKept) {
+  TempDir dir;
+  add_files(dir, 5);
+  dir.add("held/copy.txt", "<3>");
+  CorpusOptions options = all_of(dir);
+  options.heldout_paths = {(dir / "held").string()};
+  int compared = 0;
+  options.progress = [&](const std::string& what, int64_t done, int64_t) {
+    compared += what == "comparing what is held out" && done == 0 ? 1 : 0;
+  };
+  for (const bool built : {true, false}) {
+    const auto corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    EXPECT_EQ(corpus->built, built);
+    EXPECT_EQ(corpus->findings.count(FindingKind::HeldOutToo), 1);
+    EXPECT_EQ(corpus->notices,
+              (std::vector<std::string>{"1 of 1 document held out has the tokens of 1 document that is trained "
+                                        "on, so the held-out loss says less of what is new: copy.txt as f3.txt"}));
+    EXPECT_EQ(compared, 1);
+  }
+}
+
 // Nobody knows who wrote to the cache since.
 TEST(Corpus, WhatIsNotBelievedIsMadeAnew) {
   TempDir dir;

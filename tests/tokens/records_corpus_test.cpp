@@ -199,18 +199,18 @@ TEST(RecordsCorpus, FindingsSayWhereTheyAre) {
         ": a.jsonl:3, b.csv:2 (record 1), b.csv:4 (record 3) and 2 more (sluice data --list empty-answers)");
     EXPECT_EQ(findings.found[size_t(FindingKind::RenderedChats)].first, std::vector<std::string>{"c.txt"});
     EXPECT_EQ(corpus->built, true);
-    const DocumentPlaces places = corpus->places();
-    ASSERT_EQ(places.train.size(), 10u);
-    EXPECT_EQ(places.text(places.train[3]), "a.jsonl:4");
-    EXPECT_EQ(places.text(places.train[6]), "b.csv:4 (record 3)");
-    EXPECT_EQ(places.text(places.train[9]), "c.txt");
+    const PlacesFile places = corpus->places();
+    ASSERT_EQ(corpus->train.documents(), 10);
+    EXPECT_EQ(places.train(3), "a.jsonl:4");
+    EXPECT_EQ(places.train(6), "b.csv:4 (record 3)");
+    EXPECT_EQ(places.train(9), "c.txt");
     const auto kept = Findings::parse(findings.to_text());
     ASSERT_TRUE(kept.ok()) << kept.message();
     EXPECT_EQ(kept->warnings(), findings.warnings());
   }
   EXPECT_EQ(empty, (std::vector<std::string>{"a.jsonl:3", "b.csv:2 (record 1)", "b.csv:4 (record 3)",
                                              "b.csv:6 (record 4)", "b.csv:7 (record 5)"}));
-  EXPECT_FALSE(read_places(dir / "none", 1, 0).known());
+  EXPECT_EQ(PlacesFile::open(dir / "none", 1, 0).train(0), "");
 }
 
 TEST(RecordsCorpus, TokenFilesAreTakenAsTheyAre) {

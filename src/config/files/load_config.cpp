@@ -65,6 +65,12 @@ void name_parts(RunConfig& config) {
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
                               RunConfig config) {
   if (!path.empty()) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored))
+      return error(
+          "{}: a folder; what is given here is a configuration (TOML), whose model.path may name a "
+          "model's folder, and data.paths one of data",
+          path);
     SLUICE_ASSIGN(const Settings file, read_toml(path));
     const Place place{absolute(path).parent_path(), "in " + path};
     for (const auto& [name, setting] : file) {

@@ -84,8 +84,10 @@ std::string other_models(std::string_view text) {
   if (similar(plain, plain_name(near)) && digits(plain) == digits(near))
     return fmt::format("; did you mean {}?", near);
   if (text.find('=') != text.npos)
-    return "; a number of parameters and dimensions are for sluice estimate. A model of another shape is its "
-           "config.json";
+    return fmt::format(
+        "; a number of parameters has no layers to plan: sluice estimate {} counts with it, and a "
+        "model of that size is planned by a preset or by its config.json",
+        text);
   if (text.find('/') != text.npos)
     return "; there is no such file, and nothing is downloaded. Give the path of the model's folder, or of "
            "its "

@@ -10,11 +10,8 @@
 #include <ctime>
 #include <filesystem>
 #include <set>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "base/counts.h"
-#include "base/hash.h"
 #include "base/parallel.h"
 #include "host/host_memory.h"
 #include "io/model_folder.h"
@@ -222,80 +219,7 @@ EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::pa
       fmt::format(", which is all that memory.host = {} leaves room for", format_bytes(cap)));
 }
 
-// Where documents are, read once somebody asks.
-class Places {
- public:
-  explicit Places(const Corpus& corpus)
-      : path_(corpus.places_path),
-        train_(corpus.train.documents()),
-        heldout_(corpus.heldout ? corpus.heldout->documents() : 0) {}
-
-  // Empty: it is not known.
-  std::string train(int64_t document) const { return text(&DocumentPlaces::train, document); }
-  std::string heldout(int64_t document) const { return text(&DocumentPlaces::heldout, document); }
-
- private:
-  std::string text(std::vector<DocumentPlace> DocumentPlaces::*side, int64_t document) const {
-    if (!places_) places_ = read_places(path_, train_, heldout_);
-    return places_->known() ? places_->text(((*places_).*side)[size_t(document)]) : "";
-  }
-
-  std::filesystem::path path_;
-  int64_t train_, heldout_;
-  mutable std::optional<DocumentPlaces> places_;
-};
-
-// Calls f(number, length, hash) for every document; of those that `wanted` does not want by their length
-// without a hash.
-void for_hashes(const TokenSet& tokens, const auto& wanted, auto&& f) {
-  constexpr int64_t kMost = int64_t{1} << 16;  // tokens of a document that decide
-  constexpr int64_t kReleased = 1024;          // documents that are read before their memory is given back
-  std::vector<int32_t> ids;
-  int64_t number = 0;
-  for (int64_t t = 0; t < tokens.tokens(); ++number) {
-    const TokenSet::Document document = tokens.document_at(t);
-    t = document.end;
-    const int64_t length = document.end - document.begin;
-    if (!wanted(length)) continue;
-    ids.resize(size_t(std::min(length, kMost)));
-    tokens.read(document.begin, ids);
-    const Checksum sum = checksum_of(std::as_bytes(std::span(ids)));
-    f(number, Hash().add(length).add(sum.low).value());
-    if (number % kReleased == 0) tokens.release();
-  }
-  tokens.release();
-}
-
-// Held-out documents of the same tokens as one that is trained on.
-void note_held_out_too(const TokenSet& heldout, const TokenSet& train, const Places& places, RunData& data) {
-  std::unordered_map<uint64_t, std::vector<int64_t>> held;  // documents by their hashes
-  std::unordered_set<int64_t> lengths;
-  for_hashes(
-      heldout, [&](int64_t length) { return lengths.insert(length), true; },
-      [&](int64_t number, uint64_t hash) { held[hash].push_back(number); });
-  int64_t trained = 0;
-  Found& found = data.findings.found[size_t(FindingKind::HeldOutToo)];
-  for_hashes(
-      train, [&](int64_t length) { return lengths.contains(length); },
-      [&](int64_t number, uint64_t hash) {
-        const auto it = held.find(hash);
-        if (it == held.end()) return;
-        ++trained;
-        for (const int64_t own : std::exchange(it->second, {})) {
-          const std::string place = places.heldout(own);
-          data.findings.add(FindingKind::HeldOutToo, 1,
-                            place.empty() ? "" : fmt::format("{} as {}", place, places.train(number)));
-        }
-      });
-  if (found.count == 0) return;
-  data.heldout_notices.push_back(fmt::format(
-      "{} of {} held out {} the tokens of {} trained on, so the held-out loss says less of what is new{}",
-      found.count, counted(heldout.documents(), "document"), found.count == 1 ? "has" : "have",
-      trained == 1 ? "1 document that is" : fmt::format("{} documents that are", trained),
-      found.where(FindingKind::HeldOutToo)));
-}
-
-void note_no_row(const RowCounts& counts, const Places& places, RunData& data) {
+void note_no_row(const RowCounts& counts, const PlacesFile& places, RunData& data) {
   for (const int64_t document : counts.dropped_documents)
     data.findings.add(FindingKind::NoRow, 1, places.train(document));
   // Documents that teach nothing were named before.
@@ -448,8 +372,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     data.notices.push_back("data.paths: " + std::move(warning));
   data.findings = std::move(corpus.findings);
   data.findings.told = told;
-  const Places places(corpus);
-  if (corpus.heldout) note_held_out_too(*corpus.heldout, corpus.train, places, data);
+  const PlacesFile places = corpus.places();
   data.files = corpus.files;
   data.train_documents = inventory_of(corpus.train);
   if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);

@@ -75,19 +75,23 @@ Status check_cores(RunConfig& config, const Machine& machine) {
 }
 
 // What goes by held-out losses needs some.
-Status check_held_out(const RunConfig& config) {
+Status check_held_out(RunConfig& config) {
   if (holds_out(config) && config.eval.rows > 0) return {};
+  if (holds_out(config))
+    add_notice(config, "eval.rows = 0: what is held out is neither trained on nor evaluated");
   constexpr const char* kWhy =
       "nothing is evaluated: hold text out with data.heldout or data.heldout_paths, and let eval.rows be "
       "above 0";
   if (config.eval.patience > 0) return error("eval.patience = {}: {}", config.eval.patience, kWhy);
   if (config.run.keep_best == true) return error("run.keep_best = on: {}", kWhy);
+  if (config.given.contains("eval.every"))
+    add_notice(config, fmt::format("eval.every = {}: {}", config.eval.every.value_or(0), kWhy));
   return {};
 }
 
 }  // namespace
 
-Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model) {
+Status check_settings(RunConfig& config, const Machine& machine) {
   if (machine.card) SLUICE_TRY(keep_to_card(config, *machine.card));
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(check_held_out(config));
@@ -99,7 +103,13 @@ Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& m
   const bool readable =
       fs::is_directory(config.data.cache, ignored) && ::access(config.data.cache.c_str(), R_OK | X_OK) == 0;
   if (!config.data.cache.empty() && !readable) SLUICE_TRY(check_directory("data.cache", config.data.cache));
-  if (const auto files = model_files_of(config); !files.ok()) return files.error();
+  const auto files = model_files_of(config);
+  return files.ok() ? Status() : Status(files.error());
+}
+
+Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model) {
+  SLUICE_TRY(check_settings(config, machine));
+  if (!machine.traits().runs_models) return {};
   // A run that goes on has its own.
   if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
   const std::string_view key = key_of_part(config, config.model.weights, "model.weights");

@@ -8,10 +8,12 @@
 
 namespace sluice::core {
 
-// The configuration against the machine and the files it names. Caps: none of more than the machine has; a
-// card that was named implies its memory, less what its driver keeps, where no cap is given, and a notice
-// says so. On a machine that will run the model also the weights' files, against what `model` reads of them,
-// and the cache, which measuring writes to.
+// The configuration against the machine. Caps: none of more than the machine has; a card that was named
+// implies its memory, less what its driver keeps, where no cap is given, and a notice says so. On a machine
+// that will run the model also the cache, which measuring writes to.
+Status check_settings(RunConfig& config, const Machine& machine);
+// Beside it the weights' files, against what `model` reads of them, on a machine that will run it: a tied
+// head is compared byte by byte.
 Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model);
 
 }  // namespace sluice::core

@@ -176,13 +176,14 @@ int64_t most_host_bytes(const RunConfig& config, const Machine& machine) {
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             const PrepareOptions& options) {
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, between_steps));
+  SLUICE_TRY(check_early(config, machine, needs.model));
   return prepare_on(std::move(config), std::move(machine), std::move(needs), options);
 }
 
 Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options) {
   Prepared p = undecided(std::move(config), std::move(machine), needs);
-  SLUICE_TRY(check_early(p.config, p.machine, needs.model));
+  SLUICE_TRY(check_settings(p.config, p.machine));
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
   p.document_tokens = document_tokens(needs.rows);
   options.observer->progress({"planning"});

@@ -40,7 +40,8 @@ PlanCache plan_cache_of(const RunConfig& config);
 // simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             const PrepareOptions& options = {});
-// The same for needs that are given; what the configuration says of model and data does not matter.
+// The same for needs that are given; what the configuration says of model and data does not matter. Weights
+// are not compared with the model: check_early() did.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options = {});
 // Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names
