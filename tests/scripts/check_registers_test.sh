@@ -7,7 +7,7 @@ set -euo pipefail
 check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_registers
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-[[ $(uname -m) == x86_64 ]] && command -v objdump >/dev/null || exit 77
+[[ $(uname -m) == x86_64 ]] && command -v objdump >/dev/null || { echo "skipped: it needs objdump on x86-64 (apt-get install binutils)"; exit 77; }
 
 # made SUMS: a function of namespace v3 that keeps so many sums of eight floats.
 made() {
