@@ -123,6 +123,10 @@ void add_data(CLI::App& app, int& status) {
           "empty-answers, held-out-too")
       ->type_name("KIND")
       ->group("Output");
+  command
+      .add_flag("--show-template", request->show_template,
+                "print the chat template that is learnt with, where it is from and what it reads")
+      ->group("Output");
   command.add_flag("--json", request->json, "print everything, or the list, as JSON")->group("Output");
   add_set(command, request->settings);
   command.callback([=, &status] { status = report(sluice::core::data(*request)); });
@@ -324,6 +328,10 @@ void add_export(CLI::App& app, int& status) {
       .add_flag("--drop-unread", request->drop_unread,
                 "leave out tensors of the folder that the model does not read (model.unread)")
       ->group("Arguments");
+  command
+      .add_flag("--end-token", request->end_token,
+                "write the token that ends a turn of the chat template as eos_token of tokenizer_config.json")
+      ->group("Output");
   command
       .add_option("--around", request->around,
                   "of a run: the folder of a model such as gemma3 or mistral3, whose text part this is; the "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <utility>
 
 #include "base/hash.h"
@@ -54,6 +55,22 @@ struct Oddities {
   bool arguments = false;  // arguments that are a string
 };
 
+// Whose what the template is told is, beside tools and documents.
+constexpr ChatOrigin kKwargs{-1, ChatField::Role};
+// These come from the conversation.
+constexpr std::string_view kOwnVariables[] = {"messages", "tools", "documents", "add_generation_prompt"};
+
+// `key` says where they stand.
+Status check_kwargs(std::string_view key, const ChatValue& kwargs) {
+  if (!kwargs.is_null() && !kwargs.is_object())
+    return error("{} is {}, no object of the template's variables", key, kwargs.kind_text());
+  for (const std::string_view name : kOwnVariables) {
+    if (kwargs.find(name) != nullptr)
+      return error("{} has {}, which a record says by itself; leave it out", key, name);
+  }
+  return {};
+}
+
 // Messages without what says nothing: keys that are null, lists of no tool calls. What was thought stands
 // under every name that templates know for it.
 Result<Conversation> plain(const Conversation& conversation, Oddities& odd) {
@@ -92,6 +109,9 @@ Result<Conversation> plain(const Conversation& conversation, Oddities& odd) {
       break;
     }
   }
+  SLUICE_TRY(check_kwargs("chat_template_kwargs", result.kwargs));
+  if (!result.documents.is_null() && !result.documents.is_array())
+    return error("documents is {}, no list", result.documents.kind_text());
   if (!result.tools.is_null() && !result.tools.is_array())
     return error("tools is {}, no list", result.tools.kind_text());
   return result;
@@ -199,6 +219,30 @@ ChatValue turn(std::string_view role, std::string_view content) {
   return message;
 }
 
+Conversation as_lists(Conversation conversation) {
+  for (ChatValue& message : conversation.messages) {
+    ChatValue part;
+    part.kind = Kind::Object;
+    ChatValue& content = *message.find("content");
+    part.members = {{"type", ChatValue::string("text")}, {"text", std::move(content)}};
+    content = {};
+    content.kind = Kind::Array;
+    content.items = {std::move(part)};
+  }
+  return conversation;
+}
+
+// As a literal of a template, which writes null as none.
+std::string literal(ChatValue value) {
+  const std::function<void(ChatValue&)> rename = [&](ChatValue& v) {
+    if (v.is_null()) v.kind = Kind::Number, v.text = "none";
+    for (ChatValue& item : v.items) rename(item);
+    for (auto& [key, item] : v.members) rename(item);
+  };
+  rename(value);
+  return to_json(value);
+}
+
 // The text of the template with this name in "chat_template": a string, or a list of {"name", "template"}.
 Result<std::string> chosen(const ChatValue& value, std::string_view name) {
   if (value.is_string()) {
@@ -237,7 +281,8 @@ Result<ChatValue> tokenizer_config(const std::filesystem::path& folder) {
 struct ChatTemplate::Impl {
   jinja::Template made;
   ChatSettings settings;
-  std::string name;
+  std::string name, text;
+  std::string source = {};
   bool known = false, names_date = false, learnt_unthought = false;  // as KnownText has it
   bool takes_strings = false;  // it asks whether a call's arguments are a string
   TurnMarks marks = {};
@@ -259,17 +304,22 @@ Result<jinja::Rendering> ChatTemplate::Impl::render_as_it_is(const Conversation&
     messages->holds(messages->items.back());
     inputs.bytes += bytes_of(message);
   }
-  inputs.bytes += bytes_of(conversation.tools);
+  inputs.bytes += bytes_of(conversation.tools) + bytes_of(conversation.documents) +
+                  bytes_of(settings.kwargs) + bytes_of(conversation.kwargs);
   const auto add = [&](std::string_view key, Value value) {
     inputs.variables.emplace_back(key, std::move(value));
   };
   add("messages", Value::of(std::move(messages)));
   add("tools", to_jinja(conversation.tools, {}));
-  add("documents", Value::none());
+  add("documents", to_jinja(conversation.documents, {-1, ChatField::Content}));
   add("add_generation_prompt", Value::of(prompt));
   for (const auto& [token, text] : settings.tokens) add(token, Value::string(jinja::plain(text)));
   if (settings.bos) add("bos_token", Value::string(jinja::plain(*settings.bos)));
   if (settings.eos) add("eos_token", Value::string(jinja::plain(*settings.eos)));
+  for (const auto& [key, value] : conversation.kwargs.members) add(key, to_jinja(value, kKwargs));
+  for (const auto& [key, value] : settings.kwargs.members) {
+    if (conversation.kwargs.find(key) == nullptr) add(key, to_jinja(value, kKwargs));
+  }
   if (date) inputs.today = jinja::Day{date->year, date->month, date->day};
   auto rendering = made.render(inputs);
   if (!rendering.ok()) return error_at("chat template", rendering.error());
@@ -310,7 +360,7 @@ RenderedChat ChatTemplate::Impl::finish(const Conversation& conversation,
     if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
     const ChatOrigin origin = chat_origin(run.origin);
     if (origin.message < 0) {
-      tools = true;
+      tools = tools || origin.field == ChatField::Other;
       continue;
     }
     const auto i = size_t(origin.message);
@@ -342,10 +392,17 @@ void ChatTemplate::Impl::probe() {
   const Conversation asked{{turn("user", "Qa1")}, {}};
   const Conversation chat{
       {turn("user", "Qa1"), turn("assistant", "Ab2"), turn("user", "Qc3"), turn("assistant", "Ad4")}, {}};
-  const auto question = render_as_it_is(asked, false, date), prompt = render_as_it_is(asked, true, date),
-             whole = render_as_it_is(chat, false, date);
-  if (question.ok() && prompt.ok() && whole.ok())
-    marks = turn_marks(question->text, prompt->text, whole->text);
+  std::vector<std::string> stops = settings.stops;
+  if (settings.eos) stops.push_back(*settings.eos);
+  const auto look = [&](const Conversation& one, const Conversation& two) {
+    const auto question = render_as_it_is(one, false, date), prompt = render_as_it_is(one, true, date),
+               whole = render_as_it_is(two, false, date);
+    if (question.ok() && prompt.ok() && whole.ok())
+      marks = turn_marks(question->text, prompt->text, whole->text, stops);
+  };
+  look(asked, chat);
+  // Some templates show texts in lists alone.
+  if (marks.ends.empty()) look(as_lists(asked), as_lists(chat));
   const auto call = parse_value(
       R"({"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": "abcdefghi",
           "function": {"name": "f", "arguments": "{\"a\": 1}"}}]})");
@@ -377,14 +434,19 @@ Result<ChatDate> ChatDate::parse(std::string_view text) {
   return date;
 }
 
-Result<ChatTemplate> ChatTemplate::parse(std::string_view text, ChatSettings settings) {
+Result<ChatTemplate> ChatTemplate::parse(std::string_view text, ChatSettings settings,
+                                         std::string_view source) {
   auto made = jinja::Template::parse(text);
-  if (!made.ok()) return error_at("chat template", made.error());
+  if (!made.ok()) {
+    Error bad = error_at("chat template", made.error());
+    return source.empty() ? bad : error_at(std::string(source), bad);
+  }
   SLUICE_ASSIGN(const uint64_t hash, jinja::fingerprint(text));
   const KnownText* known = known_text(hash);
   auto impl = std::make_shared<Impl>(
       Impl{std::move(*made), std::move(settings),
-           known != nullptr ? std::string(known->name) : fmt::format("unnamed ({:016x})", hash)});
+           known != nullptr ? std::string(known->name) : fmt::format("unnamed ({:016x})", hash),
+           std::string(text), std::string(source)});
   impl->known = known != nullptr;
   impl->names_date = known != nullptr && known->names_date;
   impl->learnt_unthought = known != nullptr && known->learnt_unthought;
@@ -409,17 +471,21 @@ Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder) {
 
 namespace {
 
-// The text of the template that is asked for; nothing: the folder has none.
-Result<std::optional<std::string>> text_in(const std::filesystem::path& folder, std::string_view name) {
-  using Text = std::optional<std::string>;
+struct FoundText {
+  std::string text, source;
+};
+
+// The template that is asked for; nothing: the folder has none.
+Result<std::optional<FoundText>> text_in(const std::filesystem::path& folder, std::string_view name) {
+  using Found = std::optional<FoundText>;
   std::error_code ignored;
-  const auto file = [&](const std::filesystem::path& path) -> Result<Text> {
+  const auto file = [&](const std::filesystem::path& path) -> Result<Found> {
     SLUICE_ASSIGN(std::string text, read_file(path, kMostBytes));
-    return Text(std::move(text));
+    return Found({std::move(text), path.string()});
   };
   if (name.ends_with(".jinja")) return file(name);
   const bool named = !name.empty() && name != "default";
-  const std::filesystem::path own = folder / "chat_template.jinja";
+  const std::filesystem::path own = folder / "chat_template.jinja", json = folder / "chat_template.json";
   const std::filesystem::path other = folder / "additional_chat_templates" / (std::string(name) + ".jinja");
   SLUICE_ASSIGN(const ChatValue config, tokenizer_config(folder));
   if (!named && std::filesystem::exists(own, ignored)) return file(own);
@@ -429,13 +495,13 @@ Result<std::optional<std::string>> text_in(const std::filesystem::path& folder, 
       std::find_if(texts.begin(), texts.end(), [&](const ChatText& text) { return text.name == name; });
   const ChatValue* value = config.find("chat_template");
   if (value != nullptr && !value->is_null()) {
+    const std::string path = (folder / kConfigName).string();
     auto found = chosen(*value, name);
-    if (found.ok()) return Text(std::move(*found));
-    if (known == texts.end()) return error_at((folder / kConfigName).string(), found.error());
+    if (found.ok()) return Found({std::move(*found), path});
+    if (known == texts.end()) return error_at(path, found.error());
   }
-  if (known != texts.end()) return Text(std::string(known->text));
-  const std::filesystem::path json = folder / "chat_template.json";
-  if (!std::filesystem::exists(json, ignored)) return Text();
+  if (known != texts.end()) return Found({std::string(known->text), "Sluice"});
+  if (!std::filesystem::exists(json, ignored)) return Found();
   SLUICE_ASSIGN(const std::string content, read_file(json, kMostBytes));
   const auto parsed = parse_value(content);
   if (!parsed.ok()) return error_at(json.string(), parsed.error());
@@ -443,30 +509,54 @@ Result<std::optional<std::string>> text_in(const std::filesystem::path& folder, 
   if (text == nullptr) return error("{}: it has no chat_template", json.string());
   auto found = chosen(*text, name);
   if (!found.ok()) return error_at(json.string(), found.error());
-  return Text(std::move(*found));
+  return Found({std::move(*found), json.string()});
+}
+
+// What generation_config.json says that ends generation, by the names in tokenizer.json that they have.
+std::vector<std::string> stops_of(const std::filesystem::path& folder) {
+  std::vector<std::string> stops;
+  const auto read = [&](std::string_view file, std::string_view key) {
+    const auto text = read_file(folder / file, kMostBytes);
+    auto value = text.ok() ? parse_value(*text, [&](std::string_view k) { return k == key; })
+                           : Result<ChatValue>(text.error());
+    const ChatValue* found = value.ok() ? value->find(key) : nullptr;
+    return found == nullptr ? ChatValue() : *found;
+  };
+  const ChatValue ids = read("generation_config.json", "eos_token_id");
+  if (ids.is_null()) return stops;
+  for (const ChatValue& token : read("tokenizer.json", "added_tokens").items) {
+    const ChatValue *id = token.find("id"), *content = token.find("content");
+    if (id == nullptr || content == nullptr) continue;
+    const auto same = [&](const ChatValue& stop) { return stop.text == id->text; };
+    if (same(ids) || std::any_of(ids.items.begin(), ids.items.end(), same)) stops.push_back(content->text);
+  }
+  return stops;
 }
 
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std::string_view name,
-                                        std::optional<ChatDate> date) {
+                                        std::optional<ChatDate> date, std::string_view kwargs) {
   SLUICE_ASSIGN(ChatSettings settings, special_tokens_of(folder));
   settings.date = date;
-  SLUICE_ASSIGN(const std::optional<std::string> text, text_in(folder, name));
-  if (!text) {
-    std::vector<std::string_view> names;
-    for (const ChatText& known : chat_texts()) names.push_back(known.name);
+  settings.stops = stops_of(folder);
+  if (!kwargs.empty()) {
+    auto parsed = parse_value(kwargs);
+    if (!parsed.ok()) return error_at("data.template_kwargs", parsed.error());
+    SLUICE_TRY(check_kwargs("data.template_kwargs", *parsed));
+    settings.kwargs = std::move(*parsed);
+  }
+  SLUICE_ASSIGN(const std::optional<FoundText> found, text_in(folder, name));
+  if (!found) {
     Error none = error(
         "{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json; data.chat_template{} "
         "takes {}, or a file that ends in .jinja",
-        folder.string(), name.empty() ? "" : fmt::format(" = {}: it", name), fmt::join(names, ", "));
+        folder.string(), name.empty() ? "" : fmt::format(" = {}: it", name),
+        fmt::join(chat_template_names(), ", "));
     none.details.emplace_back("template", "none");
     return none;
   }
-  auto made = parse(*text, std::move(settings));
-  if (!made.ok())
-    return error_at(name.ends_with(".jinja") ? std::string(name) : folder.string(), made.error());
-  return made;
+  return parse(found->text, std::move(settings), found->source);
 }
 
 std::string_view ChatTemplate::name() const {
@@ -481,6 +571,38 @@ bool ChatTemplate::marks_anew() const {
   return impl_->learnt_unthought;
 }
 
+bool ChatTemplate::marks() const {
+  const std::string& text = impl_->text;
+  for (size_t at = text.find("{%"); at != text.npos; at = text.find("{%", at + 2)) {
+    const size_t word = text.find_first_not_of("-+ \t\r\n", at + 2);
+    if (word != text.npos && std::string_view(text).substr(word).starts_with("generation")) return true;
+  }
+  return false;
+}
+
+bool ChatTemplate::mentions(std::string_view word) const {
+  const std::string& text = impl_->text;
+  const auto is_letter = [&](size_t at) {
+    return at < text.size() && (std::isalnum(uint8_t(text[at])) != 0 || text[at] == '_');
+  };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if (!is_letter(at + word.size()) && !(at > 0 && is_letter(at - 1))) return true;
+  }
+  return false;
+}
+
+std::string ChatTemplate::text() const {
+  std::string text;
+  for (const auto& [key, value] : impl_->settings.kwargs.members)
+    text += fmt::format("{{%- if {0} is not defined %}}{{% set {0} = {1} %}}{{% endif -%}}\n", key,
+                        literal(value));
+  return text + impl_->text;
+}
+
+std::string_view ChatTemplate::source() const {
+  return impl_->source;
+}
+
 std::string ChatTemplate::identity() const {
   const ChatSettings& settings = impl_->settings;
   const auto& date = settings.date;
@@ -491,6 +613,9 @@ std::string ChatTemplate::identity() const {
       fmt::format("{} '{}' '{}' {}", name(), settings.bos.value_or(""), settings.eos.value_or(""), day);
   for (const auto& [token, text] : settings.tokens) {
     if (impl_->made.reads(token)) identity += fmt::format(" {} '{}'", token, text);
+  }
+  for (const auto& [key, value] : settings.kwargs.members) {
+    if (impl_->made.reads(key)) identity += fmt::format(" {} = {}", key, to_json(value));
   }
   return identity;
 }
@@ -506,7 +631,8 @@ Result<ChatPrompt> ChatTemplate::prompt(const Conversation& conversation) const 
   Oddities odd;
   SLUICE_ASSIGN(Conversation chat, plain(conversation, odd));
   SLUICE_ASSIGN(const jinja::Rendering rendering, impl_->render(chat, odd, true));
-  return ChatPrompt{impl_->finish(chat, rendering), impl_->marks.end};
+  const auto& ends = impl_->marks.ends;
+  return ChatPrompt{impl_->finish(chat, rendering), ends.empty() ? "" : ends.front()};
 }
 
 }  // namespace sluice::core

@@ -26,6 +26,8 @@ struct Conversation {
   std::vector<ChatValue>
       messages;                   // objects with "role" and "content", as OpenAI and Hugging Face write them
   ChatValue tools;                // a list, or null
+  ChatValue documents = {};       // the same
+  ChatValue kwargs = {};          // variables of the template, an object or null; before ChatSettings::kwargs
   std::vector<Wish> wishes = {};  // of each message; empty: of none
   size_t answers_from = 0;        // messages before it are a prompt
 };
@@ -37,7 +39,9 @@ struct ChatPiece {
   // What the one who speaks says, up to and with the token that ends the turn: what a model generates where
   // it is the assistant that speaks.
   bool own = false;
-  bool data = false;  // from the conversation, so that special tokens in it are but text
+  bool data = false;     // from the conversation, so that special tokens in it are but text
+  bool marked = false;   // inside of {% generation %}
+  bool thought = false;  // what was thought before an answer, with the template's marks around it
 };
 
 struct RenderedChat {
@@ -67,6 +71,8 @@ struct ChatSettings {
   std::optional<std::string> bos = {}, eos = {};  // the tokens' text, where the tokenizer has them
   std::optional<ChatDate> date = {};              // "today", for templates that ask
   std::vector<std::pair<std::string, std::string>> tokens = {};  // others by their names, such as pad_token
+  std::vector<std::string> stops = {};                           // tokens that end generation, beside eos
+  ChatValue kwargs = {};                                         // variables, an object or null
 };
 
 // The first and the last token that a folder's files name (tokenizer/beside.h).
@@ -76,18 +82,26 @@ Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder);
 class ChatTemplate {
  public:
   // Errors name line and column.
-  static Result<ChatTemplate> parse(std::string_view text, ChatSettings settings);
+  static Result<ChatTemplate> parse(std::string_view text, ChatSettings settings,
+                                    std::string_view source = {});
 
   // That of a checkpoint: chat_template.jinja, or "chat_template" in tokenizer_config.json or in
   // chat_template.json, with the tokens of tokenizer_config.json. `name` chooses one of several, or one of
   // chat_template_names(), or is a file that ends in .jinja; empty: "default". An error where the folder has
   // none has the detail "template", "none".
+  // `kwargs`: ChatSettings::kwargs as JSON; empty: none.
   static Result<ChatTemplate> open(const std::filesystem::path& folder, std::string_view name,
-                                   std::optional<ChatDate> date);
+                                   std::optional<ChatDate> date, std::string_view kwargs = {});
 
   // Such as "qwen3", of a text that is known under a name; "unnamed (HASH)" otherwise.
   std::string_view name() const;
   bool asks_date() const;  // whether what it renders depends on the date
+  bool marks() const;      // whether it has {% generation %}
+  // Whether it has this word, such as a key of messages.
+  bool mentions(std::string_view word) const;
+  // The text, with the variables of ChatSettings::kwargs set where nobody sets them.
+  std::string text() const;
+  std::string_view source() const;  // the file that it is of, or where else it comes from
   // Whether some of what Sluice 0.2 learnt with it is not learnt now: RenderedChat::unthought.
   bool marks_anew() const;
   // Equal for templates and settings that render the same.

@@ -2,13 +2,14 @@
 #include "chat/learnt.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kNames[] = {"assistant", "last", "all-turns", "everything"};
+constexpr std::string_view kNames[] = {"assistant", "last", "all-turns", "everything", "marked"};
 
 using Stretch = Tokenizer::Stretch;
 
@@ -49,6 +50,37 @@ Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& 
         return {};
       }));
   return tokens;
+}
+
+// The stretches without these strings.
+std::vector<Stretch> without(const std::vector<Stretch>& stretches, std::string_view text,
+                             std::span<const std::string> strings) {
+  std::vector<Stretch> out;
+  for (const Stretch& stretch : stretches) {
+    size_t begin = stretch.begin;
+    for (size_t at = begin; at < stretch.end;) {
+      const std::string_view rest = text.substr(at, stretch.end - at);
+      const auto found = std::find_if(strings.begin(), strings.end(), [&](const std::string& s) {
+        return !s.empty() && rest.starts_with(s);
+      });
+      if (found == strings.end()) {
+        ++at;
+        continue;
+      }
+      if (begin < at) out.push_back({begin, at});
+      begin = at += found->size();
+    }
+    if (begin < stretch.end) out.push_back({begin, stretch.end});
+  }
+  return out;
+}
+
+// Whether the template writes there that the assistant speaks.
+bool turns_header(std::string_view text, const ChatPiece& piece) {
+  constexpr std::string_view kRole = "assistant";
+  const std::string_view part = text.substr(piece.begin, piece.end - piece.begin);
+  return std::search(part.begin(), part.end(), kRole.begin(), kRole.end(),
+                     [](char a, char b) { return std::tolower(uint8_t(a)) == b; }) != part.end();
 }
 
 // A message, as what is learnt of it goes by.
@@ -106,16 +138,21 @@ std::string_view name_of(Learn learn) {
 }
 
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
-                                   const Tokenizer& tokenizer) {
+                                   const Tokenizer& tokenizer, bool thoughts,
+                                   std::span<const std::string> special) {
   const std::vector<Turn> turns = turns_of(conversation, chat);
   int32_t last = -1, last_shown = -1;
   for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
     if (turns[i].answers && turns[i].speaks) last = int32_t(i);
     if (turns[i].answers && turns[i].shown) last_shown = int32_t(i);
   }
+  const auto is_marked = [](const ChatPiece& piece) { return piece.marked; };
+  const bool marks = std::any_of(chat.pieces.begin(), chat.pieces.end(), is_marked);
   const auto by_rule = [&](const ChatPiece& piece) {
     if (learn == Learn::Everything) return true;
-    if (!piece.own || piece.message < 0) return false;
+    if (learn == Learn::Marked) return piece.marked;
+    if (!piece.own || piece.message < 0 || (piece.thought && !thoughts)) return false;
+    if (marks && learn != Learn::AllTurns && !piece.marked) return false;
     const bool answers =
         turns[size_t(piece.message)].answers && size_t(piece.message) >= conversation.answers_from;
     return learn == Learn::AllTurns || (learn == Learn::Assistant ? answers : piece.message == last);
@@ -124,8 +161,10 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
     if (piece.message < 0) return by_rule(piece);
     const Turn& turn = turns[size_t(piece.message)];
     if (turn.wish == Wish::Context) return false;
+    if (learn == Learn::Marked) return piece.marked;
     if (learn != Learn::Everything && !turn.speaks) return false;
-    return turn.wish == Wish::Learn ? piece.own : by_rule(piece);
+    if (turn.wish == Wish::Learn) return piece.own && (thoughts || !piece.thought);
+    return by_rule(piece);
   };
   // By whom a turn is, and nothing else.
   const auto learnt_before = [&](const ChatPiece& piece) {
@@ -133,14 +172,19 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
     return piece.own && piece.message >= 0 && piece.message == last_shown;
   };
   std::vector<Stretch> plain, learnt;
-  bool anew = false;
+  bool anew = false, markup = false;
   for (const ChatPiece& piece : chat.pieces) {
     if (piece.data) add_stretch(plain, piece.begin, piece.end);
-    if (learns(piece)) add_stretch(learnt, piece.begin, piece.end);
+    if (learns(piece)) {
+      add_stretch(learnt, piece.begin, piece.end);
+      markup = markup || (!piece.data && turns_header(chat.text, piece));
+    }
     anew = anew || learns(piece) != learnt_before(piece);
   }
+  if (!special.empty()) plain = without(plain, chat.text, special);
   SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, plain, learnt, tokenizer));
   tokens.anew = anew;
+  tokens.markup = markup;
   const auto learns_of = [&](int32_t message) { return learns({0, 0, message, /*own=*/true, false}); };
   tokens.renewed =
       learn != Learn::Everything && std::any_of(chat.unthought.begin(), chat.unthought.end(), learns_of);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,8 +21,9 @@ enum class Learn : uint8_t {
   Last,       // the same of its last turn only
   AllTurns,   // what anyone says, with the tokens that end the turns
   Everything,
+  Marked,  // what the template has inside of {% generation %}
 };
-// "assistant" or "completion", "last", "all-turns", "everything".
+// "assistant" or "completion", "last", "all-turns", "everything", "marked".
 Result<Learn> parse_learn(std::string_view text);
 std::string_view name_of(Learn learn);
 
@@ -33,6 +36,7 @@ struct LearntTokens {
   int64_t empty_answers = 0;    // that say nothing, and call no tool
   bool anew = false;            // Sluice 0.1.0 marked it otherwise
   bool renewed = false;         // Sluice 0.2 did
+  bool markup = false;          // a header of the assistant is learnt
 
   // Of a long text as many as it has bytes, so that growing does not hold them twice: what is not used of
   // that takes no memory.
@@ -42,9 +46,12 @@ struct LearntTokens {
 // A token is learnt exactly when all of its bytes are to be: one that reaches over the edge is context, since
 // a model that answers never gets to say it. Special tokens in what comes from the data are text. A turn that
 // says nothing is context, unless everything is learnt: whoever learns it, learns to say nothing. What the
-// data wishes of a message comes before `learn`, and a prompt is learnt only with all turns.
+// data wishes of a message comes before `learn`, and a prompt is learnt only with all turns. Where the
+// template has {% generation %}, what it leaves out is not what an assistant says. `thoughts`: whether those
+// are learnt; `special`: special tokens that stay such in what comes from the data.
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
-                                   const Tokenizer& tokenizer);
+                                   const Tokenizer& tokenizer, bool thoughts = true,
+                                   std::span<const std::string> special = {});
 
 // The same of a text of which the bytes from `learnt_from` on are learnt, between the tokens that the
 // tokenizer puts around a text, and with the token `end` (-1: none) behind it, if that is not there yet. What

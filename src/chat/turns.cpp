@@ -2,7 +2,9 @@
 #include "chat/turns.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <utility>
 
 #include "chat/origins.h"
 
@@ -29,8 +31,13 @@ struct Place {
   size_t own_begin = kNowhere, own_end = kNowhere;  // of its turn
 };
 
+// What a template repeats of a message behind a later one is not said again.
 std::vector<Place> places_of(const std::vector<jinja::Text::Run>& runs, size_t messages) {
   std::vector<Place> places(messages);
+  // Of each message and field the latest message that had begun when it was said.
+  std::vector<std::array<int32_t, 8>> said_by(messages);
+  for (auto& fields : said_by) fields.fill(-1);
+  int32_t latest = -1;
   size_t begin = 0;
   for (const auto& run : runs) {
     if (const auto origin = whose(run.origin);
@@ -38,7 +45,12 @@ std::vector<Place> places_of(const std::vector<jinja::Text::Run>& runs, size_t m
       Place& place = places[size_t(origin->message)];
       place.begin = std::min(place.begin, begin);
       place.end = run.end;
-      if (is_said(origin->field)) {
+      latest = std::max(latest, origin->message);
+      const ChatField field = origin->field == ChatField::Arguments ? ChatField::Calls : origin->field;
+      int32_t& by = said_by[size_t(origin->message)][size_t(field)];
+      const bool repeats = by == origin->message && latest > origin->message;
+      if (is_said(field) && !repeats) {
+        by = latest;
         place.said_begin = std::min(place.said_begin, begin);
         place.said_end = run.end;
       }
@@ -54,15 +66,51 @@ size_t common_prefix(std::string_view a, std::string_view b) {
       a.begin());
 }
 
-// What looks like a special token at the beginning of a text, behind white space: "<|im_end|>", "[/INST]".
-std::string token_at_begin(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \n\t");
-  if (begin == text.npos) return {};
-  text.remove_prefix(begin);
-  const char open = text[0];
-  if (open != '<' && open != '[') return std::string(text.substr(0, text.find_first_of(" \n<[", 1)));
-  const size_t close = text.find(open == '<' ? '>' : ']');
-  return close == text.npos ? std::string() : std::string(text.substr(0, close + 1));
+// What looks like a special token, from its first character on: "<|im_end|>", "[/INST]". Empty: nothing does.
+std::string_view token_from(std::string_view text) {
+  if (text.empty() || (text[0] != '<' && text[0] != '[')) return {};
+  const size_t close = text.find_first_of(text[0] == '<' ? ">\n" : "]\n");
+  return close == text.npos || text[close] == '\n' ? std::string_view() : text.substr(0, close + 1);
+}
+
+// The same at the beginning of a text, behind white space; a text without brackets begins with a word.
+std::string_view token_at_begin(std::string_view text) {
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \n\t")));
+  const bool bracket = !text.empty() && (text[0] == '<' || text[0] == '[');
+  return bracket ? token_from(text) : text.substr(0, text.find_first_of(" \n<[", 1));
+}
+
+std::vector<std::string_view> tokens_in(std::string_view text) {
+  std::vector<std::string_view> tokens;
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view token = token_from(text.substr(at));
+    if (!token.empty()) tokens.push_back(token);
+    at += std::max<size_t>(1, token.size());
+  }
+  return tokens;
+}
+
+bool among(std::string_view token, const auto& tokens) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
+// The text without the half of a token that it ends with.
+std::string_view whole_tokens(std::string_view text) {
+  const size_t open = text.find_last_of("<[");
+  return open != text.npos && token_from(text.substr(open)).empty() && text.find('\n', open) == text.npos
+             ? text.substr(0, open)
+             : text;
+}
+
+// The text without the tag of a thought that it ends with, such as "<think>"; the text: it ends with none.
+std::string_view without_tag(std::string_view text) {
+  std::string_view rest = text;
+  while (!rest.empty() && rest.back() == '\n') rest.remove_suffix(1);
+  const size_t open = rest.find_last_of("<[");
+  if (open == rest.npos || token_from(rest.substr(open)) != rest.substr(open)) return text;
+  const bool tag = std::all_of(rest.begin() + long(open) + 1, rest.end() - 1,
+                               [](char c) { return c == '/' || (std::isalpha(uint8_t(c)) != 0); });
+  return tag ? rest.substr(0, open) : text;
 }
 
 // The length of a thought that says nothing, such as "<think>\n\n</think>\n\n"; 0: there is none at the
@@ -104,6 +152,7 @@ class Finder {
       edges_.push_back(place.own_begin);
       edges_.push_back(place.own_end);
     }
+    find_thoughts();
     std::sort(edges_.begin(), edges_.end());
   }
 
@@ -114,14 +163,16 @@ class Finder {
     for (const auto& run : runs_) {
       const auto origin = whose(run.origin);
       while (begin < run.end) {
+        // Roles are known words, which some templates make special tokens of.
+        const bool data = origin && origin->field != ChatField::Markup && origin->field != ChatField::Role;
         int32_t message = origin ? origin->message : -1;
         // What the template writes in a turn is of the turn.
-        if (!origin) message = turn_at(begin);
+        if (const int32_t turn = data ? -1 : turn_at(begin); turn >= 0) message = turn;
         const bool inside =
             message >= 0 && size_t(message) < places_.size() && owns(places_[size_t(message)], begin);
         const size_t end = std::min(run.end, next_edge(begin));
-        const bool data = origin && origin->field != ChatField::Markup;
-        add({begin, end, message, inside, data}, pieces);
+        add({begin, end, message, inside, data, (run.origin & jinja::kMarked) != 0, is_thought(begin)},
+            pieces);
         begin = end;
       }
     }
@@ -136,7 +187,8 @@ class Finder {
   static void add(ChatPiece piece, std::vector<ChatPiece>& pieces) {
     if (!pieces.empty()) {
       ChatPiece& last = pieces.back();
-      if (last.message == piece.message && last.own == piece.own && last.data == piece.data) {
+      if (last.message == piece.message && last.own == piece.own && last.data == piece.data &&
+          last.marked == piece.marked && last.thought == piece.thought) {
         last.end = piece.end;
         return;
       }
@@ -155,6 +207,61 @@ class Finder {
     return it == edges_.end() ? text_.size() : *it;
   }
 
+  // A thought begins where what was said before ends, and ends behind its last tag and the lines after it.
+  void find_thoughts() {
+    std::vector<size_t> said(places_.size());
+    size_t begin = 0;
+    for (const auto& run : runs_) {
+      const auto origin = whose(run.origin);
+      const size_t from = std::exchange(begin, run.end);
+      if (!origin || origin->message < 0 || !is_said(origin->field)) continue;
+      const auto m = size_t(origin->message);
+      const Place& place = places_[m];
+      if (!owns(place, from)) continue;
+      if (origin->field == ChatField::Thought) {
+        thoughts_.emplace_back(std::max(place.own_begin, said[m]), behind_tag(run.end, place.own_end));
+      } else {
+        said[m] = run.end;
+      }
+    }
+    // Some are part of the content.
+    constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+    for (size_t m = 0; m < places_.size(); ++m) {
+      const Place& place = places_[m];
+      if (!assistants_[m] || place.own_begin == kNowhere) continue;
+      const std::string_view text = text_.substr(0, place.own_end);
+      const size_t close = text.find(kClose, place.own_begin);
+      if (close == text.npos) continue;
+      const size_t open = text.find(kOpen, place.own_begin);
+      thoughts_.emplace_back(open < close ? open : place.own_begin, behind_tag(close, place.own_end));
+    }
+    std::sort(thoughts_.begin(), thoughts_.end());
+    std::vector<std::pair<size_t, size_t>> apart;
+    for (const auto& [from, end] : thoughts_) {
+      if (!apart.empty() && from <= apart.back().second) {
+        apart.back().second = std::max(apart.back().second, end);
+      } else {
+        apart.emplace_back(from, end);
+      }
+    }
+    thoughts_ = std::move(apart);
+    for (const auto& [from, end] : thoughts_) edges_.insert(edges_.end(), {from, end});
+  }
+  size_t behind_tag(size_t at, size_t limit) const {
+    const std::string_view rest = text_.substr(at, limit - at);
+    const std::string_view token = token_at_begin(rest);
+    size_t end = at;
+    if (token.starts_with('<') || token.starts_with('['))
+      end += size_t(token.data() - rest.data()) + token.size();
+    while (end < limit && text_[end] == '\n') ++end;
+    return end;
+  }
+  bool is_thought(size_t at) const {
+    const auto it = std::upper_bound(thoughts_.begin(), thoughts_.end(), at,
+                                     [](size_t place, const auto& t) { return place < t.second; });
+    return it != thoughts_.end() && it->first <= at;
+  }
+
   // A turn that says nothing says so behind its header.
   void say_nothing(size_t m) {
     Place& place = places_[m];
@@ -168,8 +275,7 @@ class Finder {
       break;
     }
     at = behind_thought(m, at, place.end);
-    const size_t end = text_.substr(at, place.end - at).find(marks_.end);
-    if (!marks_.end.empty() && end != text_.npos) at += end;
+    if (const auto [end, size] = first_end(at, place.end); size > 0) at = end;
     place.said_begin = place.said_end = at;
   }
 
@@ -221,11 +327,24 @@ class Finder {
       limit = run->end;
       if (!gap) own = limit;
     }
-    if (!marks_.end.empty()) {
-      const size_t at = text_.substr(place.said_end, limit - place.said_end).find(marks_.end);
-      if (at != text_.npos) return place.said_end + at + marks_.end.size();
+    if (const auto [at, size] = first_end(place.said_end, limit); size > 0) return at + size;
+    if (marks_.next_role && assistants_[m]) {
+      const std::string_view rest = text_.substr(own), token = token_at_begin(rest);
+      if (token.starts_with('<') || token.starts_with('['))
+        return own + size_t(token.data() - rest.data()) + token.size();
     }
     return own;
+  }
+
+  // Where the first token that ends a turn begins, and its size; 0: there is none.
+  std::pair<size_t, size_t> first_end(size_t begin, size_t end) const {
+    std::pair<size_t, size_t> first{kNowhere, 0};
+    const std::string_view text = text_.substr(begin, end - begin);
+    for (const std::string& token : marks_.ends) {
+      const size_t at = text.find(token);
+      if (at != text.npos && begin + at < first.first) first = {begin + at, token.size()};
+    }
+    return first;
   }
 
   std::string_view text_;
@@ -236,12 +355,54 @@ class Finder {
   std::vector<size_t> order_;  // of those who speak, as they stand in the text
   std::vector<size_t> edges_;
   std::vector<int32_t> unthought_;
+  std::vector<std::pair<size_t, size_t>> thoughts_;  // that rise
   mutable size_t turn_ = 0;
 };
 
 }  // namespace
 
-TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const jinja::Text& chat) {
+namespace {
+
+// Which tokens end an answer. `after`: what stands behind the last one; `next`: from an earlier one to the
+// next question; `own`: the part of that which the answer's turn wrote.
+void find_ends(std::string_view after, std::string_view next, std::string_view own,
+               const std::vector<std::string>& stops, TurnMarks& marks) {
+  std::vector<std::string_view> header;
+  for (const std::string& text : marks.headers) {
+    for (const std::string_view token : tokens_in(text)) header.push_back(token);
+  }
+  const auto chosen = [&](std::vector<std::string_view> tokens) {
+    std::erase_if(tokens, [&](std::string_view token) { return among(token, header); });
+    if (tokens.empty()) return std::string_view();
+    const auto stop =
+        std::find_if(tokens.begin(), tokens.end(), [&](std::string_view t) { return among(t, stops); });
+    return stop == tokens.end() ? tokens.back() : *stop;
+  };
+  const std::vector<std::string_view> last = tokens_in(after), inner = tokens_in(next);
+  std::vector<std::string_view> both;
+  std::copy_if(last.begin(), last.end(), std::back_inserter(both),
+               [&](std::string_view token) { return among(token, inner); });
+  if (const std::string_view end = chosen(both); !end.empty()) {
+    marks.ends.emplace_back(end);
+    return;
+  }
+  const std::string_view begin = token_at_begin(next);
+  if (const std::string_view end = chosen(last); !end.empty()) {
+    marks.ends.emplace_back(end);
+    if (!begin.empty() && among(begin, inner)) marks.ends.emplace_back(begin);
+  } else if (!begin.empty() && among(begin, inner)) {
+    marks.ends.emplace_back(begin);
+    marks.next_role = own.find(begin) == own.npos;
+  } else if (const std::string_view word = token_at_begin(after);
+             !word.empty() && next.find(word) != next.npos) {
+    marks.ends.emplace_back(word);
+  }
+}
+
+}  // namespace
+
+TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const jinja::Text& chat,
+                     const std::vector<std::string>& stops) {
   TurnMarks marks;
   const std::vector<Place> question = places_of(asked.runs(), 1), waiting = places_of(prompt.runs(), 1),
                            places = places_of(chat.runs(), 4);
@@ -254,24 +415,29 @@ TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const 
   if (places[1].said_begin < places[0].said_end || places[2].said_begin < places[1].said_end ||
       places[3].said_begin < places[2].said_end)
     return marks;
-  const size_t without = known(question[0]) && prompt.view().starts_with(asked.view())
-                             ? asked.size() - question[0].said_end
-                             : kNowhere;
+  // What ends the question stands in both; the header is what the prompt has beyond that.
+  const std::string_view ended =
+      known(question[0]) ? asked.view().substr(question[0].said_end) : std::string_view();
+  const size_t without =
+      known(question[0]) ? whole_tokens(tail.substr(0, common_prefix(ended, tail))).size() : kNowhere;
+  const auto add_header = [&](std::string_view header) {
+    if (!header.empty() && !among(header, marks.headers)) marks.headers.emplace_back(header);
+  };
   for (const std::string_view gap : {between(2, 3), between(0, 1)}) {
     const size_t shared = common_prefix(gap, tail);
     marks.after_user = gap.substr(0, shared);
     marks.before = gap.substr(shared);
-    if (without < shared) marks.headers.emplace_back(gap.substr(without, shared - without));
+    if (without < shared) add_header(gap.substr(without, shared - without));
+    if (without < shared) add_header(without_tag(gap.substr(without, shared - without)));
   }
+  if (without < tail.size() && !marks.headers.empty() && without_tag(tail) != tail &&
+      tail.find("</") == tail.npos)
+    add_header(tail.substr(without));
   std::sort(marks.headers.begin(), marks.headers.end(),
             [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  const std::string_view after = chat.view().substr(places[3].said_end), next = between(1, 2);
-  marks.end = token_at_begin(after);
-  if (marks.end.empty() || next.find(marks.end) == next.npos) {
-    // What only ends the whole text ends the last turn, where nothing ends the others.
-    const std::string first = token_at_begin(next);
-    if (!first.empty() && after.find(first) != after.npos) marks.end = first;
-  }
+  const std::string_view own = chat.view().substr(
+      places[1].said_end, std::max(places[1].end, places[1].said_end) - places[1].said_end);
+  find_ends(chat.view().substr(places[3].said_end), between(1, 2), own, stops, marks);
   return marks;
 }
 

@@ -17,12 +17,15 @@ struct TurnMarks {
   std::vector<std::string> headers;
   std::string after_user;  // from the end of a question to the answer
   std::string before;      // an answer, behind its header
-  std::string end;         // the token that ends an answer; empty: none is known
+  // Tokens that end an answer, that of the last one first; none: none is known.
+  std::vector<std::string> ends;
+  bool next_role = false;  // an answer ends with the token that begins the next turn
 };
 
 // `prompt`: of one question with add_generation_prompt; `asked`: without; `chat`: of two questions and their
-// answers, of which each is of its own message.
-TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const jinja::Text& chat);
+// answers, of which each is of its own message. `stops`: tokens that end generation.
+TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const jinja::Text& chat,
+                     const std::vector<std::string>& stops);
 
 struct Turns {
   std::vector<ChatPiece> pieces;   // in order

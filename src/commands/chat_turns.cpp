@@ -22,7 +22,8 @@ Result<ChatTurns> ChatTurns::open(const std::filesystem::path& folder, const Tok
   SLUICE_TRY(keep_date(dated));
   const auto date = ChatDate::parse(dated.data.date);
   if (!date.ok()) return error_at("data.date", date.error());
-  SLUICE_ASSIGN(ChatTemplate chat, ChatTemplate::open(folder, config.data.chat_template, *date));
+  SLUICE_ASSIGN(ChatTemplate chat,
+                ChatTemplate::open(folder, config.data.chat_template, *date, config.data.template_kwargs));
   ChatTurns turns(std::move(chat), std::move(system), tokenizer);
   SLUICE_ASSIGN(const ChatPrompt any, turns.template_.prompt(turns.conversation("x")));
   if (any.chat.lacks_messages > 0)

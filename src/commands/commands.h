@@ -216,6 +216,7 @@ struct DataRequest {
   int64_t rows = 2;                   // of the first ones to show
   std::string html;                   // write a page to this file; empty: do not
   std::string list;                   // print every place of this kind of finding; empty: do not
+  bool show_template = false;         // print the chat template that is learnt with, and nothing else
   bool json = false;                  // for programs
 };
 
@@ -280,6 +281,7 @@ struct ExportRequest {
   std::string shard_size = "5GB";  // of one file of weights
   bool best = false;               // of a run: the best model, not the newest
   bool drop_unread = false;        // leave out tensors that the model does not read
+  bool end_token = false;          // the end of a turn is the eos_token of tokenizer_config.json
   std::string around;  // the folder of a model that wraps the text model; empty: `from`, if it does
 };
 

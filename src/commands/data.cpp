@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "chat/chat_template.h"
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
@@ -75,6 +76,31 @@ void show_list(const Listing& listing, bool json) {
   show_text(all.empty() ? fmt::format("{}: there is none\n", name_of(listing.kind)) : all);
 }
 
+// The variables that templates usually ask for beside messages.
+constexpr std::string_view kVariables[] = {"tools",           "documents",       "bos_token",
+                                           "eos_token",       "strftime_now",    "date_string",
+                                           "enable_thinking", "reasoning_effort"};
+
+// Which template, from where, what it reads, and its text.
+Status show_template(const RunConfig& config) {
+  const auto tokenizer = tokenizer_of(config);
+  if (!tokenizer) return error("--show-template: a model of bytes has no chat template");
+  auto date = ChatDate::parse(config.data.date);
+  if (!date.ok()) return error_at("data.date", date.error());
+  SLUICE_ASSIGN(const ChatTemplate chat,
+                ChatTemplate::open(tokenizer->parent_path(), config.data.chat_template, *date,
+                                   config.data.template_kwargs));
+  std::string reads;
+  for (const std::string_view name : kVariables) {
+    if (chat.mentions(name)) reads += fmt::format("{}{}", reads.empty() ? "" : ", ", name);
+  }
+  show_text(fmt::format("template   {}\nfrom       {}\nreads      messages{}{}\nmarks      {}\n\n",
+                        chat.name(), chat.source(), reads.empty() ? "" : ", ", reads,
+                        chat.marks() ? "{% generation %}" : "none"));
+  say_exactly(stdout, chat.text() + "\n");
+  return {};
+}
+
 Status show_data(const DataRequest& request) {
   if (request.paths.empty()) return error("there is no configuration, and no file to look at");
   std::optional<Listing> listing;
@@ -94,6 +120,7 @@ Status show_data(const DataRequest& request) {
     SLUICE_ASSIGN(model, resolve_model(config));
   }
   SLUICE_TRY(keep_date(config));
+  if (request.show_template) return show_template(config);
   Console console;
   auto view = view_data(config, vocab.value_or(model.vocab), request.rows, console,
                         listing ? listing->told() : Findings::Told());

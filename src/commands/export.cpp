@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "base/counts.h"
@@ -12,6 +14,7 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/working.h"
+#include "io/file.h"
 #include "run/passes/folder_defaults.h"
 
 namespace sluice::core {
@@ -23,6 +26,71 @@ struct WrittenAs {
 };
 constexpr WrittenAs kFormats[] = {
     {"input", std::nullopt}, {"f32", TensorType::F32}, {"bf16", TensorType::BF16}, {"f16", TensorType::F16}};
+
+std::string names_of(const std::vector<TensorType>& types) {
+  std::string out;
+  for (const TensorType type : types) {
+    for (const WrittenAs& f : kFormats)
+      if (f.type == type) out += fmt::format("{}{}", out.empty() ? "" : " and ", f.name);
+  }
+  return out;
+}
+
+// How the turns of a checkpoint's chats end. Without tokenizer or template nobody has learnt turns.
+struct End {
+  std::string token;
+  int32_t id = -1;
+  std::string note;  // where programs do not stop at it; empty: they all do
+};
+End end_of(const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(checkpoint / "checkpoint.json", ignored)) return {};
+  const auto tokenizer = Tokenizer::open(checkpoint / "tokenizer.json");
+  if (!tokenizer.ok()) return {};
+  const auto turns = ChatTurns::open(checkpoint, *tokenizer, RunConfig(), "");
+  const auto defaults = generation_defaults_of(checkpoint);
+  const auto settings = special_tokens_of(checkpoint);
+  if (!turns.ok() || !defaults.ok() || !settings.ok()) return {};
+  End end{turns->end(), tokenizer->id(turns->end()), {}};
+  if (end.id < 0) return end;
+  end.note = no_end_of_folder(checkpoint, *defaults, end.id, *tokenizer);
+  // It takes eos_token of tokenizer_config.json, and tokens that it knows by their text.
+  constexpr std::string_view kKnown[] = {"<|im_end|>",        "<|eot_id|>",    "<|eom_id|>",      "<|end|>",
+                                         "<end_of_turn>",     "<|endoftext|>", "<|end_of_text|>", "</s>",
+                                         "<|return|>",        "<|call|>",      "<EOT>",           "<eos>",
+                                         "<end_of_utterance>"};
+  const bool known = std::find(std::begin(kKnown), std::end(kKnown), end.token) != std::end(kKnown);
+  if (end.note.empty() && !known && settings->eos != end.token)
+    end.note = fmt::format(
+        "answers end with {}, at which llama.cpp does not stop by itself, as eos_token of "
+        "tokenizer_config.json is "
+        "{}; --end-token writes {} there",
+        end.token, settings->eos.value_or("none"), end.token);
+  return end;
+}
+
+// The tokenizer's files with the end of a turn as eos_token.
+Result<std::map<std::string, std::string>> with_end_token(const std::filesystem::path& from) {
+  const End end = end_of(from);
+  if (end.id < 0)
+    return error("--end-token: {} is no checkpoint with a chat template whose turns end with a token",
+                 from.string());
+  std::map<std::string, std::string> texts;
+  std::error_code ignored;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const bool first = texts.empty();
+    if (!std::filesystem::exists(from / name, ignored) && !first) continue;
+    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    if (std::filesystem::exists(from / name, ignored)) {
+      SLUICE_ASSIGN(const std::string text, read_file(from / name));
+      config = nlohmann::ordered_json::parse(text, nullptr, false);
+    }
+    if (!config.is_object()) return error("{}: it is no JSON object", (from / name).string());
+    config["eos_token"] = end.token;
+    texts[name] = config.dump(2) + "\n";
+  }
+  return texts;
+}
 
 Result<ExportOptions> options_of(const ExportRequest& request) {
   ExportOptions options;
@@ -37,29 +105,8 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   options.best = request.best;
   options.unread = request.drop_unread ? Unread::Drop : Unread::Refuse;
   options.around = request.around;
+  if (request.end_token) options.texts = with_end_token;
   return options;
-}
-
-std::string names_of(const std::vector<TensorType>& types) {
-  std::string out;
-  for (const TensorType type : types) {
-    for (const WrittenAs& f : kFormats)
-      if (f.type == type) out += fmt::format("{}{}", out.empty() ? "" : " and ", f.name);
-  }
-  return out;
-}
-
-// Says so where a checkpoint's template ends answers with a token at which other programs do not stop.
-// Without tokenizer or template nobody has learnt turns.
-std::string other_end(const std::filesystem::path& checkpoint) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(checkpoint / "checkpoint.json", ignored)) return {};
-  const auto tokenizer = Tokenizer::open(checkpoint / "tokenizer.json");
-  if (!tokenizer.ok()) return {};
-  const auto turns = ChatTurns::open(checkpoint, *tokenizer, RunConfig(), "");
-  const auto defaults = generation_defaults_of(checkpoint);
-  if (!turns.ok() || !defaults.ok()) return {};
-  return no_end_of_folder(checkpoint, *defaults, tokenizer->id(turns->end()), *tokenizer);
 }
 
 void show(const ExportRequest& request, const Exported& done) {
@@ -82,7 +129,8 @@ void show(const ExportRequest& request, const Exported& done) {
             : fmt::format(" and {}", counted(int64_t(done.left_out.size()) - 1, "more tensor")));
   }
   for (const std::string& notice : done.notices) say("  note: {}\n", notice);
-  if (const std::string end = other_end(done.from); !end.empty()) say("  note: {}\n", end);
+  const End end = end_of(done.from);
+  if (!end.note.empty() && !request.end_token) say("  note: {}\n", end.note);
 }
 
 Result<Ending> run(const ExportRequest& request, Requests& asked) {

@@ -307,6 +307,7 @@ Status open_run_data(Observer& observer, Beginning& b) {
   SLUICE_TRY(keep_formats(config));
   SLUICE_TRY(keep_rate(config));
   SLUICE_ASSIGN(b.data, open_data(config, model.vocab, observer));
+  if (!b.data->unlearnt.empty()) return error("{}", b.data->unlearnt);
   SLUICE_TRY(count_steps(config, *b.data));
   for (std::string& notice : step_notices(config, *b.data)) b.data->notices.push_back(std::move(notice));
   SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));

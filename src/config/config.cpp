@@ -50,8 +50,16 @@ void visit_keys(Config& c, F&& key) {
   key("data.heldout", c.data.heldout, Range{0, 0.9},
       "fraction of the tokens to hold out for evaluation, in whole documents");
   key("data.heldout_paths", c.data.heldout_paths, InputPath(), "files to hold out instead of a fraction");
-  key("data.learn", c.data.learn, Choices{"assistant", "all-turns", "last", "completion", "everything"},
-      "what is learnt of conversations, and of prompts with completions");
+  key("data.learn", c.data.learn,
+      Choices{"assistant", "all-turns", "last", "completion", "everything", "marked"},
+      "what is learnt of conversations, and of prompts with completions; marked: what the chat template has "
+      "inside of {% generation %}");
+  key("data.learn_thoughts", c.data.learn_thoughts, nullptr,
+      "whether what was thought before an answer is learnt with it");
+  key("data.allow_unlearnt", c.data.allow_unlearnt, nullptr,
+      "whether conversations may be there of which nothing is learnt, or whose markup is");
+  key("data.special_in_text", c.data.special_in_text, nullptr,
+      "special tokens that stay such where messages have their text");
   key("data.pairs", c.data.pairs, Choices{"auto", "chat", "text"},
       "a question and its answer as turns of a chat, or as one text; auto: turns, if the model has a chat "
       "template, and prompt with completion one text");
@@ -65,7 +73,9 @@ void visit_keys(Config& c, F&& key) {
       "roles of messages that are taken as they stand, beside those that are known");
   key("data.open_ends", c.data.open_ends, nullptr,
       "whether what data marks as learnt may leave out the token that ends a turn; such a model never stops");
-  key("data.chat_template", c.data.chat_template, nullptr,
+  key("data.template_kwargs", c.data.template_kwargs, nullptr,
+      "variables of the chat template, a JSON object such as '{\"enable_thinking\": false}'");
+  key("data.chat_template", c.data.chat_template, TemplateName(),
       "name of the model's chat template, where it has several, or chatml, gemma, llama3, mistral, or a file "
       "that ends in .jinja; empty: its default");
   key("data.date", c.data.date, nullptr,
@@ -241,7 +251,9 @@ Status apply_setting(RunConfig& config, const std::string& name, Setting setting
     if (!kList && !wants_one) {
       status = error("{}: expected one value, not a list", name);
     } else {
-      if (std::is_same_v<std::decay_t<decltype(constraint)>, InputPath>) {
+      using Constraint = std::decay_t<decltype(constraint)>;
+      const bool file = wants_one && setting.values.front().ends_with(".jinja");
+      if (std::is_same_v<Constraint, InputPath> || (std::is_same_v<Constraint, TemplateName> && file)) {
         for (std::string& path : setting.values) path = read(config, key, path);
       }
       status = assign(name, setting, field, constraint);

@@ -42,7 +42,9 @@ struct RunConfig {
     } fields;                         // names of keys and columns
     std::vector<std::string> ignore;  // keys of records and messages
     std::vector<std::string> roles;   // of messages
-    bool open_ends = false;
+    bool open_ends = false, learn_thoughts = true, allow_unlearnt = false;
+    std::vector<std::string> special_in_text;  // special tokens
+    std::string template_kwargs;               // a JSON object; empty: none
     std::string mode = "auto", long_documents = "continue";
     bool respect_documents = true;
     std::string cache = ".cache/sluice";

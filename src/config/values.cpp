@@ -77,6 +77,9 @@ std::string allowed(const std::vector<std::string>&, std::nullptr_t) {
 std::string allowed(const std::string&, InputPath) {
   return "a path, relative to the file that sets it";
 }
+std::string allowed(const std::string&, TemplateName) {
+  return "a name, or a file that ends in .jinja, relative to the file that sets it";
+}
 std::string allowed(const std::string&, OutputPath) {
   return "a path, relative to the working directory";
 }
@@ -219,6 +222,11 @@ Status assign(std::string_view, const Setting& s, std::vector<std::string>& fiel
 }
 
 Status assign(std::string_view, const Setting& s, std::string& field, OutputPath) {
+  field = s.values.front();
+  return {};
+}
+
+Status assign(std::string_view, const Setting& s, std::string& field, TemplateName) {
   field = s.values.front();
   return {};
 }

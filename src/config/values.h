@@ -33,6 +33,7 @@ struct StateNumbers {};   // and i8, for the state of optimizers
 struct MasterNumbers {};  // of master weights; on is f32
 struct Toggle {};         // on or off
 struct InputPath {};      // relative to the file that sets it
+struct TemplateName {};   // a name, or an InputPath that ends in .jinja
 struct OutputPath {};     // relative to the working directory
 
 // What a value may be, for help and errors. What is optional may be "auto", too.
@@ -49,6 +50,7 @@ std::string allowed(const std::string&, const Choices& choices);
 std::string allowed(const std::string&, const ModelPresets&);
 std::string allowed(const std::string&, std::nullptr_t);
 std::string allowed(const std::string&, InputPath);
+std::string allowed(const std::string&, TemplateName);
 std::string allowed(const std::string&, OutputPath);
 std::string allowed(const std::vector<std::string>&, std::nullptr_t);
 std::string allowed(const std::vector<std::string>&, InputPath);
@@ -78,6 +80,7 @@ Status assign(std::string_view name, const Setting& s, std::string& field, const
 Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets);
 Status assign(std::string_view name, const Setting& s, std::string& field, std::nullptr_t);
 Status assign(std::string_view name, const Setting& s, std::string& field, InputPath);  // absolute by now
+Status assign(std::string_view name, const Setting& s, std::string& field, TemplateName);
 Status assign(std::string_view name, const Setting& s, std::string& field, OutputPath);
 Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, std::nullptr_t);
 Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, InputPath);

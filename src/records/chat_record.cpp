@@ -208,7 +208,12 @@ Status add_message(ChatValue& item, const RecordOptions& options, Record& record
   if (ChatValue* content = item.find("content")) {
     for (ChatValue& part : content->items) pass_over(part, options.ignore);
   }
-  SLUICE_TRY(check_keys(item, KeysOf::Message, {}, record.unused));
+  std::vector<std::string> unused;
+  SLUICE_TRY(check_keys(item, KeysOf::Message, {}, unused));
+  for (std::string& key : unused) {
+    if (options.chat_template == nullptr || !options.chat_template->mentions(key))
+      record.unused.push_back(std::move(key));
+  }
   SLUICE_ASSIGN(const Wish wish, wish_of(item));
   record.read_later |= says(item, "trainable");
   if (item.find("from") != nullptr && item.find("role") == nullptr) {
@@ -293,6 +298,16 @@ Status add_history(const ChatValue& object, Record& record) {
 }
 
 Status add_tools(ChatValue& object, Record& record) {
+  if (ChatValue* kwargs = object.find("chat_template_kwargs"); kwargs != nullptr && says_something(*kwargs)) {
+    if (!kwargs->is_object())
+      return error("chat_template_kwargs is {}, no object of the template's variables", kwargs->kind_text());
+    record.chat.kwargs = std::move(*kwargs);
+    record.read_later = true;
+  }
+  if (ChatValue* documents = object.find("documents"); documents != nullptr && says_something(*documents)) {
+    SLUICE_ASSIGN(record.chat.documents, list_of(*documents, "documents"));
+    record.read_later = true;
+  }
   for (const std::string_view key : {"tools", "functions"}) {
     const ChatValue* tools = object.find(key);
     if (tools == nullptr || tools->is_null() || (tools->is_string() && tools->text.empty())) continue;

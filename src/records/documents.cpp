@@ -36,12 +36,14 @@ Result<LearntTokens> chat_tokens(const Conversation& chat, const TokenMaking& ma
   document.lacks_tool_calls = rendered.lacks_tool_calls;
   document.lacks_messages = rendered.lacks_messages > 0;
   document.lacks_reasoning = rendered.lacks_reasoning;
-  return learnt_tokens(chat, rendered, making.learn, *making.tokenizer);
+  return learnt_tokens(chat, rendered, making.learn, *making.tokenizer, making.thoughts, making.special);
 }
 
 Conversation as_turns(Record& record) {
   Conversation chat;
   chat.tools = std::move(record.chat.tools);
+  chat.documents = std::move(record.chat.documents);
+  chat.kwargs = std::move(record.chat.kwargs);
   if (!record.system.empty()) chat.messages.push_back(turn_of("system", record.system));
   for (const auto& [question, answer] : record.history) {
     chat.messages.push_back(turn_of("user", question));
@@ -78,9 +80,11 @@ std::string question_of(const Record& record, bool bare) {
 
 // One text has no earlier turns, and no place for tools.
 Status check_one_text(const Record& record, const TokenMaking& making) {
-  const std::string_view key = !record.history.empty()            ? "history"
-                               : !record.chat.tools.items.empty() ? "tools"
-                                                                  : "";
+  const std::string_view key = !record.history.empty()                ? "history"
+                               : !record.chat.tools.items.empty()     ? "tools"
+                               : !record.chat.documents.items.empty() ? "documents"
+                               : !record.chat.kwargs.members.empty()  ? "chat_template_kwargs"
+                                                                      : "";
   if (key.empty()) return {};
   Error refused =
       error("{}: it needs turns of a chat: {}; data.ignore = [\"{}\"] passes over it", key,

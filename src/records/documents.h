@@ -32,6 +32,8 @@ struct TokenMaking {
   Pairs pairs = Pairs::Auto;
   bool open_ends = false;  // what is learnt may leave out the token that ends it
   Learn learn = Learn::Assistant;
+  bool thoughts = true;              // whether those are learnt
+  std::vector<std::string> special;  // special tokens that stay such in what messages say
   int32_t end = -1;  // the token that ends a text or a completion, unless it does so itself; -1: none
 };
 

@@ -32,7 +32,9 @@ constexpr KindNames kFindingNames[] = {{"nothing-learnt", "without_learnt"},
                                        {"malformed", "malformed"},
                                        {"unused-keys", "unused_keys"},
                                        {"held-out-too", "held_out_too"},
-                                       {"no-row", nullptr}};
+                                       {"no-row", nullptr},
+                                       {"unlearnt-chats", "unlearnt_chats"},
+                                       {"learnt-markup", "learnt_markup"}};
 static_assert(std::size(kFindingNames) == kFindingKinds);
 
 // Calls f(name, field) for every number that was always kept.
@@ -59,6 +61,8 @@ void visit_later_numbers(auto& findings, auto&& f) {
 void visit_rare_numbers(auto& findings, auto&& f) {
   f("rendered_chats", findings.found[size_t(FindingKind::RenderedChats)].count),
       f("unused_keys", findings.found[size_t(FindingKind::UnusedKeys)].count);
+  for (const FindingKind k : {FindingKind::UnlearntChats, FindingKind::LearntMarkup})
+    f(kFindingNames[size_t(k)].kept, findings.found[size_t(k)].count);
   f("learnt_later", findings.learnt_later), f("skipped_later", findings.skipped_later);
   f("renewed", findings.renewed), f("marks", findings.marks);
   f("held_out_too", findings.found[size_t(FindingKind::HeldOutToo)].count);
@@ -140,6 +144,8 @@ void Findings::add(const Document& document, const TokenMaking& making, const st
     if (n > 0) add(kind, n, place_text(file, document.line, document.place));
   };
   say(Kind::NothingLearnt, learnt == 0 ? 1 : 0);
+  say(Kind::UnlearntChats, document.rendered && learnt == 0 ? 1 : 0);
+  say(Kind::LearntMarkup, tokens.markup ? 1 : 0);
   // Of text nobody expects that it ends, nor of a turn with all that is around it.
   const bool answers = document.kind != Record::Kind::Text && making.learn != Learn::Everything && learnt > 0;
   say(Kind::OpenEnds, answers && !every_end_is_learnt(tokens, making) ? 1 : 0);

@@ -28,10 +28,12 @@ enum class FindingKind : uint8_t {
   OneRecord,  // JSONL files of one record
   Malformed,
   UnusedKeys,
-  HeldOutToo,  // held-out documents that are also trained on
-  NoRow,       // documents that no row holds
+  HeldOutToo,     // held-out documents that are also trained on
+  NoRow,          // documents that no row holds
+  UnlearntChats,  // conversations of which nothing is learnt
+  LearntMarkup,   // conversations of which a header of the assistant is
 };
-constexpr size_t kFindingKinds = size_t(FindingKind::NoRow) + 1;
+constexpr size_t kFindingKinds = size_t(FindingKind::LearntMarkup) + 1;
 // As people name it: "nothing-learnt".
 std::string_view name_of(FindingKind kind);
 // Errors name those that there are, and which of them may be meant.
@@ -63,7 +65,7 @@ struct Findings {
   int64_t skipped_anew = 0, skipped_later = 0;
   int64_t renewed = 0;  // documents that are learnt otherwise than by the renderers before templates were run
   int64_t marks = 0;    // kMarks, of a corpus that was marked by this version
-  int64_t reader = 0;  // kReader, of a corpus that was made by this version of the reader
+  int64_t reader = 0;   // kReader, of a corpus that was made by this version of the reader
 
   // Keys that are not read, in the order in which they came.
   struct Unused {

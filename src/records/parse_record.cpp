@@ -20,8 +20,8 @@ constexpr std::string_view kAnswers[] = {"completion", "response", "RESPONSE",
 constexpr std::string_view kContexts[] = {"input", "context"};
 constexpr std::string_view kSystems[] = {"system", "system_prompt"};
 // These belong to a question.
-constexpr std::string_view kBeside[] = {"input",   "context", "system",   "system_prompt",
-                                        "history", "tools",   "functions"};
+constexpr std::string_view kBeside[] = {"input", "context",   "system",    "system_prompt",       "history",
+                                        "tools", "functions", "documents", "chat_template_kwargs"};
 // What Sluice 0.1.0 read.
 constexpr std::string_view kFirstKeys[] = {"messages", "conversations", "tools", "system",
                                            "prompt",   "completion",    "text",  "learnt"};
@@ -262,13 +262,15 @@ Result<Record> made_of(ChatValue& object, const RecordOptions& options, const Na
     return record;
   };
   const auto chat = [&](std::string_view key) {
-    return checked(KeysOf::Record, {key, "system", "system_prompt", "tools", "functions"},
-                   [&] { return chat_of(object, key, options); });
+    return checked(
+        KeysOf::Record,
+        {key, "system", "system_prompt", "tools", "functions", "documents", "chat_template_kwargs"},
+        [&] { return chat_of(object, key, options); });
   };
   const auto pair = [&](const Names& names) {
     std::vector<std::string_view> read{names.prompt, names.completion};
     if (present(object, names.prompt)->is_array()) {
-      read.insert(read.end(), {"tools", "functions"});
+      read.insert(read.end(), {"tools", "functions", "documents", "chat_template_kwargs"});
     } else if (names.ask()) {
       read.insert(read.end(), std::begin(kBeside), std::end(kBeside));
     }

@@ -51,6 +51,7 @@ struct RecordOptions {
   FieldNames fields = {};
   std::vector<std::string> ignore = {};         // keys of records and messages that are passed over
   std::vector<std::string> roles = {};          // of messages, that are taken beside those that are known
+  const ChatTemplate* chat_template = nullptr;  // keys of messages that it mentions are known
   int64_t most_line_bytes = int64_t{64} << 20;  // of a line, a row or a value
   int64_t most_text_bytes = int64_t{1} << 30;   // of a file that is one text
   std::string why = {};                         // it may not be longer: ends that error

@@ -361,6 +361,10 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   }
   SLUICE_ASSIGN(ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
   if (wrapping) SLUICE_TRY(files.add_of_whole(around));
+  if (options.texts) {
+    SLUICE_ASSIGN(const auto texts, options.texts(dir));
+    files.replace(texts);
+  }
   Exported out = summary_of(source, tensors);
   CheckpointLayout layout;
   layout.weights = tensors;

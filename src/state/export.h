@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ struct ExportOptions {
   // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps
   // one.
   std::filesystem::path around = {};
+  // Texts in place of the model's files, by their names, from those of the folder that is exported.
+  std::function<Result<std::map<std::string, std::string>>(const std::filesystem::path&)> texts = {};
 };
 
 struct Exported {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/checksum.h"
 #include "io/file.h"
 
 namespace sluice::core {
@@ -117,6 +118,13 @@ Status ModelFiles::add_of_whole(const fs::path& folder) {
   return add(folder, kNames);
 }
 
+void ModelFiles::replace(const std::map<std::string, std::string>& texts) {
+  for (const auto& [name, text] : texts) {
+    std::erase_if(files_, [&](const File& file) { return file.path.filename() == name; });
+    files_.push_back({name, std::nullopt, std::ssize(text), text});
+  }
+}
+
 std::vector<std::string> ModelFiles::names() const {
   std::vector<std::string> out;
   for (const File& file : files_) out.push_back(file.path.filename());
@@ -133,7 +141,12 @@ Result<std::map<std::string, FileSum>> ModelFiles::copy_to(const fs::path& dir) 
   std::map<std::string, FileSum> out;
   for (const File& file : files_) {
     const std::string name = file.path.filename();
-    SLUICE_ASSIGN(out[name], copy_file(file.fd, file.path, dir / name));
+    if (file.fd) {
+      SLUICE_ASSIGN(out[name], copy_file(*file.fd, file.path, dir / name));
+      continue;
+    }
+    SLUICE_TRY(write_file(dir / name, file.text));
+    out[name] = {file.bytes, checksum_of(std::as_bytes(std::span(file.text)))};
   }
   return out;
 }

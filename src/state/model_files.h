@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies beside config.json and weights in a model's folder and belongs to the model: its tokenizer, the
-// template of its chats, how it generates. Nothing here is read; who serves the model needs it, so
-// checkpoints and exports carry it along byte for byte.
+// template of its chats, how it generates. Who serves the model needs it, so checkpoints and exports carry it
+// along byte for byte, but for what training changed of it.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ class ModelFiles {
   static Result<ModelFiles> open(std::span<const std::filesystem::path> folders);
   // Those of a model that wraps the one of these: what it is processed with beside text, and what these lack.
   Status add_of_whole(const std::filesystem::path& folder);
+  // Takes these texts, by their names, in place of the files.
+  void replace(const std::map<std::string, std::string>& texts);
   // Whether a file of that name is one.
   static bool is_one(std::string_view name);
 
@@ -36,8 +39,9 @@ class ModelFiles {
  private:
   struct File {
     std::filesystem::path path;
-    Descriptor fd;
+    std::optional<Descriptor> fd;  // none: it is the text
     int64_t bytes;
+    std::string text = {};
   };
   // Those of these names that are there, and not among the files yet.
   Status add(const std::filesystem::path& folder, std::span<const std::string_view> names);

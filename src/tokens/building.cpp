@@ -309,11 +309,7 @@ class Building {
   }
   Status add_records(const Source& source) {
     ReadingOptions reading;
-    reading.records = options_.room.records;
-    reading.records.skip_malformed = options_.skip_malformed;
-    reading.records.fields = options_.fields;
-    reading.records.ignore = options_.ignore;
-    reading.records.roles = options_.roles;
+    reading.records = record_options_of(options_);
     reading.batch_bytes = options_.room.batch_bytes;
     reading.threads = options_.threads;
     // Never more than the file has, nor less in the end.
@@ -485,6 +481,16 @@ int width_of(const CorpusOptions& options, std::span<const Source> sources, std:
 }
 
 }  // namespace
+
+RecordOptions record_options_of(const CorpusOptions& options) {
+  RecordOptions records = options.room.records;
+  records.skip_malformed = options.skip_malformed;
+  records.fields = options.fields;
+  records.ignore = options.ignore;
+  records.roles = options.roles;
+  records.chat_template = options.making.chat_template;
+  return records;
+}
 
 Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const Source> all,
                                  std::span<const Source> all_held, const TokenPaths& paths,

@@ -17,6 +17,9 @@ struct BuiltTokens {
   bool compared = false;             // what is held out with what is trained on
 };
 
+// How records are read.
+RecordOptions record_options_of(const CorpusOptions& options);
+
 // Where the two files go.
 struct TokenPaths {
   std::filesystem::path train, heldout;

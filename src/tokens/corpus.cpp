@@ -137,6 +137,8 @@ Result<SealedRequest> request_of(const CorpusOptions& options, Sources& sources)
   if (sources.have(SourceForm::Tokens)) request.add("tokens", "as they are");
   if (sources.have(SourceForm::Records)) {
     request.add("learn", name_of(making.learn));
+    if (!making.thoughts) request.add("thoughts", "context");
+    for (const std::string& token : making.special) request.add("special in text", token);
     request.add("malformed", options.skip_malformed ? "skip" : "refuse");
     request.add("template", making.chat_template == nullptr ? "" : making.chat_template->identity());
   }
@@ -278,7 +280,8 @@ class Kept {
     corpus.train.set_paths(std::move(rest->train_paths));
     if (corpus.heldout) corpus.heldout->set_paths(std::move(rest->heldout_paths));
     corpus.findings = std::move(rest->findings);
-    if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader)
+    if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader &&
+        !reads_alike(corpus.findings))
       return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
     const Findings& f = corpus.findings;
     const ChatTemplate* chat = options_.making.chat_template;
@@ -321,6 +324,26 @@ class Kept {
  private:
   fs::path sums() const { return folder_ / kFile; }
   fs::path places() const { return folder_ / "places"; }
+  // Whether the second reader read every record as this version does, which is seen from the records alone.
+  bool reads_alike(const Findings& findings) const {
+    const bool other_turns = options_.making.learn == Learn::AllTurns && findings.rendered > 0;
+    if (findings.reader != kSecondReader || findings.count(FindingKind::Malformed) > 0 || other_turns)
+      return false;
+    for (const auto* side : {&sources_.train, &sources_.held}) {
+      for (const Source& source : *side) {
+        if (source.form != SourceForm::Records) continue;
+        auto reader = RecordReader::open(source.path, record_options_of(options_));
+        Record record;
+        while (reader.ok()) {
+          const auto more = reader->next(record);
+          if (!more.ok() || (*more && record.read_later)) return false;
+          if (!*more) break;
+        }
+        if (!reader.ok()) return false;
+      }
+    }
+    return true;
+  }
   bool holds_out() const { return options_.heldout > 0 || !sources_.held.empty(); }
   void compare(const Corpus& corpus, BuiltTokens& built) const {
     constexpr int64_t kTokenBytes = sizeof(int32_t);

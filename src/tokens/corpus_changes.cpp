@@ -47,6 +47,8 @@ constexpr std::pair<std::string_view, std::string_view> kSettings[] = {
     {"malformed", "data.malformed"},
     {"pairs", "data.pairs"},
     {"open ends", "data.open_ends"},
+    {"thoughts", "data.learn_thoughts"},
+    {"special in text", "data.special_in_text"},
     {"field text", "data.fields.text"},
     {"field prompt", "data.fields.prompt"},
     {"field completion", "data.fields.completion"},

@@ -258,6 +258,117 @@ TEST(LearntTokens, OfAnyTemplateAreTurns) {
             "<s>[INST] q[/INST]{ a</s>}[INST] r[/INST]{ b</s>}");
 }
 
+// What is learnt of a question and an answer, or of other messages.
+constexpr std::string_view kTwo =
+    R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])";
+
+TEST(LearntTokens, ATurnEndsWithTheTokenThatEndsGeneration) {
+  constexpr std::string_view kBegin = "{% for m in messages %}<|{{ m.role }}|>";
+  const auto learnt = [&](std::string_view rest, std::string_view messages = kTwo) {
+    const std::string text = fmt::format("{}{}", kBegin, rest);
+    const std::string all = learnt_by(text, messages);
+    return all.substr(all.find('{'), all.rfind('}') + 1 - all.find('{'));
+  };
+  constexpr std::string_view kPrompt = "{% if add_generation_prompt %}<|assistant|>{% endif %}";
+  // Two special tokens behind an answer: the one that is eos, or else the last.
+  EXPECT_EQ(learnt(fmt::format("{{{{ m.content }}}}</s><|eot_id|>{{% endfor %}}{}", kPrompt)), "{a</s>}");
+  EXPECT_EQ(learnt(fmt::format("{{{{ m.content }}}}<|end_x|><|eot_id|>{{% endfor %}}{}", kPrompt)),
+            "{a<|end_x|><|eot_id|>}");
+  // What only ends the text, where another token ends every turn.
+  EXPECT_EQ(learnt(fmt::format("{{{{ m.content }}}}<|eot_id|>{{% endfor %}}"
+                               "{{% if not add_generation_prompt %}}</s>{{% endif %}}{}",
+                               kPrompt)),
+            "{a<|eot_id|>}");
+  // The next role's, as GLM-4 has it.
+  EXPECT_EQ(learnt(fmt::format("{{{{ m.content }}}}{{% endfor %}}{}", kPrompt),
+                   R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+                       {"role": "user", "content": "r"}])"),
+            "{a<|user|>}");
+  // A conversation that begins with an answer has a header, too.
+  EXPECT_EQ(learnt(fmt::format("{{{{ m.content }}}}<|eot_id|>{{% endfor %}}"
+                               "{{% if not add_generation_prompt %}}</s>{{% endif %}}{}",
+                               kPrompt),
+                   R"([{"role": "assistant", "content": "a"}])"),
+            "{a<|eot_id|>}");
+}
+
+TEST(LearntTokens, TemplatesThatShowListsAloneAreProbedWithLists) {
+  const auto made = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role | capitalize }}:{% for part in m.content %}{{ part.text }}{% endfor "
+      "%}"
+      "</s>\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}",
+      {"<s>", "</s>"});
+  ASSERT_TRUE(made.ok()) << made.message();
+  const auto list = [](std::string_view role, std::string_view text) {
+    return *parse_value(
+        fmt::format(R"({{"role": "{}", "content": [{{"type": "text", "text": "{}"}}]}})", role, text));
+  };
+  const Conversation conversation{{list("user", "q"), list("assistant", "a")}, {}};
+  const auto chat = made->render(conversation);
+  ASSERT_TRUE(chat.ok()) << chat.message();
+  const auto learnt = *learnt_tokens(conversation, *chat, Learn::Assistant, tokenizer("gpt2"));
+  EXPECT_EQ(shown(learnt, tokenizer("gpt2")), "User:q</s>\nAssistant:{a</s>}\n");
+  EXPECT_FALSE(learnt.markup);
+}
+
+TEST(LearntTokens, WhatATemplateRepeatsOfEarlierTurnsIsNotLearnt) {
+  constexpr std::string_view kRepeats =
+      "{% set ns = namespace(name='') %}{% for m in messages %}{% if m.role == 'tool' %}"
+      "<|start|>{{ ns.name }} says {{ m.content }}<|eot_id|>{% else %}<|start|>{{ m.role }}:{{ m.content }}"
+      "{% if m.tool_calls %}{% set ns.name = m.tool_calls[0].function.name %}{{ ns.name }}{% endif "
+      "%}<|eot_id|>"
+      "{% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant:{% endif %}";
+  EXPECT_EQ(learnt_by(kRepeats, R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+      {"role": "tool", "content": "x"}, {"role": "assistant", "content": "a"}])"),
+            "<|start|>user:q<|eot_id|><|start|>assistant:{f<|eot_id|>}<|start|>f says x<|eot_id|>"
+            "<|start|>assistant:{a<|eot_id|>}");
+}
+
+TEST(LearntTokens, MarksOfTheTemplateSayWhichAnswersAreLearnt) {
+  constexpr std::string_view kMarks =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and m.good %}"
+      "{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|im_end|>\n"
+      "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  constexpr std::string_view kAnswers =
+      R"([{"role": "assistant", "content": "a", "good": false}, {"role": "assistant", "content": "b", "good": true}])";
+  constexpr std::string_view kHead = "<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(learnt_by(kMarks, kAnswers), fmt::format("{}{{b<|im_end|>}}\n", kHead));
+  EXPECT_EQ(learnt_by(kMarks, kAnswers, Learn::Marked), fmt::format("{}{{b<|im_end|>\n}}", kHead));
+  EXPECT_TRUE(ChatTemplate::parse(kMarks, {})->marks());
+  EXPECT_FALSE(chat_template("chatml", {}).marks());
+}
+
+TEST(LearntTokens, ThoughtsMayBeContext) {
+  const Tokenizer& gpt2 = tokenizer("gpt2");
+  const auto without_thoughts = [&](std::string_view messages) {
+    const auto [conversation, chat] = rendered("qwen3", messages);
+    return shown(*learnt_tokens(conversation, chat, Learn::Assistant, gpt2, /*thoughts=*/false), gpt2);
+  };
+  constexpr std::string_view kSaid =
+      "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nt\n</think>\n\n{a<|im_end|>}\n";
+  EXPECT_EQ(without_thoughts(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "a", "reasoning_content": "t"}])"),
+            kSaid);
+  EXPECT_EQ(without_thoughts(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "<think>\nt\n</think>\n\na"}])"),
+            kSaid);
+}
+
+TEST(LearntTokens, SpecialTokensInTextAreAllowedByName) {
+  const Tokenizer& gpt2 = tokenizer("gpt2");
+  const auto [conversation, chat] = rendered(
+      "chatml", R"([{"role": "user", "content": "x<s>y</s>"}, {"role": "assistant", "content": "a"}])");
+  const std::vector<std::string> allowed{"<s>"};
+  const auto count = [&](std::span<const std::string> special, std::string_view token) {
+    const auto ids = learnt_tokens(conversation, chat, Learn::Assistant, gpt2, true, special)->ids;
+    return std::count(ids.begin(), ids.end(), gpt2.id(token));
+  };
+  EXPECT_EQ(count({}, "<s>"), 0);
+  EXPECT_EQ(count(allowed, "<s>"), 1);
+  EXPECT_EQ(count(allowed, "</s>"), 0);
+}
+
 // Four turns, of which the data says what is learnt.
 TEST(LearntTokens, AreThoseThatTheDataWishes) {
   constexpr std::string_view kTurns =

@@ -163,6 +163,28 @@ TEST(ChatTemplates, EveryTextRendersAsInTransformers) {
   }
 }
 
+// A record's variables come before those of all, and both travel with the text.
+TEST(ChatTemplates, AreToldVariables) {
+  ChatSettings settings;
+  settings.kwargs = *parse_value(R"({"style": "plain", "deep": [1, null]})");
+  const auto made = ChatTemplate::parse(
+      "{{ style }} {{ deep[0] }} {{ documents[0].title }}{% for m in messages %}{{ m.content }}{% endfor %}",
+      settings);
+  ASSERT_TRUE(made.ok()) << made.message();
+  Conversation conversation{{*parse_value(R"({"role": "user", "content": "q"})")}, {}};
+  conversation.documents = *parse_value(R"([{"title": "t"}])");
+  EXPECT_EQ(made->render(conversation)->text, "plain 1 tq");
+  const auto alone = ChatTemplate::parse(made->text(), {});
+  ASSERT_TRUE(alone.ok()) << alone.message();
+  EXPECT_EQ(alone->render(conversation)->text, "plain 1 tq");
+  conversation.kwargs = *parse_value(R"({"style": "bold"})");
+  EXPECT_EQ(made->render(conversation)->text, "bold 1 tq");
+  EXPECT_EQ(alone->render(conversation)->text, "bold 1 tq");
+  conversation.kwargs = *parse_value(R"({"messages": []})");
+  EXPECT_EQ(made->render(conversation).message(),
+            "chat_template_kwargs has messages, which a record says by itself; leave it out");
+}
+
 TEST(ChatTemplates, WhatTheyDoNotShowIsSaid) {
   const auto render = [&](std::string_view name, std::string_view json) {
     const auto value = parse_value(json);

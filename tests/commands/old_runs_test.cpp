@@ -45,7 +45,7 @@ const std::vector<OldRun>& old_runs() {
       {"dc5f8cf", "rounded", kBf16},
       {"dc5f8cf", "silences", kBf16, /*tokens_anew=*/true,
        "Sluice 0.1.0 learnt 3 of their documents otherwise", "data"},
-      {"41493256", "chats", kBf16, /*tokens_anew=*/true},
+      {"41493256", "chats", kBf16},
       {"41493256", "experts", kBf16},
       {"41493256", "frozen", kF32},
       {"41493256", "halves", kBf16},

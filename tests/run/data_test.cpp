@@ -140,6 +140,47 @@ TEST(ChatData, SamplesEndWithTheAnswer) {
   EXPECT_EQ(must(session->sample(prompt, 8, 0, 0)), "6<|im_end|>");
 }
 
+TEST(ChatData, ConversationsThatTeachNothingEndTheStart) {
+  const TempDir dir;
+  dir.add("chats.jsonl",
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 0}]}
+)");
+  const auto opened = [&](std::vector<std::string> more) {
+    more.push_back("data.paths=[\"" + (dir / "chats.jsonl").string() + "\"]");
+    const auto data = open_data(must(load_config("", chat_run(dir, "run", more))), 259);
+    return data.ok() ? data->unlearnt : data.message();
+  };
+  EXPECT_EQ(opened({}),
+            "data.paths: in 1 conversation nothing is learnt: chats.jsonl:2; training starts with "
+            "data.allow_unlearnt = true");
+  const Outcome refused =
+      start(chat_run(dir, "run", {"data.paths=[\"" + (dir / "chats.jsonl").string() + "\"]"}));
+  EXPECT_NE(refused.message.find("data.allow_unlearnt = true"), std::string::npos) << refused.message;
+  EXPECT_EQ(opened({"data.allow_unlearnt=true"}), "");
+  EXPECT_EQ(opened({"data.learn=all-turns"}), "");
+  EXPECT_NE(opened({"data.learn=marked"}).find("has no {% generation %}"), std::string::npos);
+  EXPECT_EQ(opened({"data.allow_unlearnt=true", "data.special_in_text=[\"<|x|>\"]"}),
+            "data.special_in_text: '<|x|>' is no special token of the tokenizer");
+}
+
+// What was learnt with is beside the weights: the chosen template and its variables.
+TEST(ChatData, CheckpointsHaveTheChosenTemplate) {
+  const TempDir dir;
+  dir.add("own.jinja",
+          "{{ style }}{% for m in messages %}[{{ m.role }}]{{ m.content }}<|im_end|>{% endfor %}"
+          "{% if add_generation_prompt %}[assistant]{% endif %}");
+  const auto texts = [&](const std::vector<std::string>& more) {
+    return must(open_data(must(load_config("", chat_run(dir, "run", more))), 259)).model_texts;
+  };
+  EXPECT_EQ(texts({}).count("chat_template.jinja"), 0U);
+  const auto own =
+      texts({"data.chat_template=" + (dir / "own.jinja").string(), R"(data.template_kwargs={"style": "x"})"});
+  ASSERT_EQ(own.count("chat_template.jinja"), 1U);
+  EXPECT_TRUE(
+      own.at("chat_template.jinja").starts_with("{%- if style is not defined %}{% set style = \"x\" %}"));
+}
+
 // Those that scripts/finetune learns from: turns alternate, and what is held out is asked in other words.
 // A base model that learns turns stops at no end of them, unless its folder says so.
 TEST(ChatData, AnEndThatIsNoneOfTheFoldersIsNamed) {
@@ -157,11 +198,17 @@ TEST(ChatData, AnEndThatIsNoneOfTheFoldersIsNamed) {
     const DataView view = must(view_data(config, 259, 0, silent_observer()));
     EXPECT_EQ(std::count(view.warnings.begin(), view.warnings.end(), data.other_end),
               data.other_end.empty() ? 0 : 1);
+    if (const auto text = data.model_texts.find("generation_config.json"); text != data.model_texts.end()) {
+      EXPECT_EQ(nlohmann::json::parse(text->second)["eos_token_id"], (std::vector<int>{256, 258}));
+    } else {
+      EXPECT_EQ(data.other_end, "");
+    }
     return data.other_end;
   };
   const std::string said = notice(R"({"eos_token_id": 256})");
   EXPECT_NE(said.find("answers end with <|im_end|> (token 258)"), std::string::npos) << said;
-  EXPECT_NE(said.find("\"eos_token_id\": [258, 256] in generation_config.json"), std::string::npos) << said;
+  EXPECT_NE(said.find("checkpoints have it beside these in generation_config.json"), std::string::npos)
+      << said;
   // Whatever is held out, and however short rows are.
   const RunConfig held = must(load_config(
       "", chat_run(dir, "run",

@@ -101,7 +101,7 @@ Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::files
   }
   SLUICE_ASSIGN(const ChatSettings tokens, special_tokens_of(path));
   if (tokens.eos) folder->making.end = folder->tokenizer->id(*tokens.eos);
-  auto opened = ChatTemplate::open(path, c.data.chat_template, date);
+  auto opened = ChatTemplate::open(path, c.data.chat_template, date, c.data.template_kwargs);
   if (opened.ok()) {
     folder->chat_template = std::move(*opened);
     folder->making.chat_template = &*folder->chat_template;
@@ -229,6 +229,36 @@ void note_no_row(const RowCounts& counts, const PlacesFile& places, RunData& dat
                   data.findings.found[size_t(FindingKind::NoRow)].where(FindingKind::NoRow)));
 }
 
+// What the tokenizer and the template have to have.
+Status check_making(const TokenMaking& making) {
+  for (const std::string& token : making.special) {
+    const int32_t id = making.tokenizer == nullptr ? -1 : making.tokenizer->id(token);
+    if (id < 0 || !making.tokenizer->is_special(id))
+      return error("data.special_in_text: '{}' is no special token of the tokenizer", token);
+  }
+  if (making.learn == Learn::Marked && making.chat_template != nullptr && !making.chat_template->marks())
+    return error(
+        "data.learn = marked: the chat template {} has no {{% generation %}}; data.learn = assistant learns "
+        "what the assistant says, and needs none",
+        making.chat_template->name());
+  return {};
+}
+
+// As RunData has it: a mistake of the data, or of the template.
+std::string unlearnt_text(const Findings& findings, const RunConfig& c) {
+  if (c.data.learn != "assistant" && c.data.learn != "completion" && c.data.learn != "last") return {};
+  const auto text = [&](FindingKind kind, std::string_view what) {
+    const Found& found = findings.found[size_t(kind)];
+    if (found.count == 0) return std::string();
+    return fmt::format("data.paths: in {} {}{}; training starts with data.allow_unlearnt = true",
+                       counted(found.count, "conversation"), what, found.where(kind));
+  };
+  const std::string nothing = text(FindingKind::UnlearntChats, "nothing is learnt");
+  return !nothing.empty() ? nothing
+                          : text(FindingKind::LearntMarkup,
+                                 "the assistant's header is learnt, as the template shows none in a prompt");
+}
+
 // An error of a share says which one of the configuration it is.
 Error naming_share(const RunConfig& c, const RunData& data, Error e) {
   const std::string_view entry = e.detail("entry");
@@ -330,7 +360,12 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   SLUICE_ASSIGN(corpus_options.making.learn, parse_learn(c.data.learn));
   SLUICE_ASSIGN(corpus_options.making.pairs, parse_pairs(c.data.pairs));
   corpus_options.making.open_ends = c.data.open_ends;
+  corpus_options.making.thoughts = c.data.learn_thoughts;
+  corpus_options.making.special = c.data.special_in_text;
+  SLUICE_TRY(check_making(corpus_options.making));
   SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
+  if (!c.data.allow_unlearnt && corpus_options.goes_on.empty())
+    data.unlearnt = unlearnt_text(corpus.findings, c);
   if (corpus.findings.rendered > 0 && folder != nullptr) {
     data.chat_template = folder->chat_template->name();
     if (folder->chat_template->asks_date()) data.date = c.data.date;
@@ -347,7 +382,13 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     if (const auto defaults = generation_defaults_of(path); use == DataUse::Train && defaults.ok()) {
       const int32_t end = end_of_answers(corpus.train, *folder->tokenizer);
       data.other_end = no_end_of_folder(path, *defaults, end, *folder->tokenizer);
+      if (!data.other_end.empty()) {
+        SLUICE_ASSIGN(data.model_texts["generation_config.json"],
+                      generation_config_with(path, *defaults, end));
+      }
     }
+    if (corpus.findings.rendered > 0 && (!c.data.chat_template.empty() || !c.data.template_kwargs.empty()))
+      data.model_texts["chat_template.jinja"] = folder->chat_template->text();
   }
   const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
   const bool apart = options.mode == BatchMode::Packed || options.respect_documents;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,11 @@ struct RunData {
   std::string prompt = "// ";
   int32_t answer_end = -1;
   std::string other_end;  // that it is none of the folder's ends, a notice; empty: it is one
+  // Why training does not start: conversations of which nothing is learnt, or markup is; empty: it does.
+  std::string unlearnt;
+  // What checkpoints have in place of the model's files, by name: the end of answers beside the folder's, and
+  // the chat template that was learnt with, where it is not the folder's own.
+  std::map<std::string, std::string> model_texts;
 };
 // What the rows of training are for.
 enum class DataUse : uint8_t {

@@ -144,7 +144,9 @@ Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, 
     view.rows.push_back(std::move(row));
   }
   view.warnings = warnings_of(view);
-  if (!data.other_end.empty()) view.warnings.push_back(data.other_end);
+  for (const std::string& text : {data.unlearnt, data.other_end}) {
+    if (!text.empty()) view.warnings.push_back(text);
+  }
   view.warnings.insert(view.warnings.end(), data.heldout_notices.begin(), data.heldout_notices.end());
   view.step_notices = step_notices(config, data);
   // And what counting them said.

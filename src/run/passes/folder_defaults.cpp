@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "io/file.h"
 #include "io/model_folder.h"
@@ -34,11 +35,25 @@ std::string no_end_of_folder(const fs::path& folder, const GenerationDefaults& d
   const auto& ends = defaults.stop_tokens;
   if (end < 0 || ends.empty() || std::find(ends.begin(), ends.end(), end) != ends.end()) return {};
   return fmt::format(
-      "answers end with {} (token {}), which is no end token of {} (eos_token_id {}): sluice generate --chat "
-      "stops there, other programs go on. Write \"eos_token_id\": [{}, {}] in generation_config.json there, "
-      "which checkpoints and exports take along",
-      tokenizer.token(end).value_or(""), end, folder.string(), fmt::join(ends, ", "), end,
-      fmt::join(ends, ", "));
+      "answers end with {} (token {}), which is no end token of {} (eos_token_id {}): checkpoints have it "
+      "beside these in generation_config.json, where generate, transformers and vLLM stop at it",
+      tokenizer.token(end).value_or(""), end, folder.string(), fmt::join(ends, ", "));
+}
+
+Result<std::string> generation_config_with(const fs::path& folder, const GenerationDefaults& defaults,
+                                           int32_t end) {
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  std::error_code ignored;
+  const fs::path path = folder / "generation_config.json";
+  if (fs::exists(path, ignored)) {
+    SLUICE_ASSIGN(const std::string text, read_file(path, kMostConfigBytes));
+    config = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (!config.is_object()) return error("{} is no JSON object", path.string());
+  }
+  std::vector<int32_t> ends = defaults.stop_tokens;
+  ends.push_back(end);
+  config["eos_token_id"] = ends;
+  return config.dump(2) + "\n";
 }
 
 }  // namespace sluice::core

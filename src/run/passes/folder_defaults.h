@@ -15,6 +15,10 @@ namespace sluice::core {
 // text model it is that one's.
 Result<GenerationDefaults> generation_defaults_of(const std::filesystem::path& folder);
 
+// generation_config.json of the folder with this end token beside its own.
+Result<std::string> generation_config_with(const std::filesystem::path& folder,
+                                           const GenerationDefaults& defaults, int32_t end);
+
 // Says that answers end with a token at which programs that load the folder do not stop. Empty: they do, or
 // the folder names no end at all.
 std::string no_end_of_folder(const std::filesystem::path& folder, const GenerationDefaults& defaults,

@@ -67,7 +67,7 @@ Status Engine::start() {
   start_up_ = p_.start_up;
   Stopwatch watch;
   SLUICE_ASSIGN(ModelFiles files, model_files_of(p_.config));
-  files_ = std::make_shared<const ModelFiles>(std::move(files));
+  files_ = std::make_shared<ModelFiles>(std::move(files));
   SLUICE_ASSIGN(backend_, p_.machine.make());
   if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
   const BytesByTier bytes = s.arena_bytes();

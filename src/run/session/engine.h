@@ -63,6 +63,9 @@ class Engine {
   // `prepared` and `observer`.
   static Result<std::unique_ptr<Engine>> open(const Prepared& prepared, Observer& observer);
 
+  // Checkpoints have these texts in place of the model's files of their names.
+  void carry(const std::map<std::string, std::string>& texts) { files_->replace(texts); }
+
   // One optimizer step; with `timeline`, when every action ran. An error leaves no state (see load()), but
   // for one of whoever was asked for weights, who is not asked again: no step was made then, and the state is
   // what it was. `values` are those of its update, whenever that runs; null: those that were planned.
@@ -203,7 +206,7 @@ class Engine {
   std::optional<Passed> passed_;
   MemoryReport memory_;
   StartUp start_up_;
-  std::shared_ptr<const ModelFiles> files_;  // for checkpoints
+  std::shared_ptr<ModelFiles> files_;  // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
   std::optional<TextPass> text_;  // of sampling

@@ -32,6 +32,7 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, Observe
 }
 
 Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData data, Observer& observer) {
+  if (!data.unlearnt.empty()) return error("{}", data.unlearnt);
   for (const BatchSource* source : {data.train.get(), data.heldout.get()}) {
     if (source != nullptr && source->packed() && !prepared.shape.packed)
       return error(

@@ -30,6 +30,7 @@ class Session {
           const sluice::Schedule& schedule)
       : engine_(std::move(engine)), data_(std::move(data)), schedule_(schedule) {
     begin_record(silent_observer());
+    engine_->carry(data_->model_texts);
   }
 
   // As Engine's, on the next rows of the data.
