@@ -158,13 +158,8 @@ void add_tokens(CLI::App& app, int& status) {
 }
 
 void add_generate(CLI::App& app, int& status) {
-  struct Options {
-    sluice::core::GenerateRequest request;
-    std::string device_mem, host_mem, backend, device;
-    std::vector<std::string> set;
-  };
-  const auto options = std::make_shared<Options>();
-  sluice::core::GenerateRequest& r = options->request;
+  const auto request = std::make_shared<sluice::core::GenerateRequest>();
+  sluice::core::GenerateRequest& r = *request;
   CLI::App& command =
       add_command(app, "generate", "generate text from prompts under memory caps",
                   "sluice generate models/SmolLM2-135M --prompt 'Once upon a time'\n"
@@ -215,10 +210,7 @@ void add_generate(CLI::App& app, int& status) {
       ->check(whole);
   command.add_flag("--ignore-stop-tokens", r.ignore_stop_tokens, "go on at the folder's end tokens")
       ->group("Text");
-  option("--device-mem", options->device_mem, "cap on device memory, such as 9GiB or none (memory.device)",
-         "SIZE", "Caps");
-  option("--host-mem", options->host_mem, "cap on host memory, such as 32GiB or none (memory.host)", "SIZE",
-         "Caps");
+  add_caps(command, r.settings, "9GiB", "32GiB");
   option("--batch", r.batch, "texts that share a pass, at most", "N", "Passes")->check(CLI::Range(1, 1024));
   option("--prompt-tokens", r.prompt_tokens, "of each prompt in one pass", "N", "Passes")
       ->check(CLI::Range(1, 65536));
@@ -231,32 +223,14 @@ void add_generate(CLI::App& app, int& status) {
       ->group("Output");
   option("--machine", r.machine, machine_help(), "MACHINE", "Configuration")->needs(plan);
   excludes_all(plan, command, {"--json", "--raw"});
-  option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
-         "Configuration");
-  option("--device", options->device, "index of the GPU (run.device)", "N", "Configuration");
-  add_set(command, options->set);
-  command.callback([=, &status] {
-    sluice::core::GenerateRequest& request = options->request;
-    for (const auto& [key, value] :
-         {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
-          {"memory.host", options->host_mem},
-          {"run.backend", options->backend},
-          {"run.device", options->device}}) {
-      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
-    }
-    request.settings.insert(request.settings.end(), options->set.begin(), options->set.end());
-    status = report(sluice::core::generate(request, watch_signals()));
-  });
+  add_backend(command, r.settings);
+  add_set(command, r.settings);
+  command.callback([=, &status] { status = report(sluice::core::generate(*request, watch_signals())); });
 }
 
 void add_evaluate(CLI::App& app, int& status) {
-  struct Options {
-    sluice::core::EvaluateRequest request;
-    std::string device_mem, host_mem, backend, device;
-    std::vector<std::string> set;
-  };
-  const auto options = std::make_shared<Options>();
-  sluice::core::EvaluateRequest& r = options->request;
+  const auto request = std::make_shared<sluice::core::EvaluateRequest>();
+  sluice::core::EvaluateRequest& r = *request;
   CLI::App& command = add_command(app, "evaluate", "tell the loss of a model on text, under memory caps",
                                   "sluice evaluate runs/notes\n"
                                   "    a run, on the text that it holds out itself\n"
@@ -282,27 +256,11 @@ void add_evaluate(CLI::App& app, int& status) {
   option("--seq-len", r.seq_len, "tokens of a row; what the model was made for, up to 2048, unless given",
          "N", "Rows")
       ->transform(tokens());
-  option("--device-mem", options->device_mem, "cap on device memory, such as 9GiB or none (memory.device)",
-         "SIZE", "Caps");
-  option("--host-mem", options->host_mem, "cap on host memory, such as 32GiB or none (memory.host)", "SIZE",
-         "Caps");
+  add_caps(command, r.settings, "9GiB", "32GiB");
   command.add_flag("--json", r.json, "print JSON")->group("Output");
-  option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
-         "Configuration");
-  option("--device", options->device, "index of the GPU (run.device)", "N", "Configuration");
-  add_set(command, options->set);
-  command.callback([=, &status] {
-    sluice::core::EvaluateRequest& request = options->request;
-    for (const auto& [key, value] :
-         {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
-          {"memory.host", options->host_mem},
-          {"run.backend", options->backend},
-          {"run.device", options->device}}) {
-      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
-    }
-    request.settings.insert(request.settings.end(), options->set.begin(), options->set.end());
-    status = report(sluice::core::evaluate(request, watch_signals()));
-  });
+  add_backend(command, r.settings);
+  add_set(command, r.settings);
+  command.callback([=, &status] { status = report(sluice::core::evaluate(*request, watch_signals())); });
 }
 
 void add_export(CLI::App& app, int& status) {

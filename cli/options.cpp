@@ -49,10 +49,37 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
   return *command;
 }
 
+void add_setting(CLI::App& command, std::vector<std::string>& settings, const char* name,
+                 const std::string& key, const std::string& meaning, const char* type, const char* group) {
+  const auto add = [&settings, key](const std::string& value) {
+    if (!value.empty()) settings.push_back(key + "=" + value);
+  };
+  command.add_option_function<std::string>(name, add, meaning + " (" + key + ")")
+      ->type_name(type)
+      ->group(group);
+}
+
+void add_caps(CLI::App& command, std::vector<std::string>& settings, const std::string& device,
+              const std::string& host) {
+  add_setting(command, settings, "--device-mem", "memory.device",
+              "cap on device memory, such as " + device + " or none", "SIZE", "Caps");
+  add_setting(command, settings, "--host-mem", "memory.host",
+              "cap on host memory, such as " + host + " or none", "SIZE", "Caps");
+}
+
+void add_backend(CLI::App& command, std::vector<std::string>& settings) {
+  add_setting(command, settings, "--backend", "run.backend", "auto, or one that this program has", "BACKEND",
+              "Configuration");
+  add_setting(command, settings, "--device", "run.device", "index of the GPU", "N", "Configuration");
+}
+
 void add_set(CLI::App& command, std::vector<std::string>& settings) {
+  const auto add = [&settings](const std::vector<std::string>& more) {
+    settings.insert(settings.end(), more.begin(), more.end());
+  };
   command
-      .add_option("--set", settings,
-                  "override a key of the configuration; may be repeated; sluice keys lists all")
+      .add_option_function<std::vector<std::string>>(
+          "--set", add, "override a key of the configuration; may be repeated; sluice keys lists all")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE")
       ->group("Configuration");

@@ -31,6 +31,16 @@ std::string model_help();
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& meaning,
                       const std::string& examples);
 
+// Options that are keys of the configuration under names of their own; their help ends with the key. What
+// was given becomes "key=value" among the settings, in the order in which the options were added.
+void add_setting(CLI::App& command, std::vector<std::string>& settings, const char* name,
+                 const std::string& key, const std::string& meaning, const char* type, const char* group);
+// --device-mem and --host-mem, with an example of each.
+void add_caps(CLI::App& command, std::vector<std::string>& settings, const std::string& device,
+              const std::string& host);
+// --backend and --device.
+void add_backend(CLI::App& command, std::vector<std::string>& settings);
+// --set, for all keys.
 void add_set(CLI::App& command, std::vector<std::string>& settings);
 
 // Refuses options beside which another one changes nothing, or that change nothing beside it.

@@ -13,8 +13,6 @@ namespace {
 // Options that train, plan and simulate share.
 struct RunOptions {
   sluice::core::RunRequest request;
-  std::string model, device_mem, host_mem, run_dir, backend, device, devices;
-  std::vector<std::string> set;
 
   void add_to(CLI::App& command, bool needs_config) {
     command
@@ -24,23 +22,16 @@ struct RunOptions {
         ->required(needs_config)
         ->type_name("FILE")
         ->group("Arguments");
-    const auto option = [&](const char* name, std::string& value, const char* meaning, const char* type,
-                            const char* group) {
-      command.add_option(name, value, meaning)->type_name(type)->group(group);
+    add_caps(command, request.settings, "48MiB", "1GiB");
+    const auto option = [&](const char* name, const char* key, const char* meaning, const char* type) {
+      add_setting(command, request.settings, name, key, meaning, type, "Configuration");
     };
-    option("--device-mem", device_mem, "cap on device memory, such as 48MiB or none (memory.device)", "SIZE",
-           "Caps");
-    option("--host-mem", host_mem, "cap on host memory, such as 1GiB or none (memory.host)", "SIZE", "Caps");
-    option("--model", model,
-           "folder of a Hugging Face model, its config.json, or a run's directory (model.path)", "PATH",
-           "Configuration");
-    option("--run-dir", run_dir, "where results go (run.dir)", "DIR", "Configuration");
-    option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
-           "Configuration");
-    option("--device", device, "index of the GPU (run.device)", "N", "Configuration");
-    option("--devices", devices, "devices that share a step: all, how many, or indices: 0,2 (run.devices)",
-           "LIST", "Configuration");
-    add_set(command, set);
+    option("--model", "model.path", "folder of a Hugging Face model, its config.json, or a run's directory",
+           "PATH");
+    option("--run-dir", "run.dir", "where results go", "DIR");
+    add_backend(command, request.settings);
+    option("--devices", "run.devices", "devices that share a step: all, how many, or indices: 0,2", "LIST");
+    add_set(command, request.settings);
   }
 
   void add_machine(CLI::App& command) {
@@ -48,20 +39,6 @@ struct RunOptions {
         ->type_name("MACHINE")
         ->group("Configuration");
     excludes_all(command.get_option("--machine"), command, {"--backend", "--device"});
-  }
-
-  sluice::core::RunRequest& finish() {
-    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"model.path", model},
-                                     {"memory.device", device_mem},
-                                     {"memory.host", host_mem},
-                                     {"run.dir", run_dir},
-                                     {"run.backend", backend},
-                                     {"run.device", device},
-                                     {"run.devices", devices}}) {
-      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
-    }
-    request.settings.insert(request.settings.end(), set.begin(), set.end());
-    return request;
   }
 };
 
@@ -86,7 +63,7 @@ void add_train(CLI::App& app, int& status) {
                   "let these differ from the run that goes on: steps, learning_rate, data, freeze, backend")
       ->type_name("WHAT[,WHAT]")
       ->group("Going on");
-  train.callback([=, &status] { status = report(sluice::core::train(options->finish(), watch_signals())); });
+  train.callback([=, &status] { status = report(sluice::core::train(options->request, watch_signals())); });
 }
 
 void add_plan(CLI::App& app, int& status) {
@@ -146,7 +123,7 @@ void add_plan(CLI::App& app, int& status) {
   excludes_all(what_if, plan, {"--skip-passes"});
   plan.callback([=, &status] {
     const std::vector<std::string>& plans = options->diff;
-    status = report(plans.empty() ? sluice::core::plan(options->run.finish(), watch_stops(), options->files)
+    status = report(plans.empty() ? sluice::core::plan(options->run.request, watch_stops(), options->files)
                                   : sluice::core::diff_plans(plans[0], plans[1]));
   });
 }
@@ -177,7 +154,7 @@ void add_simulate(CLI::App& app, int& status) {
       ->needs(hosts)
       ->group("Hosts");
   simulate.callback(
-      [=, &status] { status = report(sluice::core::simulate(options->finish(), watch_stops())); });
+      [=, &status] { status = report(sluice::core::simulate(options->request, watch_stops())); });
 }
 
 void add_demo(CLI::App& app, int& status) {
