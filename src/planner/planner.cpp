@@ -96,6 +96,9 @@ class Planner {
   bool leaves_much();
   Status caps_work();
   Error infeasible();
+  // Whether no settings made a plan: what was found is the last resort's, which takes the least memory and is
+  // not made to be fast.
+  bool is_last_resort() const { return is_last_resort_; }
   // What its search goes by.
   std::shared_ptr<const KnownSettings> settings() const {
     if (found_.empty() || request_.quick) return nullptr;
@@ -131,6 +134,7 @@ class Planner {
   PlanBuilder plans_;
   Floor floor_;
   std::vector<FoundSettings> found_;  // where settings were searched by the program itself
+  bool is_last_resort_ = false;
   ByTier<double> speedup_with_more_;
 };
 
@@ -270,7 +274,7 @@ void Planner::search_whole_budget(double bound_ns, std::optional<Candidate>& bes
   const bool is_poor = best && !request_.quick && plans_.limits.fixed_homes.empty() &&
                        best->plan.makespan_ns > kPoor * bound_ns;
   if (best && !is_poor) return;
-  if (!best && request_.last_resort != nullptr) *request_.last_resort = true;
+  if (!best) is_last_resort_ = true;
   if (!best && !request_.resort) return;
   if (auto other = last_resort()) take_faster(std::move(*other), best);
 }
@@ -464,19 +468,18 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   const Program& searched = few ? few->program : program;
   const LeftOut left_out = few ? few->left_out : LeftOut();
   StepEstimate out;
-  PlanRequest asked = request;
-  asked.last_resort = &out.last_resort;
   RingsFound rings;
   const auto planned = [&]() -> Result<Plan> {
     if (!request.placement && !one_device) {
-      auto plan = plan_ring(searched, profile, asked, &rings);
+      auto plan = plan_ring(searched, profile, request, &rings);
       out.settings = rings.settings;
       return plan;
     }
-    if (!one_device) return make_plan(searched, profile, asked);
-    Planner planner(searched, profile, asked, left_out);
+    if (!one_device) return make_plan(searched, profile, request);
+    Planner planner(searched, profile, request, left_out);
     auto plan = planner.search();
     out.settings = planner.settings();
+    out.last_resort = planner.is_last_resort();
     return plan;
   };
   const Result<Plan> made = planned();

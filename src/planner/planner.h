@@ -52,9 +52,6 @@ struct PlanRequest {
   bool least = false;                          // the plan that takes the least device memory, however slow
   PassRunner* passes =
       nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
-  // Set: where to say whether the plan is the last resort's, which takes the least memory and is not made to
-  // be fast.
-  bool* last_resort = nullptr;
   // The plan says what a little more memory would be worth: see Plan::speedup_with_more.
   bool weigh_memory = false;
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
@@ -82,7 +79,7 @@ struct StepEstimate {
   double bound_ns = 0;         // no plan is faster: see Plan::lower_bound_ns
   double runs = 0;             // of tasks, on a device
   bool loads_moments = false;  // some state of the optimizer comes from the host
-  bool last_resort = false;    // see PlanRequest
+  bool last_resort = false;    // one device: nothing but the plan that takes the least memory was found
   bool hopeless = false;       // it takes `ns` or more, which is past PlanRequest::hopeful_ns
   std::shared_ptr<const KnownSettings>
       settings;  // of a search that was not quick; null: it had no need of them

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <utility>
 
@@ -143,6 +144,19 @@ Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_byt
   refusal.details.emplace_back("given", fmt::format("{}", given_bytes));
   if (least_bytes != kNowhere) refusal.details.emplace_back("need", fmt::format("{}", least_bytes));
   return refusal;
+}
+
+std::optional<Shortage> shortage_of(const Error& refusal) {
+  if (refusal.kind != ErrorKind::DoesNotFit) return std::nullopt;
+  Shortage out{.tier = std::string(refusal.detail("tier")),
+               .in_both_tiers = refusal.detail("beside") == "more"};
+  const auto read = [&](std::string_view name, int64_t& bytes) {
+    const std::string_view text = refusal.detail(name);
+    std::from_chars(text.data(), text.data() + text.size(), bytes);
+  };
+  read("given", out.given_bytes);
+  read("need", out.least_bytes);
+  return out;
 }
 
 Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, bool beside_host,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,15 @@ int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
 
 // Of kind DoesNotFit, with its details. `least_bytes`: kNowhere if it is not known.
 Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message);
+
+// What is too small, as such an error has it.
+struct Shortage {
+  std::string tier;
+  int64_t given_bytes = 0, least_bytes = kNowhere;
+  bool in_both_tiers = false;  // no more of this tier alone works
+};
+// None: the error is of another kind.
+std::optional<Shortage> shortage_of(const Error& refusal);
 
 // Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.
 // `beside_host`: what works, works beside the host cap; otherwise that is too small as well.

@@ -158,7 +158,6 @@ std::vector<RingSearch::Ring> RingSearch::promising(const std::vector<Ring>& all
 PlanRequest RingSearch::request_for(const Placement& placement, bool quick) const {
   PlanRequest request = request_;
   request.placement = placement;
-  request.last_resort = nullptr;
   request.known = nullptr;
   if (quick) {
     request.quick = true;

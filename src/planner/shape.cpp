@@ -14,6 +14,7 @@
 
 #include "base/parallel.h"
 #include "planner/builder.h"
+#include "planner/refusal.h"
 
 namespace sluice::core {
 namespace {
@@ -190,9 +191,9 @@ PlanRequest ShapeSearch::request(const Point& p) const {
 Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) const {
   // More host memory helps before more of the device does; of one memory the least counts.
   const auto rank = [](const Error& refusal) {
-    const std::string need(refusal.detail("need"));
-    const bool host = refusal.detail("tier") == name_of(kHost), alone = refusal.detail("beside") == "more";
-    return std::tuple(!host, alone, need.empty() ? kUnlimited : std::stoll(need));
+    const Shortage s = *shortage_of(refusal);
+    return std::tuple(s.tier != name_of(kHost), s.in_both_tiers,
+                      s.least_bytes == kNowhere ? kUnlimited : s.least_bytes);
   };
   // Whatever fits in the end fits without a cap.
   if (r_.caps == BytesByTier(kUnlimited)) return points.front();

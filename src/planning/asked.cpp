@@ -49,6 +49,18 @@ class Asked final : public Surroundings {
   int64_t seen_ = 0;
 };
 
+// What is left open of a shape, by a rule.
+ShapeRequest ruled(ShapeRequest r) {
+  const int64_t chunk = std::min(r.seq_len, r.tokens_per_step), chunks = r.tokens_per_step / chunk,
+                of_round = std::min<int64_t>(4, chunks);
+  const auto rule = [](int64_t& field, int64_t value) { field = field == 0 ? value : field; };
+  rule(r.chunk_tokens, chunk);
+  rule(r.rounds, (chunks + of_round - 1) / of_round);
+  rule(r.first_round_chunks, of_round);
+  rule(r.head_tokens, std::min<int64_t>(chunk, 1024));
+  return r;
+}
+
 // Takes the first plans that there are.
 class Quick final : public Surroundings {
  public:
@@ -56,7 +68,7 @@ class Quick final : public Surroundings {
   // All of the shape is given, so that it is only asked whether the caps work.
   Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
                             const BytesByTier&) override {
-    ShapeRequest least = request;
+    ShapeRequest least = ruled(request);
     least.least = true;
     return choose_shape(subject, least, profile);
   }
@@ -86,61 +98,51 @@ double ns_of(const Program& program, const Profile& profile) {
   return std::accumulate(ns.begin(), ns.end(), 0.0);
 }
 
-// Counts instead of choosing a shape, and ends there.
-class Counting final : public Surroundings {
- public:
-  explicit Counting(int64_t replicas) : Surroundings(1), replicas_(std::max<int64_t>(1, replicas)) {}
-  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
-                            const BytesByTier& /*held_bytes*/) override {
-    const auto cut = [&](int64_t chunk, int64_t rounds) {
-      const int64_t head = request.head_tokens > 0 ? std::min(chunk, request.head_tokens) : chunk;
-      StepShape s{request.seq_len, chunk, 1, rounds, head, request.packed};
-      s.chunks_per_round = s.chunks_per_sequence();
-      s.replicas = replicas_;
-      return s;
-    };
-    const int64_t given = request.chunk_tokens, chunk = given > 0 ? given : request.seq_len,
-                  units = request.tokens_per_step / std::max(chunk, request.seq_len);
-    if (units == 0)
-      return error("shape.chunk_tokens = {}: a step has {} tokens", given, request.tokens_per_step);
-    SLUICE_TRY(validate(cut(chunk, 1)));
-    const StepShape two = cut(chunk, units > 1 ? 2 : 1);
-    const Program rounds = subject.program(two, false);
+Result<Formula> count(const ShapeSubject& subject, const ShapeRequest& request, int64_t replicas,
+                      const Profile& profile) {
+  const auto cut = [&](int64_t chunk, int64_t rounds) {
+    const int64_t head = request.head_tokens > 0 ? std::min(chunk, request.head_tokens) : chunk;
+    StepShape s{request.seq_len, chunk, 1, rounds, head, request.packed};
+    s.chunks_per_round = s.chunks_per_sequence();
+    s.replicas = replicas;
+    return s;
+  };
+  const int64_t given = request.chunk_tokens, chunk = given > 0 ? given : request.seq_len,
+                units = request.tokens_per_step / std::max(chunk, request.seq_len);
+  if (units == 0)
+    return error("shape.chunk_tokens = {}: a step has {} tokens", given, request.tokens_per_step);
+  SLUICE_TRY(validate(cut(chunk, 1)));
+  const StepShape two = cut(chunk, units > 1 ? 2 : 1);
+  const Program rounds = subject.program(two, false);
 
-    Formula out;
-    out.tokens = request.tokens_per_step * replicas_;
-    const double devices = double(profile.devices());
-    if (given > 0 && units > 1) {
-      // Rounds are alike, but for what is made once.
-      const double once_ns = ns_of(subject.program(cut(chunk, 1), false), profile);
-      out.compute_ns = (once_ns + double(units - 1) * (ns_of(rounds, profile) - once_ns)) / devices;
-    } else {
-      // Larger chunks take less time for a token.
-      const Program whole = subject.program(cut(given > 0 ? given : request.tokens_per_step, 1), false);
-      out.compute_ns = ns_of(whole, profile) / devices;
-    }
-    const double beyond = double(persistent_bytes(rounds)) - devices * double(request.caps[kDevice]);
-    if (beyond > 0) out.loading_ns = profile.load_ns(int64_t(beyond / devices));
-    out.least_ns = std::max(out.compute_ns, out.loading_ns);
-    PlanRequest limits;
-    limits.caps = request.caps;
-    if (subject.room_between_steps) limits.boundary_bytes = subject.room_between_steps(two);
-    out.device_bytes = out.all_bytes = kUnlimited;
-    for (std::optional<Placement>& placement : placements(rounds, profile)) {
-      limits.placement = std::move(placement);
-      const PlanBuilder plans(rounds, profile, limits);
-      out.device_bytes = std::min(out.device_bytes, plans.cap_for(kDevice, plans.least_on_device()));
-      out.all_bytes = std::min(out.all_bytes, plans.cap_for(kHost, plans.least_in_all_tiers()) +
-                                                  int64_t(devices) * plans.cap_for(kDevice, 0));
-    }
-    formula = out;
-    return error("nothing is planned");
+  Formula out;
+  out.tokens = request.tokens_per_step * replicas;
+  const double devices = double(profile.devices());
+  if (given > 0 && units > 1) {
+    // Rounds are alike, but for what is made once.
+    const double once_ns = ns_of(subject.program(cut(chunk, 1), false), profile);
+    out.compute_ns = (once_ns + double(units - 1) * (ns_of(rounds, profile) - once_ns)) / devices;
+  } else {
+    // Larger chunks take less time for a token.
+    const Program whole = subject.program(cut(given > 0 ? given : request.tokens_per_step, 1), false);
+    out.compute_ns = ns_of(whole, profile) / devices;
   }
-  std::optional<Formula> formula;
-
- private:
-  int64_t replicas_;  // of which the request has one
-};
+  const double beyond = double(persistent_bytes(rounds)) - devices * double(request.caps[kDevice]);
+  if (beyond > 0) out.loading_ns = profile.load_ns(int64_t(beyond / devices));
+  out.least_ns = std::max(out.compute_ns, out.loading_ns);
+  PlanRequest limits;
+  limits.caps = request.caps;
+  if (subject.room_between_steps) limits.boundary_bytes = subject.room_between_steps(two);
+  out.device_bytes = out.all_bytes = kUnlimited;
+  for (std::optional<Placement>& placement : placements(rounds, profile)) {
+    limits.placement = std::move(placement);
+    const PlanBuilder plans(rounds, profile, limits);
+    out.device_bytes = std::min(out.device_bytes, plans.cap_for(kDevice, plans.least_on_device()));
+    out.all_bytes = std::min(out.all_bytes, plans.cap_for(kHost, plans.least_in_all_tiers()) +
+                                                int64_t(devices) * plans.cap_for(kDevice, 0));
+  }
+  return out;
+}
 
 Status check_no_files(const RunConfig& c) {
   const std::pair<const char*, bool> named[] = {{"model.path", !c.model.path.empty()},
@@ -167,17 +169,26 @@ Error no_such(std::string_view key, std::string_view wanted) {
   return error("{}: must be {}", key, wanted);
 }
 
-Result<Prepared> planned_by(const AskedPlan& asked, Surroundings& here, const std::stop_token& stop = {}) {
+struct Undecided {
+  Prepared prepared;
+  PlanNeeds needs;
+};
+Result<Undecided> undecided_of(const AskedPlan& asked) {
   SLUICE_ASSIGN(RunConfig config, typed_config(asked.settings));
   SLUICE_TRY(check_no_files(config));
   SLUICE_ASSIGN(Machine machine, machine_of(asked, config));
   SLUICE_ASSIGN(ModelSpec model, asked.model_config.empty() ? model_preset(config.model.preset)
                                                             : parse_model_config(asked.model_config));
-  const PlanNeeds needs = needs_without_data(config, std::move(model));
+  PlanNeeds needs = needs_without_data(config, std::move(model));
   Prepared p = undecided(std::move(config), std::move(machine), needs);
   SLUICE_TRY(keep_to_card(p.config, *p.machine.card));
-  SLUICE_TRY(decide(p, needs, here, nullptr, stop));
-  return p;
+  return Undecided{std::move(p), std::move(needs)};
+}
+
+Result<Prepared> planned_by(const AskedPlan& asked, Surroundings& here, const std::stop_token& stop = {}) {
+  SLUICE_ASSIGN(Undecided of, undecided_of(asked));
+  SLUICE_TRY(decide(of.prepared, of.needs, here, nullptr, stop));
+  return std::move(of.prepared);
 }
 
 }  // namespace
@@ -223,30 +234,15 @@ Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const st
 }
 
 Result<Prepared> first_plan(const AskedPlan& asked) {
-  AskedPlan ruled = asked;
-  SLUICE_ASSIGN(const RunConfig config, typed_config(asked.settings));
-  // The shape is that of each replica.
-  const int64_t tokens =
-      std::max<int64_t>(1, config.train.tokens_per_step / std::max<int64_t>(1, config.run.replicas));
-  const int64_t chunk = std::min(config.train.seq_len, tokens);
-  const int64_t chunks = tokens / chunk, of_round = std::min<int64_t>(4, chunks);
-  const std::pair<const char*, int64_t> rule[] = {{"chunk_tokens", chunk},
-                                                  {"rounds", (chunks + of_round - 1) / of_round},
-                                                  {"first_round_chunks", of_round},
-                                                  {"head_tokens", std::min<int64_t>(chunk, 1024)}};
-  // Before those that are given, which go before them.
-  for (const auto& [key, value] : rule)
-    ruled.settings.insert(ruled.settings.begin(), fmt::format("shape.{}={}", key, value));
   Quick here(asked.threads);
-  return planned_by(ruled, here);
+  return planned_by(asked, here);
 }
 
 Result<Formula> by_formula(const AskedPlan& asked) {
-  SLUICE_ASSIGN(const RunConfig config, typed_config(asked.settings));
-  Counting counting(config.run.replicas);
-  const auto none = planned_by(asked, counting);
-  if (!counting.formula) return none.error();
-  return *counting.formula;
+  SLUICE_ASSIGN(Undecided of, undecided_of(asked));
+  SLUICE_ASSIGN(const StepQuestion question, question_of(of.prepared, of.needs));
+  return count(subject_of(of.prepared, question), question.shape, question.replicas.here,
+               of.prepared.machine.profile);
 }
 
 std::string printed_of(const Prepared& p) {

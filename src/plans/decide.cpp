@@ -8,6 +8,7 @@
 
 #include "base/stopwatch.h"
 #include "model/weights.h"
+#include "planner/refusal.h"
 #include "plans/learning_rate.h"
 #include "plans/resolve.h"
 
@@ -19,61 +20,23 @@ void share_caps(Prepared& p) {
   for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
 }
 
-// The number formats, where `compact` with masters of 24 bits, whatever the configuration leaves open.
-Result<Numerics> formats_of(const Prepared& p, bool compact) {
-  if (!compact) return resolve_numerics(p.config, p.machine);
-  RunConfig config = p.config;
-  config.train.master = MasterWeights::I8;
-  return resolve_numerics(config, p.machine);
-}
-
-// Everything up to the shape of the step, which is none of `without`; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool compact, bool least_shape,
+// Everything up to the plans of a step, whose shape is none of `without`.
+Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs,
+                                  std::optional<MasterWeights> auto_master, bool least_shape,
                                   std::vector<StepShape> without, Surroundings& here,
                                   const std::stop_token& stop = {}) {
-  p.model = needs.model;
-  SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
-  SLUICE_TRY(resolve_training(p.config, p.model));
-  SLUICE_TRY(choose_rate(p.config, p.model));
-  SLUICE_ASSIGN(p.numerics, formats_of(p, compact));
-  p.optimizer = resolve_optimizer(p.config, p.machine);
-  SLUICE_TRY(check_whole(*p.optimizer.optimizer, weights_of(p.model)));
-
-  StageRequest request;
-  request.model = p.model;
-  request.numerics = p.numerics;
-  request.optimizer = p.optimizer;
-  request.caps = p.machine.caps_here(p.config.caps);
-  request.held_bytes = p.machine.held_bytes;
-  request.loss = needs.loss;
-  request.evaluate = needs.evaluate;
-  request.sample_window = needs.sample_window;
-  request.stop = stop;
-
-  SLUICE_ASSIGN(const Replicas replicas, replicas_of(p.config, p.machine.processes));
-  ShapeRequest shape_request;
-  shape_request.seq_len = p.config.train.seq_len;
-  shape_request.tokens_per_step = p.config.train.tokens_per_step / replicas.all();
-  shape_request.packed = needs.packed;
-  shape_request.chunk_tokens = p.config.shape.chunk_tokens;
-  // Before memory is asked for them: the check below is of what is chosen.
-  if (shape_request.chunk_tokens > 0)
-    SLUICE_TRY(check_pieces(p.model, shape_request.seq_len, shape_request.chunk_tokens));
-  shape_request.rounds = p.config.shape.rounds;
-  shape_request.first_round_chunks = p.config.shape.first_round_chunks;
-  shape_request.head_tokens = p.config.shape.head_tokens;
-  shape_request.least = least_shape;
-  shape_request.without = std::move(without);
-  SLUICE_ASSIGN(shape_request.threads, here.threads(p, shape_request.chunk_tokens));
-  shape_request.caps = request.caps;
-  shape_request.stop = stop;
-  const Profile& profile = p.machine.profile;
-  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
-  subject.room_between_steps = room_between_steps(request, profile);
-  SLUICE_ASSIGN(const ShapeChoice choice, here.shape(subject, shape_request, profile, request.held_bytes));
+  SLUICE_ASSIGN(StepQuestion question, question_of(p, needs, auto_master));
+  ShapeRequest& asked = question.shape;
+  StageRequest& request = question.stages;
+  asked.least = least_shape;
+  asked.without = std::move(without);
+  asked.stop = request.stop = stop;
+  SLUICE_ASSIGN(asked.threads, here.threads(p, asked.chunk_tokens));
+  SLUICE_ASSIGN(const ShapeChoice choice,
+                here.shape(subject_of(p, question), asked, p.machine.profile, request.held_bytes));
   p.shape = choice.shape;
-  p.shape.replicas = replicas.here;
-  p.shape.processes = replicas.processes;
+  p.shape.replicas = question.replicas.here;
+  p.shape.processes = question.replicas.processes;
   request.shape = p.shape;
   SLUICE_TRY(check_pieces(p.model, p.shape.seq_len, p.shape.chunk_tokens));
   p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
@@ -81,22 +44,22 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
   p.why_shape = choice.why;
   p.least_bound = choice.least_bound;
   SLUICE_ASSIGN(request.threads, here.threads(p, p.shape.chunk_tokens));
-  return request;
+  return std::move(request);
 }
 
 // The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
 // more than was rounded is planned for with what the process holds, so that a cap which one start names works
 // for the next one, whose pages differ. False: this changes nothing, or has been done.
 bool drop_rounding(Prepared& p, const Error& refusal) {
-  if (refusal.kind != ErrorKind::DoesNotFit || refusal.detail("tier") != name_of(kHost)) return false;
+  const auto shortage = shortage_of(refusal);
+  if (!shortage || shortage->tier != name_of(kHost) || shortage->least_bytes == kNowhere) return false;
   constexpr int64_t kGrain = 64 * kKiB;
   const int64_t held = align_up(p.machine.held_bytes[kHost], kGrain);
   int64_t& planned = p.machine.profile.overhead_bytes[kHost];
-  const std::string need(refusal.detail("need")), given(refusal.detail("given"));
-  if (held == 0 || planned <= held || need.empty() || given.empty()) return false;
-  if (std::stoll(need) - std::stoll(given) > planned - held) return false;
+  const int64_t missing = shortage->least_bytes - shortage->given_bytes;
+  if (held == 0 || planned <= held || missing > planned - held) return false;
   // No more than it takes: what is left is for a start that holds some pages more.
-  const int64_t works = (planned - (std::stoll(need) - std::stoll(given))) / kGrain * kGrain;
+  const int64_t works = (planned - missing) / kGrain * kGrain;
   planned = std::max(held, std::min(works, planned - kGrain));
   return true;
 }
@@ -114,21 +77,20 @@ bool compact_may_fit(const Prepared& p, const Status& refusal) {
 // there is nothing to say of them.
 Error refused(const Error& bf16, Error compact) {
   if (compact.kind == ErrorKind::Cancelled) return compact;
-  if (compact.kind != ErrorKind::DoesNotFit) return bf16;
-  if (compact.detail("tier") == bf16.detail("tier") && compact.detail("need") == bf16.detail("need"))
-    return bf16;
+  const auto missing = shortage_of(compact), before = shortage_of(bf16);
+  if (!missing || (missing->tier == before->tier && missing->least_bytes == before->least_bytes)) return bf16;
   compact.message += " That is with train.master = i8, which auto takes where bf16 state does not fit.";
   return compact;
 }
 
-Status search(Prepared& p, const PlanNeeds& needs, bool compact, Surroundings& here, PassRunner* passes,
-              const std::stop_token& stop) {
+Status search(Prepared& p, const PlanNeeds& needs, std::optional<MasterWeights> auto_master,
+              Surroundings& here, PassRunner* passes, const std::stop_token& stop) {
   Stopwatch watch;
   constexpr size_t kMostFailed = 4;
   std::vector<StepShape> failed;
   Status failure;
   for (;;) {
-    auto request = decide_shape(p, needs, compact, false, failed, here, stop);
+    auto request = decide_shape(p, needs, auto_master, false, failed, here, stop);
     if (stop.stop_requested()) return stopped_planning();
     if (!request.ok()) {
       if (failed.empty() && drop_rounding(p, request.error())) continue;
@@ -156,9 +118,10 @@ Status search(Prepared& p, const PlanNeeds& needs, bool compact, Surroundings& h
 }
 
 // Whether a shape works: that is to choose the one that takes least.
-Status search_least(Prepared& p, const PlanNeeds& needs, bool compact, Surroundings& here) {
+Status search_least(Prepared& p, const PlanNeeds& needs, std::optional<MasterWeights> auto_master,
+                    Surroundings& here) {
   for (;;) {
-    const auto request = decide_shape(p, needs, compact, true, {}, here);
+    const auto request = decide_shape(p, needs, auto_master, true, {}, here);
     if (request.ok()) return {};
     if (!drop_rounding(p, request.error())) return request.error();
   }
@@ -191,6 +154,49 @@ Result<Replicas> replicas_of(const RunConfig& config, int processes) {
   return out;
 }
 
+Result<StepQuestion> question_of(Prepared& p, const PlanNeeds& needs,
+                                 std::optional<MasterWeights> auto_master) {
+  share_caps(p);
+  p.model = needs.model;
+  SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
+  SLUICE_TRY(resolve_training(p.config, p.model));
+  SLUICE_TRY(choose_rate(p.config, p.model));
+  SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine, auto_master));
+  p.optimizer = resolve_optimizer(p.config, p.machine);
+  SLUICE_TRY(check_whole(*p.optimizer.optimizer, weights_of(p.model)));
+
+  StepQuestion question;
+  StageRequest& stages = question.stages;
+  stages.model = p.model;
+  stages.numerics = p.numerics;
+  stages.optimizer = p.optimizer;
+  stages.caps = p.machine.caps_here(p.config.caps);
+  stages.held_bytes = p.machine.held_bytes;
+  stages.loss = needs.loss;
+  stages.evaluate = needs.evaluate;
+  stages.sample_window = needs.sample_window;
+
+  SLUICE_ASSIGN(question.replicas, replicas_of(p.config, p.machine.processes));
+  ShapeRequest& shape = question.shape;
+  shape.seq_len = p.config.train.seq_len;
+  shape.tokens_per_step = p.config.train.tokens_per_step / question.replicas.all();
+  shape.packed = needs.packed;
+  shape.chunk_tokens = p.config.shape.chunk_tokens;
+  // Before memory is asked for them: what is chosen is checked again.
+  if (shape.chunk_tokens > 0) SLUICE_TRY(check_pieces(p.model, shape.seq_len, shape.chunk_tokens));
+  shape.rounds = p.config.shape.rounds;
+  shape.first_round_chunks = p.config.shape.first_round_chunks;
+  shape.head_tokens = p.config.shape.head_tokens;
+  shape.caps = stages.caps;
+  return question;
+}
+
+ShapeSubject subject_of(const Prepared& p, const StepQuestion& question) {
+  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, question.stages.loss);
+  subject.room_between_steps = room_between_steps(question.stages, p.machine.profile);
+  return subject;
+}
+
 int64_t sample_window_of(const RunConfig& c) {
   constexpr int64_t kMost = 256;
   return std::min(c.train.seq_len, kMost);
@@ -220,12 +226,11 @@ Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
 
 Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
               const std::stop_token& stop) {
-  share_caps(p);
   const BytesByTier overhead = p.machine.profile.overhead_bytes;
-  const Status found = search(p, needs, false, here, passes, stop);
+  const Status found = search(p, needs, {}, here, passes, stop);
   if (!compact_may_fit(p, found)) return found;
   p.machine.profile.overhead_bytes = overhead;  // of which a refusal may have taken the rounding
-  const Status compact = search(p, needs, true, here, passes, stop);
+  const Status compact = search(p, needs, MasterWeights::I8, here, passes, stop);
   if (!compact.ok()) return refused(found.error(), compact.error());
   p.config.notices.push_back(
       "train.master = auto: i8, masters of 24 bits and state of 8, as bf16 state does not fit these caps");
@@ -233,12 +238,11 @@ Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunne
 }
 
 Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
-  share_caps(p);
   const BytesByTier overhead = p.machine.profile.overhead_bytes;
-  const Status found = search_least(p, needs, false, here);
+  const Status found = search_least(p, needs, {}, here);
   if (!compact_may_fit(p, found)) return found;
   p.machine.profile.overhead_bytes = overhead;
-  const Status compact = search_least(p, needs, true, here);
+  const Status compact = search_least(p, needs, MasterWeights::I8, here);
   return compact.ok() ? compact : refused(found.error(), compact.error());
 }
 

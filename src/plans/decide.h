@@ -3,6 +3,7 @@
 // for: as it is here, it opens no file, and starts no thread where it is told to use one.
 #pragma once
 
+#include <optional>
 #include <stop_token>
 
 #include "base/parallel.h"
@@ -48,6 +49,19 @@ struct Replicas {
 };
 // As run.replicas says. Errors name it, and what would divide.
 Result<Replicas> replicas_of(const RunConfig& config, int processes);
+
+// A step and what it is planned under, but for its shape, which is asked for.
+struct StepQuestion {
+  StageRequest stages;
+  ShapeRequest shape;  // of a replica
+  Replicas replicas;
+};
+// Fills in all that is decided before the shape; the question that remains. `auto_master` as in
+// resolve_numerics().
+Result<StepQuestion> question_of(Prepared& prepared, const PlanNeeds& needs,
+                                 std::optional<MasterWeights> auto_master = {});
+// What its shape is chosen for. Borrows both, and the profile.
+ShapeSubject subject_of(const Prepared& prepared, const StepQuestion& question);
 
 // What decide() begins with: the configuration, with what people should know of the model, and the machine.
 Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs);

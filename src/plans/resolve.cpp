@@ -5,7 +5,9 @@
 
 namespace sluice::core {
 
-Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {
+Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine,
+                                  std::optional<MasterWeights> auto_master) {
+  const std::optional<MasterWeights> master = config.train.master ? config.train.master : auto_master;
   Numerics n;
   n.compute = config.train.compute.value_or(machine.fast_bf16 ? DType::BF16 : DType::F32);
   const bool bf16 = n.compute == DType::BF16;
@@ -19,14 +21,13 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   }
   const bool compact = bf16 && machine.traits().compact_state;
   n.grad = config.train.grad.value_or(compact ? DType::BF16 : DType::F32);
-  const MasterWeights asked = config.train.master.value_or(MasterWeights::Off);
+  const MasterWeights asked = master.value_or(MasterWeights::Off);
   const DType beside = asked == MasterWeights::I8               ? DType::I8
                        : compact && asked == MasterWeights::Off ? DType::BF16
                                                                 : DType::F32;
   n.state = config.train.state.value_or(beside);
   // Master weights go with state of as many bits; other state goes with stochastic rounding.
-  n.master =
-      config.train.master.value_or(bf16 && n.state == DType::F32 ? MasterWeights::F32 : MasterWeights::Off);
+  n.master = master.value_or(bf16 && n.state == DType::F32 ? MasterWeights::F32 : MasterWeights::Off);
   n.stochastic = config.train.stochastic.value_or(bf16 && n.master == MasterWeights::Off);
   if (n.master != MasterWeights::Off && !bf16)
     return error("train.master = {}: it stands beside bf16 weights, and train.compute is f32{}",

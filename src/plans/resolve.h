@@ -2,6 +2,8 @@
 // A RunConfig made concrete for a machine: the number formats and the optimizer.
 #pragma once
 
+#include <optional>
+
 #include "config/config.h"
 #include "plans/machine.h"
 #include "step/build.h"
@@ -11,7 +13,9 @@ namespace sluice::core {
 // "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
 // backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.
 // Master weights that are asked for bring f32 state. What the machine does not compute in is refused.
-Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
+// `auto_master`: what train.master = auto stands for; none: what these rules say.
+Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine,
+                                  std::optional<MasterWeights> auto_master = {});
 
 // Has the model trained as the configuration says: what of it is frozen (model/weights.h), and how much the
 // z-loss of its routers counts, which a model without experts has none of.

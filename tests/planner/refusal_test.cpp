@@ -8,6 +8,7 @@
 
 #include "equivalence/small_runs.h"
 #include "planner/planner.h"
+#include "planner/refusal.h"
 
 namespace sluice::core {
 namespace {
@@ -27,7 +28,10 @@ int64_t needed(const Error& refusal, std::string_view tier, int64_t given) {
   EXPECT_EQ(refusal.detail("tier"), tier);
   EXPECT_EQ(refusal.detail("given"), std::to_string(given));
   const std::string need(refusal.detail("need"));
-  return need.empty() ? 0 : std::stoll(need);
+  const auto shortage = shortage_of(refusal);
+  EXPECT_TRUE(shortage && shortage->tier == tier && shortage->given_bytes == given);
+  EXPECT_EQ(shortage->least_bytes, need.empty() ? kNowhere : std::stoll(need));
+  return need.empty() ? 0 : shortage->least_bytes;
 }
 
 int64_t residents_named(const std::string& message) {

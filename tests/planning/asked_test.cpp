@@ -104,6 +104,10 @@ TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
   EXPECT_EQ(first->shape.chunk_tokens, 256);
   EXPECT_EQ(first->shape.rounds, 2);
   EXPECT_EQ(first->shape.chunks(), 8);
+  const auto given = first_plan(asked("700MiB", "2GiB", {"shape.rounds=4", "shape.first_round_chunks=2"}));
+  ASSERT_TRUE(given.ok()) << given.message();
+  EXPECT_EQ(given->shape.chunk_tokens, 256);
+  EXPECT_EQ(given->shape.rounds, 4);
   const auto refused = first_plan(asked("1MiB", "2GiB"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
