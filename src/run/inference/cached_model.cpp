@@ -5,8 +5,8 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
+#include "planner/refusal.h"
 #include "run/inference/standing_start.h"
-#include "run/passes/caps.h"
 
 namespace sluice::core {
 namespace {
@@ -28,17 +28,14 @@ Status plan_with_room(const BytesByTier& room, const Profile& profile, Generatio
 
 // A refusal of the planner, with what would take less here.
 Error refused(const Error& e) {
-  const std::string_view need = e.detail("need");
-  if (e.kind != ErrorKind::DoesNotFit || need.empty()) return e;
-  const auto bytes = [&](std::string_view detail) {
-    return format_bytes(std::stoll(std::string(e.detail(detail))));
-  };
+  const auto shortage = shortage_of(e);
+  if (!shortage || shortage->least_bytes == kNowhere) return e;
   Error out = e;
   out.message = fmt::format(
       "{} memory: the smallest cap that works is {}, {} was given. Raise it, or take fewer texts at once "
       "(--batch), "
       "shorter ones (--tokens), or fewer tokens of a prompt at once (--prompt-tokens)",
-      e.detail("tier"), bytes("need"), bytes("given"));
+      shortage->tier, format_bytes(shortage->least_bytes), format_bytes(shortage->given_bytes));
   return out;
 }
 
@@ -78,51 +75,31 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
 Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& plans, const Machine& machine,
                                                        const std::filesystem::path& weights, uint64_t seed,
                                                        Observer& observer) {
-  std::unique_ptr<CachedModel> model(new CachedModel(plans));
-  SLUICE_TRY(model->start(machine, weights, seed, observer));
-  return model;
+  const GenerationSetup& s = plans.setup;
+  SLUICE_ASSIGN(EmbeddingRows embedding, EmbeddingRows::open(s.model, s.numerics.compute, weights, seed));
+  SLUICE_ASSIGN(Loaded loaded, load(machine, plans.stages, s.caps, weights, seed, observer));
+  return std::unique_ptr<CachedModel>(new CachedModel(plans, std::move(embedding), std::move(loaded)));
 }
 
-Status CachedModel::start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
-                          Observer& observer) {
-  const Stage& tokens = plans_.stages.main;
-  SLUICE_ASSIGN(backend_, machine.make());
-  SLUICE_ASSIGN(const Arenas arenas,
-                take_memory(*backend_, tokens.plan, plans_.stages.arena_bytes(), observer));
-  SLUICE_TRY(backend_->prepare(all_ops(plans_.stages)));
-  const auto executor_of = [&](const Stage& stage) {
-    return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
-  };
-  const Model& model = tokens.model;
-  const Stage& prompts = plans_.stages.at(kPrompts);
-  token_executor_ = executor_of(tokens);
-  prompt_executor_ = executor_of(prompts);
-  tokens_.emplace(model, *token_executor_);
-  prompts_.emplace(prompts.model, *prompt_executor_);
-  SLUICE_ASSIGN(embedding_,
-                EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
-  SLUICE_TRY(make_ready(*backend_, model, *token_executor_, weights, seed, observer));
-  return check_caps(*backend_, memory(), plans_.setup.caps);
-}
+CachedModel::CachedModel(const GenerationPlans& plans, EmbeddingRows embedding, Loaded loaded)
+    : plans_(plans),
+      embedding_(std::move(embedding)),
+      loaded_(std::move(loaded)),
+      tokens_(plans.stages.main.model, loaded_.main()),
+      prompts_(plans.stages.at(kPrompts).model, loaded_.at(kPrompts)) {}
 
 Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
   const TextPass::Embed embed = [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
-    return embedding_->read(tokens, rows);
+    return embedding_.read(tokens, rows);
   };
-  SLUICE_ASSIGN(const std::span<const float> logits, (prompts ? *prompts_ : *tokens_).run(inputs, embed));
+  SLUICE_ASSIGN(const std::span<const float> logits, (prompts ? prompts_ : tokens_).run(inputs, embed));
   if (!prompts) {
-    const LoadedBytes loaded = token_executor_->loaded_bytes();
-    loaded_.all += loaded.all;
-    loaded_.chosen += loaded.chosen;
+    const LoadedBytes loaded = loaded_.main().loaded_bytes();
+    loads_.all += loaded.all;
+    loads_.chosen += loaded.chosen;
   }
-  if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(check_caps(*backend_, memory(), plans_.setup.caps));
+  if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(loaded_.check_caps());
   return logits;
-}
-
-BytesByTier CachedModel::memory() {
-  const BytesByTier bytes = backend_->memory();
-  raise_to(bytes, peak_);
-  return bytes;
 }
 
 }  // namespace sluice::core

@@ -5,15 +5,12 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <vector>
 
-#include "exec/executor.h"
 #include "generate/generator.h"
 #include "machine/machine.h"
-#include "plans/beside.h"
+#include "run/passes/loaded.h"
 #include "run/passes/text_pass.h"
-#include "sluice/observer.h"
 #include "state/embedding_rows.h"
 
 namespace sluice::core {
@@ -52,24 +49,19 @@ class CachedModel : public CachedTextModel {
   // An error, too, when a cap is exceeded.
   Result<std::span<const float>> pass(bool prompts, std::span<const RowInput> inputs) override;
 
-  // In use, and the most seen, as driver and operating system say.
-  BytesByTier memory();
-  const BytesByTier& peak_memory() const { return peak_; }
+  // The most seen, as driver and operating system say.
+  const BytesByTier& peak_memory() const { return loaded_.peak_bytes(); }
   // Of all passes that made tokens.
-  const LoadedBytes& loaded_bytes() const { return loaded_; }
+  const LoadedBytes& loaded_bytes() const { return loads_; }
 
  private:
-  explicit CachedModel(const GenerationPlans& plans) : plans_(plans) {}
-  Status start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
-               Observer& observer);
+  CachedModel(const GenerationPlans& plans, EmbeddingRows embedding, Loaded loaded);
 
   const GenerationPlans& plans_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Executor> token_executor_, prompt_executor_;
-  std::optional<TextPass> tokens_, prompts_;
-  std::optional<EmbeddingRows> embedding_;
-  BytesByTier peak_;
-  LoadedBytes loaded_;
+  EmbeddingRows embedding_;
+  Loaded loaded_;
+  TextPass tokens_, prompts_;
+  LoadedBytes loads_;
   int64_t passes_ = 0;
 };
 

@@ -8,7 +8,6 @@
 #include "ops/step_args.h"
 #include "plans/stages.h"
 #include "run/inference/standing_start.h"
-#include "run/passes/caps.h"
 
 namespace sluice::core {
 namespace {
@@ -44,17 +43,17 @@ Result<EvaluatorPlan> plan_with(const EvaluatorSetup& setup, int64_t chunk_token
   EvaluatorPlan out{setup, pass_of(setup, chunk_tokens, chunks), {}};
   SLUICE_TRY(validate(out.shape));
   SLUICE_TRY(check_pieces(setup.model, setup.seq_len, chunk_tokens));
-  out.pass.model = build_evaluation(setup.model, out.shape, setup.numerics);
+  out.stages.main.model = build_evaluation(setup.model, out.shape, setup.numerics);
   PlanRequest request;
   request.caps = setup.caps;
   request.threads = search_threads();
-  SLUICE_ASSIGN(out.pass.plan, make_plan(out.pass.model.program, profile, request));
+  SLUICE_ASSIGN(out.stages.main.plan, make_plan(out.stages.main.model.program, profile, request));
   return out;
 }
 
 double seconds_for_all(const EvaluatorPlan& plan) {
   const int64_t each = plan.shape.sequences();
-  return double((plan.setup.rows + each - 1) / each) * plan.pass.plan.makespan_ns / 1e9;
+  return double((plan.setup.rows + each - 1) / each) * plan.stages.main.plan.makespan_ns / 1e9;
 }
 
 }  // namespace
@@ -86,38 +85,20 @@ Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profil
 Result<std::unique_ptr<Evaluator>> Evaluator::open(const EvaluatorPlan& plan, const Machine& machine,
                                                    const std::filesystem::path& weights, uint64_t seed,
                                                    Observer& observer) {
-  std::unique_ptr<Evaluator> out(new Evaluator(plan));
-  SLUICE_TRY(out->start(machine, weights, seed, observer));
-  return out;
-}
-
-Status Evaluator::start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
-                        Observer& observer) {
-  SLUICE_ASSIGN(backend_, machine.make());
-  const Plan& plan = plan_.pass.plan;
-  SLUICE_ASSIGN(const Arenas arenas, take_memory(*backend_, plan, plan.arena_bytes(), observer));
-  const Model& model = plan_.pass.model;
-  SLUICE_TRY(backend_->prepare(all_ops(model.program)));
-  executor_ = std::make_unique<Executor>(model.program, plan, *backend_, arenas);
-  SLUICE_TRY(make_ready(*backend_, model, *executor_, weights, seed, observer));
-  return check();
-}
-
-Status Evaluator::check() {
-  const BytesByTier bytes = backend_->memory();
-  raise_to(bytes, peak_);
-  return check_caps(*backend_, bytes, plan_.setup.caps);
+  SLUICE_ASSIGN(Loaded loaded, load(machine, plan.stages, plan.setup.caps, weights, seed, observer));
+  return std::unique_ptr<Evaluator>(new Evaluator(plan, std::move(loaded)));
 }
 
 Result<const TokenLosses*> Evaluator::evaluate(const Rows& rows) {
-  const Model& model = plan_.pass.model;
-  SLUICE_TRY(feed_rows(rows, model, *executor_, staging_));
+  const Model& model = plan_.stages.main.model;
+  Executor& executor = loaded_.main();
+  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   StepArgs args{};
   args.loss_scale = 1;
-  SLUICE_TRY(executor_->write(model.args, std::as_bytes(std::span(&args, 1))));
-  SLUICE_TRY(executor_->step());
-  SLUICE_TRY(read_token_losses(model, *executor_, losses_));
-  SLUICE_TRY(check());
+  SLUICE_TRY(executor.write(model.args, std::as_bytes(std::span(&args, 1))));
+  SLUICE_TRY(executor.step());
+  SLUICE_TRY(read_token_losses(model, executor, losses_));
+  SLUICE_TRY(loaded_.check_caps());
   return &losses_;
 }
 

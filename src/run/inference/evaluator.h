@@ -4,11 +4,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "machine/machine.h"
-#include "plans/beside.h"
 #include "run/passes/evaluation.h"
-#include "sluice/observer.h"
+#include "run/passes/loaded.h"
 
 namespace sluice::core {
 
@@ -26,7 +27,7 @@ struct EvaluatorSetup {
 struct EvaluatorPlan {
   EvaluatorSetup setup;
   StepShape shape;  // of a pass
-  Stage pass;
+  Stages stages;    // of the pass alone
 };
 
 // Chooses how many tokens are processed together, and how many chunks of these make a pass, the fastest by
@@ -45,20 +46,15 @@ class Evaluator {
   Result<const TokenLosses*> evaluate(const Rows& rows);
 
   // The most seen, as driver and operating system say.
-  const BytesByTier& peak_memory() const { return peak_; }
+  const BytesByTier& peak_memory() const { return loaded_.peak_bytes(); }
 
  private:
-  explicit Evaluator(const EvaluatorPlan& plan) : plan_(plan) {}
-  Status start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
-               Observer& observer);
-  Status check();
+  Evaluator(const EvaluatorPlan& plan, Loaded loaded) : plan_(plan), loaded_(std::move(loaded)) {}
 
   const EvaluatorPlan& plan_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Executor> executor_;
+  Loaded loaded_;
   std::vector<std::byte> staging_;
   TokenLosses losses_;
-  BytesByTier peak_;
 };
 
 }  // namespace sluice::core

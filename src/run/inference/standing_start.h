@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What models that are not trained start with: memory by their plan, and weights.
+// What models that are not trained start with: memory by their plans, and weights.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 
-#include "backend/backend.h"
-#include "exec/executor.h"
-#include "plan/plan.h"
-#include "sluice/observer.h"
-#include "step/build.h"
+#include "machine/machine.h"
+#include "run/passes/loaded.h"
 
 namespace sluice::core {
 
-// Reserves so many bytes, the host's as the plan uses them.
-Result<Arenas> take_memory(Backend& backend, const Plan& plan, const BytesByTier& bytes, Observer& observer);
-
-// Weights from a file or folder, or where there is none random ones by the seed. Waits for what reserving
-// left to do, so that its errors come now rather than in the first pass.
-Status make_ready(Backend& backend, const Model& model, Executor& executor,
-                  const std::filesystem::path& weights, uint64_t seed, Observer& observer);
+// Weights come from a file or folder, or where there is none they are random, by the seed. Borrows the
+// stages. An error, too, when a cap is exceeded.
+Result<Loaded> load(const Machine& machine, const Stages& stages, const BytesByTier& caps,
+                    const std::filesystem::path& weights, uint64_t seed, Observer& observer);
 
 }  // namespace sluice::core

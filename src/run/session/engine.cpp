@@ -10,12 +10,10 @@
 
 #include "base/bytes.h"
 #include "base/stopwatch.h"
-#include "exec/host_parts.h"
 #include "host/host_memory.h"
 #include "io/directory.h"
 #include "model/families/families.h"
 #include "run/inputs/resolve.h"
-#include "run/passes/caps.h"
 #include "run/session/expert_load.h"
 #include "run/session/slow_links.h"
 #include "state/embedding_rows.h"
@@ -63,44 +61,33 @@ Result<std::unique_ptr<Engine>> Engine::open(const Prepared& prepared, Observer&
 }
 
 Status Engine::start() {
-  const Stages& s = p_.stages;
   start_up_ = p_.start_up;
   Stopwatch watch;
   SLUICE_ASSIGN(ModelFiles files, model_files_of(p_.config));
   files_ = std::make_shared<ModelFiles>(std::move(files));
-  SLUICE_ASSIGN(backend_, p_.machine.make());
-  if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
-  const BytesByTier bytes = s.arena_bytes();
-  observer_.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
-  backend_->set_host_parts(host_parts(s.main.plan));
-  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
+  SLUICE_ASSIGN(auto backend, p_.machine.make());
+  if (const std::string file = backend->disbelief(); !file.empty()) observer_.warned(file);
+  SLUICE_ASSIGN(loaded_, Loaded::reserve(std::move(backend), p_.stages, p_.config.caps, observer_));
   start_up_.reserve_s = watch.lap();
-  SLUICE_TRY(backend_->prepare(all_ops(s)));
+  SLUICE_TRY(loaded_->prepare());
   start_up_.prepare_s = watch.lap();
-  const auto executor = [&](const Stage& stage) {
-    auto made = std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
-    made->annotate();
-    return made;
-  };
-  training_ = executor(s.main);
-  for (const Stage& stage : s.beside) beside_.push_back(executor(stage));
-  if (p_.optimizer.sharded.is()) shared_ = std::make_unique<SharedState>(p_, *training_);
+  loaded_->annotate();
+  if (p_.optimizer.sharded.is()) shared_ = std::make_unique<SharedState>(p_, loaded_->main());
   SLUICE_TRY(fill_state());
   start_up_.initialize_s = watch.lap();
-  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
-  SLUICE_TRY(backend_->begin(0, false));
-  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  SLUICE_TRY(loaded_->settle());
   start_up_.pin_s = watch.lap();
   return check_caps();
 }
 
 Status Engine::fill_state() {
   const Model& model = p_.stages.main.model;
-  SLUICE_TRY(initialize(model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
-    observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
-  }));
+  SLUICE_TRY(
+      initialize(model, uint64_t(p_.config.train.seed), loaded_->main(), [&](int64_t done, int64_t total) {
+        observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
+      }));
   if (!p_.config.model.weights.empty() && p_.config.checkpoint().empty()) {
-    SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
+    SLUICE_TRY(load_weights(model, p_.config.model.weights, loaded_->main()));
   }
   release_freed_memory();  // of the threads that made or read the values
   return {};
@@ -173,7 +160,7 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   SLUICE_TRY(state_);
   const double begin_ns = now_ns();
   const Model& model = p_.stages.main.model;
-  SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
+  SLUICE_TRY(feed_rows(rows, model, loaded_->main(), staging_));
   const int64_t own =
       std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
   SLUICE_ASSIGN(const auto counts, of_all(std::span(&own, 1)));
@@ -183,23 +170,23 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
                                              std::max<int64_t>(1, updates_), learning_rate_)
                            : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
-  set_values(*training_, model, deferred ? values_ : values, values.clip_norm);
+  set_values(loaded_->main(), model, deferred ? values_ : values, values.clip_norm);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
   args.loss_scale = !learns ? 0.0f : loss.scale == LossScale::One ? 1.0f : 1.0f / float(targets);
-  SLUICE_TRY(training_->write(model.args, bytes_of(args)));
+  SLUICE_TRY(loaded_->main().write(model.args, bytes_of(args)));
   Status refused;
-  SLUICE_TRY(lost("a step", training_->step(timeline, asking(loss.ask, refused))));
+  SLUICE_TRY(lost("a step", loaded_->main().step(timeline, asking(loss.ask, refused))));
   pending_ = false;
   SLUICE_TRY(refused);
   std::vector<LossSums> parts;
   for (const ObjectId part : model.loss) {
-    SLUICE_ASSIGN(parts.emplace_back(), read_value<LossSums>(*training_, part));
+    SLUICE_ASSIGN(parts.emplace_back(), read_value<LossSums>(loaded_->main(), part));
   }
   SLUICE_ASSIGN(parts, of_all(std::span<const LossSums>(parts)));
   LossSums sums = parts.front();
   for (const LossSums& part : std::span(parts).subspan(1)) sums.loss += part.loss, sums.hits += part.hits;
-  SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
+  SLUICE_ASSIGN(const Clip clip, read_value<Clip>(loaded_->main(), model.clip));
   SLUICE_TRY(read_log_probs());
   passed_ = Passed{.result = {.loss = learns ? sums.loss * double(args.loss_scale) : std::nan(""),
                               .gradient_norm = clip.norm,
@@ -219,8 +206,8 @@ Result<std::optional<sluice::ExpertLoad>> Engine::read_expert_load() const {
   for (size_t l = 0; l < model.router_load.size(); ++l) {
     const ObjectId object = model.router_load[l];
     if (!object.valid()) continue;
-    std::vector<double> sums(size_t(training_->program().object(object).elements()));
-    SLUICE_TRY(training_->read(object, std::as_writable_bytes(std::span(sums))));
+    std::vector<double> sums(size_t(loaded_->main().program().object(object).elements()));
+    SLUICE_TRY(loaded_->main().read(object, std::as_writable_bytes(std::span(sums))));
     own.insert(own.end(), sums.begin(), sums.end());
     layers.push_back({int(l), std::vector<double>(sums.size())});
   }
@@ -268,7 +255,7 @@ Status Engine::clip_again(float max_norm) {
   const Model& model = p_.stages.main.model;
   Clip& clip = passed_->clip;
   if (passed_->changed) {
-    SLUICE_ASSIGN(const std::vector<double> sums, gradient_squares(model, *training_));
+    SLUICE_ASSIGN(const std::vector<double> sums, gradient_squares(model, loaded_->main()));
     clip = {float(std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0))), 1};
     if (!std::isfinite(clip.norm))
       clip = {norm_that_blames(slot_to_blame(sums.data(), int64_t(sums.size()))), 0};
@@ -277,7 +264,7 @@ Status Engine::clip_again(float max_norm) {
   if (clip.scale != 0) {
     clip.scale = max_norm > 0 ? float(std::min(1.0, double{max_norm} / (double{clip.norm} + 1e-6))) : 1.0f;
   }
-  return training_->write(model.clip, bytes_of(clip));
+  return loaded_->main().write(model.clip, bytes_of(clip));
 }
 
 StepResult Engine::settle(double learning_rate, const UpdateValues& values) {
@@ -301,8 +288,8 @@ Status Engine::read_log_probs() {
   std::span<float> rest(log_probs_);
   for (const auto& round : p_.stages.main.model.log_probs) {
     for (const ObjectId chunk : round) {
-      const size_t count = size_t(training_->program().object(chunk).elements());
-      SLUICE_TRY(training_->read(chunk, std::as_writable_bytes(rest.first(count))));
+      const size_t count = size_t(loaded_->main().program().object(chunk).elements());
+      SLUICE_TRY(loaded_->main().read(chunk, std::as_writable_bytes(rest.first(count))));
       rest = rest.subspan(count);
     }
   }
@@ -312,13 +299,13 @@ Status Engine::read_log_probs() {
 
 void Engine::note_activities() {
   if (!p_.config.run.trace_kernels) return;
-  if (const Status noted = backend_->note_activities(); !noted.ok()) {
+  if (const Status noted = loaded_->backend().note_activities(); !noted.ok()) {
     observer_.warned(fmt::format("the trace will not name kernels: {}", noted.message()));
   }
 }
 
 std::vector<DeviceActivity> Engine::activities() {
-  auto noted = backend_->activities();
+  auto noted = loaded_->backend().activities();
   if (noted.ok()) return std::move(*noted);
   observer_.warned(fmt::format("the trace does not name kernels: {}", noted.message()));
   return {};
@@ -327,12 +314,12 @@ std::vector<DeviceActivity> Engine::activities() {
 std::string Engine::slow_links(std::span<const Interval> timeline) const {
   if (p_.machine.traits().shares_cores) return {};
   return sluice::core::slow_links(p_.stages.main.plan, timeline, p_.machine.profile.transfer_latency_ns,
-                                  *backend_);
+                                  loaded_->backend());
 }
 
 Engine::Beside Engine::beside(std::string_view name) const {
   const Stage& stage = p_.stages.at(name);
-  return {stage.model, *beside_[size_t(&stage - p_.stages.beside.data())]};
+  return {stage.model, loaded_->at(name)};
 }
 
 StepArgs Engine::args_for_pending() const {
@@ -395,7 +382,7 @@ Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::
   rows.resize(tokens.size() * size_t(row_bytes));
   for (size_t t = 0; t < tokens.size(); ++t) {
     const std::span row = std::span(rows).subspan(t * size_t(row_bytes), size_t(row_bytes));
-    SLUICE_TRY(training_->read(table, row, int64_t{tokens[t]} * row_bytes));
+    SLUICE_TRY(loaded_->main().read(table, row, int64_t{tokens[t]} * row_bytes));
   }
   scale_embedding(p_.numerics.compute, float(p_.model.stream_embedding_scale()), rows);
   return {};
@@ -449,7 +436,7 @@ Result<std::optional<CheckpointCopy>> Engine::copy_weights(const Manifest& manif
 Result<std::optional<CheckpointCopy>> Engine::copy(CheckpointContent what, int64_t room_bytes) {
   if (shared_ || what.layout.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
   SLUICE_TRY(apply_pending());
-  SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, *training_));
+  SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, loaded_->main()));
   return std::optional<CheckpointCopy>({std::move(what), std::move(state)});
 }
 
@@ -469,7 +456,7 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other) {
-  const auto loaded = load_checkpoint(p_.stages.main.model, manifest, dir, *training_, other);
+  const auto loaded = load_checkpoint(p_.stages.main.model, manifest, dir, loaded_->main(), other);
   if (!loaded.ok() && !loaded.error().detail("state").empty()) {
     pending_ = false;
     return lost("loading a checkpoint", loaded.error());
@@ -488,13 +475,13 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, 
 Result<std::vector<float>> Engine::tensor(TensorKind kind, std::string_view name) {
   SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
   SLUICE_TRY(apply_pending());
-  return read_tensor(p_.stages.main.model, kind, name, *training_);
+  return read_tensor(p_.stages.main.model, kind, name, loaded_->main());
 }
 
 Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<const float> values) {
   SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
   SLUICE_TRY(apply_pending());
-  SLUICE_TRY(write_tensor(p_.stages.main.model, kind, name, values, *training_));
+  SLUICE_TRY(write_tensor(p_.stages.main.model, kind, name, values, loaded_->main()));
   if (kind.of == TensorKind::Gradient) passed_->changed = true;
   return {};
 }
@@ -504,10 +491,10 @@ Result<Checksum> Engine::checksum_of_weights() const {
   std::vector<std::byte> piece;
   Checksummer sum;
   for (const ParamObjects& p : p_.stages.main.model.params) {
-    const int64_t bytes = training_->program().object(p.param).bytes;
+    const int64_t bytes = loaded_->main().program().object(p.param).bytes;
     for (int64_t at = 0; at < bytes; at += kPiece) {
       piece.resize(size_t(std::min(kPiece, bytes - at)));
-      SLUICE_TRY(training_->read(p.param, piece, at));
+      SLUICE_TRY(loaded_->main().read(p.param, piece, at));
       sum.add(piece);
     }
   }
@@ -520,16 +507,6 @@ Status Engine::check_tensor(TensorKind kind, std::string_view name) const {
 
 Status Engine::check_write(TensorKind kind, std::string_view name, std::span<const float> values) const {
   return sluice::core::check_write(p_.stages.main.model, kind, name, values);
-}
-
-MemoryReport Engine::memory() {
-  memory_.bytes = backend_->memory();
-  raise_to(memory_.bytes, memory_.peak_bytes);
-  return memory_;
-}
-
-Status Engine::check_caps() {
-  return sluice::core::check_caps(*backend_, memory().bytes, p_.config.caps);
 }
 
 }  // namespace sluice::core

@@ -12,6 +12,7 @@
 #include "ops/clip_norm.h"
 #include "ops/step_args.h"
 #include "run/passes/evaluation.h"
+#include "run/passes/loaded.h"
 #include "run/passes/text_pass.h"
 #include "run/prepare/prepare.h"
 #include "run/session/shared_state.h"
@@ -51,10 +52,6 @@ struct StepLoss {
   AskWeights ask = {};  // empty: nobody is asked. REQUIRES: LossForm::asked
 };
 
-struct MemoryReport {
-  BytesByTier bytes;       // in use, as driver and operating system say
-  BytesByTier peak_bytes;  // the most seen
-};
 MemoryUse in_public(const MemoryReport& memory);
 
 class Engine {
@@ -137,10 +134,10 @@ class Engine {
 
   int64_t steps_done() const { return steps_done_; }
   const StartUp& start_up() const { return start_up_; }
-  MemoryReport memory();
+  const MemoryReport& memory() { return loaded_->memory(); }
   // An error when a cap is exceeded.
-  Status check_caps();
-  Executor& training() { return *training_; }
+  Status check_caps() { return loaded_->check_caps(); }
+  Executor& training() { return loaded_->main(); }
   // Of a timed training step: what slow_links() says of it; nothing where links share cores with compute,
   // which slows both.
   std::string slow_links(std::span<const Interval> timeline) const;
@@ -154,7 +151,7 @@ class Engine {
   Status lost(std::string_view by, Status status);
   Status fill_state();
   Status apply_pending();
-  PartReader reader() const { return shared_ ? shared_->reader() : reader_of(*training_); }
+  PartReader reader() const { return shared_ ? shared_->reader() : reader_of(loaded_->main()); }
   // What every process has of plain values, in the order of ranks.
   template <class T>
   Result<std::vector<T>> of_all(std::span<const T> own) const;
@@ -187,11 +184,9 @@ class Engine {
 
   const Prepared& p_;
   Observer& observer_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Executor> training_;
-  std::unique_ptr<SharedState> shared_;            // null: this process has all of the state
-  std::vector<std::unique_ptr<Executor>> beside_;  // of Stages::beside, in its order
-  Status state_;                                   // an error: there is none
+  std::optional<Loaded> loaded_;         // from start() on
+  std::unique_ptr<SharedState> shared_;  // null: this process has all of the state
+  Status state_;                         // an error: there is none
   int64_t steps_done_ = 0;
   int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending
   bool pending_ = false;      // the last step's update has not been applied
@@ -204,7 +199,6 @@ class Engine {
     bool changed = false;  // its gradients, since
   };
   std::optional<Passed> passed_;
-  MemoryReport memory_;
   StartUp start_up_;
   std::shared_ptr<ModelFiles> files_;  // for checkpoints
   HeldoutRecord heldout_;
