@@ -21,7 +21,9 @@ TEST(Values, AreWrittenAsPythonDoes) {
   EXPECT_EQ(
       again(R"({"b":1,"a":[1.0,2,1e5,1e-5,1e16,1e22,123456789012345678901234567890,-0,0.1]})"),
       R"({"b": 1, "a": [1.0, 2, 100000.0, 1e-05, 1e+16, 1e+22, 123456789012345678901234567890, 0, 0.1]})");
-  EXPECT_EQ(again(R"({"a":1,"b":2,"a":{"c":null}})"), R"({"a": {"c": null}, "b": 2})");
+  EXPECT_EQ(again(R"({"b":2,"a":{"c":null}})"), R"({"b": 2, "a": {"c": null}})");
+  EXPECT_EQ(again(R"({"a":1,"b":2,"a":{"c":null}})"),
+            "key 'a' is there twice, and which one counts is not said");
   EXPECT_EQ(again(R"(["\u00e9\n\u0001\u007f\"\\/", true, false, "\ud83e\udd80"])"),
             "[\"é\\n\\u0001\x7f\\\"\\\\/\", true, false, \"🦀\"]");
   EXPECT_EQ(again(R"({"a":[],"b":{},"c":[1,{"d":2}]})", 4),
@@ -47,9 +49,8 @@ TEST(Values, ThereAreNotTooMany) {
     const auto value = parse_value(text, keeps);
     return value.ok() ? to_json(*value) : value.message();
   };
-  EXPECT_EQ(
-      read("{\"a\": [1, {\"b\": 2}], \"c\": " + list(200000) + ", \"d\": {\"a\": {\"a\": 1}}, \"a\": 3}"),
-      R"({"a": 3, "c": null, "d": null})");
+  EXPECT_EQ(read("{\"a\": [1, {\"b\": 2}], \"c\": " + list(200000) + ", \"d\": {\"a\": {\"a\": 1}}}"),
+            R"({"a": [1, {"b": 2}], "c": null, "d": null})");
   EXPECT_EQ(read(R"({"c": "x", "a": {"c": 1}, "e": [], "f": {}, "g": [[], [1]]})"),
             R"({"c": null, "a": {"c": 1}, "e": null, "f": null, "g": null})");
   EXPECT_NE(read(R"({"c": [1, 2, "a": 1})").find("column"), std::string::npos);

@@ -79,17 +79,14 @@ class OldRuns : public testing::TestWithParam<OldRun> {
   // The files of the cache that tokens are in, and what they hold.
   std::vector<std::pair<fs::path, std::string>> token_bytes() const {
     std::vector<std::pair<fs::path, std::string>> files;
-    for (const auto& [path, time] : tokens()) {
-      if (path.filename() != "corpus") files.emplace_back(path, file_bytes(path));
-    }
+    for (const auto& [path, time] : tokens()) files.emplace_back(path, file_bytes(path));
     return files;
   }
   // And when they were written.
   std::vector<std::pair<fs::path, fs::file_time_type>> tokens() const {
     std::vector<std::pair<fs::path, fs::file_time_type>> files;
     for (const auto& entry : fs::recursive_directory_iterator(dir_ / "cache")) {
-      if (entry.path().extension() == ".tokens" || entry.path().filename() == "corpus")
-        files.emplace_back(entry.path(), entry.last_write_time());
+      if (entry.path().extension() == ".tokens") files.emplace_back(entry.path(), entry.last_write_time());
     }
     std::sort(files.begin(), files.end());
     return files;
