@@ -86,6 +86,6 @@ endfunction()
 # For code of which nearly all runs once in a command.
 function(sluice_optimize_least target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Og>)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<BOOL:${EMSCRIPTEN}>,-O1,-Og>>)
   endif()
 endfunction()
