@@ -313,7 +313,7 @@ Result<jinja::Rendering> ChatTemplate::Impl::render_as_it_is(const Conversation&
   add("tools", to_jinja(conversation.tools, {}));
   add("documents", to_jinja(conversation.documents, {-1, ChatField::Content}));
   add("add_generation_prompt", Value::of(prompt));
-  for (const auto& [token, text] : settings.tokens) add(token, Value::string(jinja::plain(text)));
+  for (const auto& [token, shown] : settings.tokens) add(token, Value::string(jinja::plain(shown)));
   if (settings.bos) add("bos_token", Value::string(jinja::plain(*settings.bos)));
   if (settings.eos) add("eos_token", Value::string(jinja::plain(*settings.eos)));
   for (const auto& [key, value] : conversation.kwargs.members) add(key, to_jinja(value, kKwargs));

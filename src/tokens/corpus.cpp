@@ -287,8 +287,8 @@ class Kept {
     const ChatTemplate* chat = options_.making.chat_template;
     if (f.rendered > 0 && chat != nullptr && chat->marks_anew() && f.marks != Findings::kMarks)
       return error("{}: another version of Sluice made it, which learnt otherwise", folder_.string());
-    const auto learnt_since = [&](std::string content) {
-      corpus.contents_before.push_back(std::exchange(corpus.content, std::move(content)));
+    const auto learnt_since = [&](std::string now) {
+      corpus.contents_before.push_back(std::exchange(corpus.content, std::move(now)));
     };
     if (f.learnt_anew + f.skipped_anew > 0) learnt_since(read_anew(corpus.key, kSecondReader));
     if (f.learnt_later + f.skipped_later > 0) learnt_since(read_anew(corpus.key, Findings::kReader));
