@@ -34,7 +34,7 @@ struct Place {
 // What a template repeats of a message behind a later one is not said again.
 std::vector<Place> places_of(const std::vector<jinja::Text::Run>& runs, size_t messages) {
   std::vector<Place> places(messages);
-  // Of each message and field the latest message that had begun when it was said.
+  // The latest message that had begun when a field of a message was said.
   std::vector<std::array<int32_t, 8>> said_by(messages);
   for (auto& fields : said_by) fields.fill(-1);
   int32_t latest = -1;

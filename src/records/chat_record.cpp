@@ -99,7 +99,7 @@ Error unknown_role(std::string_view key, std::string_view role, std::string_view
                meant.empty() ? "" : fmt::format("did you mean {}? ", meant), allowed, role);
 }
 
-// Of what earlier versions passed over.
+// Earlier versions passed over what is refused so.
 Error later(Error refused) {
   refused.details.emplace_back("later", "yes");
   return refused;

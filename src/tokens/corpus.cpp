@@ -272,17 +272,20 @@ class Kept {
       return error("{}: it does not say which of data.paths its tokens are of", folder_.string());
     }
     corpus.places_path = places();
-    if (corpus.heldout && !rest->compared) {
-      compare(corpus, *rest);
-      // A cache that is read only has it compared again.
-      (void)write_sealed(sums(), request_, found + kept_text(*rest));
+    const bool read_since = sources_.have(SourceForm::Records) && rest->findings.reader != Findings::kReader;
+    if (read_since) {
+      if (!reads_alike(rest->findings))
+        return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
+      rest->findings.reader = Findings::kReader;
     }
+    const bool compared = rest->compared || !corpus.heldout;
+    if (!compared) compare(corpus, *rest);
+    // Once: what an earlier version left out is kept with the tokens. A cache that is read only is looked at
+    // again.
+    if (read_since || !compared) (void)write_sealed(sums(), request_, found + kept_text(*rest));
     corpus.train.set_paths(std::move(rest->train_paths));
     if (corpus.heldout) corpus.heldout->set_paths(std::move(rest->heldout_paths));
     corpus.findings = std::move(rest->findings);
-    if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader &&
-        !reads_alike(corpus.findings))
-      return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
     const Findings& f = corpus.findings;
     const ChatTemplate* chat = options_.making.chat_template;
     if (f.rendered > 0 && chat != nullptr && chat->marks_anew() && f.marks != Findings::kMarks)

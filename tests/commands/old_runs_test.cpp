@@ -32,6 +32,11 @@ struct OldRun {
   bool splits_otherwise = false;
 };
 
+// Names of tests do not depend on where the texts lie.
+void PrintTo(const OldRun& run, std::ostream* out) {
+  *out << run.commit << " " << run.name;
+}
+
 // An f32 product of these models has up to 259 terms, each of which may be rounded; a bf16 result is rounded
 // once, as its terms are summed in f32. Some twenty results lie between a token and its loss, and none is
 // much above 1.

@@ -224,8 +224,9 @@ TEST(RefusalsOfLargePrograms, AreTrueForEveryPairOfCaps) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Only devices and the host are placed on. Without a tier behind the host nothing is refused.
+// Only devices and the host are placed on.
 TEST_P(Refusals, ATierThatNothingIsPlacedOnIsNamed) {
+  if constexpr (Tier::kFar == 1) GTEST_SKIP() << "no tier lies behind the host";
   for (const Tier tier : tiers_of(1)) {
     if (tier <= kHost) continue;
     Profile joined;

@@ -108,48 +108,51 @@ SLUICE_INLINE int64_t chunk_of(int64_t depth) {
   return (depth + chunks - 1) / chunks;
 }
 
+// Calls body(panel, block, t, chunk): a chunk of a panel, from tile t along k on, is multiplied with all
+// blocks before the next one is.
+template <class Body>
+SLUICE_INLINE void for_each_product(const Slice& s, Body&& body) {
+  const int64_t depth = depth_of(s.shape->k), longest = chunk_of(depth);
+  for (int64_t panel = 0; panel < s.panels; ++panel) {
+    for (int64_t t = 0; t < depth; t += longest) {
+      for (int64_t block = 0; block * kBlock < s.rows; ++block)
+        body(panel, block, t, std::min(longest, depth - t));
+    }
+  }
+}
+
 // C itself holds the sums between chunks, but for blocks that are not whole.
 template <class Unit>
 SLUICE_INLINE void multiply_slice_to(const Slice& s, float* c) {
-  const int64_t n = s.shape->n, depth = depth_of(s.shape->k), longest = chunk_of(depth);
-  for (int64_t panel = 0; panel < s.panels; ++panel) {
+  const int64_t n = s.shape->n;
+  for_each_product(s, [&](int64_t panel, int64_t block, int64_t t, int64_t chunk) SLUICE_INLINE_BODY {
     const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, n - column);
-    for (int64_t t = 0; t < depth; t += longest) {
-      const int64_t chunk = std::min(longest, depth - t);
-      const bool accumulate = s.shape->accumulate || t > 0;
-      for (int64_t block = 0; block * kBlock < s.rows; ++block) {
-        const int64_t row = block * kBlock, rows = std::min(kBlock, s.rows - row);
-        float* to = c + (s.first_row + row) * n + column;
-        if (t == 0) prefetch_rows<true>(to, rows, n);
-        if (rows == kBlock && cols == kBlock) {
-          Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), to, n, accumulate);
-        } else {
-          Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), s.sums, kBlock, false);
-          put_block(s.sums, rows, cols, accumulate, to, n);
-        }
-      }
+    const int64_t row = block * kBlock, rows = std::min(kBlock, s.rows - row);
+    const bool accumulate = s.shape->accumulate || t > 0;
+    float* to = c + (s.first_row + row) * n + column;
+    if (t == 0) prefetch_rows<true>(to, rows, n);
+    if (rows == kBlock && cols == kBlock) {
+      Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), to, n, accumulate);
+    } else {
+      Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), s.sums, kBlock, false);
+      put_block(s.sums, rows, cols, accumulate, to, n);
     }
-  }
+  });
 }
 
 // The sums of one panel are kept in f32 and rounded once.
 template <class Unit>
 SLUICE_INLINE void multiply_slice_to(const Slice& s, Bf16* c) {
-  const int64_t n = s.shape->n, depth = depth_of(s.shape->k), longest = chunk_of(depth);
-  for (int64_t panel = 0; panel < s.panels; ++panel) {
+  const int64_t n = s.shape->n, depth = depth_of(s.shape->k);
+  for_each_product(s, [&](int64_t panel, int64_t block, int64_t t, int64_t chunk) SLUICE_INLINE_BODY {
     const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, n - column);
-    for (int64_t t = 0; t < depth; t += longest) {
-      const int64_t chunk = std::min(longest, depth - t);
-      for (int64_t block = 0; block * kBlock < s.rows; ++block) {
-        const int64_t row = block * kBlock, rows = std::min(kBlock, s.rows - row);
-        Bf16* to = c + (s.first_row + row) * n + column;
-        float* sums = s.sums + row * kBlock;
-        if (t + chunk == depth) prefetch_rows<true>(to, rows, n);
-        Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), sums, kBlock, t > 0);
-        if (t + chunk == depth) put_block(sums, rows, cols, s.shape->accumulate, to, n);
-      }
-    }
-  }
+    const int64_t row = block * kBlock, rows = std::min(kBlock, s.rows - row);
+    Bf16* to = c + (s.first_row + row) * n + column;
+    float* sums = s.sums + row * kBlock;
+    if (t + chunk == depth) prefetch_rows<true>(to, rows, n);
+    Unit::multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), sums, kBlock, t > 0);
+    if (t + chunk == depth) put_block(sums, rows, cols, s.shape->accumulate, to, n);
+  });
 }
 
 void multiply_slice(CpuIsa isa, const Slice& s) {
@@ -159,21 +162,11 @@ void multiply_slice(CpuIsa isa, const Slice& s) {
   } else if (s.rows % kBlock != 0) {
     pack_blocks(s, s.rows / kBlock);
   }
-  switch (shape.out) {
-    case DType::F32:
-      with_unit(isa, [&]<class Unit>(Unit)
-                         SLUICE_INLINE_BODY { multiply_slice_to<Unit>(s, static_cast<float*>(s.c)); });
-      break;
-    case DType::BF16:
-      with_unit(isa, [&]<class Unit>(Unit)
-                         SLUICE_INLINE_BODY { multiply_slice_to<Unit>(s, static_cast<Bf16*>(s.c)); });
-      break;
-    case DType::F64:
-    case DType::I32:
-    case DType::U8:
-    case DType::F8E4M3:
-    case DType::F4E2M1:
-    case DType::I8:
-      not_a_float(shape.out);
-  }
+  with_unit(isa, [&]<class Unit>(Unit) SLUICE_INLINE_BODY {
+    if (shape.out == DType::F32) {
+      multiply_slice_to<Unit>(s, static_cast<float*>(s.c));
+    } else {
+      multiply_slice_to<Unit>(s, static_cast<Bf16*>(s.c));
+    }
+  });
 }

@@ -21,7 +21,7 @@ enum class CpuIsa : uint8_t {
   Baseline,    // what every CPU of the architecture has
   Avx2,        // x86-64-v3: 256-bit vectors, fused multiply-add
   Avx512,      // x86-64-v4: 512-bit vectors
-  Avx512Bf16,  // that and AVX512-BF16: products of pairs of bf16
+  Avx512Bf16,  // that and AVX512-BF16: bf16 in tiles, by vectors of pairs
   Amx,         // that and AMX-BF16: products of bf16 tiles
 };
 
