@@ -12,12 +12,13 @@ namespace {
 // cache.
 constexpr int64_t kMaxChunk = 160;
 
-// Along k, packed together: more of it would leave room for few columns of B at once, and all of A is read
-// again for each group of columns. Sums go on from what lies in C, so they have to be f32 there.
-constexpr int64_t kMostDepth = 4096;
-
+// Along k, packed together: more of it would leave room for few columns of B at once, and all of A is read,
+// or packed, again for each group of columns. Sums go on from what lies in C, so they have to be f32 there.
+// Where A is packed from rows that follow k, 512 are 4 to 18 % faster than 4,096 with AVX-512, 3 % with AVX2;
+// of the other layouts that is no faster.
 int64_t depth_of(const GemmShape& s) {
-  return s.out == DType::F32 ? std::min(s.k, kMostDepth) : s.k;
+  const int64_t most = s.layout == Layout::TN ? 512 : 4096;
+  return s.out == DType::F32 ? std::min(s.k, most) : s.k;
 }
 
 PackedSizes sizes_of(const GemmShape& s) {
