@@ -479,8 +479,8 @@ Status Tokenizer::Impl::Places::open(bool begins, Scratch& scratch) {
     before = segment_.substr(at, next - at);
     unit = before;
     SLUICE_TRY(normalizer.apply(unit, head, scratch.regex, /*begins=*/false));
-    for (size_t i = 0; i < unit.size(); ++i)
-      back_.push_back(uint32_t(unit == before ? at + i : i == 0 ? at : next));
+    const bool same = unit == before;
+    for (size_t i = 0; i < unit.size(); ++i) back_.push_back(uint32_t(same ? at + i : i == 0 ? at : next));
     if (back_.size() > changed_.size()) return error("its normal form is not that of its parts");
   }
   back_.insert(back_.begin(), changed_.size() - back_.size(), 0);

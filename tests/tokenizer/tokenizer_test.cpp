@@ -216,6 +216,28 @@ TEST(Tokenizer, EncodesLongRuns) {
   EXPECT_EQ(encoded(minimal(), text).size(), 200000u);
 }
 
+TEST(Tokenizer, FindsPlacesInLongRunsThatAreNormalizedAsOne) {
+  json file = minimal();
+  file["normalizer"] = {{"type", "NFC"}};
+  file["model"]["vocab"] = {{"\u00e9", 0}};
+  file["model"]["merges"] = json::array();
+  const auto tokenizer = Tokenizer::parse(file.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  std::string text;
+  for (int i = 0; i < 500000; ++i) text += "\u00e9";
+  size_t at = 0;
+  const Status status =
+      tokenizer->encode_places(text, {}, [&](auto, std::span<const Tokenizer::Stretch> places) -> Status {
+        for (const auto& place : places) {
+          EXPECT_EQ(place.begin, at);
+          at = place.end;
+        }
+        return {};
+      });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(at, text.size());
+}
+
 // A piece of bytes is encoded in parts where no merge can join them, with the ids of the whole.
 TEST(Tokenizer, EncodesLongPiecesOfBytesInParts) {
   constexpr int kTimes = 40000;
