@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   int status = 0;
   const auto app = make_command_line(status);
   if (argc < 2) {
-    say(stderr, "{}", list_of_commands(*app));
+    say_exactly(stderr, list_of_commands(*app));
     return kMisused;
   }
   try {

@@ -10,6 +10,7 @@
 namespace sluice::core {
 
 size_t edit_distance(std::string_view a, std::string_view b) {
+  if (std::max(a.size(), b.size()) > kLongestName) return std::max(a.size(), b.size());
   // Rows of the table of distances between beginnings of `a` and of `b`: this one and the two before it.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -10,7 +10,9 @@
 namespace sluice::core {
 
 // The fewest letters to insert, remove, replace, or swap with their neighbour that turn `a` into `b`; no
-// letter is touched twice.
+// letter is touched twice. A name beyond kLongestName, which a file may hold and nobody types, is as far
+// from all others as it is long: distances take time with the product of both lengths.
+inline constexpr size_t kLongestName = 1000;
 size_t edit_distance(std::string_view a, std::string_view b);
 
 // The letters and digits of a name in lower case: equal for RTX4090, "rtx 4090" and RTX-4090.

@@ -21,7 +21,7 @@ void Console::progress(const Progress& p) {
 
 void Console::warned(const std::string& message) {
   stop();
-  say(stderr, "warning: {}\n", printable_message(message));
+  say(stderr, "warning: {}\n", message);
 }
 
 }  // namespace sluice::core

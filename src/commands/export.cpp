@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/counts.h"
+#include "base/printable.h"
 #include "commands/chat_turns.h"
 #include "commands/commands.h"
 #include "commands/outcome.h"
@@ -128,7 +129,7 @@ void show(const ExportRequest& request, const Exported& done) {
             ? ""
             : fmt::format(" and {}", counted(int64_t(done.left_out.size()) - 1, "more tensor")));
   }
-  for (const std::string& notice : done.notices) say("  note: {}\n", notice);
+  for (const std::string& notice : done.notices) say("  note: {}\n", printable_message(notice));
   const End end = end_of(done.from);
   if (!end.note.empty() && !request.end_token) say("  note: {}\n", end.note);
 }

@@ -251,7 +251,7 @@ void Job::share_cores(RunConfig& config) const {
 }
 
 void Job::abandon(const Error& why) {
-  say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), printable_message(why.message));
+  say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), why.message);
   std::fflush(stderr);
   if (watch_ != nullptr) watch_->abandon();
   if (group_ != nullptr) group_->abandon();

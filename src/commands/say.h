@@ -24,9 +24,11 @@ inline void say_exactly(FILE* out, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out);
 }
 
+// Standard error is for messages, which are as short as printable_message() makes them.
 template <class... Args>
 void say(FILE* out, fmt::format_string<Args...> format, Args&&... args) {
-  say_exactly(out, printable(fmt::format(format, std::forward<Args>(args)...)));
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  say_exactly(out, out == stderr ? printable_message(text) : printable(text));
 }
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {

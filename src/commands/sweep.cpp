@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "base/printable.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/working.h"
@@ -288,7 +289,7 @@ Result<Ending> SweepRun::run() {
   for (const SweepGroup& g : groups_) {
     for (const SweepCell& c : g.cells) notices.insert(c.config.notices.begin(), c.config.notices.end());
   }
-  for (const std::string& notice : notices) say("note     {}\n", notice);
+  for (const std::string& notice : notices) say("note     {}\n", printable_message(notice));
   std::fflush(stdout);
   asked_.heeded = true;
   SLUICE_TRY(run_cells());

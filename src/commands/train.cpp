@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/counts.h"
+#include "base/printable.h"
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/job.h"
@@ -137,7 +138,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   const std::filesystem::path dir = p.config.run.dir;
   show_text(describe(p));
   for (const auto* notices : {&data.notices, &data.heldout_notices}) {
-    for (const std::string& notice : *notices) show_text(notice + "\n");
+    for (const std::string& notice : *notices) show_text(printable_message(notice) + "\n");
   }
   std::fflush(stdout);
   SLUICE_TRY(directory.check());

@@ -21,6 +21,15 @@ TEST(Nearest, CountsWhatWasMistyped) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
 }
 
+// The key of somebody's file may have megabytes, and there are many names that it is compared with.
+TEST(Nearest, OfNamesThatNobodyTypesAllAreFar) {
+  const std::string name(kLongestName, 'a'), beyond(100 * kLongestName, 'a');
+  EXPECT_EQ(edit_distance(name, name), 0u);
+  EXPECT_EQ(edit_distance(beyond, beyond), beyond.size());
+  EXPECT_FALSE(similar(beyond, beyond + "a"));
+  EXPECT_EQ(nearest(std::string(30'000'000, 'a'), {{"plan", "train"}}), "plan");
+}
+
 TEST(Nearest, IsTheFirstOfTheClosest) {
   const std::vector<std::string> names{"plan", "train", "brain", "keys"};
   EXPECT_EQ(nearest("trian", names), "train");

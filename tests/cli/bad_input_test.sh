@@ -50,4 +50,14 @@ model pretraining_tp 2
 refused "config.json: model config: pretraining_tp is 2" model.config="$dir/config.json"
 model rope_theta 1e308
 refused "rope_theta is 1e+308" model.config="$dir/config.json"
+
+# What is said of a file is short, however long the file is.
+printf '{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 97, "%s": 1}' \
+  "$(head -c 1000000 /dev/zero | tr '\0' k)" >config.json
+"$sluice" estimate config.json >out 2>err </dev/null
+status=$?
+if ((status != 0 || $(wc -c <err) > 2000)) || ! grep -q 'keys that Sluice does not know' err; then
+  printf 'status %s and %s bytes for an unknown key of 1 MB; expected 0 and 2000 at most\n' "$status" "$(wc -c <err)"
+  failed=1
+fi
 exit "$failed"

@@ -147,7 +147,8 @@ std::string overview(const DataView& v) {
     out += fmt::format("{:>18} {:>9}{}{}\n", name, grouped(double(n), 0), bar.empty() ? "" : " ", bar);
   });
   if (!v.warnings.empty()) out += "\n";
-  for (const std::string& warning : v.warnings) out += fmt::format("warning: {}\n", printable(warning));
+  for (const std::string& warning : v.warnings)
+    out += fmt::format("warning: {}\n", printable_message(warning));
   return out;
 }
 
