@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ops/exchange.h"
+#include "ops/op.h"
 #include "program/gradient/rules.h"
 
 namespace sluice::core {
@@ -91,7 +93,7 @@ void Gradients::backward() {
     if (node.later) {
       node.later();
     } else if (node.input.valid()) {
-      if (wanted(node.input)) gradient_of(node.input, std::nullopt, {});
+      if (wanted(node.input)) gradient_of(node.input, gradient_type(node.input), {});
     } else if (node.fused || std::any_of(node.tasks.begin(), node.tasks.end(), [&](const Task& task) {
                  return std::any_of(task.uses.begin(), task.uses.end(), [&](const Use& use) {
                    return use.access != Access::Read && wanted(use.object);
@@ -102,10 +104,10 @@ void Gradients::backward() {
   }
 }
 
-ObjectId Gradients::of(ObjectId y) const {
+ObjectId Gradients::of(ObjectId y) {
   SLUICE_CHECK(has(y), "nothing contributed to the gradient of {}", program_.object(y).name);
   const State& s = states_[y.value];
-  SLUICE_CHECK(!s.written || !s.addend.valid(), "a gradient of {} was never added", program_.object(y).name);
+  if (s.written && s.addend.valid()) return sum(y, s.gradient, s.addend);
   return s.written ? s.gradient : s.addend;
 }
 
@@ -121,56 +123,86 @@ ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, DTy
   return program_.add(std::move(made));
 }
 
-ObjectId Gradients::gradient_of(ObjectId x, std::optional<DType> dtype, std::string_view role) {
-  if (const ObjectId made = state(x).gradient; made.valid()) return made;
+DType Gradients::gradient_type(ObjectId x) const {
   const Object& object = program_.object(x);
-  const DType own = object.kind == ObjectKind::Param ? param_dtype_ : object.format.type;
-  const ObjectId made = like(x, role.empty() ? gradient_role(object.role) : std::string(role),
-                             ObjectKind::ActGrad, dtype.value_or(own));
-  return state(x).gradient = made;
+  return object.kind == ObjectKind::Param ? param_dtype_ : object.format.type;
+}
+
+ObjectId Gradients::gradient_of(ObjectId x, DType dtype, std::string_view role) {
+  if (const ObjectId made = state(x).gradient; made.valid()) return made;
+  const std::string own = gradient_role(program_.object(x).role);
+  return state(x).gradient = like(x, role.empty() ? own : role, ObjectKind::ActGrad, dtype);
+}
+
+ObjectId Gradients::fresh(ObjectId x, DType dtype, std::string_view role) {
+  const ObjectId before = gradient_of(x, dtype, role);
+  State& s = state(x);
+  const Object& object = program_.object(before);
+  if (std::exchange(s.written, true) || object.format != dtype) {
+    SLUICE_CHECK(object.kind == ObjectKind::ActGrad, "the gradient of {} is collected in one place",
+                 program_.object(x).name);
+    s.gradient = like(x, object.role + "+", ObjectKind::ActGrad, dtype);
+  }
+  return s.gradient;
+}
+
+// Two values have the same sum in either order; which two are summed follows from the order of visits.
+ObjectId Gradients::sum(ObjectId x, ObjectId left, ObjectId right) {
+  const auto type = [&](ObjectId id) { return program_.object(id).format.type; };
+  const DType dtype = type(left) == type(right) ? type(left) : DType::F32;
+  const ObjectId out = fresh(x, dtype, {});
+  state(x).addend = {};
+  const Object& object = program_.object(out);
+  program_.add("sum_" + object.name, AddGradients{object.elements(), type(left), type(right), dtype},
+               std::vector<Bound>{left, right, out}, Phase::Backward, object.layer, object.round,
+               object.chunk);
+  return out;
 }
 
 Gradients::Into Gradients::into(ObjectId x, std::optional<DType> dtype, std::string_view role) {
-  const ObjectId object = gradient_of(x, dtype, role);
-  State& s = state(x);
-  SLUICE_CHECK(!s.addend.valid(), "the rule cannot add to the gradient of {}", program_.object(x).name);
-  return {object, std::exchange(s.written, true)};
+  const DType type = dtype.value_or(gradient_type(x));
+  const State& s = state(x);
+  if (s.written && program_.object(s.gradient).format == type) return {s.gradient, true};
+  return {into_new(x, type, role), false};
+}
+
+ObjectId Gradients::into_new(ObjectId x, std::optional<DType> dtype, std::string_view role) {
+  if (state(x).written) state(x).addend = of(x);
+  return fresh(x, dtype.value_or(gradient_type(x)), role);
 }
 
 Gradients::IntoSum Gradients::into_sum(ObjectId x) {
-  if (state(x).written) {
-    // What was written so far is what is added; the sum is another object.
-    const ObjectId before = state(x).gradient;
-    const Object& object = program_.object(before);
-    SLUICE_CHECK(object.kind == ObjectKind::ActGrad && !state(x).addend.valid(),
-                 "the rule cannot accumulate into the gradient of {}", program_.object(x).name);
-    const ObjectId sum = like(x, object.role + "+", ObjectKind::ActGrad, object.format.type);
-    state(x).gradient = sum;
-    return {sum, before};
-  }
-  const ObjectId object = gradient_of(x, std::nullopt, {});
-  State& s = state(x);
-  s.written = true;
-  const ObjectId addend = std::exchange(s.addend, ObjectId());
-  return {object, addend.valid() ? std::optional(addend) : std::nullopt};
+  const DType type = gradient_type(x);
+  if (!has(x)) return {fresh(x, type, {}), std::nullopt};
+  const ObjectId before = of(x);
+  const bool same = program_.object(before).format == type;
+  state(x).addend = same ? ObjectId() : before;
+  return {fresh(x, type, {}), same ? std::optional(before) : std::nullopt};
 }
 
 bool Gradients::has_addend(ObjectId x) const {
   return x.value < states_.size() && states_[x.value].addend.valid();
 }
 
-void Gradients::replace(ObjectId x, ObjectId dx) {
+ObjectId Gradients::replace(ObjectId x, DType dtype) {
+  std::string role = gradient_role(program_.object(x).role);
   State& s = state(x);
-  SLUICE_CHECK(s.written && !s.addend.valid(), "the gradient of {} is not whole yet",
-               program_.object(x).name);
-  s.gradient = dx;
+  if (s.gradient.valid() && program_.object(s.gradient).role.starts_with(role))
+    role = program_.object(s.gradient).role + "+";
+  s.gradient = like(x, role, ObjectKind::ActGrad, dtype);
+  s.written = true;
+  s.addend = {};
+  return s.gradient;
 }
 
 void Gradients::add(ObjectId x, ObjectId dy) {
-  State& s = state(x);
-  SLUICE_CHECK(!s.written && !s.addend.valid(), "a second gradient to add to that of {}",
-               program_.object(x).name);
-  s.addend = dy;
+  SLUICE_CHECK(program_.object(x).kind != ObjectKind::Param,
+               "{} is a parameter, and its gradient is collected", program_.object(x).name);
+  if (has_addend(x)) {
+    sum(x, of(x), dy);
+  } else {
+    state(x).addend = dy;
+  }
 }
 
 void Gradients::with_result(ObjectId y, std::function<void(ObjectId)> use) {

@@ -3,8 +3,9 @@
 // of each op (rules.h) appends the tasks that make the gradients of what it read. Only gradients that are
 // wanted, or that lead to wanted ones, are computed.
 //
-// A gradient of several uses is written by the first rule that contributes to it and accumulated by the
-// others, in the order of their visits: the order of every sum is part of the program.
+// A gradient of several uses is written by the first rule that contributes to it. Others accumulate, or write
+// another object that is added to it, in the order of their visits: the order of every sum is part of the
+// program.
 #pragma once
 
 #include <functional>
@@ -48,8 +49,8 @@ class Gradients {
   //
   // Whether the gradient of x is wanted, or leads to one that is.
   bool wanted(ObjectId x) const;
-  // The gradient of y. REQUIRES: something contributed to it.
-  ObjectId of(ObjectId y) const;
+  // The gradient of y; adds up what it was made of. REQUIRES: something contributed to it.
+  ObjectId of(ObjectId y);
   bool has(ObjectId y) const;
   // Where a rule puts its contribution to the gradient of x.
   struct Into {
@@ -60,8 +61,10 @@ class Gradients {
   // that is not wanted is written all the same, to an object that nobody reads, for ops that cannot do
   // without.
   Into into(ObjectId x, std::optional<DType> dtype = std::nullopt, std::string_view role = {});
+  // The same for an op that cannot accumulate: what there was before is added when the gradient is asked for.
+  ObjectId into_new(ObjectId x, std::optional<DType> dtype = std::nullopt, std::string_view role = {});
   // For a rule that can add one more gradient to its contribution as it writes it: what came to x by add(),
-  // or what was written before, as where two losses meet.
+  // or what was written before, as where two losses meet. One of another type is added later.
   struct IntoSum {
     ObjectId object;
     std::optional<ObjectId> addend;
@@ -69,9 +72,9 @@ class Gradients {
   IntoSum into_sum(ObjectId x);
   // Whether something came to x by add() that nobody has added yet.
   bool has_addend(ObjectId x) const;
-  // For an op that changes x in place: what was the gradient of its result becomes `dx`, that of what it
-  // read.
-  void replace(ObjectId x, ObjectId dx);
+  // For an op that changes x in place: an object of `dtype` for the gradient of what it read, in place of
+  // that of its result.
+  ObjectId replace(ObjectId x, DType dtype);
   // Adds the gradient `dy` of another object to that of x, as it is.
   void add(ObjectId x, ObjectId dy);
   // An object like x for something else of its backward pass.
@@ -106,7 +109,11 @@ class Gradients {
     std::vector<std::function<void(ObjectId)>> waiting;
   };
   State& state(ObjectId id);
-  ObjectId gradient_of(ObjectId x, std::optional<DType> dtype, std::string_view role);
+  DType gradient_type(ObjectId x) const;
+  ObjectId gradient_of(ObjectId x, DType dtype, std::string_view role);
+  // An object for the gradient of x that nothing was written to.
+  ObjectId fresh(ObjectId x, DType dtype, std::string_view role);
+  ObjectId sum(ObjectId x, ObjectId left, ObjectId right);
   void note(const Task& task);
 
   Program& program_;

@@ -108,8 +108,7 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId x = task.uses[HeadNormRope::kX].object, w = task.uses[HeadNormRope::kW].object;
   const ObjectId dy = g.of(task.uses[HeadNormRope::kY].object);
-  const auto dx = g.into(x);
-  SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
+  const ObjectId dx = g.into_new(x);
   const auto dw = g.into(w);
   g.task(task, named(task, "_bwd"),
          HeadNormRopeBwd{.tokens = op.tokens,
@@ -124,7 +123,7 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
                          .rope_scale = op.rope_scale,
                          .offset = op.offset,
                          .whole = op.whole},
-         {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx.object, dw.object});
+         {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx, dw.object});
 }
 
 // Of q and K|V, which are rotated together, and back in one task. Attention over blocks sums in another type
@@ -135,7 +134,7 @@ void backward(const Rope& q, Node node, Gradients& g) {
   for (const Task& task : node) {
     const ObjectId x = task.uses[Rope::kX].object;
     given.push_back(g.of(x));
-    out.push_back(g.like(x, gradient_role(g.program().object(x).role), ObjectKind::ActGrad, q.dtype));
+    out.push_back(g.replace(x, q.dtype));
   }
   const std::vector<Use>& uses = node[0].uses;
   g.task(node[0], "rope_bwd",
@@ -149,7 +148,6 @@ void backward(const Rope& q, Node node, Gradients& g) {
                  .still_scale = q.still_scale,
                  .temperature = q.temperature},
          {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
-  for (size_t i = 0; i < node.size(); ++i) g.replace(node[i].uses[Rope::kX].object, out[i]);
 }
 
 // The gradients of what Linears of one input wrote, in their own type: attention over blocks sums in another.
@@ -187,16 +185,19 @@ void backward(const Linear&, Node node, Gradients& g) {
                         .dtype = op.dtype,
                         .accumulate = false,
                         .weight_format = op.weight_format};
+      std::vector<Bound> uses{dys[i], w};
       // What came along a residual is added by the first.
       if (g.has_addend(x)) {
         const auto dx = g.into_sum(x);
-        dgrad.has_residual = true;
-        g.task(node[i], named(node[i], "_dgrad"), dgrad, {dys[i], w, dx.object, *dx.addend});
+        dgrad.has_residual = dx.addend.has_value();
+        uses.emplace_back(dx.object);
+        if (dx.addend) uses.emplace_back(*dx.addend);
       } else {
         const auto dx = g.into(x);
         dgrad.accumulate = dx.accumulate;
-        g.task(node[i], named(node[i], "_dgrad"), dgrad, {dys[i], w, dx.object});
+        uses.emplace_back(dx.object);
       }
+      g.task(node[i], named(node[i], "_dgrad"), dgrad, uses);
     }
   }
   for (size_t i = 0; i < node.size(); ++i) {
@@ -242,8 +243,8 @@ void backward(const AttnFwd&, Node node, Gradients& g) {
       std::holds_alternative<Cast>(*last.op) ? last.uses[Cast::kY].object : diagonal.uses[AttnFwd::kO].object;
   const Node blocks = std::holds_alternative<Cast>(*last.op) ? node.first(node.size() - 1) : node;
   const ObjectId d_o = g.of(o), q = diagonal.uses[AttnFwd::kQ].object;
-  // Gradients that several blocks add up to are summed in fp32.
-  bool sums = blocks.size() > 1;
+  // Gradients that several blocks, or others, add up to are summed in fp32.
+  bool sums = g.readers(q) > 1;
   for (const Task& block : blocks) sums |= g.readers(block.uses[AttnFwd::kKv].object) > 1;
   const DType dtype = sums ? DType::F32 : op_of<AttnFwd>(diagonal).shape.dtype;
   // They are with respect to what attention read: rotated q and K.
@@ -287,14 +288,13 @@ void backward(const ShortConv& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId bcx = task.uses[ShortConv::kBcx].object, w = task.uses[ShortConv::kW].object;
   const ObjectId dy = g.of(task.uses[ShortConv::kY].object);
-  const auto dbcx = g.into(bcx);
-  SLUICE_CHECK(!dbcx.accumulate, "{}: its input is used elsewhere, too", task.name);
+  const ObjectId dbcx = g.into_new(bcx);
   const auto dw = g.into(w);
   ShortConvBwd bwd{op.tokens, op.dim, op.width, op.dtype, g.param_dtype(), dw.accumulate, op.has_before};
-  std::vector<Bound> uses{bcx, w, task.uses[ShortConv::kPos], dy, dbcx.object, dw.object};
+  std::vector<Bound> uses{bcx, w, task.uses[ShortConv::kPos], dy, dbcx, dw.object};
   if (op.has_before) {
     const ObjectId before = task.uses[size_t(op.before_operand())].object;
-    uses.insert(uses.end(), {before, g.into(before).object});
+    uses.insert(uses.end(), {before, g.into_new(before)});
   }
   if (op.has_tail) {
     const ObjectId tail = task.uses[size_t(op.tail_operand())].object;
@@ -308,8 +308,7 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId gu = task.uses[Swiglu::kGu].object, y = task.uses[Swiglu::kY].object;
   const ObjectId dy = g.of(y);
-  const auto dgu = g.into(gu);
-  SLUICE_CHECK(!dgu.accumulate, "{}: its input is used elsewhere, too", task.name);
+  const ObjectId dgu = g.into_new(gu);
   const ObjectId again = g.like(y, g.program().object(y).role + "2", ObjectKind::ActGrad, op.dtype);
   g.task(task, named(task, "_bwd"),
          SwigluBwd{.tokens = op.tokens,
@@ -318,7 +317,7 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
                    .activation = op.activation,
                    .plain = op.plain,
                    .limit = op.limit},
-         {gu, dy, dgu.object, again});
+         {gu, dy, dgu, again});
   g.remade(y, again);
 }
 
@@ -332,9 +331,7 @@ void backward(const HeadLoss& op, Node node, Gradients& g) {
   const ObjectId x = task.uses[HeadLoss::kX].object, w = task.uses[HeadLoss::kW].object;
   SLUICE_CHECK(g.wanted(x) || g.wanted(w), "{}: nobody wants gradients of it", task.name);
   whole.forward_only = false;
-  const auto dx = g.into(x);
-  SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
-  uses.emplace_back(dx.object);
+  uses.emplace_back(g.into_new(x));
   whole.frozen = !g.wanted(w);
   if (!whole.frozen) {
     const auto dw = g.into(w);
@@ -355,10 +352,8 @@ void backward(const Route& op, Node node, Gradients& g) {
                .normalised = op.normalised,
                .scale = op.scale,
                .losses = op.losses};
-  const auto dlogits = g.into(logits, op.dtype);
-  SLUICE_CHECK(!dlogits.accumulate, "{}: its input is used elsewhere, too", task.name);
   std::vector<Bound> uses{logits, task.uses[Route::kChosen], g.of(task.uses[Route::kGates].object),
-                          dlogits.object};
+                          g.into_new(logits, op.dtype)};
   if (bwd.reads_round()) uses.emplace_back(node[1].uses[RouterLoad::kRound]);
   g.task(task, named(task, "_bwd"), bwd, uses);
 }
@@ -375,7 +370,8 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
   const ObjectId gates = combine.uses[whole.gates_operand()].object;
   const ObjectId routing = combine.uses[CombineExperts::kRouting].object;
   const ObjectId x = up.front().uses[GroupedLinear::kX].object;
-  const ObjectId gu = glu.uses[Swiglu::kGu].object, act = glu.uses[Swiglu::kY].object;
+  const ObjectId gu = glu.uses[Swiglu::kGu].object, act = glu.uses[Swiglu::kY].object,
+                 rows = down.front().uses[GroupedLinear::kY].object;
   const auto dgrad = [&](Node products, ObjectId dy, bool gathers, ObjectId dx) {
     for (const Task& task : products) {
       const auto& op = op_of<GroupedLinear>(task);
@@ -409,11 +405,14 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
            GroupedBiasGrad{op.mixture, op.out, op.dtype, g.param_dtype(), gathers, db.accumulate}, uses);
   };
 
-  const ObjectId dact = g.into(act).object;
+  // Their gradients are those of rows before the gates.
+  SLUICE_CHECK(g.readers(gu) == 1 && g.readers(act) == groups && g.readers(rows) == 1,
+               "{}: what its experts make on the way is used elsewhere, too", combine.name);
+  const ObjectId dact = g.into_new(act);
   dgrad(down, dout, true, dact);
   const auto& gate = op_of<Swiglu>(glu);
   const auto& last = op_of<GroupedLinear>(down.front());
-  const ObjectId dgu = g.into(gu).object, dgates = g.into(gates).object;
+  const ObjectId dgu = g.into_new(gu), dgates = g.into_new(gates);
   const ObjectId gated = g.like(act, g.program().object(act).role + "2", ObjectKind::ActGrad, last.dtype);
   std::vector<Bound> uses{gu, dact, gates, routing, dgu, gated, dgates};
   if (last.has_bias)
@@ -429,8 +428,10 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
   wgrad(down, dout, true, gated);
   bias_grad(down.front(), dout, true);
   if (g.wanted(x)) {
-    const ObjectId rows = down.front().uses[GroupedLinear::kY].object;
-    const ObjectId drows = g.like(rows, "d_expert_in", ObjectKind::ActGrad, last.dtype);
+    // "expert_out" -> "d_expert_in"
+    const std::string& out = g.program().object(rows).role;
+    const ObjectId drows = g.like(rows, fmt::format("d_{}_in", out.substr(0, out.rfind("_out"))),
+                                  ObjectKind::ActGrad, last.dtype);
     dgrad(up, dgu, false, drows);
     const auto dx = g.into_sum(x);
     CombineExperts sum = whole;
@@ -451,7 +452,7 @@ void backward(const GatedAdd& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId x = task.uses[GatedAdd::kX].object, gate = task.uses[GatedAdd::kGate].object;
   const ObjectId dy = g.of(task.uses[GatedAdd::kY].object);
-  const ObjectId dx = g.into(x).object, dgate = g.into(gate, op.dtype).object;
+  const ObjectId dx = g.into_new(x), dgate = g.into_new(gate, op.dtype);
   g.task(task, named(task, "_bwd"), GatedAddBwd{op.tokens, op.dim, op.dtype}, {x, gate, dy, dx, dgate});
   if (!op.has_residual) return;
   const ObjectId residual = task.uses[GatedAdd::kResidual].object;
