@@ -121,7 +121,7 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   op.head_dim = rotated ? spec_.head_dim() : 0;
   op.rope_scale = rotated ? rope_scale(at) : 1;
   if (rotated) op.still_scale = still_scale(at);
-  if (rotated && p.weight == "wq") op.temperature = temperature(at);
+  op.temperature = p.temperature;
   op.has_bias = !p.bias.empty();
   if (const auto& format = spec_.layers[size_t(at.layer)].matrices; format != compute_)
     op.weight_format = format;
@@ -196,8 +196,9 @@ Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
              at_once = rotated && decodes();
   std::vector<TaskId> products, rotations;
   const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
-  products.push_back(project(
-      {"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), at_once ? a.heads : 0}, x, q, {}, at));
+  products.push_back(project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(),
+                              at_once ? a.heads : 0, at_once ? temperature(at) : Temperature()},
+                             x, q, {}, at));
   // Right behind the product: nothing else needs room between the two.
   if (rotated && !at_once) rotations.push_back(rotate("q_rope", q, a.heads, 0, at));
   const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);

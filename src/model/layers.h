@@ -152,7 +152,8 @@ class Forward {
   struct Projection {
     std::string_view task, weight, bias;  // names; no bias: empty
     int64_t in, out;
-    int64_t rope_heads = 0;  // that it rotates itself, in programs that decode
+    int64_t rope_heads = 0;        // that it rotates itself, in programs that decode
+    Temperature temperature = {};  // of these
     bool f32_result = false;
   };
   // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.

@@ -111,7 +111,8 @@ struct NormKind {
 struct TensorNames {
   const char *embedding = "model.embed_tokens", *layers = "model.layers", *norm = "model.norm",
              *head = "lm_head";
-  const char* o = "self_attn.o_proj";
+  const char *q = "self_attn.q_proj", *k = "self_attn.k_proj", *v = "self_attn.v_proj",
+             *o = "self_attn.o_proj", *sinks = "self_attn.sinks";
   const char *q_norm = "self_attn.q_norm", *k_norm = "self_attn.k_norm";
   const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
@@ -121,15 +122,18 @@ struct TensorNames {
   const char *expert_gate = "gate_proj", *expert_up = "up_proj", *expert_down = "down_proj";
   const char* selection_bias = "mlp.expert_bias";
   // Or all experts of a layer are one tensor, [experts, rows for inputs, columns for outputs], of which
-  // columns of gates and of up stand in turn.
+  // columns of gates and of up stand in turn. Classes of transformers hold the others in such tensors, too.
   bool experts_in_one = false;
-  const char* expert_gate_up = "gate_up_proj";
+  const char *gate_up_in_one = "gate_up_proj", *down_in_one = "down_proj";
+  // Of the expert that all tokens share, and its gate.
+  const char *shared_gate = "mlp.shared_expert.gate_proj", *shared_up = "mlp.shared_expert.up_proj",
+             *shared_down = "mlp.shared_expert.down_proj", *shared_router = "mlp.shared_expert_gate";
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
   const char* positions = nullptr;
   bool transposed = false;  // matrices of layers have a row for each input
   // Of the norms before and behind attention, and of those of the MLP; null: by their order, as most have it.
   const char *norm1 = "input_layernorm", *norm1_after = "post_attention_layernorm", *norm2 = nullptr,
-             *norm2_after = "post_feedforward_layernorm";
+             *norm2_around = "pre_feedforward_layernorm", *norm2_after = "post_feedforward_layernorm";
   bool operator==(const TensorNames&) const = default;
 };
 

@@ -52,7 +52,12 @@ class Table {
       attend(layer);
     }
     if (after) norm("norm1_after", at(names.norm1_after), d);
-    if (before && layer.norm2) norm("norm2", at(norm2_of(names, after)), d);
+    if (before && layer.norm2)
+      norm("norm2",
+           at(names.norm2 != nullptr ? names.norm2
+              : after                ? names.norm2_around
+                                     : names.norm1_after),
+           d);
     if (layer.experts.count > 0) {
       experts(layer);
     } else {
@@ -103,12 +108,11 @@ class Table {
       bias("bd", std::move(down));
     }
     if (e.shared == 0) return;
-    matrix("shared_wgu", ModelPart::Mlp,
-           {{at("mlp.shared_expert.gate_proj.weight"), e.shared, d},
-            {at("mlp.shared_expert.up_proj.weight"), e.shared, d}});
-    matrix("shared_wd", ModelPart::Mlp, {{at("mlp.shared_expert.down_proj.weight"), d, e.shared}},
-           into_residual_);
-    matrix("shared_gate", ModelPart::Router, {{at("mlp.shared_expert_gate.weight"), 1, d}});
+    matrix(
+        "shared_wgu", ModelPart::Mlp,
+        {{at(names.shared_gate) + ".weight", e.shared, d}, {at(names.shared_up) + ".weight", e.shared, d}});
+    matrix("shared_wd", ModelPart::Mlp, {{at(names.shared_down) + ".weight", d, e.shared}}, into_residual_);
+    matrix("shared_gate", ModelPart::Router, {{at(names.shared_router) + ".weight", 1, d}});
   }
 
   std::string of_expert(int64_t expert, const char* name, const char* kind) const {
@@ -132,20 +136,19 @@ class Table {
     const int64_t d = spec_.dim, f = layer.mlp.ffn;
     if (names.experts_in_one) {
       WeightSource& both =
-          gate_up.emplace_back(of_all(layer.experts, expert, names.expert_gate_up, "", 2 * f, d, true));
-      // A row of gates and one of up in turn, as neighbours in a head are.
-      both.heads = {2 * f, 2 * f, {2 * f, true}};
-      down.push_back(of_all(layer.experts, expert, names.expert_down, "", d, f, true));
+          gate_up.emplace_back(of_all(layer.experts, expert, names.gate_up_in_one, "", 2 * f, d, true));
+      both.blocks = {.rows = 2 * f, .step = 2 * f, .paired = 2 * f, .interleaved = true};
+      down.push_back(of_all(layer.experts, expert, names.down_in_one, "", d, f, true));
       return;
     }
     gate_up.push_back({of_expert(expert, names.expert_gate, ".weight"), f, d});
     gate_up.push_back({of_expert(expert, names.expert_up, ".weight"), f, d});
     down.push_back({of_expert(expert, names.expert_down, ".weight"), d, f});
     const int64_t count = layer.experts.count;
-    const std::string in_one = at(names.experts);
-    gate_up.end()[-2].stack = {in_one + ".gate_up_proj", count, 2 * f, expert * 2 * f};
-    gate_up.back().stack = {in_one + ".gate_up_proj", count, 2 * f, expert * 2 * f + f};
-    down.back().stack = {in_one + ".down_proj", count, d, expert * d};
+    const std::string in_one = at(names.experts), gate_up_in_one = in_one + "." + names.gate_up_in_one;
+    gate_up.end()[-2].stack = {gate_up_in_one, count, 2 * f, expert * 2 * f};
+    gate_up.back().stack = {gate_up_in_one, count, 2 * f, expert * 2 * f + f};
+    down.back().stack = {in_one + "." + names.down_in_one, count, d, expert * d};
   }
 
   void add_biases_of_expert(const LayerSpec& layer, int64_t expert, std::vector<WeightSource>& gate_up,
@@ -154,8 +157,8 @@ class Table {
     const int64_t d = spec_.dim, f = layer.mlp.ffn;
     if (names.experts_in_one) {
       // Gates, then up: two rows, which the tensor has as two columns.
-      gate_up.push_back(of_all(layer.experts, expert, names.expert_gate_up, "_bias", 2, f, true));
-      down.push_back(of_all(layer.experts, expert, names.expert_down, "_bias", d, 1, false));
+      gate_up.push_back(of_all(layer.experts, expert, names.gate_up_in_one, "_bias", 2, f, true));
+      down.push_back(of_all(layer.experts, expert, names.down_in_one, "_bias", d, 1, false));
       return;
     }
     gate_up.push_back({of_expert(expert, names.expert_gate, ".bias"), f, 1});
@@ -179,11 +182,11 @@ class Table {
     const Attention& a = layer.attention;
     const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
     const TensorNames& names = spec_.names;
-    matrix("wq", ModelPart::Projection, {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});
-    if (a.qkv_bias) bias("bq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".bias", 1)});
+    matrix("wq", ModelPart::Projection, {projection(a, at(names.q), Qkv::Q, ".weight", d)});
+    if (a.qkv_bias) bias("bq", {projection(a, at(names.q), Qkv::Q, ".bias", 1)});
     const auto keys_and_values = [&](const char* kind, int64_t cols) {
-      return std::vector<WeightSource>{projection(a, at("self_attn.k_proj"), Qkv::K, kind, cols),
-                                       projection(a, at("self_attn.v_proj"), Qkv::V, kind, cols)};
+      return std::vector<WeightSource>{projection(a, at(names.k), Qkv::K, kind, cols),
+                                       projection(a, at(names.v), Qkv::V, kind, cols)};
     };
     matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
     if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
@@ -192,14 +195,9 @@ class Table {
       plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
       plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
     }
-    if (a.sinks) bias("sinks", {{at("self_attn.sinks"), a.heads, 1}});
+    if (a.sinks) bias("sinks", {{at(names.sinks), a.heads, 1}});
     matrix("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}}, into_residual_);
     if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
-  }
-
-  static const char* norm2_of(const TensorNames& names, bool after) {
-    if (names.norm2 != nullptr) return names.norm2;
-    return after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   }
 
   // The rows of q, k or v, in a tensor of their own, which is called `own`, or in that of all three: one
@@ -219,8 +217,10 @@ class Table {
     }
     const bool turned = a.rotated && which != Qkv::V && spec_.rotated != RotatedRows{};
     if (!turned && !names.qkv_by_heads) return out;
-    out.heads = {a.head_dim, names.qkv_by_heads ? 3 * a.head_dim : a.head_dim};
-    if (turned) out.heads.rotated = {spec_.rotated_rows(), spec_.rotated.neighbours};
+    out.blocks = {.rows = a.head_dim, .step = names.qkv_by_heads ? 3 * a.head_dim : a.head_dim};
+    if (!turned) return out;
+    out.blocks.paired = spec_.rotated_rows();
+    out.blocks.interleaved = spec_.rotated.neighbours;
     return out;
   }
 
@@ -348,11 +348,11 @@ Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_vi
   return error("{} = [{}]: nothing is left to train", key, fmt::join(spec.freeze, ", "));
 }
 
-int64_t HeadRows::in_tensor(int64_t i) const {
-  if (rotated.rows == 0) return i;
-  const int64_t half = rows / 2, pairs = rotated.rows / 2, second = i / half, pair = i % half;
-  if (pair >= pairs) return rotated.rows + second * (half - pairs) + pair - pairs;
-  return rotated.neighbours ? 2 * pair + second : second * pairs + pair;
+int64_t RowBlocks::in_tensor(int64_t i) const {
+  if (paired == 0) return i;
+  const int64_t half = rows / 2, pairs = paired / 2, second = i / half, pair = i % half;
+  if (pair >= pairs) return paired + second * (half - pairs) + pair - pairs;
+  return interleaved ? 2 * pair + second : second * pairs + pair;
 }
 
 std::vector<int64_t> WeightSource::shape(bool matrix) const {
@@ -371,9 +371,9 @@ int64_t WeightSource::in_tensor(int64_t at) const {
 }
 
 WeightSource::Stretch WeightSource::stretch(int64_t element, int64_t end) const {
-  if (heads.rows == 0) return {first_row * cols + element, end - element};
+  if (blocks.rows == 0) return {first_row * cols + element, end - element};
   const auto row_of = [&](int64_t row) {
-    return first_row + row / heads.rows * heads.step + heads.in_tensor(row % heads.rows);
+    return first_row + row / blocks.rows * blocks.step + blocks.in_tensor(row % blocks.rows);
   };
   const int64_t first = element / cols, last = (end - 1) / cols;
   int64_t row = first;

@@ -13,17 +13,18 @@
 
 namespace sluice::core {
 
-// Where rows of heads stand in a tensor, and in which order. A Program rotates row i of a head with i + rows
-// / 2; what checkpoints have otherwise is read so, and written back. Scores do not change with it, as q and k
-// are read alike.
-struct HeadRows {
-  int64_t rows = 0;          // of a head; 0: there are no heads, and rows follow each other
-  int64_t step = 0;          // in the tensor, from a head to the next
-  RotatedRows rotated = {};  // whose `rows` are not 0; those of a head that is not rotated are in its order
+// Blocks of rows in a tensor, such as heads, and the order in them. In a Program row i of a block is a pair
+// with i + rows / 2: rotated together, or a gate and what it is multiplied with. What checkpoints have
+// otherwise is read so, and written back. Scores do not change with it, as q and k are read alike.
+struct RowBlocks {
+  int64_t rows = 0;          // of a block; 0: there are none, and rows follow each other
+  int64_t step = 0;          // in the tensor, from a block to the next
+  int64_t paired = 0;        // the first rows of a block, which are pairs; 0: all are in the tensor's order
+  bool interleaved = false;  // the tensor has the rows of a pair beside each other
 
-  // The row of the tensor's head that is row `i` here.
+  // The row of the tensor's block that is row `i` here.
   int64_t in_tensor(int64_t i) const;
-  bool operator==(const HeadRows&) const = default;
+  bool operator==(const RowBlocks&) const = default;
 };
 
 // Rows of a tensor of a Hugging Face checkpoint.
@@ -32,7 +33,7 @@ struct WeightSource {
   int64_t rows, cols;
   // Of a tensor that several weights share, by rows: where these rows begin, and how many it has.
   int64_t first_row = 0, tensor_rows = 0;  // 0 rows: these alone
-  HeadRows heads = {};
+  RowBlocks blocks = {};
   // The tensor has a row for each column of these. stretch() is of the tensor as it would be otherwise; what
   // reads and writes files turns it.
   bool transposed = false;

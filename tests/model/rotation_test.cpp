@@ -211,20 +211,20 @@ TEST_F(ModelConfig, PartsOfHeadsThatAreRotated) {
 }
 // The pairs that are rotated, i and i + 4 here, are those of the tensor, and all rows are there once.
 TEST_F(ModelConfig, RowsOfHeadsFindTheirPlaces) {
-  const auto order = [](const HeadRows& heads) {
+  const auto order = [](const RowBlocks& blocks) {
     std::vector<int64_t> out;
-    for (int64_t i = 0; i < heads.rows; ++i) out.push_back(heads.in_tensor(i));
+    for (int64_t i = 0; i < blocks.rows; ++i) out.push_back(blocks.in_tensor(i));
     return out;
   };
   using Rows = std::vector<int64_t>;
-  EXPECT_EQ(order({8, 8, {8, false}}), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(order({8, 8, {8, true}}), (Rows{0, 2, 4, 6, 1, 3, 5, 7}));
-  EXPECT_EQ(order({8, 8, {4, false}}), (Rows{0, 1, 4, 5, 2, 3, 6, 7}));
-  EXPECT_EQ(order({8, 8, {4, true}}), (Rows{0, 2, 4, 5, 1, 3, 6, 7}));
+  EXPECT_EQ(order({8, 8, 8, false}), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(order({8, 8, 8, true}), (Rows{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(order({8, 8, 4, false}), (Rows{0, 1, 4, 5, 2, 3, 6, 7}));
+  EXPECT_EQ(order({8, 8, 4, true}), (Rows{0, 2, 4, 5, 1, 3, 6, 7}));
   EXPECT_EQ(rope_inv_freq({.theta = 100}, 8, 64, 4), (std::vector<float>{1, 0.1f, 0, 0}));
   // Two heads of q, k and v each, of which the keys' rows begin at 8; each of the second head's four
   // stretches.
-  const WeightSource keys{"t", 16, 3, 8, 48, {8, 24, {4, false}}};
+  const WeightSource keys{"t", 16, 3, 8, 48, {8, 24, 4, false}};
   const auto [at, count] = keys.stretch(8 * 3 + 1, keys.elements());
   EXPECT_EQ(at, (8 + 24) * 3 + 1);
   EXPECT_EQ(count, 2 * 3 - 1);
