@@ -186,8 +186,8 @@ ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DTyp
     counts.traffic_bytes += traffic(task.op) + work(task.op).pass_bytes;
   }
   for (const LayerSpec& layer : spec.layers)
-    if (layer.conv_width == 0)
-      counts.kv_bytes += shape.tokens() * 2 * layer.attention.kv_dim() * size_of(compute);
+    if (const Attention* a = layer.attention())
+      counts.kv_bytes += shape.tokens() * 2 * a->kv_dim() * size_of(compute);
   return counts;
 }
 

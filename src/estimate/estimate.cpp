@@ -44,12 +44,13 @@ std::vector<std::string> legend_of(const Basis& b) {
   std::vector<std::string> lines;
   if (b.spec != nullptr) {
     const LayerSpec& layer = b.spec->layers.front();
-    const Attention& a = layer.attention;
+    const Attention& a = b.spec->attention();
     lines.push_back(fmt::format(
         "L {} layers, D {} width, F {} of {}, H {} heads, Q {} = H x {}, K {} of keys and of values, V "
         "{} vocabulary",
-        b.spec->layers.size(), b.spec->dim, layer.mlp.ffn, layer.experts.count > 0 ? "an expert" : "the FFN",
-        a.heads, a.q_dim(), a.head_dim, a.kv_dim(), b.spec->vocab));
+        b.spec->layers.size(), b.spec->dim, layer.mlp().ffn,
+        layer.experts() != nullptr ? "an expert" : "the FFN", a.heads, a.q_dim(), a.head_dim, a.kv_dim(),
+        b.spec->vocab));
   } else if (b.in.subject.blocks) {
     const Subject::Blocks& s = *b.in.subject.blocks;
     lines.push_back(

@@ -105,7 +105,7 @@ std::optional<Section> mesh_section(const Basis& b) {
   s.facts.push_back({"least_ffn", "width of F from which tensor parallel is bound by compute",
                      y * c / (w * my), Form::Number,
                      "F > Y C / (W MY): activations of B/X tokens take 4 (B/X) D / (W MY)"});
-  const int64_t f = b.spec != nullptr     ? b.spec->layers.front().mlp.ffn
+  const int64_t f = b.spec != nullptr     ? b.spec->layers.front().mlp().ffn
                     : b.in.subject.blocks ? b.in.subject.blocks->ffn
                                           : 0;
   if (f > 0) {

@@ -15,14 +15,14 @@ std::optional<Section> parameters_section(const Basis& b) {
   };
   if (b.spec != nullptr) {
     const Parts& p = b.parts;
-    const bool alike = b.spec->layers.front().attention.qkv_bias || p.biases > 0;
+    const bool alike = b.spec->attention().qkv_bias || p.biases > 0;
     add("embedding", "embedding", double(p.embedding), "V D");
     add("head", "head", double(p.head), b.spec->tied_embeddings ? "the embedding, tied" : "V D");
     add("attention", "attention", double(p.attention), "L (2 D Q + 2 D K)");
     add("ffn", b.spec->has_experts() ? "experts, and FFN" : "FFN", double(p.ffn),
-        b.spec->has_experts()              ? "3 D F of every expert, and routers"
-        : b.spec->layers.front().mlp.gated ? "3 L D F"
-                                           : "2 L D F");
+        b.spec->has_experts()                ? "3 D F of every expert, and routers"
+        : b.spec->layers.front().mlp().gated ? "3 L D F"
+                                             : "2 L D F");
     add("norms", "norms", double(p.norms), "their weights");
     if (alike) add("biases", "biases", double(p.biases), "their weights");
     add("matrices", "all without norms, N", b.matrices, "what rules of thumb count");
@@ -72,7 +72,7 @@ Table longest_contexts(const Basis& b, double kv_bytes) {
 
 // The tokens that the last one of a sequence attends to in a layer.
 int64_t tokens_in_sight(const LayerSpec& layer, int64_t length) {
-  const int64_t window = layer.attention.window;
+  const int64_t window = layer.attention() != nullptr ? layer.attention()->window : 0;
   return window > 0 ? std::min(window, length) : length;
 }
 bool has_windows(const ModelSpec& spec, int64_t length) {
@@ -93,8 +93,8 @@ std::optional<Section> inference_section(const Basis& b) {
   if (has_windows(*b.spec, length)) {
     sequence = 0;
     for (const LayerSpec& layer : b.spec->layers)
-      if (layer.conv_width == 0)
-        sequence += 2.0 * double(layer.attention.kv_dim()) * 2 * double(tokens_in_sight(layer, length));
+      if (const Attention* a = layer.attention())
+        sequence += 2.0 * double(a->kv_dim()) * 2 * double(tokens_in_sight(layer, length));
   }
   s.facts.push_back({"kv_per_sequence", "of a sequence", sequence, Form::Bytes,
                      has_windows(*b.spec, length) ? "2 K x 2 bytes x min(S, W) of every layer, W its window"
@@ -134,8 +134,8 @@ std::optional<Section> flops_section(const Basis& b) {
       {"model", "training, as MFU counts", model_flops_per_token(*b.spec, b.in.batch.seq_len), Form::Flops,
        b.spec->has_experts()
            ? "sum over layers of 6 D (2 Q + 2 K + 3 F of each chosen expert + experts) + 6 S Q, + 6 D V"
-       : b.spec->layers.front().mlp.gated ? "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"
-                                          : "sum over layers of 6 D (2 Q + 2 K + 2 F) + 6 S Q, + 6 D V"});
+       : b.spec->layers.front().mlp().gated ? "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"
+                                            : "sum over layers of 6 D (2 Q + 2 K + 2 F) + 6 S Q, + 6 D V"});
   s.facts.push_back({"attention", "of inference, scores and values", b.forward.attention_flops / b.tokens(),
                      Form::Flops, "sum over attention tasks / T: causal, 2 (S + 1) Q per layer"});
   const double rows = double(b.in.batch.rows), length = double(b.in.batch.seq_len), h = double(b.spec->dim);

@@ -168,13 +168,13 @@ std::optional<Section> activations_section(const Basis& b) {
   const ModelSpec& spec = *b.spec;
   const LayerSpec& layer = spec.layers.front();
   const auto layers = double(spec.layers.size()), d = double(spec.dim);
-  const auto q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
-  const double heads = double(layer.attention.heads);
+  const auto q = double(spec.attention().q_dim()), k = double(spec.attention().kv_dim());
+  const double heads = double(spec.attention().heads);
   // Of all MLPs that a token meets.
-  const Experts& experts = layer.experts;
-  const double f =
-      experts.count == 0 ? double(layer.mlp.ffn) : double(layer.mlp.ffn * experts.top_k + experts.shared);
-  const double up = layer.mlp.gated ? 2 * f : f;
+  const Experts* const experts = layer.experts();
+  const int64_t ffn = layer.mlp().ffn;
+  const double f = experts == nullptr ? double(ffn) : double(ffn * experts->top_k + experts->shared);
+  const double up = layer.mlp().gated ? 2 * f : f;
   const double length = double(b.in.batch.seq_len);
   const double size = double(size_of(numerics_of(*b.in.recipe).compute));
   const auto of_token = [&](const Kept& kept) { return double(kept.bytes) / b.tokens(); };
@@ -185,7 +185,7 @@ std::optional<Section> activations_section(const Basis& b) {
       {"everything", "nothing recomputed", of_token(t.everything), Form::Bytes,
        "objects that the backward pass reads, below; logits only in pieces",
        Rule{layers * size * (4 * d + 2 * q + 2 * k + up),
-            layer.mlp.gated ? "L (4 D + 2 Q + 2 K + 2 F) x bytes" : "L (4 D + 2 Q + 2 K + F) x bytes"}});
+            layer.mlp().gated ? "L (4 D + 2 Q + 2 K + 2 F) x bytes" : "L (4 D + 2 Q + 2 K + F) x bytes"}});
   s.facts.push_back({"sublayers", "input of each attention and FFN kept", of_token(t.sublayers), Form::Bytes,
                      "objects x and x_mid; x of the head, too",
                      Rule{2 * layers * d * size, "2 L D x bytes"}});
@@ -195,8 +195,9 @@ std::optional<Section> activations_section(const Basis& b) {
   const double naive = naive_0 + 2 * heads * length;
   s.facts.push_back(
       {"naive", "scores materialised, by other programs", layers * naive * size, Form::Bytes,
-       layer.mlp.gated ? "L (3 D + 2 Q + 2 K + 3 F + 2 H S) x bytes: two score tensors, nothing in pieces"
-                       : "L (3 D + 2 Q + 2 K + 2 F + 2 H S) x bytes: two score tensors, nothing in pieces"});
+       layer.mlp().gated
+           ? "L (3 D + 2 Q + 2 K + 3 F + 2 H S) x bytes: two score tensors, nothing in pieces"
+           : "L (3 D + 2 Q + 2 K + 2 F + 2 H S) x bytes: two score tensors, nothing in pieces"});
   s.facts.push_back(
       {"naive_batch", "the same of the whole batch", layers * naive * size * b.tokens(), Form::Bytes, "x T"});
   s.facts.push_back(

@@ -25,10 +25,10 @@ std::vector<SizeAdvice> advise_sizes(const ModelSpec& spec) {
   const LayerSpec& layer = spec.layers.front();
   return {advice_on(Dimension::Vocabulary, "vocabulary V", spec.vocab, 128),
           advice_on(Dimension::Width, "width D", spec.dim, 128),
-          advice_on(Dimension::Ffn, "FFN F", layer.mlp.ffn, 128),
-          advice_on(Dimension::Queries, "queries Q", layer.attention.q_dim(), 128),
-          advice_on(Dimension::Keys, "keys and values 2 K", 2 * layer.attention.kv_dim(), 128),
-          advice_on(Dimension::Head, "of a head", layer.attention.head_dim, 64)};
+          advice_on(Dimension::Ffn, "FFN F", layer.mlp().ffn, 128),
+          advice_on(Dimension::Queries, "queries Q", spec.attention().q_dim(), 128),
+          advice_on(Dimension::Keys, "keys and values 2 K", 2 * spec.attention().kv_dim(), 128),
+          advice_on(Dimension::Head, "of a head", spec.attention().head_dim, 64)};
 }
 
 std::optional<ModelSpec> resized(ModelSpec spec, Dimension dimension, int64_t size) {
@@ -40,10 +40,12 @@ std::optional<ModelSpec> resized(ModelSpec spec, Dimension dimension, int64_t si
       spec.dim = size;
       return spec;
     case Dimension::Ffn:
-      for (LayerSpec& layer : spec.layers) layer.mlp.ffn = size;
+      for (LayerSpec& layer : spec.layers) layer.mlp().ffn = size;
       return spec;
     case Dimension::Head:
-      for (LayerSpec& layer : spec.layers) layer.attention.head_dim = size;
+      for (LayerSpec& layer : spec.layers) {
+        if (Attention* a = layer.attention()) a->head_dim = size;
+      }
       return spec;
     case Dimension::Queries:
     case Dimension::Keys:

@@ -102,9 +102,10 @@ Status countable(const ModelSpec& spec) {
   const auto d = double(spec.dim);
   double params = 2 * d * double(spec.vocab), numbers = double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
-    const double heads = double(layer.attention.q_dim()) + double(layer.attention.kv_dim());
-    params += d * (2 * heads + 3 * double(layer.mlp.ffn));
-    numbers += d + heads + double(layer.mlp.ffn);
+    const Attention* const a = layer.attention();
+    const double mixed = a != nullptr ? double(a->q_dim()) + double(a->kv_dim()) : 2 * d;
+    params += d * (2 * mixed + 3 * double(layer.mlp().ffn));
+    numbers += d + mixed + double(layer.mlp().ffn);
   }
   if (params > kMostParams || numbers > kMostNumbers) {
     return error("model: {:g} parameters, and {:g} numbers of a token; allowed are up to {:g} and {:g}",
@@ -193,20 +194,20 @@ Result<Subject> parse_subject(std::string_view text) {
 }
 
 ModelSpec scaled_to(const ModelSpec& spec, int64_t layers) {
-  const LayerSpec& layer = spec.layers.front();
-  const Attention& a = layer.attention;
   const double scale = double(layers) / double(spec.layers.size());
   const auto scaled = [&](int64_t size, int64_t multiple) {
     return std::max(multiple, int64_t(std::lround(double(size) * scale / double(multiple))) * multiple);
   };
-  // As many query heads of each key head as before, or one.
-  const int64_t group = a.heads / a.kv_heads, heads = scaled(a.q_dim(), a.head_dim) / a.head_dim;
   ModelSpec out = spec;
   out.dim = scaled(spec.dim, 64);
-  LayerSpec like = layer;
-  like.attention.heads = heads;
-  like.attention.kv_heads = heads % group == 0 ? heads / group : heads;
-  like.mlp.ffn = scaled(layer.mlp.ffn, 64);
+  LayerSpec like = spec.layers.front();
+  if (Attention* a = like.attention()) {
+    // As many query heads of each key head as before, or one.
+    const int64_t group = a->heads / a->kv_heads, heads = scaled(a->q_dim(), a->head_dim) / a->head_dim;
+    a->heads = heads;
+    a->kv_heads = heads % group == 0 ? heads / group : heads;
+  }
+  like.mlp().ffn = scaled(like.mlp().ffn, 64);
   out.layers.assign(size_t(layers), like);
   return out;
 }

@@ -17,7 +17,7 @@ inline double earlier_blocks(const ModelSpec& spec, int64_t seq_len, int64_t chu
   double sum = 0;
   for (const LayerSpec& layer : spec.layers) {
     // Of the newest earlier block the last key is one token before the first query, then a chunk more each.
-    const int64_t window = layer.attention.window;
+    const int64_t window = layer.attention() != nullptr ? layer.attention()->window : 0;
     const int64_t reach = window == 0 ? chunks : window < 2 ? 0 : (window - 2) / chunk + 1;
     const auto most = double(std::min(reach, chunks - 1));
     sum += most * (most + 1) / 2 + (double(chunks - 1) - most) * most;

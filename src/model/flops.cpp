@@ -9,9 +9,9 @@
 namespace sluice::core {
 namespace {
 
-// Twice the tokens that one attends to in a layer, on average.
-double seen_twice(const LayerSpec& layer, int64_t seq_len) {
-  const double window = double(layer.attention.window);
+// Twice the tokens that one attends to, on average.
+double seen_twice(const Attention& attention, int64_t seq_len) {
+  const double window = double(attention.window);
   const bool cut = window > 0 && window < double(seq_len);
   return cut ? window * (2 - window / double(seq_len)) : double(seq_len);
 }
@@ -19,9 +19,9 @@ double seen_twice(const LayerSpec& layer, int64_t seq_len) {
 // Columns that a token's products have beside attention's, for each of the stream's: of experts those that it
 // chooses, their router, and the shared one with its gate.
 double feed_forward_columns(const LayerSpec& layer) {
-  const double of_one = double(layer.mlp.up_dim() + layer.mlp.ffn);
-  const Experts& e = layer.experts;
-  if (e.count == 0) return of_one;
+  const double of_one = double(layer.mlp().up_dim() + layer.mlp().ffn);
+  if (layer.experts() == nullptr) return of_one;
+  const Experts& e = *layer.experts();
   return of_one * double(e.top_k) + double(e.count) + double(e.shared > 0 ? 3 * e.shared + 1 : 0);
 }
 
@@ -41,8 +41,8 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
         w.matrix && !embeds && w.part != ModelPart::Positions && w.part != ModelPart::Convolution;
     if (has_product) flops += 2 * active_elements(spec, w) * double(int(!w.trainable) + int(!goes_on));
     if (w.part == ModelPart::AttentionOut && !before) {
-      const LayerSpec& layer = spec.layers[size_t(w.layer)];
-      flops += 4 * seen_twice(layer, seq_len) * double(layer.attention.q_dim());
+      const Attention& attention = *spec.layers[size_t(w.layer)].attention();
+      flops += 4 * seen_twice(attention, seq_len) * double(attention.q_dim());
     }
     if (spec.tied_embeddings && embeds && !w.trainable) flops += 2 * double(w.elements());
     before = before || w.trainable;
@@ -56,12 +56,13 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   const double d = double(spec.dim);
   double flops = 6 * d * double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.conv_width > 0) {
+    if (layer.convolution() != nullptr) {
       flops += 6 * d * (4 * d + feed_forward_columns(layer));
       continue;
     }
-    const double q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
-    flops += 6 * d * (2 * q + 2 * k + feed_forward_columns(layer)) + 6 * seen_twice(layer, seq_len) * q;
+    const Attention& a = *layer.attention();
+    const double q = double(a.q_dim()), k = double(a.kv_dim());
+    flops += 6 * d * (2 * q + 2 * k + feed_forward_columns(layer)) + 6 * seen_twice(a, seq_len) * q;
   }
   return spec.freeze.empty() ? flops : flops - left_out(spec, seq_len);
 }

@@ -166,7 +166,7 @@ ObjectId Forward::add_positions(ObjectId embedded, int round, int chunk) {
 // behind the halves instead, or too; and both halves may read x.
 ObjectId Forward::layer(ObjectId x, const Place& at) {
   const LayerSpec& spec = spec_.layers[size_t(at.layer)];
-  const int64_t dim = spec_.dim, q_dim = spec.attention.q_dim();
+  const int64_t dim = spec_.dim;
   const bool before = spec.norms != Norms::After;
   const ObjectId h1 = before ? norm("norm1", x, "h1", at) : x;
   // Before attention, so that in the backward pass what comes to x along the residual comes first.
@@ -174,12 +174,11 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
     return !before ? read : spec.norm2 ? norm("norm2", read, "h2", at) : h1;
   };
   const ObjectId beside = spec.parallel ? second_norm(x) : ObjectId();
-  const bool convolves = spec.conv_width > 0;
-  const ObjectId o = convolves ? convolve(h1, at) : attend(project_rotated(h1, at), at);
+  const Attention* const a = spec.attention();
+  const ObjectId o = a != nullptr ? attend(project_rotated(h1, at), at) : convolve(h1, at);
   const ObjectId x_mid = activation("x_mid", dim, at, Stream::Within);
-  const Projection out = convolves
-                             ? Projection{"conv_out", "wconv_out", "", dim, dim}
-                             : Projection{"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim};
+  const Projection out = a != nullptr ? Projection{"o_proj", "wo", a->o_bias ? "bo" : "", a->q_dim(), dim}
+                                      : Projection{"conv_out", "wconv_out", "", dim, dim};
   add_half(out, "attn_out", "norm1_after", o, x, x_mid, at);
 
   const ObjectId h2 = spec.parallel ? beside : second_norm(x_mid);
@@ -190,7 +189,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
 
 // Queries, and keys beside values, as attention reads them.
 Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
-  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const Attention& a = attention(at);
   // Heads that are normalised are rotated after that. A product of a few rows rotates by itself.
   const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated,
              at_once = rotated && decodes();
@@ -240,14 +239,14 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
                     .dtype = compute_,
                     .rope_scale = rope_scale(at),
                     .offset = float(spec_.norm_offset),
-                    .whole = spec_.layers[size_t(at.layer)].attention.qk_norm == QkNorm::Whole},
+                    .whole = attention(at).qk_norm == QkNorm::Whole},
        {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inv_freq(at), out}, at);
   record();
   return out;
 }
 
 AttnShape Forward::attention_shape(const Place& at, int block) const {
-  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const Attention& a = attention(at);
   const int64_t length = chunking_.row_tokens;
   AttnShape shape{.rows = rows(at),
                   .q_len = length,
@@ -268,7 +267,7 @@ AttnShape Forward::attention_shape(const Place& at, int block) const {
 // single block needs no merging; several are merged in fp32 by log-sum-exp, the diagonal one first.
 ObjectId Forward::attend(const Projected& p, const Place& at) {
   if (decodes()) return attend_to_cache(p, at);
-  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const Attention& a = attention(at);
   const ObjectId o = activation("o", a.q_dim(), at);
   const ObjectId lse = object("lse", DType::F32, a.heads, at);
   kv_[size_t(at.layer)][size_t(at.chunk)] = p.kv;
@@ -300,7 +299,7 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
 }
 
 ObjectId Forward::convolve(ObjectId x, const Place& at) {
-  const int64_t width = spec_.layers[size_t(at.layer)].conv_width, dim = spec_.dim;
+  const int64_t width = spec_.layers[size_t(at.layer)].convolution()->width, dim = spec_.dim;
   const ObjectId bcx = activation("bcx", 3 * dim, at);
   project({"conv_in", "wconv_in", "", dim, 3 * dim}, x, bcx, {}, at);
   record();
@@ -326,7 +325,7 @@ ObjectId Forward::convolve(ObjectId x, const Place& at) {
 }
 
 ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
-  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const Attention& a = attention(at);
   const ObjectId o = activation("o", a.q_dim(), at);
   const CachedAttention op{.rows = rows(at),
                            .q_len = chunking_.row_tokens,

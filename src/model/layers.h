@@ -100,25 +100,27 @@ class Forward {
     ObjectId q, kv;
   };
   Projected project_rotated(ObjectId x, const Place& at);
+  // REQUIRES: the layer has it.
+  const Attention& attention(const Place& at) const { return *spec_.layers[size_t(at.layer)].attention(); }
   // Of rotated queries and keys, each: the embedding's, and what makes up for attention's own scale.
   float rope_scale(const Place& at) const {
-    const Attention& a = spec_.layers[size_t(at.layer)].attention;
+    const Attention& a = attention(at);
     return float(spec_.rope_of(a).attention_factor * a.rotation_scale());
   }
   // And of what no angle turns, where some of a head's rows are: attention's alone.
   float still_scale(const Place& at) const {
-    const Attention& a = spec_.layers[size_t(at.layer)].attention;
+    const Attention& a = attention(at);
     const bool same = spec_.rope_of(a).attention_factor == 1 || spec_.rotated_rows() == spec_.head_dim();
     return same ? 0 : float(a.rotation_scale());
   }
   // Of queries.
   Temperature temperature(const Place& at) const {
-    const RopeScaling& rope = spec_.rope_of(spec_.layers[size_t(at.layer)].attention);
+    const RopeScaling& rope = spec_.rope_of(attention(at));
     return rope.temperature == 0 ? Temperature()
                                  : Temperature{float(rope.temperature), rope.original_context};
   }
   ObjectId inv_freq(const Place& at) const {
-    const Attention& a = spec_.layers[size_t(at.layer)].attention;
+    const Attention& a = attention(at);
     return spec_.rotates_as_window(a) ? inputs_.window_inv_freq : inputs_.inv_freq;
   }
   // Rotates the first heads of every row of x, [tokens, heads * head_dim + rest]. Not recorded.

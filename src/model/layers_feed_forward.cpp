@@ -9,11 +9,12 @@ namespace sluice::core {
 
 ObjectId Forward::feed_forward(ObjectId x, ObjectId stream, const Place& at) {
   const LayerSpec& spec = spec_.layers[size_t(at.layer)];
-  if (spec.experts.count > 0) return mix(x, stream, at);
-  const ObjectId act = gated(spec.mlp, "", x, at);
+  if (spec.experts() != nullptr) return mix(x, stream, at);
+  const Mlp& mlp = spec.mlp();
+  const ObjectId act = gated(mlp, "", x, at);
   const ObjectId sum = stream_after(at);
-  add_half({"down", "wd", spec.mlp.bias ? "bd" : "", spec.mlp.ffn, spec_.dim}, "mlp_out", "norm2_after", act,
-           stream, sum, at);
+  add_half({"down", "wd", mlp.bias ? "bd" : "", mlp.ffn, spec_.dim}, "mlp_out", "norm2_after", act, stream,
+           sum, at);
   return sum;
 }
 
@@ -38,7 +39,7 @@ ObjectId Forward::gated(const Mlp& mlp, std::string_view prefix, ObjectId x, con
 
 ObjectId Forward::mix(ObjectId x, ObjectId stream, const Place& at) {
   const LayerSpec& layer = spec_.layers[size_t(at.layer)];
-  const Experts& e = layer.experts;
+  const Experts& e = *layer.experts();
   const Mixture mixture{tokens(at), e.count, e.top_k};
   const Routed routed = route(x, mixture, at);
   const bool joins = layer.norms == Norms::Before;
@@ -57,7 +58,7 @@ ObjectId Forward::mix(ObjectId x, ObjectId stream, const Place& at) {
 }
 
 Forward::Routed Forward::route(ObjectId x, const Mixture& mixture, const Place& at) {
-  const Experts& e = spec_.layers[size_t(at.layer)].experts;
+  const Experts& e = *spec_.layers[size_t(at.layer)].experts();
   const ObjectId logits = object("router_logits", DType::F32, e.count, at);
   project({.task = "router",
            .weight = "router",
@@ -105,9 +106,8 @@ void Forward::load(const Mixture& mixture, ObjectId logits, ObjectId chosen, con
 
 void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& routed,
                           std::optional<ObjectId> residual, ObjectId sum, const Place& at) {
-  const LayerSpec& layer = spec_.layers[size_t(at.layer)];
-  const Experts& e = layer.experts;
-  const Mlp& mlp = layer.mlp;
+  const Experts& e = *spec_.layers[size_t(at.layer)].experts();
+  const Mlp& mlp = e.each;
   // Each group's rows, of all of a product's.
   const auto product = [&](const char* name, const char* weights, const char* biases, ObjectId from,
                            int64_t in, int64_t out, bool gathers, ObjectId to) {
@@ -150,11 +150,10 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
 }
 
 void Forward::share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at) {
-  const LayerSpec& layer = spec_.layers[size_t(at.layer)];
-  const ObjectId act =
-      gated({.ffn = layer.experts.shared, .activation = layer.mlp.activation}, "shared_", x, at);
+  const Experts& e = *spec_.layers[size_t(at.layer)].experts();
+  const ObjectId act = gated({.ffn = e.shared, .activation = e.each.activation}, "shared_", x, at);
   const ObjectId out = activation("shared_out", spec_.dim, at);
-  project({"shared_down", "shared_wd", "", layer.experts.shared, spec_.dim}, act, out, {}, at);
+  project({"shared_down", "shared_wd", "", e.shared, spec_.dim}, act, out, {}, at);
   record();
   const ObjectId gate = object("shared_gate", DType::F32, 1, at);
   project({.task = "shared_gate", .weight = "shared_gate", .in = spec_.dim, .out = 1, .f32_result = true}, x,

@@ -14,10 +14,8 @@
 namespace sluice::core {
 namespace {
 
-Status validate_experts(const LayerSpec& layer) {
-  const Experts& e = layer.experts;
-  if (e.count == 0) return {};
-  if (e.count < 0 || e.count > kMostExperts)
+Status validate_experts(const Experts& e, const LayerSpec& layer) {
+  if (e.count < 1 || e.count > kMostExperts)
     return error("model: num_experts is {}; allowed are 1 to {}", e.count, kMostExperts);
   const int64_t most = std::min(e.count, kMostChosen);
   if (e.top_k < 1 || e.top_k > most)
@@ -26,22 +24,22 @@ Status validate_experts(const LayerSpec& layer) {
     return error("model: shared_expert_intermediate_size is {}; allowed are 0 to {}", e.shared, kMostWidth);
   if (e.group < 1 || e.count % e.group != 0)
     return error("model: {} experts in groups of {}; equal groups are needed", e.count, e.group);
-  if (!layer.mlp.gated) return error("model: experts without gates");
+  if (!e.each.gated) return error("model: experts without gates");
   if (layer.matrices) return error("model: experts in {}", to_text(*layer.matrices));
   if (layer.parallel) return error("model: experts beside attention");
   return {};
 }
 
-Status validate_layer(const LayerSpec& layer) {
-  const Attention& a = layer.attention;
-  const std::pair<const char*, int64_t> positive[] = {{"num_attention_heads", a.heads},
-                                                      {"num_key_value_heads", a.kv_heads},
-                                                      {"head_dim", a.head_dim},
-                                                      {"intermediate_size", layer.mlp.ffn}};
-  for (const auto& [key, value] : positive) {
-    if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
-    if (value > kMostWidth) return error("model: {} is {}; at most {} is allowed", key, value, kMostWidth);
-  }
+Status check_positive(const char* key, int64_t value, int64_t most = kMostWidth) {
+  if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
+  if (value > most) return error("model: {} is {}; at most {} is allowed", key, value, most);
+  return {};
+}
+
+Status validate_half(const Attention& a) {
+  SLUICE_TRY(check_positive("num_attention_heads", a.heads));
+  SLUICE_TRY(check_positive("num_key_value_heads", a.kv_heads));
+  SLUICE_TRY(check_positive("head_dim", a.head_dim));
   if (a.heads > kMostWidth / a.head_dim) {
     return error("model: num_attention_heads x head_dim is {} x {}; at most {} is allowed", a.heads,
                  a.head_dim, kMostWidth);
@@ -59,14 +57,25 @@ Status validate_layer(const LayerSpec& layer) {
     return error(
         "model: the scale of attention's scores is {}; layers that are not rotated have none of their own",
         a.scale);
+  if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
+  return {};
+}
+
+Status validate_half(const Convolution& c) {
+  if (c.width >= 2 && c.width <= kMostConvWidth) return {};
+  return error("model: a convolution of {} tokens; allowed are 2 to {}", c.width, kMostConvWidth);
+}
+
+Status validate_layer(const LayerSpec& layer) {
+  SLUICE_TRY(std::visit([](const auto& mixer) { return validate_half(mixer); }, layer.mixer));
+  const Mlp& mlp = layer.mlp();
+  SLUICE_TRY(check_positive("intermediate_size", mlp.ffn));
   if (!layer.norm2 && (!layer.parallel || layer.norms != Norms::Before))
     return error("model: a layer with one norm has it before both of its halves");
-  if (layer.conv_width != 0 && (layer.conv_width < 2 || layer.conv_width > kMostConvWidth))
-    return error("model: a convolution of {} tokens; allowed are 2 to {}", layer.conv_width, kMostConvWidth);
-  if (layer.mlp.limit < 0 || (layer.mlp.limit > 0 && !layer.mlp.gated))
-    return error("model: an MLP limited at {}; a positive limit, and gates, are needed", layer.mlp.limit);
-  if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
-  return validate_experts(layer);
+  if (mlp.limit < 0 || (mlp.limit > 0 && !mlp.gated))
+    return error("model: an MLP limited at {}; a positive limit, and gates, are needed", mlp.limit);
+  const Experts* const experts = layer.experts();
+  return experts == nullptr ? Status() : validate_experts(*experts, layer);
 }
 
 // Blocks lie within the rows of a matrix.
@@ -74,7 +83,8 @@ Status validate_format(const LayerSpec& layer, int64_t dim) {
   if (!layer.matrices) return {};
   const Format& format = *layer.matrices;
   const int64_t whole = format.padded(1);
-  for (const int64_t columns : {dim, layer.attention.q_dim(), layer.mlp.ffn}) {
+  const int64_t q_dim = layer.attention() != nullptr ? layer.attention()->q_dim() : dim;
+  for (const int64_t columns : {dim, q_dim, layer.mlp().ffn}) {
     if (columns % whole != 0)
       return error("model: rows of {} elements in {}; a multiple of {} is needed", columns, to_text(format),
                    whole);
@@ -83,41 +93,49 @@ Status validate_format(const LayerSpec& layer, int64_t dim) {
 }
 
 std::string ffn_text(const LayerSpec& layer) {
-  const Experts& e = layer.experts;
-  if (e.count == 0) return fmt::format("ffn {}", layer.mlp.ffn);
-  std::string out = fmt::format("{} of {} experts of ffn {}", e.top_k, e.count, layer.mlp.ffn);
+  if (layer.experts() == nullptr) return fmt::format("ffn {}", layer.mlp().ffn);
+  const Experts& e = *layer.experts();
+  std::string out = fmt::format("{} of {} experts of ffn {}", e.top_k, e.count, e.each.ffn);
   if (e.score == RouterScore::Sigmoid) out += ", by sigmoids";
   if (e.shared > 0) out += fmt::format(", one of {} for all", e.shared);
   return out;
 }
 
 std::string to_text(const LayerSpec& layer) {
-  const Attention& a = layer.attention;
-  if (layer.conv_width > 0) return fmt::format("convolution of {}, {}", layer.conv_width, ffn_text(layer));
+  if (const Convolution* c = layer.convolution())
+    return fmt::format("convolution of {}, {}", c->width, ffn_text(layer));
+  const Attention& a = *layer.attention();
+  const Mlp& mlp = layer.mlp();
   std::string out = fmt::format("{} query and {} key-value heads of {}, {}", a.heads, a.kv_heads, a.head_dim,
                                 ffn_text(layer));
   if (a.qk_norm != QkNorm::None) out += a.qk_norm == QkNorm::Heads ? ", head norms" : ", norms of q and k";
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
-  if (layer.mlp.bias) out += ", ffn biases";
-  if (layer.mlp.activation != GateActivation::Silu) {
-    out += layer.mlp.activation == GateActivation::Gelu        ? ", exact GELU"
-           : layer.mlp.activation == GateActivation::QuickGelu ? ", quick GELU"
-                                                               : ", GELU";
-    if (layer.mlp.gated) out += " gates";
+  if (mlp.bias) out += ", ffn biases";
+  if (mlp.activation != GateActivation::Silu) {
+    out += mlp.activation == GateActivation::Gelu        ? ", exact GELU"
+           : mlp.activation == GateActivation::QuickGelu ? ", quick GELU"
+                                                         : ", GELU";
+    if (mlp.gated) out += " gates";
   }
-  if (!layer.mlp.gated) out += ", no gates";
+  if (!mlp.gated) out += ", no gates";
   if (!a.rotated) out += ", not rotated";
   if (a.window > 0) out += fmt::format(", window {}", a.window);
   if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
   if (a.softcap != 0) out += fmt::format(", scores capped at {}", a.softcap);
   if (a.sinks) out += ", sinks";
-  if (layer.mlp.limit != 0) out += fmt::format(", gates limited at {}", layer.mlp.limit);
+  if (mlp.limit != 0) out += fmt::format(", gates limited at {}", mlp.limit);
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
   if (layer.parallel)
     out += layer.norm2 ? ", halves beside each other" : ", halves beside each other with one norm";
   if (layer.matrices) out += ", matrices in " + to_text(*layer.matrices);
   return out;
+}
+
+bool rotates_any(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
+    return layer.attention() != nullptr && layer.attention()->rotated;
+  });
 }
 
 }  // namespace
@@ -129,7 +147,15 @@ int64_t ModelSpec::params() const {
 }
 
 bool ModelSpec::has_experts() const {
-  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.experts.count > 0; });
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.experts() != nullptr; });
+}
+
+const Attention& ModelSpec::attention() const {
+  static const Attention none;
+  for (const LayerSpec& layer : layers) {
+    if (const Attention* a = layer.attention()) return *a;
+  }
+  return none;
 }
 
 int64_t ModelSpec::active_params() const {
@@ -142,7 +168,7 @@ ModelSpec model_of(const EqualLayers& s) {
   ModelSpec spec;
   spec.dim = s.dim;
   spec.vocab = s.vocab;
-  spec.layers.assign(size_t(s.layers), {{s.heads, s.kv_heads, s.head_dim}, {s.ffn}});
+  spec.layers.assign(size_t(s.layers), {Attention{s.heads, s.kv_heads, s.head_dim}, Mlp{s.ffn}});
   return spec;
 }
 
@@ -151,22 +177,17 @@ Status validate(const ModelSpec& spec) {
       {"hidden_size", spec.dim, kMostWidth},
       {"num_hidden_layers", int64_t(spec.layers.size()), kMostLayers},
       {"vocab_size", spec.vocab, kMostVocab}};
-  for (const auto& [key, value, most] : sizes) {
-    if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
-    if (value > most) return error("model: {} is {}; at most {} is allowed", key, value, most);
-  }
-  Experts experts;  // of all layers that have some
+  for (const auto& [key, value, most] : sizes) SLUICE_TRY(check_positive(key, value, most));
+  const Experts* experts = nullptr;  // of all layers that have some
   for (const LayerSpec& layer : spec.layers) {
     SLUICE_TRY(validate_layer(layer));
     SLUICE_TRY(validate_format(layer, spec.dim));
-    if (layer.experts.count > 0) {
-      if (experts.count > 0 && layer.experts != experts)
-        return error("model: layers with experts that differ");
-      experts = layer.experts;
-    }
-    if (layer.attention.head_dim != spec.head_dim()) {
+    if (experts != nullptr && layer.experts() != nullptr && *experts != *layer.experts())
+      return error("model: layers with experts that differ");
+    if (layer.experts() != nullptr) experts = layer.experts();
+    if (layer.attention() != nullptr && layer.attention()->head_dim != spec.head_dim()) {
       return error("model: head_dim is {} in one layer and {} in another; it must be the same",
-                   spec.head_dim(), layer.attention.head_dim);
+                   spec.head_dim(), layer.attention()->head_dim);
     }
   }
   // What shares a scale cannot be updated element by element.
@@ -176,10 +197,11 @@ Status validate(const ModelSpec& spec) {
   }
   if (spec.positions < 0 || spec.positions > kMostVocab)
     return error("model: {} positions; at most {} are allowed", spec.positions, kMostVocab);
-  if (spec.positions > 0 &&
-      std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.attention.rotated; }))
+  if (spec.positions > 0 && rotates_any(spec))
     return error("model: {} positions are learnt; then no layer is rotated", spec.positions);
-  if (spec.rotated_rows() % 2 != 0 || spec.rotated_rows() < 2 || spec.rotated_rows() > spec.head_dim())
+  const bool attends = spec.head_dim() > 0;
+  if (attends &&
+      (spec.rotated_rows() % 2 != 0 || spec.rotated_rows() < 2 || spec.rotated_rows() > spec.head_dim()))
     return error("model: {} rows of a head of {} are rotated; an even number is needed, up to all",
                  spec.rotated.rows, spec.head_dim());
   std::vector<const RopeScaling*> ropes{&spec.rope};
@@ -188,8 +210,9 @@ Status validate(const ModelSpec& spec) {
     if (rope->kind == RopeScaling::Dynamic && spec.rotated_rows() < 4)
       return error("model: {} rows of a head are rotated; rotary embedding of type dynamic needs at least 4",
                    spec.rotated_rows());
-    const bool of_norms = std::ranges::any_of(
-        spec.layers, [](const LayerSpec& layer) { return layer.attention.qk_norm != QkNorm::None; });
+    const bool of_norms = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
+      return layer.attention() != nullptr && layer.attention()->qk_norm != QkNorm::None;
+    });
     if (of_norms && rope->attention_factor != 1 && spec.rotated_rows() < spec.head_dim())
       return error(
           "model: rotary embedding multiplies by {} and partial_rotary_factor leaves rows of a head out; "
@@ -216,7 +239,9 @@ Status validate(const ModelSpec& spec) {
       {"embeddings", spec.embedding_scale}, {"residuals", spec.residual_scale}, {"logits", spec.logit_scale}};
   constexpr double kLeastScale = 1e-6, kMostScale = 1e6;
   std::vector<double> caps{spec.logit_softcap};
-  for (const LayerSpec& layer : spec.layers) caps.push_back(layer.attention.softcap);
+  for (const LayerSpec& layer : spec.layers) {
+    if (const Attention* a = layer.attention()) caps.push_back(a->softcap);
+  }
   for (const double cap : caps) {
     // With a smaller one nothing is told apart, with a larger one nothing is capped.
     constexpr double kLeastCap = 1e-2, kMostCap = 1e6;
@@ -240,9 +265,7 @@ int64_t positions_of(const ModelSpec& spec) {
 int64_t reach_of(const ModelSpec& spec) {
   if (spec.positions > 0) return spec.positions;
   if (spec.context == 0 || spec.rope.kind == RopeScaling::Dynamic) return 0;
-  const bool rotates = std::any_of(spec.layers.begin(), spec.layers.end(),
-                                   [](const LayerSpec& layer) { return layer.attention.rotated; });
-  if (!rotates) return 0;
+  if (!rotates_any(spec)) return 0;
   // Files keep the context from before a linear scaling.
   const int64_t from = spec.rope.kind == RopeScaling::Linear ? spec.context : spec.rope.original_context;
   const bool stretched = spec.rope.kind != RopeScaling::Default && spec.rope.kind != RopeScaling::Long;
@@ -268,7 +291,9 @@ Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key)
 
 int64_t least_piece(const ModelSpec& spec) {
   int64_t out = 1;
-  for (const LayerSpec& layer : spec.layers) out = std::max(out, layer.conv_width - 1);
+  for (const LayerSpec& layer : spec.layers) {
+    if (const Convolution* c = layer.convolution()) out = std::max(out, c->width - 1);
+  }
   return out;
 }
 
@@ -277,8 +302,9 @@ constexpr int64_t kMostExpertRows = std::numeric_limits<int32_t>::max();
 
 Status check_pieces(const ModelSpec& spec, int64_t seq_len, int64_t chunk_tokens) {
   for (const LayerSpec& layer : spec.layers) {
-    const int64_t choices = layer.experts.top_k;
-    if (choices == 0 || chunk_tokens <= kMostExpertRows / choices) continue;
+    if (layer.experts() == nullptr) continue;
+    const int64_t choices = layer.experts()->top_k;
+    if (chunk_tokens <= kMostExpertRows / choices) continue;
     return error(
         "shape.chunk_tokens = {}: {} experts of each token make more rows than are counted in 32 bits; at "
         "most "

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/format.h"
@@ -68,6 +69,12 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
+// A short convolution, as ops/conv.h has it.
+struct Convolution {
+  int64_t width = 0;
+  bool operator==(const Convolution&) const = default;
+};
+
 // down(activation(gate(x)) * up(x)), or without a gate down(activation(up(x)))
 struct Mlp {
   int64_t ffn = 0;
@@ -80,11 +87,11 @@ struct Mlp {
   bool operator==(const Mlp&) const = default;
 };
 
-// A mixture of experts in place of an MLP, each of which is one: of all of them a token has the results of
-// top_k, times their gates.
+// A mixture of experts, each of which is an MLP: of all of them a token has the results of top_k, times their
+// gates.
 struct Experts {
-  int64_t count = 0;  // 0: there are none, and the layer's MLP is for every token
-  int64_t top_k = 0;
+  Mlp each = {};
+  int64_t count = 0, top_k = 0;
   RouterScore score = RouterScore::Softmax;
   bool normalised = false;      // as Route's
   double scale = 1;             // of gates
@@ -145,16 +152,28 @@ struct RotatedRows {
   bool operator==(const RotatedRows&) const = default;
 };
 
+// The halves of a layer are of one kind each: what mixes tokens, and what every token goes through alone.
+using Mixer = std::variant<Attention, Convolution>;
+using FeedForward = std::variant<Mlp, Experts>;
+
 struct LayerSpec {
-  Attention attention;
-  Mlp mlp;  // or each expert's
+  Mixer mixer;
+  FeedForward feed_forward;
   Norms norms = Norms::Before;
   // Both halves read the layer's input, and are added to it; and without norm2 its first norm's result.
   bool parallel = false, norm2 = true;
   // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
   std::optional<Format> matrices = {};
-  int64_t conv_width = 0;  // of a short convolution in place of attention (ops/conv.h); 0: attention
-  Experts experts = {};
+
+  // Null: the half is of another kind.
+  const Attention* attention() const { return std::get_if<Attention>(&mixer); }
+  Attention* attention() { return std::get_if<Attention>(&mixer); }
+  const Convolution* convolution() const { return std::get_if<Convolution>(&mixer); }
+  const Experts* experts() const { return std::get_if<Experts>(&feed_forward); }
+  Experts* experts() { return std::get_if<Experts>(&feed_forward); }
+  // The MLP of every token, or of each expert.
+  const Mlp& mlp() const { return experts() ? experts()->each : std::get<Mlp>(feed_forward); }
+  Mlp& mlp() { return experts() ? experts()->each : std::get<Mlp>(feed_forward); }
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -189,8 +208,10 @@ struct ModelSpec {
   // Of these, the ones that a token's products are with: of experts, as many as it chooses.
   int64_t active_params() const;
   bool has_experts() const;
+  // That of the first layer that has it, in many ways as all others; of none one without heads.
+  const Attention& attention() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
-  int64_t head_dim() const { return layers.front().attention.head_dim; }
+  int64_t head_dim() const { return attention().head_dim; }
   int64_t rotated_rows() const { return rotated.rows == 0 ? head_dim() : rotated.rows; }
   // Whether window_rope rotates a layer.
   bool rotates_as_window(const Attention& attention) const { return window_rope && attention.window > 0; }

@@ -46,11 +46,7 @@ class Table {
     layer_ = index;
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
     if (before) norm("norm1", at(names.norm1), d);
-    if (layer.conv_width > 0) {
-      convolution(layer.conv_width);
-    } else {
-      attend(layer);
-    }
+    std::visit([&](const auto& mixer) { mix(mixer); }, layer.mixer);
     if (after) norm("norm1_after", at(names.norm1_after), d);
     if (before && layer.norm2)
       norm("norm2",
@@ -58,32 +54,27 @@ class Table {
               : after                ? names.norm2_around
                                      : names.norm1_after),
            d);
-    if (layer.experts.count > 0) {
-      experts(layer);
-    } else {
-      feed_forward(layer);
-    }
+    std::visit([&](const auto& half) { feed_forward(half); }, layer.feed_forward);
     if (after) norm("norm2_after", at(names.norm2_after), d);
   }
 
-  void feed_forward(const LayerSpec& layer) {
+  void feed_forward(const Mlp& mlp) {
     const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    const int64_t d = spec_.dim, f = mlp.ffn;
     const auto gate_and_up = [&](const char* kind, int64_t cols) {
       using Sources = std::vector<WeightSource>;
       if (names.gate_up != nullptr) return Sources{{at(names.gate_up) + kind, 2 * f, cols}};
-      if (!layer.mlp.gated) return Sources{{at(names.up) + kind, f, cols}};
+      if (!mlp.gated) return Sources{{at(names.up) + kind, f, cols}};
       return Sources{{at(names.gate) + kind, f, cols}, {at(names.up) + kind, f, cols}};
     };
     matrix("wgu", ModelPart::Mlp, gate_and_up(".weight", d));
-    if (layer.mlp.bias) bias("bgu", gate_and_up(".bias", 1));
+    if (mlp.bias) bias("bgu", gate_and_up(".bias", 1));
     matrix("wd", ModelPart::Mlp, {{at(names.down) + ".weight", d, f}}, into_residual_);
-    if (layer.mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
+    if (mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
   }
 
-  void experts(const LayerSpec& layer) {
+  void feed_forward(const Experts& e) {
     const TensorNames& names = spec_.names;
-    const Experts& e = layer.experts;
     const int64_t d = spec_.dim;
     matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
     if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
@@ -95,15 +86,15 @@ class Table {
     for (int64_t first = 0; first < e.count; first += e.group) {
       std::vector<WeightSource> gate_up, down;
       for (int64_t i = first; i < first + e.group; ++i) {
-        add_expert(layer, i, gate_up, down);
+        add_expert(e, i, gate_up, down);
       }
       const std::string number = group_name(first / e.group);
       matrix(("wgu" + number).c_str(), ModelPart::Experts, std::move(gate_up));
       matrix(("wd" + number).c_str(), ModelPart::Experts, std::move(down), into_residual_);
     }
-    if (layer.mlp.bias) {
+    if (e.each.bias) {
       std::vector<WeightSource> gate_up, down;
-      for (int64_t i = 0; i < e.count; ++i) add_biases_of_expert(layer, i, gate_up, down);
+      for (int64_t i = 0; i < e.count; ++i) add_biases_of_expert(e, i, gate_up, down);
       bias("bgu", std::move(gate_up));
       bias("bd", std::move(down));
     }
@@ -130,35 +121,33 @@ class Table {
             .stacked = e.count};
   }
 
-  void add_expert(const LayerSpec& layer, int64_t expert, std::vector<WeightSource>& gate_up,
+  void add_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
                   std::vector<WeightSource>& down) const {
     const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    const int64_t d = spec_.dim, f = e.each.ffn;
     if (names.experts_in_one) {
-      WeightSource& both =
-          gate_up.emplace_back(of_all(layer.experts, expert, names.gate_up_in_one, "", 2 * f, d, true));
+      WeightSource& both = gate_up.emplace_back(of_all(e, expert, names.gate_up_in_one, "", 2 * f, d, true));
       both.blocks = {.rows = 2 * f, .step = 2 * f, .paired = 2 * f, .interleaved = true};
-      down.push_back(of_all(layer.experts, expert, names.down_in_one, "", d, f, true));
+      down.push_back(of_all(e, expert, names.down_in_one, "", d, f, true));
       return;
     }
     gate_up.push_back({of_expert(expert, names.expert_gate, ".weight"), f, d});
     gate_up.push_back({of_expert(expert, names.expert_up, ".weight"), f, d});
     down.push_back({of_expert(expert, names.expert_down, ".weight"), d, f});
-    const int64_t count = layer.experts.count;
     const std::string in_one = at(names.experts), gate_up_in_one = in_one + "." + names.gate_up_in_one;
-    gate_up.end()[-2].stack = {gate_up_in_one, count, 2 * f, expert * 2 * f};
-    gate_up.back().stack = {gate_up_in_one, count, 2 * f, expert * 2 * f + f};
-    down.back().stack = {in_one + "." + names.down_in_one, count, d, expert * d};
+    gate_up.end()[-2].stack = {gate_up_in_one, e.count, 2 * f, expert * 2 * f};
+    gate_up.back().stack = {gate_up_in_one, e.count, 2 * f, expert * 2 * f + f};
+    down.back().stack = {in_one + "." + names.down_in_one, e.count, d, expert * d};
   }
 
-  void add_biases_of_expert(const LayerSpec& layer, int64_t expert, std::vector<WeightSource>& gate_up,
+  void add_biases_of_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
                             std::vector<WeightSource>& down) const {
     const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim, f = layer.mlp.ffn;
+    const int64_t d = spec_.dim, f = e.each.ffn;
     if (names.experts_in_one) {
       // Gates, then up: two rows, which the tensor has as two columns.
-      gate_up.push_back(of_all(layer.experts, expert, names.gate_up_in_one, "_bias", 2, f, true));
-      down.push_back(of_all(layer.experts, expert, names.down_in_one, "_bias", d, 1, false));
+      gate_up.push_back(of_all(e, expert, names.gate_up_in_one, "_bias", 2, f, true));
+      down.push_back(of_all(e, expert, names.down_in_one, "_bias", d, 1, false));
       return;
     }
     gate_up.push_back({of_expert(expert, names.expert_gate, ".bias"), f, 1});
@@ -168,18 +157,17 @@ class Table {
 
   std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
 
-  void convolution(int64_t width) {
+  void mix(const Convolution& convolution) {
     const int64_t d = spec_.dim;
     const TensorNames& names = spec_.names;
     matrix("wconv_in", ModelPart::ConvProjection, {{at(names.conv_in) + ".weight", 3 * d, d}});
-    matrix("wconv", ModelPart::Convolution, {{at(names.conv) + ".weight", d, width}});
+    matrix("wconv", ModelPart::Convolution, {{at(names.conv) + ".weight", d, convolution.width}});
     out_.back().sources.front().of_conv = true;
     out_.back().format = {};
     matrix("wconv_out", ModelPart::ConvProjection, {{at(names.conv_out) + ".weight", d, d}}, into_residual_);
   }
 
-  void attend(const LayerSpec& layer) {
-    const Attention& a = layer.attention;
+  void mix(const Attention& a) {
     const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
     const TensorNames& names = spec_.names;
     matrix("wq", ModelPart::Projection, {projection(a, at(names.q), Qkv::Q, ".weight", d)});
@@ -397,7 +385,7 @@ std::vector<Weight> weights_of(const ModelSpec& spec) {
 
 double active_elements(const ModelSpec& spec, const Weight& weight) {
   if (weight.part != ModelPart::Experts) return double(weight.elements());
-  const Experts& e = spec.layers[size_t(weight.layer)].experts;
+  const Experts& e = *spec.layers[size_t(weight.layer)].experts();
   return double(weight.elements()) * double(e.top_k) / double(e.count);
 }
 

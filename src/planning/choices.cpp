@@ -40,12 +40,14 @@ json json_of(const Card& card) {
 // A config.json of sizes alone, which are not made of each other; the rest is the family's.
 std::string sizes_of(const ModelSpec& spec) {
   const LayerSpec& layer = spec.layers.front();
-  nlohmann::ordered_json config = {{"model_type", spec.family},
-                                   {"hidden_size", spec.dim},
-                                   {"num_hidden_layers", spec.layers.size()},
-                                   {"num_attention_heads", layer.attention.heads},
-                                   {"num_key_value_heads", layer.attention.kv_heads},
-                                   {"head_dim", layer.attention.head_dim}};
+  nlohmann::ordered_json config = {
+      {"model_type", spec.family}, {"hidden_size", spec.dim}, {"num_hidden_layers", spec.layers.size()}};
+  const Attention& a = spec.attention();
+  for (const auto& [key, size] : {std::pair{"num_attention_heads", a.heads},
+                                  {"num_key_value_heads", a.kv_heads},
+                                  {"head_dim", a.head_dim}}) {
+    if (size > 0) config[key] = size;
+  }
   // By which key a family has an expert's width, whether it has layers without experts, and whether a width
   // is made of what stands there, is its own.
   const json all = json::parse(to_json(spec));
@@ -54,7 +56,7 @@ std::string sizes_of(const ModelSpec& spec) {
                           "shared_expert_intermediate_size"}) {
     if (all.contains(key)) config[key] = all[key];
   }
-  if (!spec.has_experts()) config["intermediate_size"] = layer.mlp.ffn;  // by other names, too
+  if (!spec.has_experts()) config["intermediate_size"] = layer.mlp().ffn;  // by other names, too
   config["vocab_size"] = spec.vocab;
   config["tie_word_embeddings"] = spec.tied_embeddings;
   return with_own_keys(config.dump());

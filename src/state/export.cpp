@@ -302,7 +302,9 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
     }
     return true;
   };
-  const auto has_window = [](const LayerSpec& layer) { return layer.attention.window > 0; };
+  const auto has_window = [](const LayerSpec& layer) {
+    return layer.attention() != nullptr && layer.attention()->window > 0;
+  };
   if (does == LlamaCpp::PassesWindowsOver && any(has_window))
     out.emplace_back(
         "llama.cpp passes the window over (sliding_window): longer texts get other logits there");
@@ -311,7 +313,10 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
         "llama.cpp takes the layers of {} to have windows where they have them usually, which is not so in "
         "this model: longer texts get other logits there",
         spec.family));
-  if (tried && !as_usual([](const LayerSpec& layer) { return layer.attention.rotated; }))
+  const auto rotated = [](const LayerSpec& layer) {
+    return layer.attention() == nullptr || layer.attention()->rotated;
+  };
+  if (tried && !as_usual(rotated))
     out.emplace_back(
         "llama.cpp takes the layers that are not rotated to be where the family has them usually, which is "
         "not so "
@@ -321,11 +326,11 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
         "llama.cpp passes rope_type dynamic over: texts of more than {} tokens get other logits there",
         spec.rope.original_context));
   }
-  if (tried && !as_usual([](const LayerSpec& layer) { return layer.mlp.activation; }))
+  if (tried && !as_usual([](const LayerSpec& layer) { return layer.mlp().activation; }))
     out.push_back(
         fmt::format("llama.cpp takes the activations of this family to be {}, which are {} here "
                     "(hidden_act): other logits",
-                    name_of(usual.layers[0].mlp.activation), name_of(spec.layers[0].mlp.activation)));
+                    name_of(usual.layers[0].mlp().activation), name_of(spec.layers[0].mlp().activation)));
   const auto has = [&](std::string_view name) {
     return std::find(files.begin(), files.end(), name) != files.end();
   };

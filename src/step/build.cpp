@@ -117,8 +117,8 @@ void Builder::add_constants() {
   // What nothing reads has no place in a step.
   for (const bool of_windows : {false, true}) {
     const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
-      return layer.conv_width == 0 && layer.attention.rotated &&
-             spec_.rotates_as_window(layer.attention) == of_windows;
+      const Attention* const a = layer.attention();
+      return a != nullptr && a->rotated && spec_.rotates_as_window(*a) == of_windows;
     });
     if (!rotates) continue;
     const char* name = of_windows ? "window_inv_freq" : "inv_freq";
@@ -166,22 +166,22 @@ void Builder::add_asked() {
 void Builder::add_router_sums() {
   int64_t mixtures = 0;
   for (size_t l = 0; l < spec_.layers.size(); ++l) {
-    const int64_t experts = spec_.layers[l].experts.count;
-    router_.layers.push_back(
-        experts == 0 ? ObjectId()
-                     : metric(fmt::format("router_load.L{}", l), DType::F64, LoadLayout{experts}.elements()));
-    mixtures += experts > 0 ? 1 : 0;
+    const Experts* const experts = spec_.layers[l].experts();
+    router_.layers.push_back(experts == nullptr ? ObjectId()
+                                                : metric(fmt::format("router_load.L{}", l), DType::F64,
+                                                         LoadLayout{experts->count}.elements()));
+    mixtures += experts != nullptr ? 1 : 0;
   }
   model_.router_load = router_.layers;
   if (spec_.router_balance == 0 && spec_.router_z == 0) return;
   const LayerSpec& any =
-      *std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.experts.count > 0; });
+      *std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.experts() != nullptr; });
   const int64_t rounds = shape_.all_rounds() * shape_.processes;
   for (int r = 0; r < shape_.all_rounds(); ++r) {
     if (spec_.router_balance != 0)
       router_.rounds.push_back(program().add(
           Object{fmt::format("router_load.r{}", r), "router_load_round", ObjectKind::ActGrad, DType::F64,
-                 LoadLayout{any.experts.count}.elements() * size_of(DType::F64), -1, r}));
+                 LoadLayout{any.experts()->count}.elements() * size_of(DType::F64), -1, r}));
     int64_t tokens = 0;
     for (int c = 0; c < shape_.chunks_in(r); ++c) tokens += shape_.tokens_in(r, c);
     router_.losses.push_back({.balance = float(spec_.router_balance / double(rounds)),
@@ -289,9 +289,10 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   inputs.cache.capacity = shape.capacity;
   for (size_t l = 0; l < spec_.layers.size(); ++l) {
     const LayerSpec& layer = spec_.layers[l];
-    const int64_t elements = layer.conv_width > 0
-                                 ? shape.rows * (layer.conv_width - 1) * spec_.dim
-                                 : shape.rows * 2 * layer.attention.kv_dim() * shape.capacity;
+    const Convolution* const convolution = layer.convolution();
+    const int64_t elements = convolution != nullptr
+                                 ? shape.rows * (convolution->width - 1) * spec_.dim
+                                 : shape.rows * 2 * layer.attention()->kv_dim() * shape.capacity;
     inputs.cache.layers.push_back(
         add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache, num_.compute, elements, int(l)));
   }
@@ -304,7 +305,7 @@ Model Builder::generation(const GenerationShape& shape) {
   // Of batches, positions alone are read: by what is rotated, and where they are learnt.
   const bool reads_positions =
       spec_.positions > 0 || std::ranges::any_of(spec_.layers, [](const LayerSpec& layer) {
-        return layer.conv_width == 0 && layer.attention.rotated;
+        return layer.attention() != nullptr && layer.attention()->rotated;
       });
   add_constants();
   if (reads_positions) add_batch();

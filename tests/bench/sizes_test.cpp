@@ -68,7 +68,7 @@ TEST(Sizes, EveryLayerIsResized) {
   const ModelSpec spec = model_of({64, 3, 4, 2, 16, 96, 256});
   const auto wider = resized(spec, Dimension::Ffn, 128);
   ASSERT_TRUE(wider);
-  for (const LayerSpec& layer : wider->layers) EXPECT_EQ(layer.mlp.ffn, 128);
+  for (const LayerSpec& layer : wider->layers) EXPECT_EQ(layer.mlp().ffn, 128);
   EXPECT_EQ(wider->dim, spec.dim);
   EXPECT_EQ(resized(spec, Dimension::Vocabulary, 384)->vocab, 384);
   EXPECT_FALSE(resized(spec, Dimension::Keys, 128));

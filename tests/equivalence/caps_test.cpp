@@ -77,8 +77,8 @@ TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {
 TEST(Windows, DoNotChangeResultsUnderCaps) {
   StageRequest request = small_request({16, 4, 4, 2, 4}, kStochastic, Updates::AtTheEnd);
   request.quick = true;
-  request.model.layers[0].attention.window = 6;
-  request.model.layers[1].attention.rotated = false;
+  request.model.layers[0].attention()->window = 6;
+  request.model.layers[1].attention()->rotated = false;
   rig::Rig plain(request);
   run_under_caps(request, rig::run_steps(plain, 3));
 }

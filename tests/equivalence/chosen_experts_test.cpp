@@ -22,7 +22,8 @@ constexpr int64_t kLayers = 3, kDim = 32, kWidth = 16, kTopK = 2, kPasses = 3;
 Model decoding(int64_t rows, DType compute) {
   ModelSpec spec = model_of({kDim, kLayers, 4, 2, 8, kWidth, 61});
   for (LayerSpec& layer : spec.layers)
-    layer.experts = {.count = 8, .top_k = kTopK, .score = RouterScore::Chosen, .group = 4};
+    layer.feed_forward =
+        Experts{.each = layer.mlp(), .count = 8, .top_k = kTopK, .score = RouterScore::Chosen, .group = 4};
   return build_generation(spec, {rows, 1, 16}, {.compute = compute});
 }
 

@@ -16,9 +16,10 @@ StageRequest mixture(const Numerics& numerics, Updates updates) {
   request.model.router_balance = 0.3;
   request.model.router_z = 0.01;
   for (LayerSpec& layer : request.model.layers)
-    layer.experts = {.count = 6, .top_k = 2, .score = RouterScore::Chosen, .shared = 16, .group = 2};
+    layer.feed_forward = Experts{
+        .each = layer.mlp(), .count = 6, .top_k = 2, .score = RouterScore::Chosen, .shared = 16, .group = 2};
   // And a layer without.
-  request.model.layers[2].experts = {};
+  request.model.layers[2].feed_forward = Mlp(request.model.layers[2].mlp());
   return request;
 }
 

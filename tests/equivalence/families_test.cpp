@@ -32,8 +32,10 @@ ModelSpec tiny(const std::string& type) {
   }
   ModelSpec spec = rig::must(parse_model_config(with_own_keys(config.dump())));
   // Experts in three groups.
-  for (LayerSpec& layer : spec.layers) layer.experts.group = layer.experts.count > 0 ? 2 : 0;
-  for (LayerSpec& layer : spec.layers) layer.attention.window = std::min<int64_t>(layer.attention.window, 6);
+  for (LayerSpec& layer : spec.layers) {
+    if (Experts* e = layer.experts()) e->group = 2;
+    if (Attention* a = layer.attention()) a->window = std::min<int64_t>(a->window, 6);
+  }
   return spec;
 }
 
@@ -66,9 +68,9 @@ TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   rig::Rig all(request_of(spec));
   std::vector<std::string> frozen{std::string(spec.names.layers) + ".0"};
   // A convolution's own weights, too: its op writes their gradient anyway.
-  frozen.emplace_back(spec.layers[1].conv_width > 0 ? "*.conv.conv"
-                      : spec.family == "mixtral"    ? "*.block_sparse_moe"
-                                                    : "*.mlp");
+  frozen.emplace_back(spec.layers[1].convolution() != nullptr ? "*.conv.conv"
+                      : spec.family == "mixtral"              ? "*.block_sparse_moe"
+                                                              : "*.mlp");
   rig::must(freeze(spec, frozen, "train.freeze"));
   rig::Rig some(request_of(spec));
   const rig::Tokens tokens = rig::random_tokens(kFamilyShape, spec.vocab, 3);

@@ -47,8 +47,13 @@ rig::History run_process(const Job& job, Network* network) {
   const int64_t processes = network == nullptr ? 1 : network->processes();
   const int64_t rank = network == nullptr ? 0 : network->rank();
   StageRequest request = small_request(job.shape, job.numerics, job.updates);
-  for (LayerSpec& layer : request.model.layers) layer.experts = job.experts;
-  if (job.experts.count > 0) request.model.router_balance = 0.1;
+  for (LayerSpec& layer : request.model.layers) {
+    if (job.experts.count == 0) break;
+    request.model.router_balance = 0.1;
+    const Mlp each = layer.mlp();
+    Experts& experts = layer.feed_forward.emplace<Experts>(job.experts);
+    experts.each = each;
+  }
   request.optimizer.optimizer = job.optimizer;
   request.optimizer.values = OptimizerConfig::defaults_of(*job.optimizer);
   request.threads = 1;

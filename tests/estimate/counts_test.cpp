@@ -50,8 +50,9 @@ TEST(Counts, PartsFollowTheirFormulas) {
     const auto layers = int64_t(spec.layers.size());
     EXPECT_EQ(p.embedding, spec.vocab * spec.dim);
     EXPECT_EQ(p.head, spec.tied_embeddings ? 0 : spec.vocab * spec.dim);
-    EXPECT_EQ(p.attention, layers * 2 * spec.dim * (layer.attention.q_dim() + layer.attention.kv_dim()));
-    EXPECT_EQ(p.ffn, layers * spec.dim * (layer.mlp.up_dim() + layer.mlp.ffn));
+    EXPECT_EQ(p.attention,
+              layers * 2 * spec.dim * (layer.attention()->q_dim() + layer.attention()->kv_dim()));
+    EXPECT_EQ(p.ffn, layers * spec.dim * (layer.mlp().up_dim() + layer.mlp().ffn));
   }
 }
 
@@ -65,7 +66,7 @@ TEST(Counts, AreBytesOfTheProgramsObjects) {
     EXPECT_EQ(counts.state_bytes, 4 * params);
     const ForwardCounts forward = count_forward(spec, shape, DType::BF16);
     const LayerSpec& layer = spec.layers.front();
-    const Attention& a = layer.attention;
+    const Attention& a = spec.attention();
     const auto layers = int64_t(spec.layers.size());
     EXPECT_EQ(forward.kv_bytes, 2 * layers * a.kv_dim() * 2 * shape.tokens());
     EXPECT_EQ(counts.blocks.bytes, (layers + 1) * spec.dim * 2 * shape.tokens());
@@ -77,7 +78,7 @@ TEST(Counts, AreBytesOfTheProgramsObjects) {
     // The stream at the halves' inputs, and what each norm of it reads or writes beside.
     const int64_t wide = inputs + (layer.norms == Norms::Around ? 4 : layer.norm2 ? 2 : 1);
     const int64_t layer_numbers =
-        wide * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + layer.mlp.up_dim() + 2 * a.heads + raw;
+        wide * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + layer.mlp().up_dim() + 2 * a.heads + raw;
     EXPECT_EQ(counts.everything.bytes, (layers * layer_numbers + spec.dim) * 2 * shape.tokens())
         << to_text(spec);
     EXPECT_EQ(counts.everything.again_flops, 0);
@@ -128,8 +129,8 @@ TEST(Counts, ComputedAgainIsTheForwardPassOfTheLayers) {
     const auto layers = double(spec.layers.size()), tokens = double(shape.tokens());
     // A norm behind a half reads what its last product makes.
     const double last = layer.norms == Norms::Before ? 1 : 0;
-    const double down = last * 2 * tokens * double(spec.dim * layer.mlp.ffn);
-    const double o = last * 2 * tokens * double(spec.dim * layer.attention.q_dim());
+    const double down = last * 2 * tokens * double(spec.dim * layer.mlp().ffn);
+    const double o = last * 2 * tokens * double(spec.dim * layer.attention()->q_dim());
     EXPECT_NEAR(counts.blocks.again_flops, layers * (forward.layer_flops - down - (layer.parallel ? o : 0)),
                 1e-9 * counts.flops);
     EXPECT_NEAR(counts.sublayers.again_flops, layers * (forward.layer_flops - down - o), 1e-9 * counts.flops);

@@ -434,7 +434,7 @@ TEST(Windows, BoundKeysValuesAndAttention) {
   in.batch.seq_len = 8192;
   const Answers whole(in);
   std::vector<LayerSpec>& layers = in.subject.spec->layers;
-  for (size_t l = 0; l < layers.size() / 2; ++l) layers[l].attention.window = 1024;
+  for (size_t l = 0; l < layers.size() / 2; ++l) layers[l].attention()->window = 1024;
   const Answers half(in);
   EXPECT_DOUBLE_EQ(half.value("inference", "kv_per_sequence"),
                    whole.value("inference", "kv_per_sequence") * (0.5 + 0.5 / 8));

@@ -11,7 +11,7 @@ TEST(Subject, OfDimensions) {
   ASSERT_TRUE(subject.ok()) << subject.message();
   ASSERT_TRUE(subject->spec);
   EXPECT_EQ(subject->spec->layers.size(), 2u);
-  EXPECT_EQ(subject->spec->layers[0].attention.kv_dim(), 32);
+  EXPECT_EQ(subject->spec->layers[0].attention()->kv_dim(), 32);
   EXPECT_TRUE(subject->spec->tied_embeddings);
   EXPECT_EQ(subject->params, subject->spec->params());
 }
@@ -53,9 +53,9 @@ TEST(Subject, ScalesDepthAndWidthTogether) {
   const ModelSpec spec = *parse_subject("llama3-8b")->spec, half = scaled_to(spec, 16);
   EXPECT_EQ(half.layers.size(), 16u);
   EXPECT_EQ(half.dim, 2048);
-  EXPECT_EQ(half.layers[0].attention.heads, 16);
-  EXPECT_EQ(half.layers[0].attention.kv_heads, 4);
-  EXPECT_EQ(half.layers[0].mlp.ffn, 7168);
+  EXPECT_EQ(half.layers[0].attention()->heads, 16);
+  EXPECT_EQ(half.layers[0].attention()->kv_heads, 4);
+  EXPECT_EQ(half.layers[0].mlp().ffn, 7168);
   EXPECT_EQ(scaled_to(spec, 32).params(), spec.params());
   EXPECT_TRUE(validate(scaled_to(spec, 1)).ok());
 }

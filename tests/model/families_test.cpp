@@ -60,7 +60,7 @@ TEST_F(ModelConfig, GatesAreActivatedAsItSays) {
   };
   for (const char* act : {"gelu_pytorch_tanh", "gelu_new"}) {
     const ModelSpec spec = of(act);
-    EXPECT_EQ(spec.layers.front().mlp.activation, GateActivation::GeluTanh);
+    EXPECT_EQ(spec.layers.front().mlp().activation, GateActivation::GeluTanh);
     EXPECT_NE(to_text(spec).find("GELU gates"), std::string::npos) << "which kept plans and costs go by";
     EXPECT_EQ(parse_model_config(to_json(spec))->layers, spec.layers);
   }
@@ -324,10 +324,10 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
     const LayerSpec& layer = model->layers.front();
     EXPECT_EQ(model->dim, e.dim) << e.type;
     EXPECT_EQ(int64_t(model->layers.size()), e.layers) << e.type;
-    EXPECT_EQ(layer.attention.heads, e.heads) << e.type;
-    EXPECT_EQ(layer.attention.kv_heads, e.kv_heads) << e.type;
-    EXPECT_EQ(layer.attention.head_dim, e.head_dim) << e.type;
-    EXPECT_EQ(layer.mlp.ffn, e.ffn) << e.type;
+    EXPECT_EQ(model->attention().heads, e.heads) << e.type;
+    EXPECT_EQ(model->attention().kv_heads, e.kv_heads) << e.type;
+    EXPECT_EQ(model->attention().head_dim, e.head_dim) << e.type;
+    EXPECT_EQ(layer.mlp().ffn, e.ffn) << e.type;
     EXPECT_EQ(model->vocab, e.vocab) << e.type;
     EXPECT_EQ(model->norm_eps, e.norm_eps) << e.type;
     EXPECT_EQ(model->rope.theta, e.theta) << e.type;
@@ -348,9 +348,9 @@ std::vector<int64_t> windows_of(const std::string& more, const std::string& type
   EXPECT_TRUE(again.ok()) << again.message();
   std::vector<int64_t> out;
   for (size_t l = 0; l < 4; ++l) {
-    out.push_back(model->layers[l].attention.window);
-    EXPECT_EQ(again->layers[l].attention.window, out.back()) << more;
-    EXPECT_EQ(again->layers[l].attention.rotated, model->layers[l].attention.rotated) << more;
+    out.push_back(model->layers[l].attention()->window);
+    EXPECT_EQ(again->layers[l].attention()->window, out.back()) << more;
+    EXPECT_EQ(again->layers[l].attention()->rotated, model->layers[l].attention()->rotated) << more;
   }
   return out;
 }
@@ -438,7 +438,7 @@ TEST_F(ModelConfig, LayersWithoutRotation) {
     if (!model.ok())
       ADD_FAILURE() << model.message();
     else
-      for (const LayerSpec& layer : model->layers) out.push_back(layer.attention.rotated ? 1 : 0);
+      for (const LayerSpec& layer : model->layers) out.push_back(layer.attention()->rotated ? 1 : 0);
     return out;
   };
   EXPECT_EQ(rotated(R"("vocab_size": 9)"), (std::vector{1, 1, 1, 0}));
@@ -487,12 +487,12 @@ TEST_F(ModelConfig, SoftCapsAreWhatItSays) {
   };
   const ModelSpec plain = of("");
   EXPECT_EQ(plain.logit_softcap, 30);
-  EXPECT_EQ(plain.layers.front().attention.softcap, 50);
-  EXPECT_EQ(plain.layers[0].attention.window, 4096);
-  EXPECT_EQ(plain.layers[1].attention.window, 0);
+  EXPECT_EQ(plain.layers.front().attention()->softcap, 50);
+  EXPECT_EQ(plain.layers[0].attention()->window, 4096);
+  EXPECT_EQ(plain.layers[1].attention()->window, 0);
   const ModelSpec other = of(R"(, "attn_logit_softcapping": null, "final_logit_softcapping": 7.5)");
   EXPECT_EQ(other.logit_softcap, 7.5);
-  EXPECT_EQ(other.layers.front().attention.softcap, 0);
+  EXPECT_EQ(other.layers.front().attention()->softcap, 0);
   const ModelSpec again = *parse_model_config(to_json(other));
   EXPECT_EQ(again.logit_softcap, 7.5);
   EXPECT_EQ(again.layers, other.layers);
@@ -520,7 +520,8 @@ TEST_F(ModelConfig, ConvolutionsAreWhereItSays) {
         parse_model_config(fmt::format(R"({{"model_type": "lfm2", "num_hidden_layers": 3{}}})", more));
     if (!model.ok()) return std::vector<int64_t>{-1};
     std::vector<int64_t> out;
-    for (const LayerSpec& layer : model->layers) out.push_back(layer.conv_width);
+    for (const LayerSpec& layer : model->layers)
+      out.push_back(layer.convolution() != nullptr ? layer.convolution()->width : 0);
     EXPECT_EQ(parse_model_config(to_json(*model))->layers, model->layers);
     return out;
   };
@@ -546,7 +547,8 @@ TEST_F(ModelConfig, TheFirstLayersOfLfm2MoeHaveNoExperts) {
     const auto model = parse_model_config(config(more));
     if (!model.ok()) return std::vector<std::pair<int64_t, int64_t>>{};
     std::vector<std::pair<int64_t, int64_t>> out;
-    for (const LayerSpec& layer : model->layers) out.emplace_back(layer.experts.count, layer.mlp.ffn);
+    for (const LayerSpec& layer : model->layers)
+      out.emplace_back(layer.experts() != nullptr ? layer.experts()->count : 0, layer.mlp().ffn);
     EXPECT_EQ(parse_model_config(to_json(*model))->layers, model->layers);
     return out;
   };
@@ -557,7 +559,7 @@ TEST_F(ModelConfig, TheFirstLayersOfLfm2MoeHaveNoExperts) {
   const auto experts = [&](const char* more) {
     const auto model = parse_model_config(config(more));
     EXPECT_EQ(parse_model_config(to_json(*model))->layers, model->layers);
-    return model->layers.back().experts;
+    return *model->layers.back().experts();
   };
   const Experts usual = experts(""),
                 other = experts(
@@ -589,9 +591,9 @@ TEST_F(ModelConfig, Gpt2CallsSizesByOtherNames) {
   ASSERT_TRUE(model.ok()) << model.message();
   EXPECT_EQ(model->dim, 32);
   EXPECT_EQ(model->layers.size(), 3u);
-  EXPECT_EQ(model->layers.front().mlp.ffn, 128);
+  EXPECT_EQ(model->layers.front().mlp().ffn, 128);
   EXPECT_EQ(model->positions, 64);
-  EXPECT_FALSE(model->layers.front().attention.rotated);
+  EXPECT_FALSE(model->layers.front().attention()->rotated);
   EXPECT_EQ(parse_model_config(to_json(*model))->positions, 64);
   EXPECT_TRUE(check_length(*model, 64, "train.seq_len").ok());
   EXPECT_EQ(check_length(*model, 65, "train.seq_len").message(),

@@ -71,8 +71,8 @@ TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
       "rope_scaling": {"rope_type": "linear", "factor": 8}, "sliding_window_pattern": 3)");
   EXPECT_EQ(old.rope, (RopeScaling{.kind = RopeScaling::Linear, .theta = 2e6, .factor = 8}));
   EXPECT_EQ(*old.window_rope, (RopeScaling{.theta = 5000}));
-  EXPECT_EQ(old.layers[2].attention.window, 0);
-  EXPECT_EQ(old.layers[3].attention.window, 4096);
+  EXPECT_EQ(old.layers[2].attention()->window, 0);
+  EXPECT_EQ(old.layers[3].attention()->window, 4096);
   const ModelSpec fresh = model_of("gemma3_text", R"("rope_parameters": {
       "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 3e6}, "sliding_attention": null})");
   EXPECT_EQ(fresh.rope, (RopeScaling{.kind = RopeScaling::Linear, .theta = 3e6, .factor = 8}));
@@ -81,7 +81,7 @@ TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
                      {"rope_theta is 10000 without rope_parameters", "sliding_attention"});
   const ModelSpec olmo3 = model_of("olmo3", R"("rope_theta": 500000)");
   EXPECT_EQ(*olmo3.window_rope, (RopeScaling{.theta = 500000}));
-  EXPECT_EQ(olmo3.layers[3].attention.window, 0);
+  EXPECT_EQ(olmo3.layers[3].attention()->window, 0);
   // What transformers 5 merges into the objects, or passes over: only as the objects say it themselves.
   const char* objects = R"("rope_parameters": {
       "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 3e6},

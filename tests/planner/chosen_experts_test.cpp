@@ -17,7 +17,8 @@ constexpr int64_t kExperts = 32, kTopK = 2;
 
 Program decoding(int64_t rows) {
   ModelSpec spec = model_of({64, 3, 4, 2, 16, 64, 128});
-  for (LayerSpec& layer : spec.layers) layer.experts = {.count = kExperts, .top_k = kTopK, .group = 8};
+  for (LayerSpec& layer : spec.layers)
+    layer.feed_forward = Experts{.each = layer.mlp(), .count = kExperts, .top_k = kTopK, .group = 8};
   return build_generation(spec, {rows, 1, 64}, {}).program;
 }
 

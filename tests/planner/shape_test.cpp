@@ -67,7 +67,7 @@ TEST(TaskCount, IsThatOfThePrograms) {
   constexpr int64_t kSequence = 1024, kTokens = 8192;
   for (const int64_t window : {0, 200, 700}) {
     ModelSpec model = kModel;
-    model.layers.back().attention.window = window;
+    model.layers.back().attention()->window = window;
     for (const bool deferred : {false, true}) {
       OptimizerConfig optimizer;
       optimizer.deferred = deferred;
@@ -175,7 +175,7 @@ TEST(Shape, OfWindowsHasSmallChunksOfLongSequences) {
     return choice.ok() ? choice->shape.chunk_tokens : 0;
   };
   EXPECT_EQ(chunk_of(), 32768);
-  for (LayerSpec& layer : model.layers) layer.attention.window = 4096;
+  for (LayerSpec& layer : model.layers) layer.attention()->window = 4096;
   EXPECT_EQ(chunk_of(), 8192);
 }
 

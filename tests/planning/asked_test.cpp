@@ -216,8 +216,8 @@ TEST(Choices, SizesAreTheFamilys) {
     EXPECT_EQ(written->active_params(), own->active_params()) << family;
     ASSERT_EQ(written->layers.size(), own->layers.size()) << family;
     for (size_t l = 0; l < own->layers.size(); ++l) {
-      EXPECT_EQ(written->layers[l].mlp.ffn, own->layers[l].mlp.ffn) << family << ", layer " << l;
-      EXPECT_EQ(written->layers[l].experts.count, own->layers[l].experts.count) << family << ", layer " << l;
+      EXPECT_EQ(written->layers[l].mlp().ffn, own->layers[l].mlp().ffn) << family << ", layer " << l;
+      EXPECT_EQ(written->layers[l].feed_forward, own->layers[l].feed_forward) << family << ", layer " << l;
     }
   }
   const json qwen = json::parse(choices.at("families").at("qwen3_moe").get<std::string>());

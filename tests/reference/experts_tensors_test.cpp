@@ -49,7 +49,8 @@ std::vector<Held> stacked(const Fixture& fixture) {
   }
   const TensorNames& names = fixture.config.names;
   for (size_t l = 0; l < fixture.config.layers.size(); ++l) {
-    const int64_t count = fixture.config.layers[l].experts.count;
+    const Experts* const experts = fixture.config.layers[l].experts();
+    const int64_t count = experts != nullptr ? experts->count : 0;
     const std::string of_layer = fmt::format("{}.{}.{}", names.layers, l, names.experts);
     for (int64_t expert = 0; expert < count; ++expert) {
       for (const char* part : {names.expert_gate, names.expert_up, names.expert_down}) {

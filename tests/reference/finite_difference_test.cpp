@@ -27,36 +27,36 @@ void PrintTo(const Case& c, std::ostream* out) {
 ModelSpec model_of(const Case& c) {
   ModelSpec spec = model_of(EqualLayers{16, 2, 2, 1, 8, 24, 17});
   for (LayerSpec& layer : spec.layers) {
-    Attention& a = layer.attention;
-    a.qkv_bias = a.o_bias = layer.mlp.bias = c.every_part;
+    Attention& a = *layer.attention();
+    a.qkv_bias = a.o_bias = layer.mlp().bias = c.every_part;
     a.qk_norm = c.every_part ? QkNorm::Heads : QkNorm::None;
   }
   if (c.parts == Case::Around) {
     for (LayerSpec& layer : spec.layers) {
       layer.norms = Norms::Around;
-      layer.attention.qk_norm = QkNorm::Whole;
-      layer.attention.scale = 0.5;
+      layer.attention()->qk_norm = QkNorm::Whole;
+      layer.attention()->scale = 0.5;
     }
     spec.norm_offset = 1;
     spec.embedding_scale = 2, spec.residual_scale = 0.7, spec.logit_scale = 1.5;
   }
   if (c.parts == Case::Centred) {
     for (LayerSpec& layer : spec.layers) {
-      layer.mlp.gated = false;
-      layer.mlp.activation = GateActivation::Gelu;
+      layer.mlp().gated = false;
+      layer.mlp().activation = GateActivation::Gelu;
     }
     spec.norm = {.centred = true, .bias = true};
   }
   if (c.parts == Case::Sinks) {
     for (LayerSpec& layer : spec.layers) {
-      layer.attention.sinks = true;
-      layer.mlp.activation = GateActivation::QuickGelu;
-      layer.mlp.limit = 100;  // at which nothing is: there would be no slope
+      layer.attention()->sinks = true;
+      layer.mlp().activation = GateActivation::QuickGelu;
+      layer.mlp().limit = 100;  // at which nothing is: there would be no slope
     }
   }
   if (c.windows) {
-    spec.layers[0].attention.window = 10;
-    spec.layers[1].attention.rotated = false;
+    spec.layers[0].attention()->window = 10;
+    spec.layers[1].attention()->rotated = false;
     spec.rope.attention_factor = 1.2;
   }
   return spec;

@@ -80,7 +80,7 @@ TEST_P(ZLoss, MatchesPyTorch) {
     const ObjectId object = run->model().router_load[l];
     std::vector<double> sums(size_t(run->training().program().object(object).elements()));
     rig::must(run->training().read(object, std::as_writable_bytes(std::span(sums))));
-    const LoadLayout layout{fixture.config.layers[l].experts.count};
+    const LoadLayout layout{fixture.config.layers[l].experts()->count};
     EXPECT_NEAR(sums[size_t(layout.z())] / double(shape.tokens()), expected[l], 1e-5 * expected[l]) << l;
   }
 }

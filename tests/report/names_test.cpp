@@ -11,8 +11,8 @@ namespace {
 Program everything(bool head_norm) {
   ModelSpec model = model_of({32, 2, 4, 2, 8, 48, 61});
   for (LayerSpec& layer : model.layers) {
-    layer.attention.qkv_bias = layer.attention.o_bias = layer.mlp.bias = !head_norm;
-    layer.attention.qk_norm = head_norm ? QkNorm::Heads : QkNorm::None;
+    layer.attention()->qkv_bias = layer.attention()->o_bias = layer.mlp().bias = !head_norm;
+    layer.attention()->qk_norm = head_norm ? QkNorm::Heads : QkNorm::None;
     if (head_norm) layer.norms = Norms::Around;
   }
   if (!head_norm) model.norm = {.centred = true, .bias = true};

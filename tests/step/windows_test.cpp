@@ -17,7 +17,7 @@ constexpr int64_t kLength = 64;
 
 ModelSpec model_with(int64_t window) {
   ModelSpec spec = model_of(EqualLayers{16, 2, 2, 1, 8, 24, 17});
-  for (LayerSpec& layer : spec.layers) layer.attention.window = window;
+  for (LayerSpec& layer : spec.layers) layer.attention()->window = window;
   return spec;
 }
 Program training_of(const ModelSpec& spec, int64_t chunk) {
@@ -46,7 +46,7 @@ AttentionTasks attention_of(const Program& program) {
 // is no gradient; and a cache's attention reads them, too.
 TEST(Sinks, AreInTheSumOnce) {
   ModelSpec spec = model_with(0);
-  spec.layers[1].attention.sinks = true;
+  spec.layers[1].attention()->sinks = true;
   const auto count = [&](const Program& program) {
     int64_t gradients = 0;
     for (const Task& task : program.tasks()) {
@@ -132,7 +132,7 @@ TEST(Windows, CountInModelFlops) {
 
 TEST(Unrotated, LayersHaveNoRotationAndGradientsOfTheirOwnType) {
   ModelSpec spec = model_with(0);
-  spec.layers[1].attention.rotated = false;
+  spec.layers[1].attention()->rotated = false;
   const Numerics bf16{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
   const Program program = build_training(spec, {kLength, 16, 4, 1, 16}, bf16, {}).program;
   for (const Task& task : program.tasks()) {

@@ -50,10 +50,12 @@ Status read_experts(const json& root, const ExpertDefaults& defaults, Experts ex
   int64_t ffn = defaults.ffn;
   if (defaults.ffn_key != nullptr) SLUICE_TRY(read(root, defaults.ffn_key, ffn, int64_t{1}, kMostWidth));
   for (LayerSpec& layer : spec.layers) {
-    layer.experts = experts;
-    if (defaults.ffn_key != nullptr) layer.mlp.ffn = ffn;
-    if (layer.mlp.ffn < 1 || layer.mlp.ffn > kMostWidth || spec.dim < 1 || spec.dim > kMostWidth) continue;
-    layer.experts.group = group_of(experts.count, layer.mlp.up_dim() * spec.dim);
+    experts.each = layer.mlp();
+    Mlp& each = experts.each;
+    if (defaults.ffn_key != nullptr) each.ffn = ffn;
+    if (each.ffn >= 1 && each.ffn <= kMostWidth && spec.dim >= 1 && spec.dim <= kMostWidth)
+      experts.group = group_of(experts.count, each.up_dim() * spec.dim);
+    layer.feed_forward = experts;
   }
   // transformers adds the loss in training where its model hands on what routers say.
   bool adds = false;
@@ -66,11 +68,12 @@ Status read_experts(const json& root, const ExpertDefaults& defaults, Experts ex
 }
 
 const LayerSpec& with_experts(const ModelSpec& spec) {
-  return *std::ranges::find_if(spec.layers, [](const LayerSpec& layer) { return layer.experts.count > 0; });
+  return *std::ranges::find_if(spec.layers,
+                               [](const LayerSpec& layer) { return layer.experts() != nullptr; });
 }
 
 void write_experts(const ModelSpec& spec, const char* count_key, json& root) {
-  const Experts& e = with_experts(spec).experts;
+  const Experts& e = *with_experts(spec).experts();
   root[count_key] = e.count;
   root["num_experts_per_tok"] = e.top_k;
   if (spec.router_balance == 0) return;
@@ -80,8 +83,9 @@ void write_experts(const ModelSpec& spec, const char* count_key, json& root) {
 
 // Layers that have an MLP of intermediate_size instead.
 void make_dense(int64_t ffn, LayerSpec& layer) {
-  layer.experts = {};
-  layer.mlp.ffn = ffn;
+  Mlp mlp = layer.mlp();
+  mlp.ffn = ffn;
+  layer.feed_forward = mlp;
 }
 
 // Whether the softmax over all experts is made that over the chosen ones.
@@ -111,7 +115,7 @@ Status read_olmoe(const json& root, ModelSpec& spec) {
 }
 void write_olmoe(const ModelSpec& spec, json& root) {
   write_experts(spec, "num_experts", root);
-  root["norm_topk_prob"] = with_experts(spec).experts.score == RouterScore::Chosen;
+  root["norm_topk_prob"] = with_experts(spec).experts()->score == RouterScore::Chosen;
 }
 
 constexpr const char* kQwen2MoeReads[] = {"num_experts",
@@ -157,15 +161,15 @@ Status read_qwen_moe(const json& root, const ExpertDefaults& defaults, int64_t d
 void write_qwen_moe(const ModelSpec& spec, json& root) {
   write_experts(spec, "num_experts", root);
   const LayerSpec& mixed = with_experts(spec);
-  root["moe_intermediate_size"] = mixed.mlp.ffn;
-  root["norm_topk_prob"] = mixed.experts.score == RouterScore::Chosen;
+  root["moe_intermediate_size"] = mixed.mlp().ffn;
+  root["norm_topk_prob"] = mixed.experts()->score == RouterScore::Chosen;
   root["decoder_sparse_step"] = 1;
   root["mlp_only_layers"] = json::array();
   root.erase("intermediate_size");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    if (spec.layers[l].experts.count > 0) continue;
+    if (spec.layers[l].experts() != nullptr) continue;
     root["mlp_only_layers"].push_back(l);
-    root["intermediate_size"] = spec.layers[l].mlp.ffn;
+    root["intermediate_size"] = spec.layers[l].mlp().ffn;
   }
 }
 Status read_qwen2_moe(const json& root, ModelSpec& spec) {
@@ -175,7 +179,7 @@ Status read_qwen2_moe(const json& root, ModelSpec& spec) {
 }
 void write_qwen2_moe(const ModelSpec& spec, json& root) {
   write_qwen_moe(spec, root);
-  root["shared_expert_intermediate_size"] = with_experts(spec).experts.shared;
+  root["shared_expert_intermediate_size"] = with_experts(spec).experts()->shared;
 }
 Status read_qwen3_moe(const json& root, ModelSpec& spec) {
   return read_qwen_moe(root, {128, 8, "moe_intermediate_size", 768, 0.001}, 6144, {}, spec);
@@ -191,9 +195,9 @@ Status read_lfm2_moe(const json& root, ModelSpec& spec) {
   SLUICE_TRY(read(root, "norm_topk_prob", experts.normalised));
   SLUICE_TRY(read(root, "use_expert_bias", experts.selection_bias));
   SLUICE_TRY(read(root, "routed_scaling_factor", experts.scale, 1 / kMostCoefficient, kMostCoefficient));
-  const int64_t dense_ffn = spec.layers.empty() ? 0 : spec.layers.front().mlp.ffn;
+  const int64_t dense_ffn = spec.layers.empty() ? 0 : spec.layers.front().mlp().ffn;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.mlp.activation != GateActivation::Silu)
+    if (layer.mlp().activation != GateActivation::Silu)
       return error("model config: hidden_act; lfm2_moe models have silu only");
   }
   SLUICE_TRY(read_experts(root, {32, 4, "moe_intermediate_size", 1792, 0}, experts, spec));
@@ -205,16 +209,16 @@ Status read_lfm2_moe(const json& root, ModelSpec& spec) {
 }
 void write_lfm2_moe(const ModelSpec& spec, json& root) {
   const auto dense =
-      std::ranges::count_if(spec.layers, [](const LayerSpec& l) { return l.experts.count == 0; });
+      std::ranges::count_if(spec.layers, [](const LayerSpec& l) { return l.experts() == nullptr; });
   root["num_dense_layers"] = dense;
   if (dense == 0) root.erase("intermediate_size");
   if (!spec.has_experts()) return;
   write_experts(spec, "num_experts", root);
   const LayerSpec& mixed = with_experts(spec);
-  root["moe_intermediate_size"] = mixed.mlp.ffn;
-  root["norm_topk_prob"] = mixed.experts.normalised;
-  root["use_expert_bias"] = mixed.experts.selection_bias;
-  root["routed_scaling_factor"] = mixed.experts.scale;
+  root["moe_intermediate_size"] = mixed.mlp().ffn;
+  root["norm_topk_prob"] = mixed.experts()->normalised;
+  root["use_expert_bias"] = mixed.experts()->selection_bias;
+  root["routed_scaling_factor"] = mixed.experts()->scale;
 }
 
 // gpt_oss: the arithmetic is the family's, and `hidden_act` does not say it.
@@ -253,21 +257,21 @@ Status read_gpt_oss(const json& root, ModelSpec& spec) {
   double limit = 7;
   SLUICE_TRY(read(root, "swiglu_limit", limit, 1 / kMostCoefficient, kMostCoefficient));
   for (LayerSpec& layer : spec.layers) {
-    if (layer.mlp.activation != GateActivation::Silu)
+    if (layer.mlp().activation != GateActivation::Silu)
       return error("model config: hidden_act; gpt_oss models have silu only");
-    layer.attention.sinks = true;
-    layer.mlp.activation = GateActivation::QuickGelu;
-    layer.mlp.limit = limit;
+    layer.attention()->sinks = true;
+    layer.mlp().activation = GateActivation::QuickGelu;
+    layer.mlp().limit = limit;
   }
   const Experts experts{.score = RouterScore::Chosen, .router_bias = true};
   SLUICE_TRY(read_experts(root, {128, 4, nullptr, 0, 0.001}, experts, spec));
   if (spec.layers.empty()) return {};
-  return check_said_again(root, "experts_per_token", spec.layers.front().experts.top_k);
+  return check_said_again(root, "experts_per_token", spec.layers.front().experts()->top_k);
 }
 void write_gpt_oss(const ModelSpec& spec, json& root) {
   write_experts(spec, "num_local_experts", root);
   root["hidden_act"] = "silu";
-  root["swiglu_limit"] = spec.layers.front().mlp.limit;
+  root["swiglu_limit"] = spec.layers.front().mlp().limit;
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ Result<json> text_part(const json& root, const Wrapper& wrapper) {
 // What a configuration that names its family leaves to the family.
 void note_sizes_left_out(const json& root, const ModelSpec& spec, std::vector<std::string>& notices) {
   const LayerSpec& layer = spec.layers.front();
-  const int64_t values[] = {
-      spec.dim,  int64_t(spec.layers.size()), layer.attention.heads, layer.attention.kv_heads, layer.mlp.ffn,
-      spec.vocab};
+  const Attention& a = spec.attention();
+  const int64_t values[] = {spec.dim,  int64_t(spec.layers.size()), a.heads, a.kv_heads, layer.mlp().ffn,
+                            spec.vocab};
   static_assert(std::size(values) == std::size(kSizes));
   const Family& family = *find_family(spec.family);
   std::string list;
@@ -153,7 +153,7 @@ Status read_renamed(json& root, const Family& family) {
 // Sizes of the layers, which are alike in these.
 Status read_layer(const json& root, const Family& family, const FamilyDefaults& defaults, int64_t dim,
                   LayerSpec& layer) {
-  Attention& a = layer.attention;
+  Attention& a = *layer.attention();
   a.heads = defaults.heads;
   SLUICE_TRY(read(root, "num_attention_heads", a.heads));
   // null is as many as heads, whatever the default.
@@ -176,12 +176,12 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
   for (const char* key : {"attention_bias", "mlp_bias"}) SLUICE_TRY(refuse_bias(root, family, key));
   SLUICE_ASSIGN(a.qkv_bias, read_part(root, family.qkv_bias));
   SLUICE_ASSIGN(a.o_bias, read_part(root, family.o_bias));
-  SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family.mlp_bias));
+  SLUICE_ASSIGN(layer.mlp().bias, read_part(root, family.mlp_bias));
   a.qk_norm = family.qk_norm;
   layer.norms = family.norms;
-  layer.mlp.gated = family.gated;
-  layer.mlp.ffn = defaults.ffn;
-  SLUICE_TRY(read(root, "intermediate_size", layer.mlp.ffn));
+  layer.mlp().gated = family.gated;
+  layer.mlp().ffn = defaults.ffn;
+  SLUICE_TRY(read(root, "intermediate_size", layer.mlp().ffn));
   std::string act(name_in_config(defaults.activation));
   SLUICE_TRY(read(root, family.activation_key, act));
   if (family.gelu_is_tanh && act == "gelu") act = name_in_config(GateActivation::GeluTanh);
@@ -192,7 +192,7 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
     return error("model config: {} is '{}'; allowed are {}", family.activation_key, act,
                  fmt::join(names, ", "));
   }
-  layer.mlp.activation = known->second;
+  layer.mlp().activation = known->second;
   return {};
 }
 
@@ -276,22 +276,22 @@ std::string to_json(const ModelSpec& spec) {
   const Family* family = find_family(spec.family);
   SLUICE_CHECK(family != nullptr, "no model family {}", spec.family);
   const LayerSpec& layer = spec.layers.front();
-  const Attention& a = layer.attention;
+  const Attention& a = spec.attention();
   json root = {{"architectures", {family->architecture}},
                {"model_type", spec.family},
-               {family->activation_key, name_in_config(layer.mlp.activation)},
+               {family->activation_key, name_in_config(layer.mlp().activation)},
                {"hidden_size", spec.dim},
                {"num_hidden_layers", spec.layers.size()},
-               {"num_attention_heads", a.heads},
-               {"num_key_value_heads", a.kv_heads},
-               {"head_dim", a.head_dim},
-               {"intermediate_size", layer.mlp.ffn},
+               {"intermediate_size", layer.mlp().ffn},
                {"vocab_size", spec.vocab},
                {"tie_word_embeddings", spec.tied_embeddings}};
+  if (a.heads > 0)
+    root.update(
+        {{"num_attention_heads", a.heads}, {"num_key_value_heads", a.kv_heads}, {"head_dim", a.head_dim}});
   if (family->norm_eps_key != nullptr) root[family->norm_eps_key] = spec.norm_eps;
   // Keys that only say what the family is anyway are left out.
   const std::pair<const OptionalPart*, bool> parts[] = {
-      {&family->qkv_bias, a.qkv_bias}, {&family->o_bias, a.o_bias}, {&family->mlp_bias, layer.mlp.bias}};
+      {&family->qkv_bias, a.qkv_bias}, {&family->o_bias, a.o_bias}, {&family->mlp_bias, layer.mlp().bias}};
   for (const auto& [part, has] : parts) {
     if (part->key != nullptr && has != part->fixed) root[part->key] = has;
   }

@@ -28,7 +28,7 @@ Status read_rotated(const json& root, ModelSpec& spec) {
   const auto layers = int64_t(spec.layers.size());
   int64_t interval = 4;
   SLUICE_TRY(read(root, "no_rope_layer_interval", interval, int64_t{1}, int64_t{1} << 31));
-  for (int64_t l = 0; l < layers; ++l) spec.layers[size_t(l)].attention.rotated = (l + 1) % interval != 0;
+  for (int64_t l = 0; l < layers; ++l) spec.layers[size_t(l)].attention()->rotated = (l + 1) % interval != 0;
   if (!says(root, "no_rope_layers")) return {};
   const json& list = root["no_rope_layers"];
   if (!list.is_array() || int64_t(list.size()) < layers) {
@@ -39,7 +39,7 @@ Status read_rotated(const json& root, ModelSpec& spec) {
     const json& entry = list[size_t(l)];
     const bool fits = entry.is_boolean() || entry == 0 || entry == 1;
     if (!fits) return error("model config: no_rope_layers has {}; 1 is rotated, 0 is not", describe(entry));
-    spec.layers[size_t(l)].attention.rotated = entry.is_boolean() ? entry.get<bool>() : entry == 1;
+    spec.layers[size_t(l)].attention()->rotated = entry.is_boolean() ? entry.get<bool>() : entry == 1;
   }
   return {};
 }
@@ -82,7 +82,7 @@ Status read_layer_types(const json& types, int64_t window, const Family& family,
           "model config: layer_types has {}, but {} models with a sliding_window have it in every layer",
           describe(types[l]), family.model_type);
     }
-    spec.layers[l].attention.window = slides ? window : 0;
+    spec.layers[l].attention()->window = slides ? window : 0;
   }
   return {};
 }
@@ -113,7 +113,7 @@ Status read_windows(const json& root, const Family& family, ModelSpec& spec) {
   if (says(root, "layer_types")) return read_layer_types(root["layer_types"], window, family, spec);
   SLUICE_TRY(read(root, "max_window_layers", first));
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    Attention& a = spec.layers[l].attention;
+    Attention& a = *spec.layers[l].attention();
     const bool slides = family.windows == Windows::All ||
                         (family.windows == Windows::Upper && int64_t(l) >= first) ||
                         (family.windows == Windows::Unrotated && !a.rotated) ||
@@ -140,15 +140,16 @@ Status read_convolutions(const json& root, const Family& family, ModelSpec& spec
       const json& type = types[size_t(l)];
       if (type != kFull && type != kConv)
         return error("model config: layer_types has {}; allowed are {} and {}", describe(type), kFull, kConv);
-      spec.layers[size_t(l)].conv_width = type == kConv ? width : 0;
+      if (type == kConv) spec.layers[size_t(l)].mixer = Convolution{width};
     }
   } else if (says(root, "full_attn_idxs")) {
     const json& attend = root["full_attn_idxs"];
     if (!attend.is_array())
       return error("model config: full_attn_idxs is {}; a list of layers is needed", describe(attend));
-    for (int64_t l = 0; l < layers; ++l)
-      spec.layers[size_t(l)].conv_width =
-          std::find(attend.begin(), attend.end(), json(l)) == attend.end() ? width : 0;
+    for (int64_t l = 0; l < layers; ++l) {
+      if (std::find(attend.begin(), attend.end(), json(l)) == attend.end())
+        spec.layers[size_t(l)].mixer = Convolution{width};
+    }
   }
   return validate(spec);
 }
@@ -161,38 +162,39 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
   if (!family.windows_alone_rotate) return {};
   if (root.contains("sliding_window") && root["sliding_window"].is_null())
     return error("model config: sliding_window is null; {} models need one", family.model_type);
-  for (LayerSpec& layer : spec.layers) layer.attention.rotated = layer.attention.window > 0;
+  for (LayerSpec& layer : spec.layers) layer.attention()->rotated = layer.attention()->window > 0;
   return {};
 }
 
 void write_layers(const ModelSpec& spec, const Family& family, json& root) {
   if (family.convolves) {
     for (const LayerSpec& layer : spec.layers) {
-      root["layer_types"].push_back(layer.conv_width > 0 ? kConv : kFull);
-      if (layer.conv_width > 0) root["conv_L_cache"] = layer.conv_width;
+      const Convolution* const convolution = layer.convolution();
+      root["layer_types"].push_back(convolution != nullptr ? kConv : kFull);
+      if (convolution != nullptr) root["conv_L_cache"] = convolution->width;
     }
     return;
   }
   if (family.unrotated_layers) {
     for (const LayerSpec& layer : spec.layers)
-      root["no_rope_layers"].push_back(layer.attention.rotated ? 1 : 0);
+      root["no_rope_layers"].push_back(layer.attention()->rotated ? 1 : 0);
   }
   const auto windowed = std::find_if(spec.layers.begin(), spec.layers.end(),
-                                     [](const LayerSpec& layer) { return layer.attention.window > 0; });
-  const int64_t window = windowed == spec.layers.end() ? 0 : windowed->attention.window;
+                                     [](const LayerSpec& layer) { return layer.attention()->window > 0; });
+  const int64_t window = windowed == spec.layers.end() ? 0 : windowed->attention()->window;
   if (family.windows == Windows::All) {
     root["sliding_window"] = window > 0 ? json(window) : json(nullptr);
   } else if (family.windows == Windows::Pattern) {
     root["sliding_window"] = window > 0 ? window : family.defaults.window;
     for (const LayerSpec& layer : spec.layers)
-      root["layer_types"].push_back(layer.attention.window > 0 ? kSliding : kFull);
+      root["layer_types"].push_back(layer.attention()->window > 0 ? kSliding : kFull);
   } else if (window > 0) {
     root["use_sliding_window"] = true;
     root["sliding_window"] = window;
     // Readers that do not know layer_types yet count the lower layers.
     root["max_window_layers"] = windowed - spec.layers.begin();
     for (const LayerSpec& layer : spec.layers)
-      root["layer_types"].push_back(layer.attention.window > 0 ? kSliding : kFull);
+      root["layer_types"].push_back(layer.attention()->window > 0 ? kSliding : kFull);
   }
 }
 

@@ -40,13 +40,13 @@ Status read_granite(const json& root, ModelSpec& spec) {
                                                   {"logits_scaling", &divisor}};
   for (const auto& [key, value] : keys) SLUICE_TRY(read(root, key, *value, 1 / kMostScale, kMostScale));
   spec.logit_scale = 1 / divisor;
-  for (LayerSpec& layer : spec.layers) layer.attention.scale = scores;
+  for (LayerSpec& layer : spec.layers) layer.attention()->scale = scores;
   return {};
 }
 void write_granite(const ModelSpec& spec, json& root) {
   root["embedding_multiplier"] = spec.embedding_scale;
   root["residual_multiplier"] = spec.residual_scale;
-  root["attention_multiplier"] = spec.layers.front().attention.scale;
+  root["attention_multiplier"] = spec.attention().scale;
   root["logits_scaling"] = 1 / spec.logit_scale;
 }
 constexpr const char* kGraniteReads[] = {"embedding_multiplier", "residual_multiplier",
@@ -70,11 +70,11 @@ Status read_gemma3(const json& root, ModelSpec& spec) {
   SLUICE_TRY(read(root, "query_pre_attn_scalar", scalar, 1.0, kMostScale));
   if (scalar != std::round(scalar))
     return error("model config: query_pre_attn_scalar is {}; transformers takes whole numbers only", scalar);
-  for (LayerSpec& layer : spec.layers) layer.attention.scale = 1 / std::sqrt(scalar);
+  for (LayerSpec& layer : spec.layers) layer.attention()->scale = 1 / std::sqrt(scalar);
   return {};
 }
 void write_gemma3(const ModelSpec& spec, json& root) {
-  const double scale = spec.layers.front().attention.scale;
+  const double scale = spec.attention().scale;
   root["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
 }
 // hidden_act stands beside hidden_activation, and transformers passes it over.
@@ -92,14 +92,13 @@ Status read_gemma2(const json& root, ModelSpec& spec) {
   spec.logit_softcap = 30;
   SLUICE_TRY(read_softcap(root, "attn_logit_softcapping", scores));
   SLUICE_TRY(read_softcap(root, "final_logit_softcapping", spec.logit_softcap));
-  for (LayerSpec& layer : spec.layers) layer.attention.softcap = scores;
+  for (LayerSpec& layer : spec.layers) layer.attention()->softcap = scores;
   return {};
 }
 void write_gemma2(const ModelSpec& spec, json& root) {
   write_gemma3(spec, root);
-  const std::pair<const char*, double> caps[] = {
-      {"attn_logit_softcapping", spec.layers.front().attention.softcap},
-      {"final_logit_softcapping", spec.logit_softcap}};
+  const std::pair<const char*, double> caps[] = {{"attn_logit_softcapping", spec.attention().softcap},
+                                                 {"final_logit_softcapping", spec.logit_softcap}};
   for (const auto& [key, cap] : caps) root[key] = cap == 0 ? json(nullptr) : json(cap);
 }
 constexpr const char* kGemma2Reads[] = {"query_pre_attn_scalar", "hidden_act", "attn_logit_softcapping",
@@ -121,7 +120,7 @@ Status read_gpt_neox(const json& root, ModelSpec& spec) {
   SLUICE_TRY(read(root, "use_parallel_residual", parallel));
   for (LayerSpec& layer : spec.layers) {
     layer.parallel = parallel;
-    const Attention& a = layer.attention;
+    const Attention& a = *layer.attention();
     if (a.kv_heads == a.heads) continue;
     return error(
         "model config: num_key_value_heads is {}; gpt_neox models have as many as num_attention_heads, {}",
@@ -150,9 +149,9 @@ Status read_gpt2(const json& root, ModelSpec& spec) {
   spec.positions = 1024;
   SLUICE_TRY(read(root, "max_position_embeddings", spec.positions));
   for (LayerSpec& layer : spec.layers) {
-    if (!says(root, "intermediate_size")) layer.mlp.ffn = 4 * spec.dim;
-    layer.attention.rotated = false;
-    const Attention& a = layer.attention;
+    if (!says(root, "intermediate_size")) layer.mlp().ffn = 4 * spec.dim;
+    layer.attention()->rotated = false;
+    const Attention& a = *layer.attention();
     if (a.kv_heads != a.heads)
       return error("model config: num_key_value_heads is {}; gpt2 models have as many as n_head, {}",
                    a.kv_heads, a.heads);
@@ -191,7 +190,7 @@ Status read_lfm2(const json& root, ModelSpec& spec) {
   const bool multiplies =
       !root.contains("block_ffn_dim_multiplier") || says(root, "block_ffn_dim_multiplier");
   for (LayerSpec& layer : spec.layers) {
-    Mlp& mlp = layer.mlp;
+    Mlp& mlp = layer.mlp();
     if (mlp.activation != GateActivation::Silu)
       return error("model config: hidden_act; lfm2 models have silu only");
     if (!adjusts) continue;
