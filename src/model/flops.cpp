@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/kinds.h"
 #include "model/weights.h"
 
 namespace sluice::core {
@@ -14,15 +15,6 @@ double seen_twice(const Attention& attention, int64_t seq_len) {
   const double window = double(attention.window);
   const bool cut = window > 0 && window < double(seq_len);
   return cut ? window * (2 - window / double(seq_len)) : double(seq_len);
-}
-
-// Columns that a token's products have beside attention's, for each of the stream's: of experts those that it
-// chooses, their router, and the shared one with its gate.
-double feed_forward_columns(const LayerSpec& layer) {
-  const double of_one = double(layer.mlp().up_dim() + layer.mlp().ffn);
-  if (layer.experts() == nullptr) return of_one;
-  const Experts& e = *layer.experts();
-  return of_one * double(e.top_k) + double(e.count) + double(e.shared > 0 ? 3 * e.shared + 1 : 0);
 }
 
 // What the backward pass leaves out.
@@ -56,13 +48,9 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   const double d = double(spec.dim);
   double flops = 6 * d * double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.convolution() != nullptr) {
-      flops += 6 * d * (4 * d + feed_forward_columns(layer));
-      continue;
-    }
-    const Attention& a = *layer.attention();
-    const double q = double(a.q_dim()), k = double(a.kv_dim());
-    flops += 6 * d * (2 * q + 2 * k + feed_forward_columns(layer)) + 6 * seen_twice(a, seq_len) * q;
+    const auto columns = [&](const auto& half) { return product_columns(half, spec.dim); };
+    flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
+    if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
   }
   return spec.freeze.empty() ? flops : flops - left_out(spec, seq_len);
 }

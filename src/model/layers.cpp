@@ -166,7 +166,6 @@ ObjectId Forward::add_positions(ObjectId embedded, int round, int chunk) {
 // behind the halves instead, or too; and both halves may read x.
 ObjectId Forward::layer(ObjectId x, const Place& at) {
   const LayerSpec& spec = spec_.layers[size_t(at.layer)];
-  const int64_t dim = spec_.dim;
   const bool before = spec.norms != Norms::After;
   const ObjectId h1 = before ? norm("norm1", x, "h1", at) : x;
   // Before attention, so that in the backward pass what comes to x along the residual comes first.
@@ -174,174 +173,16 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
     return !before ? read : spec.norm2 ? norm("norm2", read, "h2", at) : h1;
   };
   const ObjectId beside = spec.parallel ? second_norm(x) : ObjectId();
-  const Attention* const a = spec.attention();
-  const ObjectId o = a != nullptr ? attend(project_rotated(h1, at), at) : convolve(h1, at);
-  const ObjectId x_mid = activation("x_mid", dim, at, Stream::Within);
-  const Projection out = a != nullptr ? Projection{"o_proj", "wo", a->o_bias ? "bo" : "", a->q_dim(), dim}
-                                      : Projection{"conv_out", "wconv_out", "", dim, dim};
+  const ObjectId o = std::visit([&](const auto& mixer) { return mix(mixer, h1, at); }, spec.mixer);
+  const ObjectId x_mid = activation("x_mid", spec_.dim, at, Stream::Within);
+  const Projection out = std::visit([&](const auto& mixer) { return out_of(mixer); }, spec.mixer);
   add_half(out, "attn_out", "norm1_after", o, x, x_mid, at);
 
   const ObjectId h2 = spec.parallel ? beside : second_norm(x_mid);
-  const ObjectId x_out = feed_forward(h2, x_mid, at);
+  const ObjectId x_out =
+      std::visit([&](const auto& half) { return feed_forward(half, h2, x_mid, at); }, spec.feed_forward);
   if (gradients_ != nullptr) gradients_->record_input(x);
   return x_out;
-}
-
-// Queries, and keys beside values, as attention reads them.
-Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
-  const Attention& a = attention(at);
-  // Heads that are normalised are rotated after that. A product of a few rows rotates by itself.
-  const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated,
-             at_once = rotated && decodes();
-  std::vector<TaskId> products, rotations;
-  const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
-  products.push_back(project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(),
-                              at_once ? a.heads : 0, at_once ? temperature(at) : Temperature()},
-                             x, q, {}, at));
-  // Right behind the product: nothing else needs room between the two.
-  if (rotated && !at_once) rotations.push_back(rotate("q_rope", q, a.heads, 0, at));
-  const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
-  products.push_back(project(
-      {"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), at_once ? a.kv_heads : 0}, x, kv,
-      {}, at));
-  if (rotated && !at_once) rotations.push_back(rotate("k_rope", kv, a.kv_heads, a.kv_dim(), at));
-  if (gradients_ != nullptr) gradients_->record(products);
-  if (gradients_ != nullptr && !rotations.empty()) gradients_->record(rotations);
-  if (finished) return {q, kv};
-  return {norm_heads("q_norm", q, "q", a.heads, 0, at),
-          norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at)};
-}
-
-TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t rest, const Place& at) {
-  return task(what,
-              Rope{.tokens = tokens(at),
-                   .heads = heads,
-                   .head_dim = spec_.head_dim(),
-                   .rest = rest,
-                   .dtype = compute_,
-                   .rope_scale = rope_scale(at),
-                   .still_scale = still_scale(at),
-                   .temperature = rest == 0 ? temperature(at) : Temperature()},
-              {x, batch(at, BatchColumn::Positions), inv_freq(at)}, at);
-}
-
-// Norms and rotates the first heads of every row; the `rest` columns behind them stay.
-ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads,
-                             int64_t rest, const Place& at) {
-  const int64_t head_dim = spec_.head_dim();
-  const ObjectId out = activation(y, heads * head_dim + rest, at);
-  task(what,
-       HeadNormRope{.tokens = tokens(at),
-                    .heads = heads,
-                    .head_dim = head_dim,
-                    .rest = rest,
-                    .eps = float(spec_.norm_eps),
-                    .dtype = compute_,
-                    .rope_scale = rope_scale(at),
-                    .offset = float(spec_.norm_offset),
-                    .whole = attention(at).qk_norm == QkNorm::Whole},
-       {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inv_freq(at), out}, at);
-  record();
-  return out;
-}
-
-AttnShape Forward::attention_shape(const Place& at, int block) const {
-  const Attention& a = attention(at);
-  const int64_t length = chunking_.row_tokens;
-  AttnShape shape{.rows = rows(at),
-                  .q_len = length,
-                  .kv_len = length,
-                  .q_heads = a.heads,
-                  .kv_heads = a.kv_heads,
-                  .head_dim = a.head_dim,
-                  .distance = (at.chunk - block) * length,
-                  .packed = chunking_.packed,
-                  .dtype = compute_};
-  // A window that reaches the first key hides nothing of the block.
-  if (shape.distance + length > a.window) shape.window = a.window;
-  shape.softcap = float(a.softcap);
-  return shape;
-}
-
-// Attention of a chunk over every block of its sequence so far that its window, if there is one, reaches. A
-// single block needs no merging; several are merged in fp32 by log-sum-exp, the diagonal one first.
-ObjectId Forward::attend(const Projected& p, const Place& at) {
-  if (decodes()) return attend_to_cache(p, at);
-  const Attention& a = attention(at);
-  const ObjectId o = activation("o", a.q_dim(), at);
-  const ObjectId lse = object("lse", DType::F32, a.heads, at);
-  kv_[size_t(at.layer)][size_t(at.chunk)] = p.kv;
-  const auto block = int(at.chunk % chunking_.per_sequence);
-  const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
-    const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
-    const AttnFwd op{.shape = attention_shape(at, at.chunk - earlier),
-                     .out_dtype = out_dtype,
-                     .merge = earlier > 0,
-                     .has_sinks = a.sinks && earlier == 0};
-    std::vector<Bound> uses{p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)],
-                            batch(at, BatchColumn::Positions), out, lse};
-    if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
-    program_.add(made(name, op, uses, at));
-  };
-  int blocks = 1;
-  while (blocks <= block && attention_shape(at, at.chunk - blocks).is_in_window()) ++blocks;
-  if (blocks == 1) {
-    attend_to(0, o, compute_);
-    record();
-    return o;
-  }
-  const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
-  for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
-  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in_dtype = DType::F32, .dtype = compute_},
-       {sum, o}, at);
-  record(uint32_t(blocks) + 1);
-  return o;
-}
-
-ObjectId Forward::convolve(ObjectId x, const Place& at) {
-  const int64_t width = spec_.layers[size_t(at.layer)].convolution()->width, dim = spec_.dim;
-  const ObjectId bcx = activation("bcx", 3 * dim, at);
-  project({"conv_in", "wconv_in", "", dim, 3 * dim}, x, bcx, {}, at);
-  record();
-  const ObjectId y = activation("conv", dim, at);
-  if (decodes()) {
-    task("conv", CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_},
-         {bcx, weight("wconv", at.layer), inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], y},
-         at);
-    return y;
-  }
-  const int64_t piece = at.chunk % chunking_.per_sequence;
-  const ShortConv op{tokens(at), dim, width, compute_, piece > 0, piece + 1 < chunking_.per_sequence};
-  std::vector<Bound> uses{bcx, weight("wconv", at.layer), batch(at, BatchColumn::Positions), y};
-  std::vector<ObjectId>& tails = tails_[size_t(at.layer)];
-  if (op.has_before) uses.emplace_back(tails[size_t(at.chunk) - 1]);
-  if (op.has_tail) {
-    tails[size_t(at.chunk)] = sized("conv_tail", compute_, (width - 1) * dim, at);
-    uses.emplace_back(tails[size_t(at.chunk)]);
-  }
-  program_.add(made("conv", op, uses, at));
-  record();
-  return y;
-}
-
-ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
-  const Attention& a = attention(at);
-  const ObjectId o = activation("o", a.q_dim(), at);
-  const CachedAttention op{.rows = rows(at),
-                           .q_len = chunking_.row_tokens,
-                           .capacity = inputs_.cache.capacity,
-                           .q_heads = a.heads,
-                           .kv_heads = a.kv_heads,
-                           .head_dim = a.head_dim,
-                           .dtype = compute_,
-                           // One that reaches the first key hides nothing.
-                           .window = a.window < inputs_.cache.capacity ? a.window : 0,
-                           .softcap = float(a.softcap),
-                           .has_sinks = a.sinks};
-  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o};
-  if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
-  program_.add(made("attn", op, uses, at));
-  return o;
 }
 
 std::vector<ObjectId> Forward::layers(int round) {

@@ -96,6 +96,21 @@ class Forward {
   // What each token's position adds to its embedding; that itself in models that have no such table.
   ObjectId add_positions(ObjectId embedded, int round, int chunk);
   ObjectId layer(ObjectId x, const Place& at);
+  struct Projection {
+    std::string_view task, weight, bias;  // names; no bias: empty
+    int64_t in, out;
+    int64_t rope_heads = 0;        // that it rotates itself, in programs that decode
+    Temperature temperature = {};  // of these
+    bool f32_result = false;
+  };
+  // What a layer's first half has before it joins the stream, and the product with which it does.
+  ObjectId mix(const Attention& a, ObjectId x, const Place& at);
+  ObjectId mix(const Convolution& c, ObjectId x, const Place& at);
+  Projection out_of(const Attention& a) const;
+  Projection out_of(const Convolution& c) const;
+  // The second half. Returns the stream with it.
+  ObjectId feed_forward(const Mlp& mlp, ObjectId x, ObjectId stream, const Place& at);
+  ObjectId feed_forward(const Experts& e, ObjectId x, ObjectId stream, const Place& at);
   struct Projected {
     ObjectId q, kv;
   };
@@ -128,12 +143,8 @@ class Forward {
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
-  // The second half of a layer: an MLP, or experts. Returns the stream with it.
-  ObjectId feed_forward(ObjectId x, ObjectId stream, const Place& at);
   // Of an MLP what its down projection reads: activation(gate(x)) * up(x). Its names begin with `prefix`.
   ObjectId gated(const Mlp& mlp, std::string_view prefix, ObjectId x, const Place& at);
-  // The half that is a mixture of experts, with the stream.
-  ObjectId mix(ObjectId x, ObjectId stream, const Place& at);
   // The stream behind a layer.
   ObjectId stream_after(const Place& at) {
     return activation("x", spec_.dim, {at.layer + 1, at.round, at.chunk}, Stream::Between);
@@ -148,16 +159,7 @@ class Forward {
                    ObjectId sum, const Place& at);
   // Adds what every token has of the shared expert, times its gate.
   void share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at);
-  // What a layer may have in place of projections and attention.
-  ObjectId convolve(ObjectId x, const Place& at);
   ObjectId attend_to_cache(const Projected& p, const Place& at);
-  struct Projection {
-    std::string_view task, weight, bias;  // names; no bias: empty
-    int64_t in, out;
-    int64_t rope_heads = 0;        // that it rotates itself, in programs that decode
-    Temperature temperature = {};  // of these
-    bool f32_result = false;
-  };
   // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.
   TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                  const Place& at);

@@ -8,74 +8,22 @@
 #include <limits>
 #include <tuple>
 
+#include "model/kinds.h"
 #include "model/weights.h"
-#include "ops/conv.h"
 
 namespace sluice::core {
 namespace {
 
-Status validate_experts(const Experts& e, const LayerSpec& layer) {
-  if (e.count < 1 || e.count > kMostExperts)
-    return error("model: num_experts is {}; allowed are 1 to {}", e.count, kMostExperts);
-  const int64_t most = std::min(e.count, kMostChosen);
-  if (e.top_k < 1 || e.top_k > most)
-    return error("model: num_experts_per_tok is {}; allowed are 1 to {}", e.top_k, most);
-  if (e.shared < 0 || e.shared > kMostWidth)
-    return error("model: shared_expert_intermediate_size is {}; allowed are 0 to {}", e.shared, kMostWidth);
-  if (e.group < 1 || e.count % e.group != 0)
-    return error("model: {} experts in groups of {}; equal groups are needed", e.count, e.group);
-  if (!e.each.gated) return error("model: experts without gates");
+Status validate_layer(const LayerSpec& layer) {
+  const auto valid = [](const auto& half) { return validate(half); };
+  SLUICE_TRY(std::visit(valid, layer.mixer));
+  if (!layer.norm2 && (!layer.parallel || layer.norms != Norms::Before))
+    return error("model: a layer with one norm has it before both of its halves");
+  SLUICE_TRY(std::visit(valid, layer.feed_forward));
+  if (layer.experts() == nullptr) return {};
   if (layer.matrices) return error("model: experts in {}", to_text(*layer.matrices));
   if (layer.parallel) return error("model: experts beside attention");
   return {};
-}
-
-Status check_positive(const char* key, int64_t value, int64_t most = kMostWidth) {
-  if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
-  if (value > most) return error("model: {} is {}; at most {} is allowed", key, value, most);
-  return {};
-}
-
-Status validate_half(const Attention& a) {
-  SLUICE_TRY(check_positive("num_attention_heads", a.heads));
-  SLUICE_TRY(check_positive("num_key_value_heads", a.kv_heads));
-  SLUICE_TRY(check_positive("head_dim", a.head_dim));
-  if (a.heads > kMostWidth / a.head_dim) {
-    return error("model: num_attention_heads x head_dim is {} x {}; at most {} is allowed", a.heads,
-                 a.head_dim, kMostWidth);
-  }
-  if (a.heads % a.kv_heads != 0) {
-    return error("model: num_attention_heads {} is not a multiple of num_key_value_heads {}", a.heads,
-                 a.kv_heads);
-  }
-  if (a.head_dim % 2 != 0) {
-    return error("model: head_dim is {}; rotary embedding needs an even number", a.head_dim);
-  }
-  if (a.qk_norm != QkNorm::None && !a.rotated)
-    return error("model: heads that are normalised must be rotated, too");
-  if (a.scale != 0 && !a.rotated)
-    return error(
-        "model: the scale of attention's scores is {}; layers that are not rotated have none of their own",
-        a.scale);
-  if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
-  return {};
-}
-
-Status validate_half(const Convolution& c) {
-  if (c.width >= 2 && c.width <= kMostConvWidth) return {};
-  return error("model: a convolution of {} tokens; allowed are 2 to {}", c.width, kMostConvWidth);
-}
-
-Status validate_layer(const LayerSpec& layer) {
-  SLUICE_TRY(std::visit([](const auto& mixer) { return validate_half(mixer); }, layer.mixer));
-  const Mlp& mlp = layer.mlp();
-  SLUICE_TRY(check_positive("intermediate_size", mlp.ffn));
-  if (!layer.norm2 && (!layer.parallel || layer.norms != Norms::Before))
-    return error("model: a layer with one norm has it before both of its halves");
-  if (mlp.limit < 0 || (mlp.limit > 0 && !mlp.gated))
-    return error("model: an MLP limited at {}; a positive limit, and gates, are needed", mlp.limit);
-  const Experts* const experts = layer.experts();
-  return experts == nullptr ? Status() : validate_experts(*experts, layer);
 }
 
 // Blocks lie within the rows of a matrix.
@@ -139,6 +87,12 @@ bool rotates_any(const ModelSpec& spec) {
 }
 
 }  // namespace
+
+Status check_positive(const char* key, int64_t value, int64_t most) {
+  if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
+  if (value > most) return error("model: {} is {}; at most {} is allowed", key, value, most);
+  return {};
+}
 
 int64_t ModelSpec::params() const {
   int64_t params = 0;

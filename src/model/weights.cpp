@@ -9,253 +9,82 @@
 #include <set>
 
 #include "base/nearest.h"
+#include "model/weight_table.h"
 
 namespace sluice::core {
+
+WeightTable::WeightTable(const ModelSpec& spec)
+    : spec_(spec), into_residual_(kDeviation / std::sqrt(2.0f * float(spec.layers.size()))) {}
+
+std::vector<Weight> WeightTable::weights() {
+  const int64_t d = spec_.dim, v = spec_.vocab;
+  layer_ = -1;
+  const TensorNames& names = spec_.names;
+  matrix("embedding", ModelPart::Embedding, {{std::string(names.embedding) + ".weight", v, d}});
+  if (spec_.positions > 0)
+    matrix("positions", ModelPart::Positions,
+           {{std::string(names.positions) + ".weight", spec_.positions, d}});
+  for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
+  layer_ = -1;
+  norm("norm", names.norm, d);
+  if (!spec_.tied_embeddings) matrix("head", ModelPart::Head, {{std::string(names.head) + ".weight", v, d}});
+  return std::move(out_);
+}
+
+void WeightTable::layer(int index) {
+  const LayerSpec& layer = spec_.layers[size_t(index)];
+  const int64_t d = spec_.dim;
+  const TensorNames& names = spec_.names;
+  layer_ = index;
+  const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
+  if (before) norm("norm1", at(names.norm1), d);
+  std::visit([&](const auto& mixer) { add(mixer); }, layer.mixer);
+  if (after) norm("norm1_after", at(names.norm1_after), d);
+  if (before && layer.norm2)
+    norm("norm2",
+         at(names.norm2 != nullptr ? names.norm2
+            : after                ? names.norm2_around
+                                   : names.norm1_after),
+         d);
+  std::visit([&](const auto& half) { add(half); }, layer.feed_forward);
+  if (after) norm("norm2_after", at(names.norm2_after), d);
+}
+
+void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init) {
+  const bool matrix = part != ModelPart::Norm && part != ModelPart::Bias;
+  Weight& w = out_.emplace_back();
+  w.object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
+  w.role = role;
+  w.part = part;
+  w.layer = layer_;
+  w.sources = std::move(sources);
+  w.matrix = w.decay = matrix;
+  w.init = init;
+  if (!spec_.freeze.empty())
+    w.trainable = !std::all_of(w.sources.begin(), w.sources.end(),
+                               [&](const WeightSource& s) { return frozen(spec_.freeze, s.tensor); });
+  if (!matrix || layer_ < 0) return;
+  w.format = spec_.layers[size_t(layer_)].matrices;
+  if (spec_.names.transposed) {
+    for (WeightSource& source : w.sources) source.transposed = true;
+  }
+}
+
+void WeightTable::matrix_into_stream(const char* role, ModelPart part, std::vector<WeightSource> sources) {
+  put(role, part, std::move(sources), {Init::Normal, into_residual_});
+}
+
+void WeightTable::plain_norm(const char* role, std::string tensor, int64_t rows) {
+  put(role, ModelPart::Norm, {{std::move(tensor), rows, 1}},
+      {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros});
+}
+
+void WeightTable::norm(const std::string& role, const std::string& tensor, int64_t rows) {
+  if (spec_.norm.weight) plain_norm(role.c_str(), tensor + ".weight", rows);
+  if (spec_.norm.bias) bias((role + "_bias").c_str(), {{tensor + ".bias", rows, 1}});
+}
+
 namespace {
-
-// Of matrices, as in the families' own code; those that write into the residual stream begin smaller by the
-// root of how often it is written to, so that it does not grow with depth.
-constexpr float kDeviation = 0.02f;
-
-class Table {
- public:
-  explicit Table(const ModelSpec& spec)
-      : spec_(spec), into_residual_(kDeviation / std::sqrt(2.0f * float(spec.layers.size()))) {}
-
-  std::vector<Weight> weights() {
-    const int64_t d = spec_.dim, v = spec_.vocab;
-    layer_ = -1;
-    const TensorNames& names = spec_.names;
-    matrix("embedding", ModelPart::Embedding, {{std::string(names.embedding) + ".weight", v, d}});
-    if (spec_.positions > 0)
-      matrix("positions", ModelPart::Positions,
-             {{std::string(names.positions) + ".weight", spec_.positions, d}});
-    for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
-    layer_ = -1;
-    norm("norm", names.norm, d);
-    if (!spec_.tied_embeddings)
-      matrix("head", ModelPart::Head, {{std::string(names.head) + ".weight", v, d}});
-    return std::move(out_);
-  }
-
- private:
-  void layer(int index) {
-    const LayerSpec& layer = spec_.layers[size_t(index)];
-    const int64_t d = spec_.dim;
-    const TensorNames& names = spec_.names;
-    layer_ = index;
-    const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
-    if (before) norm("norm1", at(names.norm1), d);
-    std::visit([&](const auto& mixer) { mix(mixer); }, layer.mixer);
-    if (after) norm("norm1_after", at(names.norm1_after), d);
-    if (before && layer.norm2)
-      norm("norm2",
-           at(names.norm2 != nullptr ? names.norm2
-              : after                ? names.norm2_around
-                                     : names.norm1_after),
-           d);
-    std::visit([&](const auto& half) { feed_forward(half); }, layer.feed_forward);
-    if (after) norm("norm2_after", at(names.norm2_after), d);
-  }
-
-  void feed_forward(const Mlp& mlp) {
-    const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim, f = mlp.ffn;
-    const auto gate_and_up = [&](const char* kind, int64_t cols) {
-      using Sources = std::vector<WeightSource>;
-      if (names.gate_up != nullptr) return Sources{{at(names.gate_up) + kind, 2 * f, cols}};
-      if (!mlp.gated) return Sources{{at(names.up) + kind, f, cols}};
-      return Sources{{at(names.gate) + kind, f, cols}, {at(names.up) + kind, f, cols}};
-    };
-    matrix("wgu", ModelPart::Mlp, gate_and_up(".weight", d));
-    if (mlp.bias) bias("bgu", gate_and_up(".bias", 1));
-    matrix("wd", ModelPart::Mlp, {{at(names.down) + ".weight", d, f}}, into_residual_);
-    if (mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
-  }
-
-  void feed_forward(const Experts& e) {
-    const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim;
-    matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
-    if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
-    if (e.selection_bias) {
-      bias("selection_bias", {{at(names.selection_bias), e.count, 1}});
-      out_.back().trainable = false;
-      out_.back().format = DType::F32;
-    }
-    for (int64_t first = 0; first < e.count; first += e.group) {
-      std::vector<WeightSource> gate_up, down;
-      for (int64_t i = first; i < first + e.group; ++i) {
-        add_expert(e, i, gate_up, down);
-      }
-      const std::string number = group_name(first / e.group);
-      matrix(("wgu" + number).c_str(), ModelPart::Experts, std::move(gate_up));
-      matrix(("wd" + number).c_str(), ModelPart::Experts, std::move(down), into_residual_);
-    }
-    if (e.each.bias) {
-      std::vector<WeightSource> gate_up, down;
-      for (int64_t i = 0; i < e.count; ++i) add_biases_of_expert(e, i, gate_up, down);
-      bias("bgu", std::move(gate_up));
-      bias("bd", std::move(down));
-    }
-    if (e.shared == 0) return;
-    matrix(
-        "shared_wgu", ModelPart::Mlp,
-        {{at(names.shared_gate) + ".weight", e.shared, d}, {at(names.shared_up) + ".weight", e.shared, d}});
-    matrix("shared_wd", ModelPart::Mlp, {{at(names.shared_down) + ".weight", d, e.shared}}, into_residual_);
-    matrix("shared_gate", ModelPart::Router, {{at(names.shared_router) + ".weight", 1, d}});
-  }
-
-  std::string of_expert(int64_t expert, const char* name, const char* kind) const {
-    return fmt::format("{}.{}.{}{}", at(spec_.names.experts), expert, name, kind);
-  }
-  // Of a tensor that has those of all experts.
-  WeightSource of_all(const Experts& e, int64_t expert, const char* name, const char* kind, int64_t rows,
-                      int64_t cols, bool turned) const {
-    return {.tensor = fmt::format("{}.{}{}", at(spec_.names.experts), name, kind),
-            .rows = rows,
-            .cols = cols,
-            .first_row = expert * rows,
-            .tensor_rows = e.count * rows,
-            .transposed = turned,
-            .stacked = e.count};
-  }
-
-  void add_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
-                  std::vector<WeightSource>& down) const {
-    const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim, f = e.each.ffn;
-    if (names.experts_in_one) {
-      WeightSource& both = gate_up.emplace_back(of_all(e, expert, names.gate_up_in_one, "", 2 * f, d, true));
-      both.blocks = {.rows = 2 * f, .step = 2 * f, .paired = 2 * f, .interleaved = true};
-      down.push_back(of_all(e, expert, names.down_in_one, "", d, f, true));
-      return;
-    }
-    gate_up.push_back({of_expert(expert, names.expert_gate, ".weight"), f, d});
-    gate_up.push_back({of_expert(expert, names.expert_up, ".weight"), f, d});
-    down.push_back({of_expert(expert, names.expert_down, ".weight"), d, f});
-    const std::string in_one = at(names.experts), gate_up_in_one = in_one + "." + names.gate_up_in_one;
-    gate_up.end()[-2].stack = {gate_up_in_one, e.count, 2 * f, expert * 2 * f};
-    gate_up.back().stack = {gate_up_in_one, e.count, 2 * f, expert * 2 * f + f};
-    down.back().stack = {in_one + "." + names.down_in_one, e.count, d, expert * d};
-  }
-
-  void add_biases_of_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
-                            std::vector<WeightSource>& down) const {
-    const TensorNames& names = spec_.names;
-    const int64_t d = spec_.dim, f = e.each.ffn;
-    if (names.experts_in_one) {
-      // Gates, then up: two rows, which the tensor has as two columns.
-      gate_up.push_back(of_all(e, expert, names.gate_up_in_one, "_bias", 2, f, true));
-      down.push_back(of_all(e, expert, names.down_in_one, "_bias", d, 1, false));
-      return;
-    }
-    gate_up.push_back({of_expert(expert, names.expert_gate, ".bias"), f, 1});
-    gate_up.push_back({of_expert(expert, names.expert_up, ".bias"), f, 1});
-    down.push_back({of_expert(expert, names.expert_down, ".bias"), d, 1});
-  }
-
-  std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
-
-  void mix(const Convolution& convolution) {
-    const int64_t d = spec_.dim;
-    const TensorNames& names = spec_.names;
-    matrix("wconv_in", ModelPart::ConvProjection, {{at(names.conv_in) + ".weight", 3 * d, d}});
-    matrix("wconv", ModelPart::Convolution, {{at(names.conv) + ".weight", d, convolution.width}});
-    out_.back().sources.front().of_conv = true;
-    out_.back().format = {};
-    matrix("wconv_out", ModelPart::ConvProjection, {{at(names.conv_out) + ".weight", d, d}}, into_residual_);
-  }
-
-  void mix(const Attention& a) {
-    const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
-    const TensorNames& names = spec_.names;
-    matrix("wq", ModelPart::Projection, {projection(a, at(names.q), Qkv::Q, ".weight", d)});
-    if (a.qkv_bias) bias("bq", {projection(a, at(names.q), Qkv::Q, ".bias", 1)});
-    const auto keys_and_values = [&](const char* kind, int64_t cols) {
-      return std::vector<WeightSource>{projection(a, at(names.k), Qkv::K, kind, cols),
-                                       projection(a, at(names.v), Qkv::V, kind, cols)};
-    };
-    matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
-    if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
-    if (a.qk_norm != QkNorm::None) {
-      const bool whole = a.qk_norm == QkNorm::Whole;
-      plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
-      plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
-    }
-    if (a.sinks) bias("sinks", {{at(names.sinks), a.heads, 1}});
-    matrix("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}}, into_residual_);
-    if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
-  }
-
-  // The rows of q, k or v, in a tensor of their own, which is called `own`, or in that of all three: one
-  // after the other, or so by heads.
-  enum class Qkv : uint8_t { Q, K, V };
-  WeightSource projection(const Attention& a, const std::string& own, Qkv which, const char* kind,
-                          int64_t cols) const {
-    const TensorNames& names = spec_.names;
-    const int64_t rows = which == Qkv::Q ? a.q_dim() : a.kv_dim();
-    WeightSource out{own + kind, rows, cols};
-    if (names.qkv != nullptr) {
-      out.tensor = fmt::format("{}.{}.{}{}", names.layers, layer_, names.qkv, kind);
-      out.tensor_rows = a.q_dim() + 2 * a.kv_dim();
-      const int64_t q = names.qkv_by_heads ? a.head_dim : a.q_dim();
-      const int64_t kv = names.qkv_by_heads ? a.head_dim : a.kv_dim();
-      out.first_row = which == Qkv::Q ? 0 : which == Qkv::K ? q : q + kv;
-    }
-    const bool turned = a.rotated && which != Qkv::V && spec_.rotated != RotatedRows{};
-    if (!turned && !names.qkv_by_heads) return out;
-    out.blocks = {.rows = a.head_dim, .step = names.qkv_by_heads ? 3 * a.head_dim : a.head_dim};
-    if (!turned) return out;
-    out.blocks.paired = spec_.rotated_rows();
-    out.blocks.interleaved = spec_.rotated.neighbours;
-    return out;
-  }
-
-  void put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init) {
-    const bool matrix = part != ModelPart::Norm && part != ModelPart::Bias;
-    Weight& w = out_.emplace_back();
-    w.object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
-    w.role = role;
-    w.part = part;
-    w.layer = layer_;
-    w.sources = std::move(sources);
-    w.matrix = w.decay = matrix;
-    w.init = init;
-    if (!spec_.freeze.empty()) w.trainable = !all_frozen(w.sources);
-    if (!matrix || layer_ < 0) return;
-    w.format = spec_.layers[size_t(layer_)].matrices;
-    if (spec_.names.transposed) {
-      for (WeightSource& source : w.sources) source.transposed = true;
-    }
-  }
-  void matrix(const char* role, ModelPart part, std::vector<WeightSource> sources,
-              float deviation = kDeviation) {
-    put(role, part, std::move(sources), {Init::Normal, deviation});
-  }
-  void plain_norm(const char* role, std::string tensor, int64_t rows) {
-    put(role, ModelPart::Norm, {{std::move(tensor), rows, 1}},
-        {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros});
-  }
-  // Of the stream, with what its norms have.
-  void norm(const std::string& role, const std::string& tensor, int64_t rows) {
-    if (spec_.norm.weight) plain_norm(role.c_str(), tensor + ".weight", rows);
-    if (spec_.norm.bias) bias((role + "_bias").c_str(), {{tensor + ".bias", rows, 1}});
-  }
-  void bias(const char* role, std::vector<WeightSource> sources) {
-    put(role, ModelPart::Bias, std::move(sources), {Init::Zeros});
-  }
-
-  bool all_frozen(const std::vector<WeightSource>& sources) const {
-    return std::all_of(sources.begin(), sources.end(),
-                       [&](const WeightSource& s) { return frozen(spec_.freeze, s.tensor); });
-  }
-
-  const ModelSpec& spec_;
-  const float into_residual_;
-  int layer_ = -1;  // what follows belongs to it; -1: to none
-  std::vector<Weight> out_;
-};
 
 constexpr char kTakesBack = '!';
 
@@ -380,7 +209,7 @@ std::string group_name(int64_t group) {
 }
 
 std::vector<Weight> weights_of(const ModelSpec& spec) {
-  return Table(spec).weights();
+  return WeightTable(spec).weights();
 }
 
 double active_elements(const ModelSpec& spec, const Weight& weight) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "model/flops.h"
+#include "model/kinds.h"
 #include "model/layers.h"
 #include "ops/step_args.h"
 #include "program/gradient/gradients.h"
@@ -289,10 +290,10 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   inputs.cache.capacity = shape.capacity;
   for (size_t l = 0; l < spec_.layers.size(); ++l) {
     const LayerSpec& layer = spec_.layers[l];
-    const Convolution* const convolution = layer.convolution();
-    const int64_t elements = convolution != nullptr
-                                 ? shape.rows * (convolution->width - 1) * spec_.dim
-                                 : shape.rows * 2 * layer.attention()->kv_dim() * shape.capacity;
+    const int64_t elements =
+        shape.rows *
+        std::visit([&](const auto& mixer) { return cached_elements(mixer, spec_.dim, shape.capacity); },
+                   layer.mixer);
     inputs.cache.layers.push_back(
         add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache, num_.compute, elements, int(l)));
   }

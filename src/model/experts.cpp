@@ -1,48 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second half of a layer: an MLP for every token, or experts.
+// Layers whose second half is a mixture of experts.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string>
 
+#include "model/kinds.h"
 #include "model/layers.h"
+#include "model/weight_table.h"
 #include "ops/op.h"
 
 namespace sluice::core {
 
-ObjectId Forward::feed_forward(ObjectId x, ObjectId stream, const Place& at) {
-  const LayerSpec& spec = spec_.layers[size_t(at.layer)];
-  if (spec.experts() != nullptr) return mix(x, stream, at);
-  const Mlp& mlp = spec.mlp();
-  const ObjectId act = gated(mlp, "", x, at);
-  const ObjectId sum = stream_after(at);
-  add_half({"down", "wd", mlp.bias ? "bd" : "", mlp.ffn, spec_.dim}, "mlp_out", "norm2_after", act, stream,
-           sum, at);
-  return sum;
+Status validate(const Experts& e) {
+  if (e.count < 1 || e.count > kMostExperts)
+    return error("model: num_experts is {}; allowed are 1 to {}", e.count, kMostExperts);
+  const int64_t most = std::min(e.count, kMostChosen);
+  if (e.top_k < 1 || e.top_k > most)
+    return error("model: num_experts_per_tok is {}; allowed are 1 to {}", e.top_k, most);
+  if (e.shared < 0 || e.shared > kMostWidth)
+    return error("model: shared_expert_intermediate_size is {}; allowed are 0 to {}", e.shared, kMostWidth);
+  if (e.group < 1 || e.count % e.group != 0)
+    return error("model: {} experts in groups of {}; equal groups are needed", e.count, e.group);
+  if (!e.each.gated) return error("model: experts without gates");
+  return validate(e.each);
 }
 
-ObjectId Forward::gated(const Mlp& mlp, std::string_view prefix, ObjectId x, const Place& at) {
-  const auto named = [&](const char* name) { return std::string(prefix) + name; };
-  const std::string gate_up = named("gate_up"), wgu = named("wgu");
-  const ObjectId gu = activation(named("gu"), mlp.up_dim(), at);
-  project({gate_up, wgu, mlp.bias ? "bgu" : "", spec_.dim, mlp.up_dim()}, x, gu, {}, at);
-  record();
-  const ObjectId act = activation(named("act"), mlp.ffn, at);
-  task(named("swiglu"),
-       Swiglu{.tokens = tokens(at),
-              .dim = mlp.ffn,
-              .dtype = compute_,
-              .activation = mlp.activation,
-              .plain = !mlp.gated,
-              .limit = float(mlp.limit)},
-       {gu, act}, at);
-  record();
-  return act;
+// Of the experts that a token chooses, their router, and the shared one with its gate.
+double product_columns(const Experts& e, int64_t dim) {
+  return product_columns(e.each, dim) * double(e.top_k) + double(e.count) +
+         double(e.shared > 0 ? 3 * e.shared + 1 : 0);
 }
 
-ObjectId Forward::mix(ObjectId x, ObjectId stream, const Place& at) {
-  const LayerSpec& layer = spec_.layers[size_t(at.layer)];
-  const Experts& e = *layer.experts();
+void WeightTable::add(const Experts& e) {
+  const TensorNames& names = spec_.names;
+  const int64_t d = spec_.dim;
+  matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
+  if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
+  if (e.selection_bias) {
+    bias("selection_bias", {{at(names.selection_bias), e.count, 1}});
+    out_.back().trainable = false;
+    out_.back().format = DType::F32;
+  }
+  for (int64_t first = 0; first < e.count; first += e.group) {
+    std::vector<WeightSource> gate_up, down;
+    for (int64_t i = first; i < first + e.group; ++i) {
+      add_expert(e, i, gate_up, down);
+    }
+    const std::string number = group_name(first / e.group);
+    matrix(("wgu" + number).c_str(), ModelPart::Experts, std::move(gate_up));
+    matrix_into_stream(("wd" + number).c_str(), ModelPart::Experts, std::move(down));
+  }
+  if (e.each.bias) {
+    std::vector<WeightSource> gate_up, down;
+    for (int64_t i = 0; i < e.count; ++i) add_biases_of_expert(e, i, gate_up, down);
+    bias("bgu", std::move(gate_up));
+    bias("bd", std::move(down));
+  }
+  if (e.shared == 0) return;
+  matrix("shared_wgu", ModelPart::Mlp,
+         {{at(names.shared_gate) + ".weight", e.shared, d}, {at(names.shared_up) + ".weight", e.shared, d}});
+  matrix_into_stream("shared_wd", ModelPart::Mlp, {{at(names.shared_down) + ".weight", d, e.shared}});
+  matrix("shared_gate", ModelPart::Router, {{at(names.shared_router) + ".weight", 1, d}});
+}
+
+std::string WeightTable::of_expert(int64_t expert, const char* name, const char* kind) const {
+  return fmt::format("{}.{}.{}{}", at(spec_.names.experts), expert, name, kind);
+}
+WeightSource WeightTable::of_all(const Experts& e, int64_t expert, const char* name, const char* kind,
+                                 int64_t rows, int64_t cols, bool turned) const {
+  return {.tensor = fmt::format("{}.{}{}", at(spec_.names.experts), name, kind),
+          .rows = rows,
+          .cols = cols,
+          .first_row = expert * rows,
+          .tensor_rows = e.count * rows,
+          .transposed = turned,
+          .stacked = e.count};
+}
+
+void WeightTable::add_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
+                             std::vector<WeightSource>& down) const {
+  const TensorNames& names = spec_.names;
+  const int64_t d = spec_.dim, f = e.each.ffn;
+  if (names.experts_in_one) {
+    WeightSource& both = gate_up.emplace_back(of_all(e, expert, names.gate_up_in_one, "", 2 * f, d, true));
+    both.blocks = {.rows = 2 * f, .step = 2 * f, .paired = 2 * f, .interleaved = true};
+    down.push_back(of_all(e, expert, names.down_in_one, "", d, f, true));
+    return;
+  }
+  gate_up.push_back({of_expert(expert, names.expert_gate, ".weight"), f, d});
+  gate_up.push_back({of_expert(expert, names.expert_up, ".weight"), f, d});
+  down.push_back({of_expert(expert, names.expert_down, ".weight"), d, f});
+  const std::string in_one = at(names.experts), gate_up_in_one = in_one + "." + names.gate_up_in_one;
+  gate_up.end()[-2].stack = {gate_up_in_one, e.count, 2 * f, expert * 2 * f};
+  gate_up.back().stack = {gate_up_in_one, e.count, 2 * f, expert * 2 * f + f};
+  down.back().stack = {in_one + "." + names.down_in_one, e.count, d, expert * d};
+}
+
+void WeightTable::add_biases_of_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
+                                       std::vector<WeightSource>& down) const {
+  const TensorNames& names = spec_.names;
+  const int64_t d = spec_.dim, f = e.each.ffn;
+  if (names.experts_in_one) {
+    // Gates, then up: two rows, which the tensor has as two columns.
+    gate_up.push_back(of_all(e, expert, names.gate_up_in_one, "_bias", 2, f, true));
+    down.push_back(of_all(e, expert, names.down_in_one, "_bias", d, 1, false));
+    return;
+  }
+  gate_up.push_back({of_expert(expert, names.expert_gate, ".bias"), f, 1});
+  gate_up.push_back({of_expert(expert, names.expert_up, ".bias"), f, 1});
+  down.push_back({of_expert(expert, names.expert_down, ".bias"), d, 1});
+}
+
+ObjectId Forward::feed_forward(const Experts& e, ObjectId x, ObjectId stream, const Place& at) {
   const Mixture mixture{tokens(at), e.count, e.top_k};
   const Routed routed = route(x, mixture, at);
-  const bool joins = layer.norms == Norms::Before;
+  const bool joins = spec_.layers[size_t(at.layer)].norms == Norms::Before;
   const ObjectId sum = stream_after(at);
   const ObjectId half = joins ? sum : activation("mlp_out", spec_.dim, at);
   const std::optional<ObjectId> residual = joins ? std::optional(stream) : std::nullopt;

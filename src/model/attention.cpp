@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers whose mixer is attention.
+#include <fmt/format.h>
+
+#include "model/kinds.h"
+#include "model/layers.h"
+#include "model/weight_table.h"
+#include "ops/op.h"
+
+namespace sluice::core {
+
+Status validate(const Attention& a) {
+  SLUICE_TRY(check_positive("num_attention_heads", a.heads));
+  SLUICE_TRY(check_positive("num_key_value_heads", a.kv_heads));
+  SLUICE_TRY(check_positive("head_dim", a.head_dim));
+  if (a.heads > kMostWidth / a.head_dim) {
+    return error("model: num_attention_heads x head_dim is {} x {}; at most {} is allowed", a.heads,
+                 a.head_dim, kMostWidth);
+  }
+  if (a.heads % a.kv_heads != 0) {
+    return error("model: num_attention_heads {} is not a multiple of num_key_value_heads {}", a.heads,
+                 a.kv_heads);
+  }
+  if (a.head_dim % 2 != 0) {
+    return error("model: head_dim is {}; rotary embedding needs an even number", a.head_dim);
+  }
+  if (a.qk_norm != QkNorm::None && !a.rotated)
+    return error("model: heads that are normalised must be rotated, too");
+  if (a.scale != 0 && !a.rotated)
+    return error(
+        "model: the scale of attention's scores is {}; layers that are not rotated have none of their own",
+        a.scale);
+  if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
+  return {};
+}
+
+double product_columns(const Attention& a, int64_t) {
+  return 2 * double(a.q_dim()) + 2 * double(a.kv_dim());
+}
+
+int64_t cached_elements(const Attention& a, int64_t, int64_t capacity) {
+  return 2 * a.kv_dim() * capacity;
+}
+
+void WeightTable::add(const Attention& a) {
+  const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
+  const TensorNames& names = spec_.names;
+  matrix("wq", ModelPart::Projection, {projection(a, at(names.q), Qkv::Q, ".weight", d)});
+  if (a.qkv_bias) bias("bq", {projection(a, at(names.q), Qkv::Q, ".bias", 1)});
+  const auto keys_and_values = [&](const char* kind, int64_t cols) {
+    return std::vector<WeightSource>{projection(a, at(names.k), Qkv::K, kind, cols),
+                                     projection(a, at(names.v), Qkv::V, kind, cols)};
+  };
+  matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
+  if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
+  if (a.qk_norm != QkNorm::None) {
+    const bool whole = a.qk_norm == QkNorm::Whole;
+    plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
+    plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
+  }
+  if (a.sinks) bias("sinks", {{at(names.sinks), a.heads, 1}});
+  matrix_into_stream("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}});
+  if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
+}
+
+WeightSource WeightTable::projection(const Attention& a, const std::string& own, Qkv which, const char* kind,
+                                     int64_t cols) const {
+  const TensorNames& names = spec_.names;
+  const int64_t rows = which == Qkv::Q ? a.q_dim() : a.kv_dim();
+  WeightSource out{own + kind, rows, cols};
+  if (names.qkv != nullptr) {
+    out.tensor = fmt::format("{}.{}.{}{}", names.layers, layer_, names.qkv, kind);
+    out.tensor_rows = a.q_dim() + 2 * a.kv_dim();
+    const int64_t q = names.qkv_by_heads ? a.head_dim : a.q_dim();
+    const int64_t kv = names.qkv_by_heads ? a.head_dim : a.kv_dim();
+    out.first_row = which == Qkv::Q ? 0 : which == Qkv::K ? q : q + kv;
+  }
+  const bool turned = a.rotated && which != Qkv::V && spec_.rotated != RotatedRows{};
+  if (!turned && !names.qkv_by_heads) return out;
+  out.blocks = {.rows = a.head_dim, .step = names.qkv_by_heads ? 3 * a.head_dim : a.head_dim};
+  if (!turned) return out;
+  out.blocks.paired = spec_.rotated_rows();
+  out.blocks.interleaved = spec_.rotated.neighbours;
+  return out;
+}
+
+ObjectId Forward::mix(const Attention&, ObjectId x, const Place& at) {
+  const Projected p = project_rotated(x, at);
+  return decodes() ? attend_to_cache(p, at) : attend(p, at);
+}
+
+Forward::Projection Forward::out_of(const Attention& a) const {
+  return {"o_proj", "wo", a.o_bias ? "bo" : "", a.q_dim(), spec_.dim};
+}
+
+// Queries, and keys beside values, as attention reads them.
+Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
+  const Attention& a = attention(at);
+  // Heads that are normalised are rotated after that. A product of a few rows rotates by itself.
+  const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated,
+             at_once = rotated && decodes();
+  std::vector<TaskId> products, rotations;
+  const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
+  products.push_back(project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(),
+                              at_once ? a.heads : 0, at_once ? temperature(at) : Temperature()},
+                             x, q, {}, at));
+  // Right behind the product: nothing else needs room between the two.
+  if (rotated && !at_once) rotations.push_back(rotate("q_rope", q, a.heads, 0, at));
+  const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
+  products.push_back(project(
+      {"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), at_once ? a.kv_heads : 0}, x, kv,
+      {}, at));
+  if (rotated && !at_once) rotations.push_back(rotate("k_rope", kv, a.kv_heads, a.kv_dim(), at));
+  if (gradients_ != nullptr) gradients_->record(products);
+  if (gradients_ != nullptr && !rotations.empty()) gradients_->record(rotations);
+  if (finished) return {q, kv};
+  return {norm_heads("q_norm", q, "q", a.heads, 0, at),
+          norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at)};
+}
+
+TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t rest, const Place& at) {
+  return task(what,
+              Rope{.tokens = tokens(at),
+                   .heads = heads,
+                   .head_dim = spec_.head_dim(),
+                   .rest = rest,
+                   .dtype = compute_,
+                   .rope_scale = rope_scale(at),
+                   .still_scale = still_scale(at),
+                   .temperature = rest == 0 ? temperature(at) : Temperature()},
+              {x, batch(at, BatchColumn::Positions), inv_freq(at)}, at);
+}
+
+// Norms and rotates the first heads of every row; the `rest` columns behind them stay.
+ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads,
+                             int64_t rest, const Place& at) {
+  const int64_t head_dim = spec_.head_dim();
+  const ObjectId out = activation(y, heads * head_dim + rest, at);
+  task(what,
+       HeadNormRope{.tokens = tokens(at),
+                    .heads = heads,
+                    .head_dim = head_dim,
+                    .rest = rest,
+                    .eps = float(spec_.norm_eps),
+                    .dtype = compute_,
+                    .rope_scale = rope_scale(at),
+                    .offset = float(spec_.norm_offset),
+                    .whole = attention(at).qk_norm == QkNorm::Whole},
+       {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inv_freq(at), out}, at);
+  record();
+  return out;
+}
+
+AttnShape Forward::attention_shape(const Place& at, int block) const {
+  const Attention& a = attention(at);
+  const int64_t length = chunking_.row_tokens;
+  AttnShape shape{.rows = rows(at),
+                  .q_len = length,
+                  .kv_len = length,
+                  .q_heads = a.heads,
+                  .kv_heads = a.kv_heads,
+                  .head_dim = a.head_dim,
+                  .distance = (at.chunk - block) * length,
+                  .packed = chunking_.packed,
+                  .dtype = compute_};
+  // A window that reaches the first key hides nothing of the block.
+  if (shape.distance + length > a.window) shape.window = a.window;
+  shape.softcap = float(a.softcap);
+  return shape;
+}
+
+// Attention of a chunk over every block of its sequence so far that its window, if there is one, reaches. A
+// single block needs no merging; several are merged in fp32 by log-sum-exp, the diagonal one first.
+ObjectId Forward::attend(const Projected& p, const Place& at) {
+  const Attention& a = attention(at);
+  const ObjectId o = activation("o", a.q_dim(), at);
+  const ObjectId lse = object("lse", DType::F32, a.heads, at);
+  kv_[size_t(at.layer)][size_t(at.chunk)] = p.kv;
+  const auto block = int(at.chunk % chunking_.per_sequence);
+  const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
+    const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
+    const AttnFwd op{.shape = attention_shape(at, at.chunk - earlier),
+                     .out_dtype = out_dtype,
+                     .merge = earlier > 0,
+                     .has_sinks = a.sinks && earlier == 0};
+    std::vector<Bound> uses{p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)],
+                            batch(at, BatchColumn::Positions), out, lse};
+    if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
+    program_.add(made(name, op, uses, at));
+  };
+  int blocks = 1;
+  while (blocks <= block && attention_shape(at, at.chunk - blocks).is_in_window()) ++blocks;
+  if (blocks == 1) {
+    attend_to(0, o, compute_);
+    record();
+    return o;
+  }
+  const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
+  for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
+  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in_dtype = DType::F32, .dtype = compute_},
+       {sum, o}, at);
+  record(uint32_t(blocks) + 1);
+  return o;
+}
+
+ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
+  const Attention& a = attention(at);
+  const ObjectId o = activation("o", a.q_dim(), at);
+  const CachedAttention op{.rows = rows(at),
+                           .q_len = chunking_.row_tokens,
+                           .capacity = inputs_.cache.capacity,
+                           .q_heads = a.heads,
+                           .kv_heads = a.kv_heads,
+                           .head_dim = a.head_dim,
+                           .dtype = compute_,
+                           // One that reaches the first key hides nothing.
+                           .window = a.window < inputs_.cache.capacity ? a.window : 0,
+                           .softcap = float(a.softcap),
+                           .has_sinks = a.sinks};
+  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o};
+  if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
+  program_.add(made("attn", op, uses, at));
+  return o;
+}
+
+}  // namespace sluice::core

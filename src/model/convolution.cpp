@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers whose mixer is a short convolution.
+#include "model/kinds.h"
+#include "model/layers.h"
+#include "model/weight_table.h"
+#include "ops/op.h"
+
+namespace sluice::core {
+
+Status validate(const Convolution& c) {
+  if (c.width >= 2 && c.width <= kMostConvWidth) return {};
+  return error("model: a convolution of {} tokens; allowed are 2 to {}", c.width, kMostConvWidth);
+}
+
+double product_columns(const Convolution&, int64_t dim) {
+  return 4 * double(dim);
+}
+
+int64_t cached_elements(const Convolution& c, int64_t dim, int64_t) {
+  return (c.width - 1) * dim;
+}
+
+void WeightTable::add(const Convolution& c) {
+  const int64_t d = spec_.dim;
+  const TensorNames& names = spec_.names;
+  matrix("wconv_in", ModelPart::ConvProjection, {{at(names.conv_in) + ".weight", 3 * d, d}});
+  matrix("wconv", ModelPart::Convolution, {{at(names.conv) + ".weight", d, c.width}});
+  out_.back().sources.front().of_conv = true;
+  out_.back().format = {};
+  matrix_into_stream("wconv_out", ModelPart::ConvProjection, {{at(names.conv_out) + ".weight", d, d}});
+}
+
+ObjectId Forward::mix(const Convolution& c, ObjectId x, const Place& at) {
+  const int64_t width = c.width, dim = spec_.dim;
+  const ObjectId bcx = activation("bcx", 3 * dim, at);
+  project({"conv_in", "wconv_in", "", dim, 3 * dim}, x, bcx, {}, at);
+  record();
+  const ObjectId y = activation("conv", dim, at);
+  if (decodes()) {
+    task("conv", CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_},
+         {bcx, weight("wconv", at.layer), inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], y},
+         at);
+    return y;
+  }
+  const int64_t piece = at.chunk % chunking_.per_sequence;
+  const ShortConv op{tokens(at), dim, width, compute_, piece > 0, piece + 1 < chunking_.per_sequence};
+  std::vector<Bound> uses{bcx, weight("wconv", at.layer), batch(at, BatchColumn::Positions), y};
+  std::vector<ObjectId>& tails = tails_[size_t(at.layer)];
+  if (op.has_before) uses.emplace_back(tails[size_t(at.chunk) - 1]);
+  if (op.has_tail) {
+    tails[size_t(at.chunk)] = sized("conv_tail", compute_, (width - 1) * dim, at);
+    uses.emplace_back(tails[size_t(at.chunk)]);
+  }
+  program_.add(made("conv", op, uses, at));
+  record();
+  return y;
+}
+
+Forward::Projection Forward::out_of(const Convolution&) const {
+  return {"conv_out", "wconv_out", "", spec_.dim, spec_.dim};
+}
+
+}  // namespace sluice::core
