@@ -26,7 +26,6 @@ void WeightTable::add(const Convolution& c) {
   matrix("wconv_in", ModelPart::ConvProjection, {{at(names.conv_in) + ".weight", 3 * d, d}});
   matrix("wconv", ModelPart::Convolution, {{at(names.conv) + ".weight", d, c.width}});
   out_.back().sources.front().of_conv = true;
-  out_.back().format = {};
   matrix_into_stream("wconv_out", ModelPart::ConvProjection, {{at(names.conv_out) + ".weight", d, d}});
 }
 

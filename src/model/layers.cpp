@@ -123,9 +123,9 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   if (rotated) op.still_scale = still_scale(at);
   op.temperature = p.temperature;
   op.has_bias = !p.bias.empty();
-  if (const auto& format = spec_.layers[size_t(at.layer)].matrices; format != compute_)
-    op.weight_format = format;
-  std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
+  const ObjectId w = weight(p.weight, at.layer);
+  if (const Format& format = program_.object(w).format; format != compute_) op.weight_format = format;
+  std::vector<Bound> uses{x, w, y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {
     uses.push_back(batch(at, BatchColumn::Positions));

@@ -21,22 +21,7 @@ Status validate_layer(const LayerSpec& layer) {
     return error("model: a layer with one norm has it before both of its halves");
   SLUICE_TRY(std::visit(valid, layer.feed_forward));
   if (layer.experts() == nullptr) return {};
-  if (layer.matrices) return error("model: experts in {}", to_text(*layer.matrices));
   if (layer.parallel) return error("model: experts beside attention");
-  return {};
-}
-
-// Blocks lie within the rows of a matrix.
-Status validate_format(const LayerSpec& layer, int64_t dim) {
-  if (!layer.matrices) return {};
-  const Format& format = *layer.matrices;
-  const int64_t whole = format.padded(1);
-  const int64_t q_dim = layer.attention() != nullptr ? layer.attention()->q_dim() : dim;
-  for (const int64_t columns : {dim, q_dim, layer.mlp().ffn}) {
-    if (columns % whole != 0)
-      return error("model: rows of {} elements in {}; a multiple of {} is needed", columns, to_text(format),
-                   whole);
-  }
   return {};
 }
 
@@ -76,7 +61,6 @@ std::string to_text(const LayerSpec& layer) {
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
   if (layer.parallel)
     out += layer.norm2 ? ", halves beside each other" : ", halves beside each other with one norm";
-  if (layer.matrices) out += ", matrices in " + to_text(*layer.matrices);
   return out;
 }
 
@@ -135,7 +119,6 @@ Status validate(const ModelSpec& spec) {
   const Experts* experts = nullptr;  // of all layers that have some
   for (const LayerSpec& layer : spec.layers) {
     SLUICE_TRY(validate_layer(layer));
-    SLUICE_TRY(validate_format(layer, spec.dim));
     if (experts != nullptr && layer.experts() != nullptr && *experts != *layer.experts())
       return error("model: layers with experts that differ");
     if (layer.experts() != nullptr) experts = layer.experts();
@@ -144,11 +127,7 @@ Status validate(const ModelSpec& spec) {
                    spec.head_dim(), layer.attention()->head_dim);
     }
   }
-  // What shares a scale cannot be updated element by element.
-  for (const Weight& weight : weights_of(spec)) {
-    if (weight.format && weight.trainable)
-      return error("model: matrices in {} are not trained", to_text(*weight.format));
-  }
+  SLUICE_TRY(check_stored(spec));
   if (spec.positions < 0 || spec.positions > kMostVocab)
     return error("model: {} positions; at most {} are allowed", spec.positions, kMostVocab);
   if (spec.positions > 0 && rotates_any(spec))
@@ -294,6 +273,9 @@ std::string to_text(const ModelSpec& spec) {
     if (scale != 1) out += fmt::format(", {} times {}", what, scale);
   }
   if (spec.logit_softcap != 0) out += fmt::format(", logits capped at {}", spec.logit_softcap);
+  for (const auto& [pattern, format] : spec.stored) {
+    if (format) out += fmt::format(", {} in {}", pattern, to_text(*format));
+  }
   return out + fmt::format(", vocabulary {}", spec.vocab);
 }
 

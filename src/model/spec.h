@@ -162,8 +162,6 @@ struct LayerSpec {
   Norms norms = Norms::Before;
   // Both halves read the layer's input, and are added to it; and without norm2 its first norm's result.
   bool parallel = false, norm2 = true;
-  // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
-  std::optional<Format> matrices = {};
 
   // Null: the half is of another kind.
   const Attention* attention() const { return std::get_if<Attention>(&mixer); }
@@ -175,6 +173,13 @@ struct LayerSpec {
   const Mlp& mlp() const { return experts() ? experts()->each : std::get<Mlp>(feed_forward); }
   Mlp& mlp() { return experts() ? experts()->each : std::get<Mlp>(feed_forward); }
   bool operator==(const LayerSpec&) const = default;
+};
+
+// How tensors are stored that a pattern names, as one of freeze (model/weights.h); nothing: in the type that
+// is computed in.
+struct StoredIn {
+  std::string pattern;
+  std::optional<Format> format;
 };
 
 struct ModelSpec {
@@ -199,6 +204,9 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
+  // In which formats layers' products have their weights: the last that names a tensor decides. What is
+  // trained is stored in the type that is computed in.
+  std::vector<StoredIn> stored;
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
   // What the reader of that text should know, such as a size that it leaves out.

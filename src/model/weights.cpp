@@ -64,7 +64,7 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
     w.trainable = !std::all_of(w.sources.begin(), w.sources.end(),
                                [&](const WeightSource& s) { return frozen(spec_.freeze, s.tensor); });
   if (!matrix || layer_ < 0) return;
-  w.format = spec_.layers[size_t(layer_)].matrices;
+  w.format = stored_in(spec_.stored, w.sources.front().tensor);
   if (spec_.names.transposed) {
     for (WeightSource& source : w.sources) source.transposed = true;
   }
@@ -144,6 +144,58 @@ bool frozen(std::span<const std::string> patterns, std::string_view tensor) {
     if (names(pattern, tensor)) out = !pattern.starts_with(kTakesBack);
   }
   return out;
+}
+
+std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_view tensor) {
+  std::optional<Format> out;
+  for (const auto& [pattern, format] : patterns) {
+    if (names(pattern, tensor)) out = format;
+  }
+  return out;
+}
+
+namespace {
+
+Status check_stored(const ModelSpec& spec, const Weight& weight) {
+  const std::optional<Format>& format = weight.format;
+  const WeightSource& one = weight.sources.front();
+  const auto text = [](const std::optional<Format>& of) { return of ? to_text(*of) : "what is computed in"; };
+  for (const WeightSource& other : weight.sources) {
+    const std::optional<Format> another = stored_in(spec.stored, other.tensor);
+    if (another != format)
+      return error("model: {} is stored in {} and {} in {}, and they are one weight here: store both in one",
+                   one.tensor, text(format), other.tensor, text(another));
+    // Blocks lie within the rows of a matrix.
+    if (format && other.cols % format->padded(1) != 0)
+      return error("model: {} has rows of {} elements, and is stored in {}; a multiple of {} is needed",
+                   other.tensor, other.cols, to_text(*format), format->padded(1));
+  }
+  // What shares a scale cannot be updated element by element.
+  if (format && weight.trainable)
+    return error("model: {} is stored in {}, and is not trained so", one.tensor, to_text(*format));
+  const bool has_none = weight.part == ModelPart::Experts || weight.part == ModelPart::Convolution;
+  if (format && has_none) return error("model: {} cannot be stored in {}", one.tensor, to_text(*format));
+  return {};
+}
+
+}  // namespace
+
+Status check_stored(const ModelSpec& spec) {
+  if (spec.stored.empty()) return {};
+  std::vector<Weight> products = weights_of(spec);
+  std::erase_if(products, [](const Weight& w) { return !w.matrix || w.layer < 0; });
+  for (const auto& [pattern, format] : spec.stored) {
+    const bool any = std::any_of(products.begin(), products.end(), [&](const Weight& w) {
+      return std::any_of(w.sources.begin(), w.sources.end(),
+                         [&](const WeightSource& s) { return names(pattern, s.tensor); });
+    });
+    if (!any)
+      return error(
+          "model: '{}' names no product of a layer, and is to be stored in a format; near names are {}",
+          pattern, fmt::join(near_names(pattern, products), ", "));
+  }
+  for (const Weight& weight : products) SLUICE_TRY(check_stored(spec, weight));
+  return {};
 }
 
 Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key) {

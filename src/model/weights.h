@@ -3,6 +3,7 @@
 // is trained. Everything that makes, loads, saves or updates weights goes by it.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -119,6 +120,11 @@ double active_elements(const ModelSpec& spec, const Weight& weight);
 // names tensors, or what they are parts of: "model.layers.3" has all of that layer. One that begins with !
 // takes back what those before it froze. The last that names the tensor decides.
 bool frozen(std::span<const std::string> patterns, std::string_view tensor);
+
+// What ModelSpec::stored says of a tensor.
+std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_view tensor);
+// Whether each pattern names something, which may be stored so.
+Status check_stored(const ModelSpec& spec);
 
 // Has the patterns freeze tensors of the model. An error if one of them names no tensor, if tensors that are
 // one weight are not frozen together, or if nothing is left to train. `key` stands for the list.

@@ -2,10 +2,12 @@
 // Number formats are data: Programs with formats that no kernel computes yet are built, planned and proved.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <set>
 
 #include "backend/cpu/cpu_backend.h"
+#include "ops/op.h"
 #include "planner/planner.h"
 #include "step/build.h"
 
@@ -20,7 +22,7 @@ const StepShape kShape{
 ModelSpec frozen(std::optional<Format> format) {
   ModelSpec spec =
       model_of({.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 512, .vocab = 61});
-  for (LayerSpec& layer : spec.layers) layer.matrices = format;
+  if (format) spec.stored = {{"model.layers", format}};
   spec.freeze = {"model.layers"};
   return spec;
 }
@@ -89,11 +91,47 @@ TEST(NumberFormats, WithoutKernelsAreRefusedByName) {
 
 TEST(NumberFormats, OfModelsFitTheirRowsAndAreNotTrained) {
   EXPECT_TRUE(validate(frozen(kNvfp4)).ok());
-  EXPECT_EQ(validate(frozen(Format(DType::F4E2M1, 64, DType::F8E4M3))).message(),
-            "model: rows of 32 elements in f4e2m1 by 64 with f8e4m3; a multiple of 64 is needed");
+  EXPECT_EQ(
+      validate(frozen(Format(DType::F4E2M1, 64, DType::F8E4M3))).message(),
+      "model: model.layers.0.self_attn.q_proj.weight has rows of 32 elements, and is stored in f4e2m1 by 64 "
+      "with f8e4m3; a multiple of 64 is needed");
   ModelSpec trained = frozen(kNvfp4);
   trained.freeze.push_back("!model.layers.1");
-  EXPECT_EQ(validate(trained).message(), "model: matrices in f4e2m1 by 16 with f8e4m3 are not trained");
+  EXPECT_EQ(validate(trained).message(),
+            "model: model.layers.1.self_attn.q_proj.weight is stored in f4e2m1 by 16 with f8e4m3, and is not "
+            "trained so");
+}
+
+// The last pattern that names a tensor decides, and products have the format of their weight.
+TEST(NumberFormats, AreOfEachPart) {
+  ModelSpec spec = frozen({});
+  spec.stored = {{"*.self_attn.*", kNvfp4}, {"*.q_proj", {}}, {"*.down_proj", Format(DType::F8E4M3)}};
+  ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
+  const Model model = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  const std::map<std::string, std::optional<Format>> expected = {
+      {"wq", {}}, {"wkv", kNvfp4}, {"wo", kNvfp4}, {"wgu", {}}, {"wd", Format(DType::F8E4M3)}};
+  size_t products = 0;
+  for (const Task& task : model.program.tasks()) {
+    const auto* op = std::get_if<Linear>(&*task.op);
+    if (op == nullptr) continue;
+    ++products;
+    const Object& w = model.program.object(task.uses[Linear::kW].object);
+    EXPECT_EQ(op->weight_format, expected.at(w.role)) << task.name;
+    EXPECT_EQ(w.format, op->weight_format.value_or(Format(DType::BF16))) << w.name;
+  }
+  EXPECT_GT(products, expected.size());
+}
+TEST(NumberFormats, ThatCannotBeAreRefusedByName) {
+  ModelSpec spec = frozen({});
+  spec.stored = {{"*.k_proj", kNvfp4}};
+  EXPECT_EQ(
+      validate(spec).message(),
+      "model: model.layers.0.self_attn.k_proj.weight is stored in f4e2m1 by 16 with f8e4m3 and "
+      "model.layers.0.self_attn.v_proj.weight in what is computed in, and they are one weight here: store "
+      "both in one");
+  spec.stored = {{"lm_head", kNvfp4}};
+  EXPECT_NE(validate(spec).message().find("'lm_head' names no product of a layer"), std::string::npos)
+      << validate(spec).message();
 }
 
 // Parts of compact state are whole groups; what is small keeps f32.
