@@ -184,15 +184,15 @@ Status check_stored(const ModelSpec& spec) {
   if (spec.stored.empty()) return {};
   std::vector<Weight> products = weights_of(spec);
   std::erase_if(products, [](const Weight& w) { return !w.matrix || w.layer < 0; });
-  for (const auto& [pattern, format] : spec.stored) {
+  for (const StoredIn& stored : spec.stored) {
     const bool any = std::any_of(products.begin(), products.end(), [&](const Weight& w) {
       return std::any_of(w.sources.begin(), w.sources.end(),
-                         [&](const WeightSource& s) { return names(pattern, s.tensor); });
+                         [&](const WeightSource& s) { return names(stored.pattern, s.tensor); });
     });
     if (!any)
       return error(
           "model: '{}' names no product of a layer, and is to be stored in a format; near names are {}",
-          pattern, fmt::join(near_names(pattern, products), ", "));
+          stored.pattern, fmt::join(near_names(stored.pattern, products), ", "));
   }
   for (const Weight& weight : products) SLUICE_TRY(check_stored(spec, weight));
   return {};

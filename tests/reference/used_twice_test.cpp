@@ -201,7 +201,8 @@ class UsedTwice : public testing::TestWithParam<std::tuple<Case, bool>> {};
 
 // The other readers of the inputs, a product and a residual, come after the op or between.
 TEST_P(UsedTwice, HasTheGradientsOfTheSum) {
-  const auto& [c, between] = GetParam();
+  const Case& c = std::get<0>(GetParam());
+  const bool between = std::get<1>(GetParam());
   LossProgram p;
   const ObjectId h = p.norm("h", p.embed());
   Ids in, out;
