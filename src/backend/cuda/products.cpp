@@ -43,10 +43,6 @@ void add_products(const Muon& op, std::vector<Product>& all) {
 }
 void add_products(const auto&, std::vector<Product>&) {}
 
-int64_t operand_bytes(const Product& p) {
-  return p.f32 ? 4 : 2;
-}
-
 // Where a product's operands lie in scratch.
 struct Placement {
   int64_t a, b, d, workspace, hash, bias, bytes;
@@ -59,9 +55,9 @@ Placement place(const Product& p) {
     at.bytes = align_up(at.bytes + bytes, kAlignment);
     return offset;
   };
-  at.a = put((p.a_transposed ? p.k : p.m) * p.a_stride * operand_bytes(p));
-  at.b = put((p.b_transposed ? p.n : p.k) * p.b_stride * operand_bytes(p));
-  at.d = put(p.m * p.d_stride * (p.f32_result ? 4 : 2));
+  at.a = put((p.a.transposed ? p.k : p.m) * p.a.stride * size_of(p.a.type));
+  at.b = put((p.b.transposed ? p.n : p.k) * p.b.stride * size_of(p.b.type));
+  at.d = put(p.m * p.d.stride * size_of(p.d.type));
   at.workspace = put(kProductWorkspaceBytes);
   at.hash = put(int64_t{sizeof(uint64_t)});
   at.bias = put(p.bias ? p.n * 2 : 0);
@@ -97,9 +93,9 @@ struct Timer {
 }  // namespace
 
 std::string Product::to_text() const {
-  return fmt::format("product {}x{}x{} {}{} {}{}{}{}", m, n, k, a_transposed ? 't' : 'n',
-                     b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", f32 ? " of f32" : "",
-                     add ? " add" : "", bias ? " bias" : "");
+  return fmt::format("product {}x{}x{} {}{} {}{}{}{}", m, n, k, a.transposed ? 't' : 'n',
+                     b.transposed ? 't' : 'n', is_f32(d.type) ? "f32" : "bf16",
+                     is_f32(a.type) ? " of f32" : "", add ? " add" : "", bias ? " bias" : "");
 }
 
 bool has_few_rows(const Linear& op) {
@@ -107,42 +103,55 @@ bool has_few_rows(const Linear& op) {
 }
 
 Product product_of(const Linear& op) {
-  const bool bias = op.has_bias && !op.f32_result;  // else Runner adds it
-  return {
-      op.tokens,       op.out, op.in,           op.in, op.in, op.out, false, true, is_f32(op.result_type()),
-      op.has_residual, bias,   is_f32(op.dtype)};
+  return {.m = op.tokens,
+          .n = op.out,
+          .k = op.in,
+          .a = {op.in, op.dtype},
+          .b = {op.in, op.dtype, true},
+          .d = {op.out, op.result_type()},
+          .add = op.has_residual,
+          .bias = op.has_bias && !op.f32_result};  // else Runner adds it
 }
 Product product_of(const LinearDgrad& op) {
-  const bool f32 = is_f32(op.dtype);
-  return {op.tokens, op.in, op.out, op.out, op.in, op.in, false, false, f32, op.accumulate || op.has_residual,
-          false,     f32};
+  return {.m = op.tokens,
+          .n = op.in,
+          .k = op.out,
+          .a = {op.out, op.dtype},
+          .b = {op.in, op.dtype},
+          .d = {op.in, op.dtype},
+          .add = op.accumulate || op.has_residual};
 }
 Product product_of(const LinearWgrad& op) {
-  return {op.out,        op.in, op.tokens,       op.out, op.in, op.in, true, false, is_f32(op.grad_dtype),
-          op.accumulate, false, is_f32(op.dtype)};
+  return {.m = op.out,
+          .n = op.in,
+          .k = op.tokens,
+          .a = {op.out, op.dtype, true},
+          .b = {op.in, op.dtype},
+          .d = {op.in, op.grad_dtype},
+          .add = op.accumulate};
 }
 
 MuonProducts muon_products(const Muon& op) {
+  constexpr DType kBf16 = DType::BF16;
   const int64_t n = op.side(), rows = op.rows, cols = op.cols;
-  const Product square{n, n, n, n, n, n, false, false, false, false};
-  if (op.tall())
-    return {{n, n, rows, cols, cols, n, true, false, false, false},
-            square,
-            {rows, n, n, cols, n, n, false, false, false, false}};
-  return {{n, n, cols, cols, cols, n, false, true, false, false},
-          square,
-          {n, cols, n, n, cols, cols, false, false, false, false}};
+  const ProductMatrix side{n, kBf16}, x{cols, kBf16}, turned{cols, kBf16, true};
+  const Product square{n, n, n, side, side, side};
+  if (op.tall()) return {{n, n, rows, turned, x, side}, square, {rows, n, n, x, side, side}};
+  return {{n, n, cols, x, turned, side}, square, {n, cols, n, side, x, x}};
 }
 
 HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk) {
-  const bool f32 = is_f32(op.dtype);
-  const int64_t stride = logits_stride(op.vocab), gradients = f32 ? stride : 2 * stride;
-  return {
-      .logits = {rows, op.vocab, op.dim, op.dim, op.dim, stride, false, true, true, false, false, f32},
-      .dx = {rows, op.dim, op.vocab, gradients, op.dim, op.dim, false, false, f32, false, false, f32},
-      .dw = {op.vocab, op.dim, rows, gradients, op.dim, op.dim, true, false, is_f32(op.grad_dtype),
-             op.accumulate_dw || !first_sub_chunk, false, f32},
-  };
+  const int64_t stride = logits_stride(op.vocab), gradients = is_f32(op.dtype) ? stride : 2 * stride;
+  const ProductMatrix x{op.dim, op.dtype};
+  return {.logits = {rows, op.vocab, op.dim, x, {op.dim, op.dtype, true}, {stride, DType::F32}},
+          .dx = {rows, op.dim, op.vocab, {gradients, op.dtype}, x, x},
+          .dw = {op.vocab,
+                 op.dim,
+                 rows,
+                 {gradients, op.dtype, true},
+                 x,
+                 {op.dim, op.grad_dtype},
+                 op.accumulate_dw || !first_sub_chunk}};
 }
 
 std::vector<Product> products_of(const Op& op) {
@@ -167,8 +176,9 @@ Status set_bias(cublasLtMatmulDesc_t desc, const void* bias) {
   return {};
 }
 
-// Rows that are so many bytes apart, from a first one at a multiple of 16, are at multiples of this.
-uint32_t alignment_of(int64_t stride_bytes) {
+// The rows of a matrix, from a first one at a multiple of 16, are at multiples of this.
+uint32_t alignment_of(const ProductMatrix& x) {
+  const int64_t stride_bytes = x.stride * size_of(x.type);
   return uint32_t(std::min<int64_t>(16, stride_bytes & -stride_bytes));
 }
 
@@ -190,24 +200,24 @@ Status add_bias(cublasLtMatmulDesc_t desc) {
 // operands change places. Of f32 operands CUBLAS_COMPUTE_32F computes in f32: TF32 is a type of its own.
 Result<Products::Plan> Products::layouts_of(const Product& p) const {
   Plan plan;
-  const cudaDataType_t type = p.f32 ? CUDA_R_32F : CUDA_R_16BF;
+  const auto type = [](const ProductMatrix& x) { return is_f32(x.type) ? CUDA_R_32F : CUDA_R_16BF; };
   SLUICE_CUDA_TRY(cublasLtMatmulDescCreate(plan.desc.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  const cublasOperation_t first = p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t second = p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t first = p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   SLUICE_CUDA_TRY(
       cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   SLUICE_CUDA_TRY(
       cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
   if (p.bias) SLUICE_TRY(add_bias(plan.desc.get()));
 
-  const int64_t a_rows = p.a_transposed ? p.k : p.m, a_columns = p.a_transposed ? p.m : p.k;
-  const int64_t b_rows = p.b_transposed ? p.n : p.k, b_columns = p.b_transposed ? p.k : p.n;
+  const int64_t a_rows = p.a.transposed ? p.k : p.m, a_columns = p.a.transposed ? p.m : p.k;
+  const int64_t b_rows = p.b.transposed ? p.n : p.k, b_columns = p.b.transposed ? p.k : p.n;
+  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.a.receive(), type(p.a), uint64_t(a_columns),
+                                             uint64_t(a_rows), p.a.stride));
+  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.b.receive(), type(p.b), uint64_t(b_columns),
+                                             uint64_t(b_rows), p.b.stride));
   SLUICE_CUDA_TRY(
-      cublasLtMatrixLayoutCreate(plan.a.receive(), type, uint64_t(a_columns), uint64_t(a_rows), p.a_stride));
-  SLUICE_CUDA_TRY(
-      cublasLtMatrixLayoutCreate(plan.b.receive(), type, uint64_t(b_columns), uint64_t(b_rows), p.b_stride));
-  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.d.receive(), p.f32_result ? CUDA_R_32F : CUDA_R_16BF,
-                                             uint64_t(p.n), uint64_t(p.m), p.d_stride));
+      cublasLtMatrixLayoutCreate(plan.d.receive(), type(p.d), uint64_t(p.n), uint64_t(p.m), p.d.stride));
   return plan;
 }
 
@@ -221,13 +231,10 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
   };
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes}));
   // The operands change places, see layouts_of().
-  const int64_t result_size = product.f32_result ? 4 : 2;
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                 alignment_of(product.b_stride * operand_bytes(product))));
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                 alignment_of(product.a_stride * operand_bytes(product))));
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(product.d_stride * result_size)));
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.d_stride * result_size)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(product.b)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(product.a)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(product.d)));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.d)));
   // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor
   // added up in the output itself.
   SLUICE_TRY(
@@ -327,7 +334,7 @@ Status Products::tune(const Product& product, Plan& plan,
 }
 
 std::string Products::cache_key(const Product& p) const {
-  return fmt::format("{} strides {} {} {}{}", p.to_text(), p.a_stride, p.b_stride, p.d_stride,
+  return fmt::format("{} strides {} {} {}{}", p.to_text(), p.a.stride, p.b.stride, p.d.stride,
                      reproducible_ ? " reproducible" : "");
 }
 

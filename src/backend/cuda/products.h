@@ -18,17 +18,22 @@
 
 namespace sluice::core::cuda {
 
-// D[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row), all row-major; op transposes where said.
-// The strides are those of the matrices' rows as they lie in memory, in elements. C has D's stride and type
-// and may be D itself.
+// A row-major matrix of a product, whose rows are `stride` elements apart in memory: bf16 or f32.
+struct ProductMatrix {
+  int64_t stride;
+  DType type;
+  bool transposed = false;
+
+  auto operator<=>(const ProductMatrix&) const = default;
+};
+
+// D[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row); op transposes where said. A and B have
+// one type, and D has f32 where that is f32. C is as D, and may be D itself.
 struct Product {
   int64_t m, n, k;
-  int64_t a_stride, b_stride, d_stride;
-  bool a_transposed, b_transposed;
-  bool f32_result;
-  bool add;
+  ProductMatrix a, b, d;
+  bool add = false;
   bool bias = false;  // bf16
-  bool f32 = false;   // operands, and then the result; else bf16
 
   auto operator<=>(const Product&) const = default;
   std::string to_text() const;
