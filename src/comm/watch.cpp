@@ -197,18 +197,23 @@ Status Watch::connect(ProcessGroup& group) {
     }
     return {};
   }
-  for (const std::string& address : addresses_in(first.addresses)) {
-    Line line(connect_to(address, first.port, kLimit));
-    if (line.fd() < 0) continue;
-    line.send({.kind = Beat::Kind::Hello, .rank = rank_, .token = first.token});
-    bool known = false;
-    while (!known && ready(line.fd(), POLLIN, kLimit)) {
-      if (!line.receive([&](const Beat& b) { known = b.token == first.token; })) break;
+  // A call may be closed for those of strangers, and is made again for as long as rank 0 listens.
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    for (const std::string& address : addresses_in(first.addresses)) {
+      Line line(connect_to(address, first.port, kLimit));
+      if (line.fd() < 0) continue;
+      line.send({.kind = Beat::Kind::Hello, .rank = rank_, .token = first.token});
+      bool known = false;
+      while (!known && ready(line.fd(), POLLIN, kLimit)) {
+        if (!line.receive([&](const Beat& b) { known = b.token == first.token; })) break;
+      }
+      if (!known) continue;
+      ranks_.push_back({0, first.name, std::move(line), {}, nanoseconds(0)});
+      return {};
     }
-    if (!known) continue;
-    ranks_.push_back({0, first.name, std::move(line), {}, nanoseconds(0)});
-    return {};
-  }
+    ::poll(nullptr, 0, 20);
+  } while (std::chrono::steady_clock::now() - begin < kForAll);
   return error(ErrorKind::Device, "process 0 ({}) cannot be reached by TCP at {} port {}", first.name,
                fmt::join(addresses_in(first.addresses), " "), first.port);
 }

@@ -166,37 +166,77 @@ TEST(Heartbeats, WhoWaitForEachOtherInDifferentCallsEnd) {
   w.watches.clear();
 }
 
-// A rank that lets strangers go first: more than are listened to at once, who say nothing, end, or say
-// something else.
+// A rank that lets strangers go first, a hundred ways to be one: they say nothing, or what a rank says with
+// another token, number or kind, cut short, byte by byte, again and again, or behind other words. More come
+// as long as somebody listens.
 class BehindStrangers final : public ForwardingGroup {
  public:
   using ForwardingGroup::ForwardingGroup;
   Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     SLUICE_TRY(ForwardingGroup::all_gather(own, all));
-    constexpr size_t kPortAt = 96 + 1024;  // behind rank 0's name and addresses
+    constexpr size_t kPortAt = 96 + 1024;  // behind rank 0's name and addresses; then its token
     if (rank() == 0 || own.size() < kPortAt || !strangers_.empty()) return {};
     uint16_t port = 0;
+    uint64_t token = 0;
     std::memcpy(&port, all.data() + kPortAt, sizeof port);
-    const std::vector<std::byte> zeros(64 << 10);
-    for (int i = 0; i < 80; ++i) {
+    std::memcpy(&token, all.data() + kPortAt + 8, sizeof token);
+    for (uint32_t way = 0; way < 100; ++way) {
       Socket socket = connect_to("127.0.0.1", port, milliseconds(1000));
-      EXPECT_TRUE(socket) << i;
-      if (i % 4 == 0) ::send(socket.fd(), zeros.data(), zeros.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (i % 4 == 1) ::send(socket.fd(), "hello", 5, MSG_NOSIGNAL);
-      if (i % 4 != 2) strangers_.push_back(std::move(socket));
+      EXPECT_TRUE(socket) << way;
+      std::vector<uint32_t> beat(44, way % 3 == 0 ? ~uint32_t{0} : way);
+      beat[0] = way % 5;                              // its kind, of which the first is a hello
+      beat[1] = way % 8 == 7 ? 0x80000000 : way % 4;  // its rank
+      const uint64_t other = way % 8 < 6 ? token ^ uint64_t { 1 } << (way % 64) : way % 16 < 8 ? 0 : ~token;
+      std::memcpy(&beat[2], &other, sizeof other);
+      auto said = std::as_bytes(std::span(beat));
+      if (way % 4 == 1) said = said.first(said.size() * way / 100);
+      for (uint32_t times = 0; times < (way % 4 == 2 ? 300 : way % 4); ++times)
+        ::send(socket.fd(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (way % 6 == 5) ::shutdown(socket.fd(), SHUT_WR);
+      if (way % 10 != 9) strangers_.push_back(std::move(socket));
     }
+    flood_ = std::thread([this, port] {
+      for (size_t i = 0; i < 3000; ++i) {
+        const Socket more = connect_to("127.0.0.1", port, milliseconds(1000));
+        if (!more) return;
+        ::send(strangers_[i % strangers_.size()].fd(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      }
+    });
     return {};
+  }
+  ~BehindStrangers() override {
+    if (flood_.joinable()) flood_.join();
   }
 
  private:
   std::vector<Socket> strangers_;
+  std::thread flood_;
 };
 
-TEST(Heartbeats, BeginBesideStrangers) {
-  Watched w(3, milliseconds(300), -1, [](std::unique_ptr<ProcessGroup> group) {
+TEST(Heartbeats, BeginBesideStrangersOfAHundredWays) {
+  Watched w(3, milliseconds(3000), -1, [](std::unique_ptr<ProcessGroup> group) {
     return std::make_unique<BehindStrangers>(std::move(group));
   });
+  std::vector<float> sums(3);
+  std::vector<std::thread> ranks;
+  for (size_t r = 0; r < 3; ++r) {
+    ranks.emplace_back([&, r] {
+      std::vector<float> all(3);
+      const float own = 0.1f * float(r + 1);
+      EXPECT_TRUE(w.groups[r]
+                      ->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)))
+                      .ok());
+      sums[r] = all[0] + all[1] + all[2];
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(sums, std::vector<float>(3, 0.1f + 0.2f + 0.1f * 3));
+  // Each is heard as who it is, by whoever leaves.
   w.watches.clear();
+  for (const Told& t : w.told) {
+    EXPECT_TRUE(t.lost.empty()) << t.lost.front();
+    EXPECT_TRUE(t.late.empty()) << t.late.front();
+  }
 }
 
 TEST(Heartbeats, WhoGoesOnIsNotLate) {
