@@ -146,6 +146,11 @@ Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std
     none.details.emplace_back("template", "none");
     return none;
   }
+  if (found->text.starts_with("\xEF\xBB\xBF"))
+    return error(
+        "{}: the template begins with a byte order mark, and so would every prompt; save it as UTF-8 "
+        "without one",
+        found->source);
   return parse(found->text, std::move(settings), found->source);
 }
 

@@ -363,6 +363,11 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   }
   if (request.chat) SLUICE_TRY(open_turns(request, config, source));
   SLUICE_ASSIGN(Ends ends, ends_of(request, source, vocab));
+  if (source.tokenizer && !request.ignore_stop_tokens && ends.tokens.empty() && ends.strings.empty())
+    console.warned(
+        fmt::format("{}: neither config.json nor generation_config.json has an eos_token_id, and no "
+                    "text ends before its last token; --stop and --stop-token name an end",
+                    request.model));
   Work work;
   if (!request.plan || !request.prompts.empty() || !request.file.empty()) {
     SLUICE_ASSIGN(work, work_of(request, config, source, vocab));

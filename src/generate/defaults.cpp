@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "text/json.h"
+
 namespace sluice::core {
 namespace {
 
@@ -15,8 +17,9 @@ using nlohmann::json;
 
 Result<json> parse(const char* file, std::string_view text) {
   if (text.empty()) return json::object();
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!value.is_object()) return error("{}: not a JSON object", file);
+  auto value = parse_json(text);
+  if (!value.ok()) return error_at(file, value.error());
+  if (!value->is_object()) return error("{}: not a JSON object", file);
   return value;
 }
 

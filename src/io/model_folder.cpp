@@ -158,6 +158,13 @@ Status check_downloaded(const fs::path& folder, FolderUse use) {
   return {};
 }
 
+std::vector<std::string> weights_in(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder);
+  std::erase_if(names,
+                [](const std::string& name) { return !is_weights_file(name) && name != kWeightsIndexName; });
+  return names;
+}
+
 std::string found_instead(const fs::path& folder) {
   const std::vector<std::string> names = names_in(folder);
   for (const auto& [begins, ends, words] : kOtherKinds) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -31,6 +32,9 @@ Result<ConfigText> read_model_config(const std::filesystem::path& named);
 // passed over, or read as what it is not. Without weights their files do not matter.
 enum class FolderUse : uint8_t { Text, Weights };
 Status check_downloaded(const std::filesystem::path& folder, FolderUse use);
+// Names of the files of weights and of their index in a folder, rising.
+std::vector<std::string> weights_in(const std::filesystem::path& folder);
+
 // Whether these are the first bytes of a pointer of Git LFS, eight at least, and what is said of it.
 bool is_lfs_pointer(std::span<const std::byte> bytes);
 Error lfs_pointer(const std::filesystem::path& path);

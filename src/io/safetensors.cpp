@@ -11,6 +11,7 @@
 
 #include "io/model_folder.h"
 #include "io/shards.h"
+#include "text/json.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -30,7 +31,7 @@ Error impossible_length(const fs::path& path, uint64_t length, int64_t file_byte
 }  // namespace
 
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text) {
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  SLUICE_ASSIGN(const nlohmann::json document, parse_json(text));
   const auto map = document.is_object() ? document.find("weight_map") : document.end();
   if (map == document.end() || !map->is_object()) return error("no object 'weight_map'");
   std::map<std::string, std::string> files;
@@ -156,10 +157,12 @@ Result<TensorFiles> TensorFiles::open(const fs::path& path) {
   SLUICE_TRY(check_downloaded(path, FolderUse::Weights));
   const bool whole = fs::exists(path / kWeightsName, ignored);
   const bool shards = fs::exists(path / kWeightsIndexName, ignored);
-  files.passes_over_shards_ = whole && shards;
+  files.passed_over_ = weights_in(path);
   if (whole) {
     SLUICE_TRY(files.add_file(path / kWeightsName));
+    std::erase(files.passed_over_, kWeightsName);
   } else if (shards) {
+    std::erase(files.passed_over_, kWeightsIndexName);
     SLUICE_TRY(files.add_shards(path / kWeightsIndexName));
   } else {
     return error(ErrorKind::NotFound, "{}: neither {} nor {} is there{}", path.string(), kWeightsName,
@@ -183,6 +186,7 @@ Status TensorFiles::add_shards(const fs::path& index) {
   for (const auto& [tensor, file] : *weight_map) {
     const auto [shard, is_new] = shards.try_emplace(file);
     if (is_new) {
+      std::erase(passed_over_, file);
       SLUICE_ASSIGN(SafeTensorsFile opened, SafeTensorsFile::open(index.parent_path() / file));
       files_.push_back(std::move(opened));
       for (const SafeTensor& t : files_.back().tensors()) shard->second[t.info.name] = &t;

@@ -76,8 +76,8 @@ class TensorFiles {
     for (const SafeTensorsFile& file : files_) file.release();
   }
   const std::filesystem::path& path() const { return path_; }
-  // Whether the directory has an index of shards beside the single file that is read.
-  bool passes_over_shards() const { return passes_over_shards_; }
+  // Names of what weights lie in the directory beside those that are read; rising.
+  const std::vector<std::string>& passed_over() const { return passed_over_; }
 
  private:
   explicit TensorFiles(std::filesystem::path path) : path_(std::move(path)) {}
@@ -85,7 +85,7 @@ class TensorFiles {
   Status add_shards(const std::filesystem::path& index);
 
   std::filesystem::path path_;
-  bool passes_over_shards_ = false;
+  std::vector<std::string> passed_over_;
   std::vector<SafeTensorsFile> files_;
   std::map<std::string, const SafeTensor*, std::less<>> by_name_;
 };

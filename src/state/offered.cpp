@@ -152,11 +152,13 @@ constexpr std::string_view kWayOut = "model.unread = drop (sluice export --drop-
 Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unread,
                      std::vector<std::string>& notices) {
   const std::string where = files.path().string();
-  if (files.passes_over_shards())
+  if (const auto& over = files.passed_over(); !over.empty()) {
+    constexpr size_t kMost = 3;
+    const std::span<const std::string> shown(over.data(), std::min(over.size(), kMost));
     say_once(notices,
-             fmt::format("{}: of {} and {}, which are both there, the first is read, as transformers "
-                         "does",
-                         where, kWeightsName, kWeightsIndexName));
+             fmt::format("{}: passed over, as transformers does: {}{}", where, fmt::join(shown, ", "),
+                         over.size() > kMost ? fmt::format(" and {} more", over.size() - kMost) : ""));
+  }
   const std::set<const SafeTensor*> read = read_tensors(spec, files);
   const bool wrapped = std::any_of(read.begin(), read.end(), [](const SafeTensor* tensor) {
     return tensor != nullptr && tensor->info.name.starts_with(kTextPart);

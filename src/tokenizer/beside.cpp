@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "io/file.h"
+#include "text/json.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -21,13 +22,15 @@ constexpr const char* kExtraBefore = "additional_special_tokens";  // as transfo
 constexpr const char* kOfModel = "model_specific_special_tokens";
 
 // The first and the last token of transformers' classes of tokenizers that have some of their own.
+// `spaces`: texts begin with a space where add_prefix_space says so, whatever tokenizer.json has.
 struct ClassTokens {
   std::string_view name;
   const char *bos, *eos;  // null: none
+  bool spaces = true;
 };
 constexpr ClassTokens kClasses[] = {
     {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>"},         {"Qwen2Tokenizer", nullptr, "<|endoftext|>"},
-    {"GPTNeoXTokenizer", "<|endoftext|>", "<|endoftext|>"},      {"GemmaTokenizer", "<bos>", "<eos>"},
+    {"GPTNeoXTokenizer", "<|endoftext|>", "<|endoftext|>"},      {"GemmaTokenizer", "<bos>", "<eos>", false},
     {"CohereTokenizer", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"},
 };
 // By model_type, where tokenizer_config.json names no class; `always`: whatever it names.
@@ -62,8 +65,9 @@ Result<json> object_in(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return json::object();
   SLUICE_ASSIGN(const std::string text, read_file(path, kMostBytes));
-  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!out.is_object()) return error("{}: not a JSON object", path.string());
+  auto out = parse_json(text);
+  if (!out.ok()) return error_at(path.string(), out.error());
+  if (!out->is_object()) return error("{}: not a JSON object", path.string());
   return out;
 }
 
@@ -220,6 +224,7 @@ class Reading {
     }
     for (const ClassTokens& own : kClasses) {
       if (own.name != name) continue;
+      if (own.spaces) out_.prefix_space = config_.value("add_prefix_space", json()) == true;
       for (const auto& [key, token] : {std::pair{"bos_token", own.bos}, {"eos_token", own.eos}}) {
         if (token != nullptr && !config_.contains(key)) out_.special[key] = token;
       }

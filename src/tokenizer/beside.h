@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct BesideTokenizer {
   std::vector<AddedToken> named;
   // "bos_token", "eos_token" and the like, as text.
   std::map<std::string, std::string, std::less<>> special;
+  // Whether texts begin with a space, where the class of tokenizers goes by its own key for that.
+  std::optional<bool> prefix_space;
 };
 
 // Reads a folder's tokenizer_config.json, and where that does not list its added tokens

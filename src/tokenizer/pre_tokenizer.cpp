@@ -280,6 +280,14 @@ Result<PreTokenizer> PreTokenizer::read(const JsonValue& value) {
   return result;
 }
 
+std::optional<bool> PreTokenizer::prefix_space() const {
+  std::optional<bool> puts;
+  for (const auto& step : steps_) {
+    if (const auto* level = std::get_if<ByteLevel>(&step)) puts = puts.value_or(false) || level->prefix_space;
+  }
+  return puts;
+}
+
 Status PreTokenizer::cut(std::string_view text, size_t head, bool begins, RegexScratch& regex,
                          Scratch& scratch, const Use& use) const {
   if (text.empty()) return {};

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -40,6 +41,8 @@ class PreTokenizer {
   size_t last_boundary(std::string_view text, size_t from, const std::function<bool(size_t)>& allowed,
                        RegexScratch& regex) const;
   bool empty() const { return steps_.empty(); }
+  // Whether a ByteLevel puts a space before a text; nothing: there is none.
+  std::optional<bool> prefix_space() const;
 
  private:
   enum class Behavior : uint8_t { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "io/file.h"
 #include "io/model_folder.h"
+#include "text/json.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/beside.h"
 #include "tokenizer/bpe.h"
@@ -244,7 +245,7 @@ class Tokenizer::Impl {
 Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string_view text,
                                                                      const TokenizerOptions& limits,
                                                                      const BesideTokenizer& beside) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  SLUICE_ASSIGN(const nlohmann::json json, parse_json(text));
   if (json.is_discarded()) return error("not JSON, or not UTF-8");
   const JsonValue root(json, "");
   if (!json.is_object()) return error("{} instead of an object", json.type_name());
@@ -288,6 +289,12 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
   impl->most_tokens_ = size_t(limits.most_text_bytes);
   impl->why_ = limits.why;
   SLUICE_ASSIGN(impl->pre_tokenizer_, PreTokenizer::read(part("pre_tokenizer")));
+  const auto puts_space = impl->pre_tokenizer_.prefix_space();
+  if (beside.prefix_space && puts_space && *puts_space != *beside.prefix_space)
+    return error(
+        "pre_tokenizer: add_prefix_space is {}, and transformers goes by the one of tokenizer_config.json, "
+        "which is {} for its tokenizer_class; write the same in both",
+        *puts_space, *beside.prefix_space);
   SLUICE_ASSIGN(impl->decoder_, Decoder::read(part("decoder")));
   SLUICE_ASSIGN(impl->around_, read_post_processor(part("post_processor")));
   Hash content;

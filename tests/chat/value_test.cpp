@@ -110,6 +110,10 @@ TEST_F(ChatFolder, TemplateIsAStringOneOfSeveralOrAFileOfItsOwn) {
         "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% "
         "endif %}");
   EXPECT_EQ(opened(), "chatml");
+  write("chat_template.jinja", "\xEF\xBB\xBF{{ messages[0].content }}");
+  EXPECT_NE(opened().find("chat_template.jinja: the template begins with a byte order mark"),
+            std::string::npos)
+      << opened();
   write("tokenizer_config.json", "{");
   EXPECT_NE(opened().find("tokenizer_config.json: "), std::string::npos) << opened();
 }

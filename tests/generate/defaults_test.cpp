@@ -81,6 +81,8 @@ TEST(GenerationDefaults, WhatCannotBeIsNamed) {
     return result.ok() ? std::string() : result.message();
   };
   EXPECT_EQ(message("[1]", ""), "config.json: not a JSON object");
+  EXPECT_EQ(message("", R"({"eos_token_id": 1, "eos_token_id": 2})"),
+            "generation_config.json: key 'eos_token_id' is there twice, with 1 and with 2: keep one");
   EXPECT_EQ(message(R"({"eos_token_id": "</s>"})", ""),
             "config.json: eos_token_id = \"</s>\"; allowed are a token's number, or a list of some");
   EXPECT_EQ(message("", R"({"do_sample": true, "top_k": 2.5})"),

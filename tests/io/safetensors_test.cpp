@@ -215,6 +215,22 @@ TEST(TensorFiles, MalformedIndexesAreErrors) {
   }
 }
 
+TEST(TensorFiles, AnIndexSaysOnceWhereATensorLies) {
+  TempDir dir;
+  dir.add("one.safetensors", one_tensor("a"));
+  dir.add("model-9.safetensors", one_tensor("a"));
+  const auto index = [&](const std::string& map) {
+    dir.add("model.safetensors.index.json", R"({"weight_map":{)" + map + "}}");
+    return TensorFiles::open(dir.path());
+  };
+  EXPECT_NE(
+      index(R"("a":"one.safetensors","a":"model-9.safetensors")").message().find("key 'a' is there twice"),
+      std::string::npos);
+  const auto files = index(R"("a":"one.safetensors")");
+  ASSERT_TRUE(files.ok()) << files.message();
+  EXPECT_EQ(files->passed_over(), std::vector<std::string>{"model-9.safetensors"});
+}
+
 TEST(TensorFiles, AnEmptyDirectoryIsAnErrorThatNamesBothFiles) {
   TempDir dir;
   const std::string message = TensorFiles::open(dir.path()).message();
@@ -269,10 +285,11 @@ TEST(TensorFiles, PointersAndBrokenLinksAreNamed) {
 }
 
 TEST(TensorFiles, WhatCameInsteadOfAFileIsNamed) {
-  const std::pair<std::string, const char*> kinds[] = {{"<!DOCTYPE html><html>log in", "a page of a web site"},
-                                                       {"<html><body>", "a page of a web site"},
-                                                       {"/annex/objects/SHA256E-s9--a", "git annex get"},
-                                                       {std::string("PK\x03\x04", 4) + "a", "an archive of ZIP"}};
+  const std::pair<std::string, const char*> kinds[] = {
+      {"<!DOCTYPE html><html>log in", "a page of a web site"},
+      {"<html><body>", "a page of a web site"},
+      {"/annex/objects/SHA256E-s9--a", "git annex get"},
+      {std::string("PK\x03\x04", 4) + "a", "an archive of ZIP"}};
   for (const auto& [text, words] : kinds) {
     for (const char* file : {"model.safetensors", "config.json", "tokenizer.json"}) {
       const TempDir dir;

@@ -109,6 +109,7 @@ TEST_F(ModelConfig, WhatIsHandedOnCanBeRead) {
 TEST_F(ModelConfig, WrongTypes) {
   expect_model_error(with("\"four\"", "2", "8"), {"num_attention_heads", "four"});
   expect_model_error("[1, 2", {"not a JSON object"});
+  expect_model_error(R"({"hidden_size": 8, "hidden_size": 16})", {"key 'hidden_size' is there twice"});
 }
 TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"model_type": "t5"})", {"'t5'", "llama, mistral, qwen2, qwen3, smollm3"});
@@ -257,9 +258,9 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
 }
 TEST_F(ModelConfig, NumbersThatMakeNoSense) {
   const auto refused = [&](const std::string& more, std::vector<std::string> says) {
-    std::string config = with("4", "2", "8");
-    config.insert(config.rfind('}'), ", " + more);
-    expect_model_error(config, std::move(says));
+    nlohmann::json config = nlohmann::json::parse(with("4", "2", "8"));
+    config.update(nlohmann::json::parse("{" + more + "}"));
+    expect_model_error(config.dump(), std::move(says));
   };
   const auto llama3 = [](const char* factor, const char* low, const char* high, const char* context) {
     return fmt::format(R"("rope_scaling": {{"rope_type": "llama3", "factor": {}, "low_freq_factor": {},
@@ -280,9 +281,9 @@ TEST_F(ModelConfig, NumbersThatMakeNoSense) {
   refused(R"("num_hidden_layers": 2000000000)", {"num_hidden_layers is 2000000000", "1 to 4096"});
   refused(R"("hidden_size": 18446744073709551615)", {"hidden_size is 18446744073709551615"});
   refused(R"("intermediate_size": 99999999999)", {"intermediate_size is 99999999999"});
-  std::string deep = with("4", "2", "8");
-  deep.insert(deep.rfind('}'), ", \"vocab_size\": " + std::string(100'000, '[') + std::string(100'000, ']'));
-  expect_model_error(deep, {"vocab_size is a list"});
+  const std::string lists = std::string(100'000, '[') + std::string(100'000, ']');
+  expect_model_error(R"({"hidden_size": 32, "vocab_size": )" + lists + "}", {"vocab_size is a list"});
+  expect_model_error(R"({"vocab_size": 97, "vocab_size": )" + lists + "}", {"with 97 and with a list"});
 }
 // What transformers' classes take where config.json is silent.
 TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {

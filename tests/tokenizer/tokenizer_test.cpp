@@ -334,6 +334,32 @@ TEST(TokenizerFolder, TokensOfTheFilesBesideAreTokens) {
   EXPECT_EQ(Tokenizer::open(dir / "tokenizer.json")->content(), Tokenizer::parse(own.dump())->content());
 }
 
+// As transformers 5.24 takes it: of these classes the pre-tokenizer is made anew by their own key.
+TEST(TokenizerFolder, ASpaceInFrontIsTheSameInBothFiles) {
+  const auto said = [](bool own, const std::string& config, const char* model = "llama") {
+    json file = minimal();
+    file["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", own}, {"use_regex", false}};
+    const TempDir dir;
+    dir.add("tokenizer.json", file.dump());
+    dir.add("tokenizer_config.json", config);
+    dir.add("config.json", json{{"model_type", model}}.dump());
+    const auto opened = Tokenizer::open(dir / "tokenizer.json");
+    return opened.ok() ? std::string() : opened.message();
+  };
+  const std::string refused =
+      said(false, R"({"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": true})");
+  EXPECT_NE(
+      refused.find("tokenizer.json: pre_tokenizer: add_prefix_space is false, and transformers goes by"),
+      std::string::npos)
+      << refused;
+  EXPECT_NE(said(true, R"({"tokenizer_class": "GPT2Tokenizer"})"), "");
+  EXPECT_NE(said(false, R"({"add_prefix_space": true})", "qwen2"), "");
+  EXPECT_EQ(said(true, R"({"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true})"), "");
+  EXPECT_EQ(said(false, R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": false})"), "");
+  EXPECT_EQ(said(false, R"({"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": true})"), "");
+  EXPECT_EQ(said(true, "{}"), "");
+}
+
 TEST(TokenizerFolder, NamesTheFirstAndTheLastTokenAsTransformersDoes) {
   struct Case {
     std::string config, map, model, bos, eos;

@@ -12,6 +12,7 @@
 #include "model/families/family.h"
 #include "model/families/keys.h"
 #include "model/families/known.h"
+#include "text/json.h"
 
 namespace sluice::core {
 namespace {
@@ -205,7 +206,9 @@ bool wraps_text(std::string_view text) {
 }
 
 Result<ModelSpec> parse_model_config(std::string_view text) {
-  json root = json::parse(text, nullptr, false);
+  auto parsed = parse_json(text);
+  if (!parsed.ok()) return error_at("model config", parsed.error());
+  json root = std::move(*parsed);
   if (!root.is_object()) return error("model config: not a JSON object");
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));

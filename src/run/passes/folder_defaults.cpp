@@ -33,11 +33,12 @@ Result<GenerationDefaults> generation_defaults_of(const fs::path& folder) {
 std::string no_end_of_folder(const fs::path& folder, const GenerationDefaults& defaults, int32_t end,
                              const Tokenizer& tokenizer) {
   const auto& ends = defaults.stop_tokens;
-  if (end < 0 || ends.empty() || std::find(ends.begin(), ends.end(), end) != ends.end()) return {};
+  if (end < 0 || std::find(ends.begin(), ends.end(), end) != ends.end()) return {};
   return fmt::format(
-      "answers end with {} (token {}), which is no end token of {} (eos_token_id {}): checkpoints have it "
-      "beside these in generation_config.json, where generate, transformers and vLLM stop at it",
-      tokenizer.token(end).value_or(""), end, folder.string(), fmt::join(ends, ", "));
+      "answers end with {} (token {}), which is no end token of {} ({}): checkpoints have it in "
+      "generation_config.json, where generate, transformers and vLLM stop at it",
+      tokenizer.token(end).value_or(""), end, folder.string(),
+      ends.empty() ? "no eos_token_id" : fmt::format("eos_token_id {}", fmt::join(ends, ", ")));
 }
 
 Result<std::string> generation_config_with(const fs::path& folder, const GenerationDefaults& defaults,

@@ -19,8 +19,7 @@ Result<GenerationDefaults> generation_defaults_of(const std::filesystem::path& f
 Result<std::string> generation_config_with(const std::filesystem::path& folder,
                                            const GenerationDefaults& defaults, int32_t end);
 
-// Says that answers end with a token at which programs that load the folder do not stop. Empty: they do, or
-// the folder names no end at all.
+// Says that answers end with a token at which programs that load the folder do not stop. Empty: they do.
 std::string no_end_of_folder(const std::filesystem::path& folder, const GenerationDefaults& defaults,
                              int32_t end, const Tokenizer& tokenizer);
 

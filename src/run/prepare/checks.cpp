@@ -97,6 +97,9 @@ Status check_settings(RunConfig& config, const Machine& machine) {
   SLUICE_TRY(check_held_out(config));
   SLUICE_TRY(keep_to_this_machine(config, machine));
   SLUICE_TRY(check_cores(config, machine));
+  if (config.run.shard_state && machine.processes == 1)
+    add_notice(config,
+               "run.shard_state = true: this one process has the state of all weights; several share it");
   warn_of_little_left(config, machine);
   // One that only can be read may have all that is needed; what cannot be added to it is an error then.
   std::error_code ignored;
