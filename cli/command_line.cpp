@@ -43,6 +43,18 @@ void add_installed(CLI::App& app) {
   });
 }
 
+// A variable of a shell that is not set would else be the same as no option at all.
+void refuse_empty_values(CLI::App& app) {
+  const auto check = [](std::string& value) {
+    return std::string(value.empty() ? "it is empty; give it a value, or leave it out" : "");
+  };
+  for (CLI::App* command : app.get_subcommands(std::function<bool(CLI::App*)>())) {
+    for (CLI::Option* option : command->get_options(std::function<bool(CLI::Option*)>())) {
+      if (option->get_items_expected_max() > 0) option->check(CLI::Validator(check, ""));
+    }
+  }
+}
+
 OptionHelp help_of_option(const CLI::Option& o) {
   OptionHelp help;
   help.is_argument = o.get_positional();
@@ -76,6 +88,7 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   add_machine_commands(*app, status);
   add_help(*app, status);
   add_installed(*app);
+  refuse_empty_values(*app);
   return app;
 }
 

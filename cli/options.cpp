@@ -51,9 +51,7 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
 
 void add_setting(CLI::App& command, std::vector<std::string>& settings, const char* name,
                  const std::string& key, const std::string& meaning, const char* type, const char* group) {
-  const auto add = [&settings, key](const std::string& value) {
-    if (!value.empty()) settings.push_back(key + "=" + value);
-  };
+  const auto add = [&settings, key](const std::string& value) { settings.push_back(key + "=" + value); };
   command.add_option_function<std::string>(name, add, meaning + " (" + key + ")")
       ->type_name(type)
       ->group(group);

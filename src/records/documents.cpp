@@ -28,10 +28,35 @@ Result<LearntTokens> text_tokens(const std::string& text, const TokenMaking& mak
   return tokens;
 }
 
+// The special token that lies at the end of a text, or at its beginning; empty: none.
+std::string_view special_token_of(std::string_view text, bool at_end, const Tokenizer& tokenizer) {
+  constexpr size_t kLongest = 64;
+  if (text.empty()) return {};
+  const size_t begin = at_end ? text.find_last_of("<[") : 0;
+  const size_t end = at_end ? text.size() - 1 : text.substr(0, kLongest).find_first_of(">]");
+  if (begin == text.npos || end == text.npos || (text[begin] != '<' && text[begin] != '[')) return {};
+  const std::string_view token = text.substr(begin, end + 1 - begin);
+  const int32_t id = token.size() <= kLongest ? tokenizer.id(token) : -1;
+  return id >= 0 && tokenizer.is_special(id) ? token : std::string_view();
+}
+
+bool ends_typed(const Conversation& chat, const TokenMaking& making) {
+  return std::any_of(chat.messages.begin(), chat.messages.end(), [&](const ChatValue& message) {
+    const ChatValue* const content = message.find("content");
+    if (content == nullptr || message.find("role")->text != "assistant") return false;
+    const std::string_view text = content->text;
+    const size_t end = text.find_last_not_of(" \t\r\n");
+    const std::string_view token = special_token_of(text.substr(0, end + 1), true, *making.tokenizer);
+    return !token.empty() &&
+           std::find(making.special.begin(), making.special.end(), token) == making.special.end();
+  });
+}
+
 Result<LearntTokens> chat_tokens(const Conversation& chat, const TokenMaking& making, Document& document) {
   if (making.chat_template == nullptr) return error("a conversation: {}", making.no_template);
   SLUICE_ASSIGN(const RenderedChat rendered, making.chat_template->render(chat));
   document.rendered = true;
+  document.typed_end = ends_typed(chat, making);
   document.lacks_tools = rendered.lacks_tools;
   document.lacks_tool_calls = rendered.lacks_tool_calls;
   document.lacks_messages = rendered.lacks_messages > 0;
@@ -182,20 +207,29 @@ constexpr std::string_view kTurns[] = {"<|im_start|>",
 constexpr std::string_view kTurnWords[] = {"user", "human", "assistant", "system",
                                            "turn", "inst",  "role",      "header"};
 
-// The special token that a text begins with; empty: none.
-std::string_view special_token_of(std::string_view text, const Tokenizer& tokenizer) {
-  constexpr size_t kLongest = 64;
-  const size_t end = text.substr(0, kLongest).find_first_of(">]");
-  if (end == text.npos || (text.front() != '<' && text.front() != '[')) return {};
-  const std::string_view token = text.substr(0, end + 1);
-  const int32_t id = tokenizer.id(token);
-  return id >= 0 && tokenizer.is_special(id) ? token : std::string_view();
+// Who speaks in a text of lines, and who answers: the first begins a line, the other stands behind it.
+constexpr std::pair<std::string_view, std::string_view> kSpeakers[] = {
+    {"USER:", "ASSISTANT:"}, {"User:", "Assistant:"},
+    {"user:", "assistant:"}, {"Human:", "Assistant:"},
+    {"Human:", "AI:"},       {"HUMAN:", "ASSISTANT:"},
+    {"User:", "AI:"},        {"### User:", "### Assistant:"}};
+
+// The one who asks; empty: nobody does. Vicuna's instructions stand before that in its line.
+std::string_view speaker_of(std::string_view text) {
+  constexpr size_t kLongest = 4096;
+  text = text.substr(0, kLongest);
+  for (const auto& [asks, answers] : kSpeakers) {
+    const size_t at = text.find(asks);
+    if (at == text.npos || (at > 0 && text[at - 1] != '\n' && asks != "USER:")) continue;
+    if (text.find(answers, at) != text.npos) return asks;
+  }
+  return {};
 }
 
 // Looks at plain text, and at what becomes turns of a chat, which would be rendered twice.
 std::string_view rendered_turn_in(const Record& record, const Tokenizer& tokenizer) {
-  if (record.kind == Record::Kind::Text || (record.kind == Record::Kind::Pair && record.asks))
-    return rendered_turn_of(record.text, tokenizer);
+  if (record.kind == Record::Kind::Text) return rendered_text_of(record.text, tokenizer);
+  if (record.kind == Record::Kind::Pair && record.asks) return rendered_turn_of(record.text, tokenizer);
   std::string_view found;
   for (const ChatValue& message : record.chat.messages) {
     const ChatValue* content = message.find("content");
@@ -217,13 +251,18 @@ bool is_blank(int32_t id, const Tokenizer& tokenizer) {
   return text.ok() && !text->empty() && text->find_first_not_of(" \t\r\n") == text->npos;
 }
 
+std::string_view rendered_text_of(std::string_view text, const Tokenizer& tokenizer) {
+  const std::string_view turn = rendered_turn_of(text, tokenizer);
+  return turn.empty() ? speaker_of(text) : turn;
+}
+
 std::string_view rendered_turn_of(std::string_view text, const Tokenizer& tokenizer) {
   while (true) {
     text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
     for (const std::string_view turn : kTurns) {
       if (text.starts_with(turn)) return turn;
     }
-    const std::string_view token = special_token_of(text, tokenizer);
+    const std::string_view token = special_token_of(text, false, tokenizer);
     if (token.empty()) return {};
     const std::string plain = plain_name(token);
     const auto is_in = [&](std::string_view word) { return plain.find(word) != plain.npos; };

@@ -52,6 +52,7 @@ struct Document {
   std::vector<std::string> unused;  // Record::unused
   // A turn of a chat that was rendered elsewhere, with which plain text, or a message, begins; empty: none.
   std::string rendered_turn;
+  bool typed_end = false;  // an answer ends with a special token that is written out, which is text there
   // Sluice 0.1.0 would have learnt something else; and so would the version after it.
   bool learnt_anew = false, learnt_later = false;
 };
@@ -79,5 +80,7 @@ Status read_documents(const std::filesystem::path& path, const TokenMaking& maki
 // The turn of a chat with which a text begins that was rendered elsewhere, such as "<|im_start|>" or
 // "[INST]": a special token of the tokenizer, or what is known of others. Empty: none.
 std::string_view rendered_turn_of(std::string_view text, const Tokenizer& tokenizer);
+// Of plain text, in which lines of "USER:" and "ASSISTANT:" are turns, too.
+std::string_view rendered_text_of(std::string_view text, const Tokenizer& tokenizer);
 
 }  // namespace sluice::core

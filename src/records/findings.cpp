@@ -34,7 +34,8 @@ constexpr KindNames kFindingNames[] = {{"nothing-learnt", "without_learnt"},
                                        {"held-out-too", "held_out_too"},
                                        {"no-row", nullptr},
                                        {"unlearnt-chats", "unlearnt_chats"},
-                                       {"learnt-markup", "learnt_markup"}};
+                                       {"learnt-markup", "learnt_markup"},
+                                       {"typed-ends", "typed_ends"}};
 static_assert(std::size(kFindingNames) == kFindingKinds);
 
 // Calls f(name, field) for every number that was always kept.
@@ -61,7 +62,7 @@ void visit_later_numbers(auto& findings, auto&& f) {
 void visit_rare_numbers(auto& findings, auto&& f) {
   f("rendered_chats", findings.found[size_t(FindingKind::RenderedChats)].count),
       f("unused_keys", findings.found[size_t(FindingKind::UnusedKeys)].count);
-  for (const FindingKind k : {FindingKind::UnlearntChats, FindingKind::LearntMarkup})
+  for (const FindingKind k : {FindingKind::UnlearntChats, FindingKind::LearntMarkup, FindingKind::TypedEnds})
     f(kFindingNames[size_t(k)].kept, findings.found[size_t(k)].count);
   f("learnt_later", findings.learnt_later), f("skipped_later", findings.skipped_later);
   f("renewed", findings.renewed), f("marks", findings.marks);
@@ -146,6 +147,7 @@ void Findings::add(const Document& document, const TokenMaking& making, const st
   say(Kind::NothingLearnt, learnt == 0 ? 1 : 0);
   say(Kind::UnlearntChats, document.rendered && learnt == 0 ? 1 : 0);
   say(Kind::LearntMarkup, tokens.markup ? 1 : 0);
+  say(Kind::TypedEnds, document.typed_end ? 1 : 0);
   // Of text nobody expects that it ends, nor of a turn with all that is around it.
   const bool answers = document.kind != Record::Kind::Text && making.learn != Learn::Everything && learnt > 0;
   say(Kind::OpenEnds, answers && !every_end_is_learnt(tokens, making) ? 1 : 0);
@@ -230,6 +232,9 @@ std::vector<std::string> Findings::warnings() const {
       ". As plain text all of it is learnt, what the user says too, and inside a message it is rendered "
       "twice. Bring such chats as messages, or say which bytes are learnt, with \"learnt\"; data.learn = "
       "everything says that all is meant");
+  say(Kind::TypedEnds, "an answer ends with a special token that is written out",
+      ". There it is text, which is learnt letter by letter, and the chat template ends the turn behind it. "
+      "Leave it out, or name it in data.special_in_text");
   say_number(Kind::EmptyAnswers, [](int64_t n) {
     return fmt::format("{} empty and not learnt, as a model would learn from it to say nothing",
                        counted(n, "answer", "is", "are"));

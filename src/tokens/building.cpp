@@ -279,14 +279,14 @@ class Building {
     ++findings_.kinds[size_t(Record::Kind::Text)];
     findings_.take("text", source.name);
     if (making_.learn == Learn::Everything) return {};
-    constexpr int64_t kBegin = 256;
+    constexpr int64_t kBegin = 4096;
     std::string begin;
     SLUICE_TRY(read_pieces(source.path, source.begin, std::min(source.bytes, source.begin + kBegin),
                            [&](std::string_view piece) -> Status {
                              begin += piece;
                              return {};
                            }));
-    if (!rendered_turn_of(begin, *making_.tokenizer).empty())
+    if (!rendered_text_of(begin, *making_.tokenizer).empty())
       findings_.add(FindingKind::RenderedChats, 1, source.name);
     return {};
   }

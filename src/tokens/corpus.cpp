@@ -39,6 +39,7 @@ class Meter {
 
 struct Sources {
   std::vector<Source> train, held;
+  std::vector<std::string> notices;
 
   int64_t bytes() const {
     int64_t sum = 0;
@@ -62,13 +63,30 @@ struct Sources {
   }
 };
 
+// Says which patterns and endings no file had: what they name goes by another name, or is not there.
+std::vector<std::string> idle_patterns(const SourceOptions& options, const std::set<std::string>& used) {
+  std::vector<std::string> notices;
+  for (const auto& [key, list, what] :
+       {std::tuple{"data.exclude", &options.exclude, "leaves out no file of a directory or a pattern"},
+        {"data.include", &options.include, "no file of a directory ends so"}}) {
+    for (const std::string& item : *list) {
+      if (!used.contains(item)) notices.push_back(fmt::format("{}: '{}': {}", key, item, what));
+    }
+  }
+  return notices;
+}
+
 Result<Sources> gather(const CorpusOptions& options) {
   Sources sources;
-  SLUICE_ASSIGN(sources.train, find_sources(options.sources));
+  std::set<std::string> used;
+  SLUICE_ASSIGN(sources.train, find_sources(options.sources, &used));
+  if (!options.heldout_paths.empty()) {
+    SourceOptions held = options.sources;
+    held.paths = options.heldout_paths;
+    SLUICE_ASSIGN(sources.held, find_sources(held, &used));
+  }
+  sources.notices = idle_patterns(options.sources, used);
   if (options.heldout_paths.empty()) return sources;
-  SourceOptions held = options.sources;
-  held.paths = options.heldout_paths;
-  SLUICE_ASSIGN(sources.held, find_sources(held));
   std::erase_if(sources.train, [&](const Source& source) {
     return std::any_of(sources.held.begin(), sources.held.end(), [&](const Source& other) {
       std::error_code ignored;
@@ -297,6 +315,7 @@ class Kept {
     if (f.learnt_later + f.skipped_later > 0) learnt_since(read_anew(corpus.key, Findings::kReader));
     if (f.renewed > 0) learnt_since(fmt::format("{}-marks{}", corpus.content, Findings::kMarks));
     corpus.notices = std::move(rest->notices);
+    corpus.notices.insert(corpus.notices.end(), sources_.notices.begin(), sources_.notices.end());
     corpus.train_bytes = rest->train_bytes;
     corpus.heldout_bytes = rest->heldout_bytes;
     for (size_t entry = 0; entry < options_.weights.size(); ++entry) {

@@ -28,18 +28,33 @@ int64_t changed_ns(const fs::path& path, std::error_code& code) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(when).count();
 }
 
-bool excluded(const std::string& name, const SourceOptions& options) {
-  return std::any_of(options.exclude.begin(), options.exclude.end(), [&](const std::string& pattern) {
-    return fnmatch(pattern.c_str(), name.c_str(), FNM_LEADING_DIR) == 0 ||
-           fnmatch(pattern.c_str(), fs::path(name).filename().c_str(), 0) == 0;
-  });
-}
+// What is looked for, and which patterns and endings of it some file had.
+struct Search {
+  const SourceOptions& options;
+  std::set<std::string>& used;
 
-bool included(const std::string& name, const SourceOptions& options) {
-  return options.include.empty() ||
-         std::any_of(options.include.begin(), options.include.end(),
-                     [&](const std::string& ending) { return name.ends_with(ending); });
-}
+  bool excludes(const std::string& name) const {
+    return any(options.exclude, [&](const std::string& pattern) {
+      return fnmatch(pattern.c_str(), name.c_str(), FNM_LEADING_DIR) == 0 ||
+             fnmatch(pattern.c_str(), fs::path(name).filename().c_str(), 0) == 0;
+    });
+  }
+  bool includes(const std::string& name) const {
+    return options.include.empty() ||
+           any(options.include, [&](const std::string& ending) { return name.ends_with(ending); });
+  }
+
+ private:
+  bool any(const std::vector<std::string>& list, auto&& matches) const {
+    bool found = false;
+    for (const std::string& item : list) {
+      if (!matches(item)) continue;
+      used.insert(item);
+      found = true;
+    }
+    return found;
+  }
+};
 
 std::vector<std::string> expand(const std::string& pattern) {
   glob_t matches{};
@@ -70,21 +85,21 @@ void keep_training_part(std::vector<fs::path>& files) {
     std::erase_if(files, [&](const fs::path& file) { return !trains(file); });
 }
 
-Status gather_directory(const fs::path& directory, const fs::path& root, const SourceOptions& options,
+Status gather_directory(const fs::path& directory, const fs::path& root, const Search& search,
                         std::vector<Source>& sources) {
   SLUICE_ASSIGN(auto files, list_files(directory));
   if (is_hub_dataset(directory)) keep_training_part(files);
   for (const fs::path& file : files) {
     const fs::path path = directory / file;
     const std::string name = path.lexically_relative(root).generic_string();
-    if (included(name, options) && !excluded(name, options)) sources.push_back(source(name, path));
+    if (search.includes(name) && !search.excludes(name)) sources.push_back(source(name, path));
   }
   return {};
 }
 
-Status gather(const std::string& path, const SourceOptions& options, std::vector<Source>& sources) {
+Status gather(const std::string& path, const Search& search, std::vector<Source>& sources) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return gather_directory(path, path, options, sources);
+  if (fs::is_directory(path, ignored)) return gather_directory(path, path, search, sources);
   if (fs::exists(path, ignored)) {
     sources.push_back(source(fs::path(path).filename().generic_string(), path));
     return {};
@@ -96,9 +111,9 @@ Status gather(const std::string& path, const SourceOptions& options, std::vector
   const fs::path root = fixed_part(path);
   for (const std::string& match : matches) {
     if (fs::is_directory(match, ignored)) {
-      SLUICE_TRY(gather_directory(match, root, options, sources));
+      SLUICE_TRY(gather_directory(match, root, search, sources));
     } else if (const auto name = fs::path(match).lexically_relative(root).generic_string();
-               !excluded(name, options)) {
+               !search.excludes(name)) {
       sources.push_back(source(name, match));
     }
   }
@@ -118,11 +133,13 @@ SourceForm form_of(const fs::path& path) {
   return path.extension() == ".tokens" || path.extension() == ".bin" ? SourceForm::Tokens : SourceForm::Text;
 }
 
-Result<std::vector<Source>> find_sources(const SourceOptions& options) {
+Result<std::vector<Source>> find_sources(const SourceOptions& options, std::set<std::string>* used) {
+  std::set<std::string> of_one;
+  const Search search{options, used == nullptr ? of_one : *used};
   std::vector<Source> found;
   for (size_t entry = 0; entry < options.paths.size(); ++entry) {
     const size_t before = found.size();
-    SLUICE_TRY(gather(options.paths[entry], options, found));
+    SLUICE_TRY(gather(options.paths[entry], search, found));
     for (size_t i = before; i < found.size(); ++i) found[i].entry = entry;
   }
   std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,9 @@ struct Source {
   int64_t changed_ns = 0;  // when it was last written to, by its file system
 };
 
-// Every input once, in the order of its name, without empty files. Errors name what is not there.
-Result<std::vector<Source>> find_sources(const SourceOptions& options);
+// Every input once, in the order of its name, without empty files; adds to `used` the patterns and endings
+// that some file has. Errors name what is not there.
+Result<std::vector<Source>> find_sources(const SourceOptions& options, std::set<std::string>* used = nullptr);
 
 // Where a file of text is not UTF-8; empty: it is.
 Result<std::string> why_not_utf8(const Source& source);

@@ -56,7 +56,12 @@ expect 0 out 'train.learning_rate = "auto"' keys 'Warm-Up'
 expect 0 out '(auto, off, f32, i8)' keys train.master
 expect 0 out '(a size such as 48MiB, 1.5GiB or 800MB, or none)' keys memory.device
 expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'memory.device'?" keys memory.divice
-# What is contradictory, unused, or given twice is said in words.
+# What is contradictory, unused, empty, or given twice is said in words.
+for option in --device-mem --host-mem --machine --html; do
+  expect 2 err "$option: it is empty; give it a value, or leave it out" plan "$option" ''
+done
+expect 2 err 'CONFIG: it is empty' train ''
+expect 2 err '--machine: it is empty' estimate small --machine ''
 expect 2 err 'sluice plan: --html is given 2 times; give it once' plan --html a.html --html b.html
 expect 2 err 'sluice plan: --html needs a value: FILE' plan --html
 expect 2 err 'sluice plan: --diff needs at least 2 values' plan --diff a.json

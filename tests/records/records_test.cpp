@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "base/philox.h"
+#include "chat/chat_template.h"
+#include "chat/texts.h"
 #include "io/file.h"
 #include "records/findings.h"
 #include "records/line_reader.h"
@@ -305,18 +307,42 @@ TEST_F(Documents, ThatBeginWithARenderedTurnAreFound) {
   for (const char* text :
        {"<|im_start|>user\\nq", "<s>[INST] q [/INST] a", "<|begin_of_text|><|start_header_id|>user",
         "  <start_of_turn>user", "<|user|>\\nq", "### Human: q", "<|endoftext|><|im_start|>system",
-        "<|start_of_role|>user"}) {
+        "<|start_of_role|>user", "USER: q\\nASSISTANT: a", "A chat. USER: q ASSISTANT: a</s>",
+        "Be brief.\\nHuman: q\\n\\nAssistant: a"}) {
     read(file("t.jsonl", fmt::format(R"({{"text": "{}"}})", text)));
     EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 1) << text;
   }
-  for (const char* text : {"The token <|im_start|> begins a turn.", "[INSTALL] it", "<html>",
-                           "<|endoftext|>Once", "", "user: q"}) {
+  for (const char* text :
+       {"The token <|im_start|> begins a turn.", "[INSTALL] it", "<html>", "<|endoftext|>Once", "", "user: q",
+        "USER: q", "The user: an assistant: a role", "It said User: q Assistant: a"}) {
     read(file("t.jsonl", fmt::format(R"({{"text": "{}"}})", text)));
     EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 0) << text;
   }
   making_.learn = Learn::Everything;
   read(file("t.jsonl", R"({"text": "[INST] q [/INST]"})"));
   EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 0) << "that all is learnt is meant";
+}
+
+// A template ends turns itself, and what a message says is text.
+TEST_F(Documents, WhoseAnswersEndWithATokenThatIsWrittenOutAreFound) {
+  const auto chats = ChatTemplate::parse(chat_texts().front().text, {}, "own");
+  ASSERT_TRUE(chats.ok()) << chats.message();
+  making_.chat_template = &*chats;
+  const auto found = [&](const char* answer, const char* question = "q") {
+    constexpr const char* kChat =
+        R"({{"messages": [{{"role": "user", "content": "{}"}}, {{"role": "assistant", "content": "{}"}}]}})";
+    EXPECT_EQ(read(file("t.jsonl", fmt::format(kChat, question, answer))).find("t.jsonl"), std::string::npos);
+    return findings_.count(FindingKind::TypedEnds);
+  };
+  EXPECT_EQ(found("a<|endoftext|>"), 1);
+  EXPECT_EQ(found("a <|endoftext|>\\n"), 1);
+  const std::string said = fmt::format("{}", fmt::join(findings_.warnings(), "|"));
+  EXPECT_NE(said.find("special token that is written out: t.jsonl:1. There"), std::string::npos) << said;
+  for (const char* answer : {"a", "a<b>", "<|endoftext|> ends a turn", "", "a]", ">"})
+    EXPECT_EQ(found(answer), 0) << answer;
+  EXPECT_EQ(found("a", "q<|endoftext|>"), 0);
+  making_.special = {"<|endoftext|>"};
+  EXPECT_EQ(found("a<|endoftext|>"), 0) << "it is the token";
 }
 
 TEST_F(Documents, WithHistoryNeedTurns) {

@@ -56,6 +56,14 @@ TEST(Corpus, TakesEndingsAndLeavesOutPatterns) {
   options.sources.include = {".txt"};
   options.sources.exclude = {"skip*", "gen", "sub/deep"};
   EXPECT_EQ(content(open_corpus(options, dir / "cache")->train), "a.txtsub/gen.txt");
+  // Those that no file has are named, from the cache, too.
+  options.sources.include.emplace_back(".text");
+  options.sources.exclude.emplace_back("skp*");
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(
+        open_corpus(options, dir / "cache")->notices,
+        (std::vector<std::string>{"data.exclude: 'skp*': leaves out no file of a directory or a pattern",
+                                  "data.include: '.text': no file of a directory ends so"}));
 }
 
 TEST(Corpus, ExpandsPatternsAndNamesAFileOnce) {
@@ -307,9 +315,9 @@ TEST(Corpus, WhatIsHeldOutIsComparedOnceAndKept) {
     ASSERT_TRUE(corpus.ok()) << corpus.message();
     EXPECT_EQ(corpus->built, built);
     EXPECT_EQ(corpus->findings.count(FindingKind::HeldOutToo), 1);
-    EXPECT_EQ(corpus->notices,
-              (std::vector<std::string>{"1 of 1 document held out has the tokens of 1 document that is trained "
-                                        "on, so the held-out loss says less of what is new: copy.txt as f3.txt"}));
+    EXPECT_EQ(corpus->notices, (std::vector<std::string>{
+                                   "1 of 1 document held out has the tokens of 1 document that is trained "
+                                   "on, so the held-out loss says less of what is new: copy.txt as f3.txt"}));
     EXPECT_EQ(compared, 1);
   }
 }

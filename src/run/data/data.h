@@ -41,7 +41,8 @@ struct RunData {
   std::vector<std::string> contents_before;     // as Corpus has it
   // data.date, where a chat template shows it: it is among what checkpoints say the run is.
   std::string date;
-  // What people should know of how text became tokens, and of what is held out, a sentence each.
+  // What people should know of how text became tokens, and of what is held out or left out, a sentence
+  // each.
   std::vector<std::string> notices, heldout_notices;
   Findings findings;
   int64_t files = 0;
