@@ -171,6 +171,8 @@ int64_t& Parts::of(ModelPart part) {
       return biases;
     case ModelPart::Head:
       return head;
+    case ModelPart::Adapter:
+      return adapters;
   }
   SLUICE_CHECK(false, "part {}", int(part));
 }

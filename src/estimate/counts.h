@@ -15,11 +15,11 @@ namespace sluice::core {
 
 // Parameters by part.
 struct Parts {
-  int64_t embedding = 0, head = 0, attention = 0, ffn = 0, norms = 0, biases = 0;
+  int64_t embedding = 0, head = 0, attention = 0, ffn = 0, norms = 0, biases = 0, adapters = 0;
 
   int64_t all() const { return matrices() + norms + biases; }
   // Without norms and biases, as rules of thumb count.
-  int64_t matrices() const { return embedding + head + attention + ffn; }
+  int64_t matrices() const { return embedding + head + attention + ffn + adapters; }
   int64_t& of(ModelPart part);
 };
 Parts parts_of(const ModelSpec& spec);

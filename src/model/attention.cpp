@@ -98,7 +98,7 @@ Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
   const Attention& a = attention(at);
   // Heads that are normalised are rotated after that. A product of a few rows rotates by itself.
   const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated,
-             at_once = rotated && decodes();
+             at_once = rotated && decodes() && !spec_.adapters.any();
   std::vector<TaskId> products, rotations;
   const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
   products.push_back(project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(),

@@ -52,7 +52,10 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
     flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
   }
-  return spec.freeze.empty() ? flops : flops - left_out(spec, seq_len);
+  for (const Weight& w : weights_of(spec)) {
+    if (w.part == ModelPart::Adapter) flops += 6 * double(w.elements());
+  }
+  return spec.freeze.empty() && !spec.adapters.any() ? flops : flops - left_out(spec, seq_len);
 }
 
 }  // namespace sluice::core

@@ -14,6 +14,8 @@ Status validate(const Experts& e);
 // `key` of config.json is one of a size.
 Status check_positive(const char* key, int64_t value, int64_t most = kMostWidth);
 
+Status validate_adapters(const ModelSpec& spec);
+
 // Columns that a token's products have, for each of the stream's `dim`.
 double product_columns(const Attention& a, int64_t dim);
 double product_columns(const Convolution& c, int64_t dim);

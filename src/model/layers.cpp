@@ -19,8 +19,13 @@ Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
       inputs_(inputs),
       program_(program),
       gradients_(gradients),
-      weights_(spec.layers.size() + 1) {
-  for (size_t w = 0; w < table.size(); ++w) weights_[size_t(table[w].layer + 1)][table[w].role] = weights[w];
+      weights_(spec.layers.size() + 1),
+      adapters_(spec.layers.size() + 1) {
+  for (size_t w = 0; w < table.size(); ++w) {
+    const size_t layer = size_t(table[w].layer + 1);
+    weights_[layer][table[w].role] = weights[w];
+    if (table[w].adds) adapters_[layer][table[w].role] = *table[w].adds;
+  }
   if (spec.tied_embeddings) weights_[0]["head"] = weight("embedding", -1);
 }
 
@@ -113,6 +118,7 @@ void Forward::add_half(const Projection& p, std::string_view half, std::string_v
 
 TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                         const Place& at) {
+  residual = adapt(p, x, residual, at);
   const bool rotated = p.rope_heads > 0;
   Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = compute_};
   op.has_residual = residual.has_value();

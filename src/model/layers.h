@@ -160,9 +160,12 @@ class Forward {
   // Adds what every token has of the shared expert, times its gate.
   void share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at);
   ObjectId attend_to_cache(const Projected& p, const Place& at);
-  // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.
+  // y = x w^T (+ bias) (+ adapter) (+ residual, or rotated). Not recorded, but for the adapter.
   TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                  const Place& at);
+  // What a product has added to it: the residual, and what an adapter of its weight makes of x.
+  std::optional<ObjectId> adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
+                                const Place& at);
   // Of the stream.
   ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at);
   // Of what a half of a layer gives, as it is added to the stream.
@@ -204,11 +207,12 @@ class Forward {
   const ModelInputs& inputs_;
   Program& program_;
   Gradients* const gradients_;
-  std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;  // by layer + 1, by role
-  std::vector<std::vector<ObjectId>> kv_;                                // [layer][chunk] of the round
-  std::vector<std::vector<ObjectId>> tails_;                             // likewise, of convolutions
-  ObjectId loss_written_;                                                // the newest
-  std::unordered_set<uint32_t> loads_written_;                           // objects
+  std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
+  std::vector<std::unordered_map<std::string_view, LowRankSizes>> adapters_;  // the same of adapters' B
+  std::vector<std::vector<ObjectId>> kv_;                                     // [layer][chunk] of the round
+  std::vector<std::vector<ObjectId>> tails_;                                  // likewise, of convolutions
+  ObjectId loss_written_;                                                     // the newest
+  std::unordered_set<uint32_t> loads_written_;                                // objects
 };
 
 }  // namespace sluice::core

@@ -128,6 +128,7 @@ Status validate(const ModelSpec& spec) {
     }
   }
   SLUICE_TRY(check_stored(spec));
+  SLUICE_TRY(validate_adapters(spec));
   if (spec.positions < 0 || spec.positions > kMostVocab)
     return error("model: {} positions; at most {} are allowed", spec.positions, kMostVocab);
   if (spec.positions > 0 && rotates_any(spec))

@@ -152,6 +152,18 @@ struct RotatedRows {
   bool operator==(const RotatedRows&) const = default;
 };
 
+// Low-rank adapters beside matrices of layers (LoRA): a product with W has scale * B (A x) added to it. What
+// a model with adapters trains are these alone.
+struct Adapters {
+  int64_t rank = 0;  // rows of an A, columns of a B; 0: there are none
+  double scale = 1;
+  // Patterns over the names of tensors, as freeze's; none: every matrix that every token is multiplied with.
+  std::vector<std::string> targets;
+
+  bool any() const { return rank > 0; }
+  bool operator==(const Adapters&) const = default;
+};
+
 // The halves of a layer are of one kind each: what mixes tokens, and what every token goes through alone.
 using Mixer = std::variant<Attention, Convolution>;
 using FeedForward = std::variant<Mlp, Experts>;
@@ -204,6 +216,7 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
+  Adapters adapters = {};
   // In which formats layers' products have their weights: the last that names a tensor decides. What is
   // trained is stored in the type that is computed in.
   std::vector<StoredIn> stored;

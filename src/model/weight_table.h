@@ -35,6 +35,8 @@ class WeightTable {
   }
   // One that writes into the residual stream.
   void matrix_into_stream(const char* role, ModelPart part, std::vector<WeightSource> sources);
+  // Puts what adapts a matrix that is there.
+  void adapt(const Weight& base);
   void plain_norm(const char* role, std::string tensor, int64_t rows);
   // Of the stream, with what its norms have.
   void norm(const std::string& role, const std::string& tensor, int64_t rows);

@@ -63,11 +63,17 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (!spec_.freeze.empty())
     w.trainable = !std::all_of(w.sources.begin(), w.sources.end(),
                                [&](const WeightSource& s) { return frozen(spec_.freeze, s.tensor); });
+  if (part == ModelPart::Adapter) {
+    w.decay = false;
+    return;
+  }
+  if (spec_.adapters.any()) w.trainable = false;
   if (!matrix || layer_ < 0) return;
   w.format = stored_in(spec_.stored, w.sources.front().tensor);
   if (spec_.names.transposed) {
     for (WeightSource& source : w.sources) source.transposed = true;
   }
+  if (spec_.adapters.any()) adapt(Weight(w));
 }
 
 void WeightTable::matrix_into_stream(const char* role, ModelPart part, std::vector<WeightSource> sources) {

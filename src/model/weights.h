@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "model/spec.h"
+#include "ops/low_rank.h"
 
 namespace sluice::core {
 
@@ -69,13 +70,13 @@ struct WeightSource {
 
 // How a weight begins where it is not loaded.
 struct Init {
-  enum Kind : uint8_t { Zeros, Ones, Normal } kind = Zeros;
-  float deviation = 0;  // Normal
+  enum Kind : uint8_t { Zeros, Ones, Normal, Uniform } kind = Zeros;
+  float deviation = 0;  // Normal; of Uniform the largest
 };
 
 // What of a model a weight is. Experts' weights are those that only tokens that chose them meet. Positions
 // are learnt ones, which are added to the embedding; projections are those that make q, k and v, and read the
-// same. Those around a convolution are products; its own weights are not.
+// same. Those around a convolution are products; its own weights are not. An adapter's are A and B.
 enum class ModelPart : uint8_t {
   Embedding,
   Positions,
@@ -88,7 +89,8 @@ enum class ModelPart : uint8_t {
   Experts,
   Norm,
   Bias,
-  Head
+  Head,
+  Adapter
 };
 
 // One weight object of a program: tensors stacked by rows.
@@ -103,12 +105,21 @@ struct Weight {
   bool decay = true;  // under weight decay
   bool trainable = true;
   std::optional<Format> format = {};  // nothing: that of the type that is computed in
+  // Of an adapter's B: what it adds to the result of which weight's product, without tokens.
+  std::optional<LowRankSizes> adds = {};
 
   int64_t elements() const;
 };
 
+// The roles of the weights of the adapter of a weight.
+std::string adapter_a(std::string_view role);
+std::string adapter_b(std::string_view role);
+
 // What the roles of the weights of experts end with, by the number of their group.
 std::string group_name(int64_t group);
+
+// Whether the model has an adapter of these rows of the weight.
+bool takes_adapter(const ModelSpec& spec, const Weight& weight, const WeightSource& source);
 
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.

@@ -27,6 +27,7 @@
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
+#include "ops/low_rank.h"
 #include "ops/mlp.h"
 #include "ops/norm.h"
 #include "ops/operand.h"
@@ -45,7 +46,8 @@ using AnyOp =
                  CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
                  SumOverProcesses, ShareWeight, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor,
                  Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
-                 GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd>;
+                 GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
+                 LowRankWgrad>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -79,6 +79,14 @@ void normals(uint64_t key, int64_t first, std::span<float> out, float deviation)
   }
 }
 
+// In (-largest, largest).
+void uniforms(uint64_t key, int64_t first, std::span<float> out, float largest) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const Philox4 r = philox(key, uint64_t(first) / 4 + i / 4, 0);
+    out[i] = largest * (2 * uniform_open(r.v[i % 4]) - 1);
+  }
+}
+
 // Writes f32 values into an object of f32 or bf16 elements, from element `first` on.
 Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<const float> values,
                     std::vector<Bf16>& rounded) {
@@ -149,6 +157,9 @@ void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t c
   values.assign(size_t(before + count), init.kind == Init::Ones ? 1.0f : 0.0f);
   if (init.kind == Init::Normal) {
     normals(Hash().add(seed).add(weight.object).value(), first - before, values, init.deviation);
+  }
+  if (init.kind == Init::Uniform) {
+    uniforms(Hash().add(seed).add(weight.object).value(), first - before, values, init.deviation);
   }
   values.erase(values.begin(), values.begin() + before);
 }

@@ -71,6 +71,25 @@ void add_products(List& list) {
   for (const auto [dtype, grad] : kGradDTypes) list.add(BiasGrad{1100, 24, dtype, grad, true});
 }
 
+// Ranks of no whole vector, parts that fill a row of y or leave columns on either side.
+void add_low_rank(List& list) {
+  for (const LowRankSizes s : {LowRankSizes{1, 8, 1, 8, 0, 8},
+                               {7, 3, 1, 11, 0, 11},
+                               {33, 8, 2, 24, 0, 48},
+                               {5, 1, 2, 7, 3, 20},
+                               {70, 16, 1, 40, 40, 80},
+                               {130, 24, 2, 72, 8, 160},
+                               {129, 64, 1, 264, 0, 272}}) {
+    for (const DType dtype : kDTypes) {
+      for (const bool residual : {false, true}) list.add(LowRank{s, dtype, 2, residual});
+      list.add(LowRankDgrad{s, dtype, 0.3f});
+    }
+    for (const auto [dtype, grad] : kGradDTypes) {
+      for (const bool accumulate : {false, true}) list.add(LowRankWgrad{s, dtype, grad, 0.3f, accumulate});
+    }
+  }
+}
+
 void add_rotary(List& list) {
   struct Heads {
     int64_t tokens, heads, head_dim;
@@ -425,6 +444,7 @@ std::vector<Case> all_cases() {
   add_embedding(list);
   add_norms(list);
   add_products(list);
+  add_low_rank(list);
   add_rotary(list);
   add_head_norms(list);
   add_elementwise(list);
@@ -466,6 +486,18 @@ bool suits(const LinearDgrad& op) {
 }
 bool suits(const LinearWgrad& op) {
   return fits(op.dtype, {op.in}) && (op.out % 8 == 0 || op.out <= kMostExperts);
+}
+bool suits_low_rank(const LowRankSizes& s, DType dtype) {
+  return fits(dtype, {s.rank, s.part, s.first, s.columns});
+}
+bool suits(const LowRank& op) {
+  return suits_low_rank(op.sizes, op.dtype);
+}
+bool suits(const LowRankDgrad& op) {
+  return suits_low_rank(op.sizes, op.dtype);
+}
+bool suits(const LowRankWgrad& op) {
+  return suits_low_rank(op.sizes, op.dtype);
 }
 bool suits(const AttnFwd& op) {
   return fits(op.shape.dtype, {op.shape.head_dim});

@@ -26,11 +26,19 @@ Matrix matrix(const Tensor& tensor, int64_t columns) {
 
 // The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/linear.h): the old
 // value is one more term of the sum, or the product is rounded to the operand's type before it is added.
+Approx either(const Approx& one, const Approx& two) {
+  return {one.value, std::max(one.bound, two.bound), std::max(one.variance, two.variance)};
+}
 Approx accumulated(const Approx& old, const Sum& product, DType dtype) {
   Sum together = product;
   together.add(old);
-  const Approx one = together.total(), two = old + stored(product.total(), dtype);
-  return {one.value, std::max(one.bound, two.bound), std::max(one.variance, two.variance)};
+  return either(together.total(), old + stored(product.total(), dtype));
+}
+// The same of a product that is scaled.
+Approx accumulated(const Old& old, size_t at, const Sum& product, float scale, DType dtype) {
+  const Approx scaled = product.total() * Approx(double(scale));
+  if (!old.any()) return scaled;
+  return either(Approx(old[at]) + scaled, Approx(old[at]) + stored(scaled, dtype));
 }
 
 // out[r, c] = sum over k < depth of term(r, c, k), plus old[r, c], for all rows and columns. With `gradient`,
@@ -174,6 +182,55 @@ Outputs expect(const LinearWgrad& op, Inputs in) {
                                    return Factors{dy(t, o), x(t, i)};
                                  },
                                  op.grad_dtype)}};
+}
+
+Outputs expect(const LowRank& op, Inputs in) {
+  const LowRankSizes& s = op.sizes;
+  const Matrix u = matrix(in[LowRank::kU], s.inner()), b = matrix(in[LowRank::kB], s.rank);
+  const Old residual(op.has_residual, in[op.has_residual ? size_t(LowRank::kResidual) : 0]);
+  Expected y{LowRank::kY};
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    for (int64_t c = 0; c < s.columns; ++c) {
+      const int64_t o = c - s.first, part = o / s.part;
+      const bool adapted = o >= 0 && o < s.adapted();
+      Sum sum;
+      for (int64_t j = 0; adapted && j < s.rank; ++j) sum.add(Approx(u(t, part * s.rank + j)), b(o, j));
+      y.values.push_back(accumulated(residual, index(t * s.columns + c), sum, op.scale, op.dtype));
+    }
+  }
+  return {y};
+}
+
+Outputs expect(const LowRankDgrad& op, Inputs in) {
+  const LowRankSizes& s = op.sizes;
+  const Matrix dy = matrix(in[LowRankDgrad::kDy], s.columns), b = matrix(in[LowRankDgrad::kB], s.rank);
+  Expected du{LowRankDgrad::kDu};
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    for (int64_t i = 0; i < s.inner(); ++i) {
+      const int64_t part = i / s.rank, j = i % s.rank;
+      Sum sum;
+      for (int64_t o = part * s.part; o < (part + 1) * s.part; ++o)
+        sum.add(Approx(dy(t, s.first + o)), b(o, j));
+      du.values.push_back(sum.total() * Approx(double(op.scale)));
+    }
+  }
+  return {du};
+}
+
+Outputs expect(const LowRankWgrad& op, Inputs in) {
+  const LowRankSizes& s = op.sizes;
+  const Matrix dy = matrix(in[LowRankWgrad::kDy], s.columns), u = matrix(in[LowRankWgrad::kU], s.inner());
+  const Old old(op.accumulate, in[LowRankWgrad::kDb]);
+  Expected db{LowRankWgrad::kDb};
+  for (int64_t o = 0; o < s.adapted(); ++o) {
+    for (int64_t j = 0; j < s.rank; ++j) {
+      Sum sum;
+      for (int64_t t = 0; t < s.tokens; ++t)
+        sum.add(Approx(dy(t, s.first + o)), u(t, o / s.part * s.rank + j));
+      db.values.push_back(accumulated(old, index(o * s.rank + j), sum, op.scale, op.grad_dtype));
+    }
+  }
+  return {db};
 }
 
 Outputs expect(const BiasGrad& op, Inputs in) {

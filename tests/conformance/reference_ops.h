@@ -69,6 +69,9 @@ Outputs expect(const CombineExperts& op, Inputs in);
 Outputs expect(const ExpertGluBwd& op, Inputs in);
 Outputs expect(const GatedAdd& op, Inputs in);
 Outputs expect(const GatedAddBwd& op, Inputs in);
+Outputs expect(const LowRank& op, Inputs in);
+Outputs expect(const LowRankDgrad& op, Inputs in);
+Outputs expect(const LowRankWgrad& op, Inputs in);
 
 // Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
 void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,

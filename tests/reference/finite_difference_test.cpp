@@ -17,8 +17,9 @@ struct Case {
   bool windows = false;  // in one layer, the other is not rotated; rotations scale
   bool weighted = false;
   // Norms with 1 + w around both halves, of q and k as a whole, and every multiplier; or LayerNorms and no
-  // gates; or sinks, and gates that are limited.
-  enum { Llama, Around, Centred, Sinks } parts = Llama;
+  // gates; or sinks, and gates that are limited; or adapters of all matrices, or of some of those that are
+  // stacked.
+  enum { Llama, Around, Centred, Sinks, Adapted, SomeAdapted } parts = Llama;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -54,6 +55,10 @@ ModelSpec model_of(const Case& c) {
       layer.mlp().limit = 100;  // at which nothing is: there would be no slope
     }
   }
+  if (c.parts == Case::Adapted) spec.adapters = {.rank = 3, .scale = 0.7};
+  if (c.parts == Case::SomeAdapted)
+    spec.adapters = {
+        .rank = 8, .scale = 2, .targets = {"*.v_proj", "*.gate_proj", "model.layers.1.*.k_proj"}};
   if (c.windows) {
     spec.layers[0].attention()->window = 10;
     spec.layers[1].attention()->rotated = false;
@@ -97,6 +102,7 @@ TEST_P(FiniteDifference, AgreesWithEveryGradient) {
   (void)m.run->measure(m.tokens);
   std::map<std::string, std::vector<float>> gradients;
   for (const Weight& w : weights_of(m.config)) {
+    if (!w.trainable) continue;
     gradients[w.object] =
         rig::read_floats(m.run->training(), rig::find(m.run->model().program, "d_" + w.object));
   }
@@ -119,6 +125,9 @@ const Case kCases[] = {
     {"centred_four_chunks", true, {32, 8, 4, 1, 8}, false, false, Case::Centred},
     {"sinks_four_chunks", false, {16, 4, 4, 1, 4}, false, false, Case::Sinks},
     {"sinks_packed_four_chunks", false, {16, 8, 4, 1, 8, true}, false, false, Case::Sinks},
+    {"adapted_one_chunk", false, {32, 32, 1, 1, 32}, false, false, Case::Adapted},
+    {"every_part_adapted_packed", true, {16, 8, 4, 1, 8, true}, false, false, Case::Adapted},
+    {"some_adapted_four_chunks", false, {32, 8, 4, 1, 8}, false, false, Case::SomeAdapted},
     {"weighted_four_chunks", false, {32, 8, 4, 1, 8}, false, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),

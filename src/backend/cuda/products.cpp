@@ -28,6 +28,15 @@ void add_products(const LinearDgrad& op, std::vector<Product>& all) {
 void add_products(const LinearWgrad& op, std::vector<Product>& all) {
   list(all, product_of(op));
 }
+void add_products(const LowRank& op, std::vector<Product>& all) {
+  list(all, product_of(op));
+}
+void add_products(const LowRankDgrad& op, std::vector<Product>& all) {
+  list(all, product_of(op));
+}
+void add_products(const LowRankWgrad& op, std::vector<Product>& all) {
+  list(all, product_of(op));
+}
 void add_products(const HeadLoss& op, std::vector<Product>& all) {
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const HeadProducts products = head_products(op, std::min(op.sub_tokens, op.tokens - begin), begin == 0);
@@ -93,9 +102,10 @@ struct Timer {
 }  // namespace
 
 std::string Product::to_text() const {
-  return fmt::format("product {}x{}x{} {}{} {}{}{}{}", m, n, k, a.transposed ? 't' : 'n',
+  return fmt::format("product {}x{}x{} {}{} {}{}{}{}{}", m, n, k, a.transposed ? 't' : 'n',
                      b.transposed ? 't' : 'n', is_f32(d.type) ? "f32" : "bf16",
-                     is_f32(a.type) ? " of f32" : "", add ? " add" : "", bias ? " bias" : "");
+                     is_f32(a.type) ? " of f32" : "", add ? " add" : "", bias ? " bias" : "",
+                     scale == 1 ? std::string() : fmt::format(" times {}", scale));
 }
 
 bool has_few_rows(const Linear& op) {
@@ -129,6 +139,39 @@ Product product_of(const LinearWgrad& op) {
           .b = {op.in, op.dtype},
           .d = {op.in, op.grad_dtype},
           .add = op.accumulate};
+}
+
+Product product_of(const LowRank& op) {
+  const LowRankSizes& s = op.sizes;
+  return {.m = s.tokens,
+          .n = s.part,
+          .k = s.rank,
+          .a = {s.inner(), op.dtype},
+          .b = {s.rank, op.dtype, true},
+          .d = {s.columns, op.dtype},
+          .add = op.has_residual,
+          .scale = op.scale};
+}
+Product product_of(const LowRankDgrad& op) {
+  const LowRankSizes& s = op.sizes;
+  return {.m = s.tokens,
+          .n = s.rank,
+          .k = s.part,
+          .a = {s.columns, op.dtype},
+          .b = {s.rank, op.dtype},
+          .d = {s.inner(), op.dtype},
+          .scale = op.scale};
+}
+Product product_of(const LowRankWgrad& op) {
+  const LowRankSizes& s = op.sizes;
+  return {.m = s.part,
+          .n = s.rank,
+          .k = s.tokens,
+          .a = {s.columns, op.dtype, true},
+          .b = {s.inner(), op.dtype},
+          .d = {s.rank, op.grad_dtype},
+          .add = op.accumulate,
+          .scale = op.scale};
 }
 
 MuonProducts muon_products(const Muon& op) {
@@ -253,9 +296,9 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
 
 Status Products::launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
                         const Operands& o, cudaStream_t stream) const {
-  const float one = 1, beta = product.add ? 1 : 0;
+  const float alpha = product.scale, beta = product.add ? 1 : 0;
   if (product.bias) SLUICE_TRY(set_bias(plan.desc.get(), o.bias));
-  SLUICE_CUDA_TRY(cublasLtMatmul(handle_.get(), plan.desc.get(), &one, o.b, plan.b.get(), o.a, plan.a.get(),
+  SLUICE_CUDA_TRY(cublasLtMatmul(handle_.get(), plan.desc.get(), &alpha, o.b, plan.b.get(), o.a, plan.a.get(),
                                  &beta, product.add ? o.c : o.d, plan.d.get(), o.d, plan.d.get(), &algo,
                                  o.workspace.data, size_t(o.workspace.bytes), stream));
   return {};

@@ -27,13 +27,14 @@ struct ProductMatrix {
   auto operator<=>(const ProductMatrix&) const = default;
 };
 
-// D[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row); op transposes where said. A and B have
-// one type, and D has f32 where that is f32. C is as D, and may be D itself.
+// D[m, n] = scale op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row); op transposes where said. A and B
+// have one type, and D has f32 where that is f32. C is as D, and may be D itself.
 struct Product {
   int64_t m, n, k;
   ProductMatrix a, b, d;
   bool add = false;
   bool bias = false;  // bf16
+  float scale = 1;    // of the product alone
 
   auto operator<=>(const Product&) const = default;
   std::string to_text() const;
@@ -44,6 +45,10 @@ bool has_few_rows(const Linear& op);
 Product product_of(const Linear& op);
 Product product_of(const LinearDgrad& op);
 Product product_of(const LinearWgrad& op);
+// Of one of its parts.
+Product product_of(const LowRank& op);
+Product product_of(const LowRankDgrad& op);
+Product product_of(const LowRankWgrad& op);
 
 // x x^T of the smaller side, its square, and the next x.
 struct MuonProducts {

@@ -231,6 +231,69 @@ Status Runner::run(const LinearWgrad& op, const Call& call) {
                        call.scratch(), call.stream);
 }
 
+namespace {
+
+// The element `at` of an operand.
+template <class Call>
+void* element(const Call& call, size_t operand, int64_t at, DType dtype) {
+  return static_cast<std::byte*>(call[operand].data) + at * size_of(dtype);
+}
+
+// Columns [from, to) of rows of y: the residual's, or 0.
+template <class Call>
+Status keep_columns(const LowRank& op, const Call& call, int64_t from, int64_t to) {
+  if (from == to) return {};
+  const size_t row = size_t(op.sizes.columns * size_of(op.dtype)),
+               width = size_t((to - from) * size_of(op.dtype));
+  void* y = element(call, LowRank::kY, from, op.dtype);
+  if (op.has_residual) {
+    SLUICE_CUDA_TRY(cudaMemcpy2DAsync(y, row, element(call, LowRank::kResidual, from, op.dtype), row, width,
+                                      size_t(op.sizes.tokens), cudaMemcpyDeviceToDevice, call.stream));
+  } else {
+    SLUICE_CUDA_TRY(cudaMemset2DAsync(y, row, 0, width, size_t(op.sizes.tokens), call.stream));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Runner::run(const LowRank& op, const Call& call) {
+  const LowRankSizes& s = op.sizes;
+  SLUICE_TRY(keep_columns(op, call, 0, s.first));
+  SLUICE_TRY(keep_columns(op, call, s.first + s.adapted(), s.columns));
+  for (int64_t p = 0; p < s.parts; ++p) {
+    const int64_t column = s.first + p * s.part;
+    void* y = element(call, LowRank::kY, column, op.dtype);
+    SLUICE_TRY(products_.run(product_of(op), element(call, LowRank::kU, p * s.rank, op.dtype),
+                             element(call, LowRank::kB, p * s.part * s.rank, op.dtype),
+                             op.has_residual ? element(call, LowRank::kResidual, column, op.dtype) : y, y,
+                             call.scratch(), call.stream));
+  }
+  return {};
+}
+
+Status Runner::run(const LowRankDgrad& op, const Call& call) {
+  const LowRankSizes& s = op.sizes;
+  for (int64_t p = 0; p < s.parts; ++p) {
+    void* du = element(call, LowRankDgrad::kDu, p * s.rank, op.dtype);
+    SLUICE_TRY(products_.run(product_of(op), element(call, LowRankDgrad::kDy, s.first + p * s.part, op.dtype),
+                             element(call, LowRankDgrad::kB, p * s.part * s.rank, op.dtype), du, du,
+                             call.scratch(), call.stream));
+  }
+  return {};
+}
+
+Status Runner::run(const LowRankWgrad& op, const Call& call) {
+  const LowRankSizes& s = op.sizes;
+  for (int64_t p = 0; p < s.parts; ++p) {
+    void* db = element(call, LowRankWgrad::kDb, p * s.part * s.rank, op.grad_dtype);
+    SLUICE_TRY(products_.run(product_of(op), element(call, LowRankWgrad::kDy, s.first + p * s.part, op.dtype),
+                             element(call, LowRankWgrad::kU, p * s.rank, op.dtype), db, db, call.scratch(),
+                             call.stream));
+  }
+  return {};
+}
+
 Status Runner::run(const AttnFwd& op, const Call& call) {
   return attention_.run(op, call.operands, call.workspace, call.stream);
 }

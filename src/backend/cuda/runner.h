@@ -88,6 +88,9 @@ class Runner {
   Status run(const ExpertGluBwd& op, const Call& call);
   Status run(const GatedAdd& op, const Call& call);
   Status run(const GatedAddBwd& op, const Call& call);
+  Status run(const LowRank& op, const Call& call);
+  Status run(const LowRankDgrad& op, const Call& call);
+  Status run(const LowRankWgrad& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

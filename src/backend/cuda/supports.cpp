@@ -129,6 +129,21 @@ void examine(const LinearWgrad& op, Objection& o) {
   o.activations_or_f32(op.dtype, op.grad_dtype).rows({{"in", op.in}});
   if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
 }
+void examine_sizes(const LowRankSizes& sizes, Objection& o) {
+  o.rows({{"rank", sizes.rank}, {"part", sizes.part}, {"first", sizes.first}, {"columns", sizes.columns}});
+}
+void examine(const LowRank& op, Objection& o) {
+  o.activations_or_f32(op.dtype);
+  examine_sizes(op.sizes, o);
+}
+void examine(const LowRankDgrad& op, Objection& o) {
+  o.activations_or_f32(op.dtype);
+  examine_sizes(op.sizes, o);
+}
+void examine(const LowRankWgrad& op, Objection& o) {
+  o.activations_or_f32(op.dtype, op.grad_dtype);
+  examine_sizes(op.sizes, o);
+}
 void examine(const BiasGrad& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"out", op.out}});
 }

@@ -234,6 +234,23 @@ void backward(const Linear&, Node node, Gradients& g) {
   }
 }
 
+void backward(const LowRank& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId u = task.uses[LowRank::kU].object, b = task.uses[LowRank::kB].object;
+  const ObjectId dy = g.of(task.uses[LowRank::kY].object);
+  if (g.wanted(u)) {
+    g.task(task, named(task, "_dgrad"), LowRankDgrad{op.sizes, op.dtype, op.scale}, {dy, b, g.into_new(u)});
+  }
+  if (g.wanted(b)) {
+    const auto db = g.into(b);
+    g.task(task, named(task, "_wgrad"),
+           LowRankWgrad{op.sizes, op.dtype, g.param_dtype(), op.scale, db.accumulate}, {dy, u, db.object});
+  }
+  if (!op.has_residual) return;
+  const ObjectId residual = task.uses[LowRank::kResidual].object;
+  if (g.wanted(residual)) g.add(residual, dy);
+}
+
 // Of attention over blocks of keys and values, given its whole result and log-sum-exp. The tasks are those of
 // the blocks, the diagonal one first, and the cast of a result that was merged in fp32.
 void backward(const AttnFwd&, Node node, Gradients& g) {

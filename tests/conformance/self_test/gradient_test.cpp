@@ -418,5 +418,19 @@ TEST(Gradients, GatedAdd) {
                   GatedAdd::kY, dy);
 }
 
+TEST(Gradients, LowRank) {
+  const LowRankSizes sizes{4, 3, 2, 5, 1, 13};
+  const LowRank forward{sizes, kF32, 0.7f};
+  const auto given = make_operands(forward, {});
+  const std::vector<Tensor> in{given[LowRank::kU], given[LowRank::kB], make_tensor(kF32, 4 * 13)};
+  const Tensor dy = make_operands(LowRankDgrad{sizes, kF32, 0.7f}, {})[LowRankDgrad::kDy];
+  const auto du =
+      reference(LowRankDgrad{sizes, kF32, 0.7f}, std::vector<Tensor>{dy, in[1], make_tensor(kF32, 4 * 6)});
+  const auto db = reference(LowRankWgrad{sizes, kF32, kF32, 0.7f},
+                            std::vector<Tensor>{dy, in[0], make_tensor(kF32, 10 * 3)});
+  expect_gradient(values_of(du, LowRankDgrad::kDu), forward, in, LowRank::kU, LowRank::kY, dy.values());
+  expect_gradient(values_of(db, LowRankWgrad::kDb), forward, in, LowRank::kB, LowRank::kY, dy.values());
+}
+
 }  // namespace
 }  // namespace sluice::core::conformance

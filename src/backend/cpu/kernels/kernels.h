@@ -113,6 +113,9 @@ Status launch(const CombineExperts& op, const Args& args, const Machine& machine
 Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine);
 Status launch(const GatedAdd& op, const Args& args, const Machine& machine);
 Status launch(const GatedAddBwd& op, const Args& args, const Machine& machine);
+Status launch(const LowRank& op, const Args& args, const Machine& machine);
+Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine);
+Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -144,6 +147,9 @@ int64_t scratch_of(const GroupedDgrad& op);
 int64_t scratch_of(const GroupedWgrad& op);
 int64_t scratch_of(const GroupedBiasGrad& op);
 int64_t scratch_of(const CombineExperts& op);
+int64_t scratch_of(const LowRank& op);
+int64_t scratch_of(const LowRankDgrad& op);
+int64_t scratch_of(const LowRankWgrad& op);
 
 // Hands out consecutive pieces of a workspace or scratch block, each aligned to 64 bytes; with a null base it
 // only adds up.

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Included by each_isa.h.
+
+#include "backend/cpu/block_pack.h"
+#include "backend/cpu/block_product.h"
+
+// to[r][width] from `rows` rows of `cols` values; 0 behind them.
+template <class T>
+SLUICE_INLINE void widen(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t width,
+                         float* to) {
+  for (int64_t r = 0; r < rows; ++r, from += stride, to += width) {
+    for (int64_t i = cols / kVec * kVec; i < width; i += kVec) store(to + i, F16{});
+    for_each_vector(cols,
+                    [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(to + i, load(from + i, part)); });
+  }
+}
+
+// c (+)= scale * sums, of rows with `width` sums of which `cols` are there; `before` is what is added, or
+// null.
+template <class C>
+SLUICE_INLINE void put_scaled(const float* sums, int64_t width, int64_t rows, int64_t cols, float scale,
+                              const C* before, C* c, int64_t ldc) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for_each_vector(cols, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+      F16 x = load(sums + r * width + i) * splat(scale);
+      if (before != nullptr) x += load(before + r * ldc + i, part);
+      store(c + r * ldc + i, x, part);
+    });
+  }
+}
+
+// Rows of y: columns without adapters are the residual's, or 0.
+template <class T>
+void low_rank(const LowRankSizes& s, float scale, const T* u, const T* b, const T* residual, T* y,
+              int64_t rows, const LowRankScratch& x) {
+  const int64_t last = s.first + s.adapted();
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto fill = [&](int64_t from, int64_t to) SLUICE_INLINE_BODY {
+      T* out = y + r * s.columns;
+      if (residual == nullptr) {
+        std::fill_n(out + from, to - from, T{});
+      } else {
+        std::copy_n(residual + r * s.columns + from, to - from, out + from);
+      }
+    };
+    fill(0, s.first);
+    fill(last, s.columns);
+  }
+  widen(u, s.inner(), rows, s.inner(), x.inner, x.left);
+  for (int64_t p = 0; p < s.parts; ++p) {
+    const Strided a{x.left + p * s.rank, x.inner, 1};
+    for (int64_t o = 0; o < s.part; o += kPanel) {
+      const int64_t cols = std::min(kPanel, s.part - o), at = s.first + p * s.part + o;
+      pack_columns(b + (p * s.part + o) * s.rank, s.rank, cols, s.rank, x.right);
+      multiply(rows, kPanel, s.rank, a, x.right, kPanel, x.sums, kPanel, false);
+      put_scaled(x.sums, kPanel, rows, cols, scale, residual == nullptr ? nullptr : residual + at, y + at,
+                 s.columns);
+    }
+  }
+}
+
+template <class T>
+void low_rank_dgrad(const LowRankSizes& s, float scale, const T* dy, const T* b, T* du, int64_t rows,
+                    const LowRankScratch& x) {
+  for (int64_t p = 0; p < s.parts; ++p) {
+    for (int64_t o = 0; o < s.part; o += kLowRankDepth) {
+      const int64_t depth = std::min(kLowRankDepth, s.part - o);
+      widen(dy + s.first + p * s.part + o, s.columns, rows, depth, kLowRankDepth, x.left);
+      widen(b + (p * s.part + o) * s.rank, s.rank, depth, s.rank, x.width, x.right);
+      multiply(rows, x.width, depth, {x.left, kLowRankDepth, 1}, x.right, x.width, x.sums, x.width, o > 0);
+    }
+    put_scaled<T>(x.sums, x.width, rows, s.rank, scale, nullptr, du + p * s.rank, s.inner());
+  }
+}
+
+// Of up to 32 rows of db of a part, which `dy` and `u` begin with the columns of.
+template <class T, class G>
+void low_rank_wgrad(const LowRankSizes& s, float scale, const T* dy, const T* u, bool accumulate, G* db,
+                    int64_t rows, const LowRankScratch& x) {
+  for (int64_t t = 0; t < s.tokens; t += kLowRankDepth) {
+    const int64_t depth = std::min(kLowRankDepth, s.tokens - t);
+    pack_rows(dy + t * s.columns, s.columns, rows, depth, s.tokens - t, x.left);
+    widen(u + t * s.inner(), s.inner(), depth, s.rank, x.width, x.right);
+    multiply(rows, x.width, depth, {x.left, 1, kPanel}, x.right, x.width, x.sums, x.width, t > 0);
+  }
+  put_scaled(x.sums, x.width, rows, s.rank, scale, accumulate ? db : nullptr, db, s.rank);
+}
