@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every family computes the same on two devices, in little memory, and beside weights that are frozen.
+// Every family computes the same on two devices, in little memory, beside weights that are frozen, and with
+// adapters.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -57,10 +58,24 @@ rig::History same_on_two_devices_and_in_little_memory(const StageRequest& reques
   return expected;
 }
 
+// Of one whose q, k and v are one tensor, those of the others.
+ModelSpec with_adapters(ModelSpec spec) {
+  spec.adapters = {.rank = 8, .scale = 2};
+  if (spec.names.qkv != nullptr) spec.adapters.targets = {"*.mlp.*"};
+  return spec;
+}
+
 class EveryFamily : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryFamily, ComputesTheSameOnTwoDevicesAndInLittleMemory) {
   (void)same_on_two_devices_and_in_little_memory(request_of(tiny(GetParam())));
+}
+
+TEST_P(EveryFamily, ComputesTheSameWithAdapters) {
+  const ModelSpec spec = with_adapters(tiny(GetParam()));
+  if (spec.names.transposed) GTEST_SKIP() << "its matrices are turned, and have no adapters yet";
+  ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
+  (void)same_on_two_devices_and_in_little_memory(request_of(spec));
 }
 
 TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {

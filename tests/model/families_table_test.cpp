@@ -186,8 +186,9 @@ TEST_F(ModelConfig, WhatIsSaidOfFamiliesIsThere) {
         EXPECT_GT(found.value("right", 0), 0) << source;
       }
     }
-    if (about.llama_cpp != LlamaCpp::NotTried)
+    if (about.llama_cpp != LlamaCpp::NotTried) {
       EXPECT_EQ(found_in(llamacpp, std::string(type)).value("tokens", ""), "equal") << type;
+    }
     EXPECT_GE(found_in(random_results, std::string(type)).value("right", 0), 40) << type;
     EXPECT_EQ(found_in(random_results, std::string(type)).value("wrong", -1), 0) << type;
     const std::string name(type), first = fixtures[name].substr(0, fixtures[name].find(' '));

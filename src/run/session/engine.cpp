@@ -211,7 +211,8 @@ Result<std::optional<sluice::ExpertLoad>> Engine::read_expert_load() const {
     own.insert(own.end(), sums.begin(), sums.end());
     layers.push_back({int(l), std::vector<double>(sums.size())});
   }
-  if (layers.empty()) return std::optional<sluice::ExpertLoad>();
+  std::optional<sluice::ExpertLoad> none;
+  if (layers.empty()) return none;
   SLUICE_ASSIGN(const std::vector<double> all, of_all(std::span<const double>(own)));
   for (size_t i = 0; i < all.size();) {
     for (LayerLoad& layer : layers) {
