@@ -452,6 +452,18 @@ bool ChatTemplate::mentions(std::string_view word) const {
   return false;
 }
 
+bool ChatTemplate::reads(std::string_view variable) const {
+  return impl_->made.reads(variable);
+}
+
+std::vector<std::string> ChatTemplate::unread() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : impl_->settings.kwargs.members) {
+    if (!reads(key)) names.push_back(key);
+  }
+  return names;
+}
+
 std::string ChatTemplate::text() const {
   std::string text;
   for (const auto& [key, value] : impl_->settings.kwargs.members)

@@ -99,6 +99,10 @@ class ChatTemplate {
   bool marks() const;      // whether it has {% generation %}
   // Whether it has this word, such as a key of messages.
   bool mentions(std::string_view word) const;
+  // Whether it reads this variable, such as one of chat_template_kwargs; and which of ChatSettings::kwargs it
+  // does not.
+  bool reads(std::string_view variable) const;
+  std::vector<std::string> unread() const;
   // The text, with the variables of ChatSettings::kwargs set where nobody sets them.
   std::string text() const;
   std::string_view source() const;  // the file that it is of, or where else it comes from

@@ -57,6 +57,9 @@ Result<LearntTokens> chat_tokens(const Conversation& chat, const TokenMaking& ma
   SLUICE_ASSIGN(const RenderedChat rendered, making.chat_template->render(chat));
   document.rendered = true;
   document.typed_end = ends_typed(chat, making);
+  for (const auto& [variable, value] : chat.kwargs.members) {
+    if (!making.chat_template->reads(variable)) document.unused.emplace_back("chat_template_kwargs");
+  }
   document.lacks_tools = rendered.lacks_tools;
   document.lacks_tool_calls = rendered.lacks_tool_calls;
   document.lacks_messages = rendered.lacks_messages > 0;

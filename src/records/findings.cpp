@@ -35,7 +35,8 @@ constexpr KindNames kFindingNames[] = {{"nothing-learnt", "without_learnt"},
                                        {"no-row", nullptr},
                                        {"unlearnt-chats", "unlearnt_chats"},
                                        {"learnt-markup", "learnt_markup"},
-                                       {"typed-ends", "typed_ends"}};
+                                       {"typed-ends", "typed_ends"},
+                                       {"records-as-text", "records_as_text"}};
 static_assert(std::size(kFindingNames) == kFindingKinds);
 
 // Calls f(name, field) for every number that was always kept.
@@ -62,7 +63,8 @@ void visit_later_numbers(auto& findings, auto&& f) {
 void visit_rare_numbers(auto& findings, auto&& f) {
   f("rendered_chats", findings.found[size_t(FindingKind::RenderedChats)].count),
       f("unused_keys", findings.found[size_t(FindingKind::UnusedKeys)].count);
-  for (const FindingKind k : {FindingKind::UnlearntChats, FindingKind::LearntMarkup, FindingKind::TypedEnds})
+  for (const FindingKind k : {FindingKind::UnlearntChats, FindingKind::LearntMarkup, FindingKind::TypedEnds,
+                              FindingKind::RecordsAsText})
     f(kFindingNames[size_t(k)].kept, findings.found[size_t(k)].count);
   f("learnt_later", findings.learnt_later), f("skipped_later", findings.skipped_later);
   f("renewed", findings.renewed), f("marks", findings.marks);
@@ -249,6 +251,12 @@ std::vector<std::string> Findings::warnings() const {
   say_number(Kind::OneRecord, [](int64_t n) {
     return fmt::format("{} one record only, and in JSONL each line is a document",
                        counted(n, "JSONL file", "has", "have"));
+  });
+  say_number(Kind::RecordsAsText, [](int64_t n) {
+    return fmt::format(
+        "{} with records of JSON, all of which is learnt as text: a name that ends in .jsonl says "
+        "that they are records",
+        counted(n, "file", "begins", "begin"));
   });
   say_number(Kind::Malformed, [](int64_t n) {
     return fmt::format("{} skipped", counted(n, "malformed record", "was", "were"));

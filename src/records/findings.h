@@ -33,8 +33,9 @@ enum class FindingKind : uint8_t {
   UnlearntChats,  // conversations of which nothing is learnt
   LearntMarkup,   // conversations of which a header of the assistant is
   TypedEnds,      // an answer ends with a special token that is written out
+  RecordsAsText,  // files of records whose names say that they are text
 };
-constexpr size_t kFindingKinds = size_t(FindingKind::TypedEnds) + 1;
+constexpr size_t kFindingKinds = size_t(FindingKind::RecordsAsText) + 1;
 // As people name it: "nothing-learnt".
 std::string_view name_of(FindingKind kind);
 // Errors name those that there are, and which of them may be meant.

@@ -84,6 +84,16 @@ std::filesystem::path name_before_compression(const std::filesystem::path& path)
   return is_compressed(path) ? path.stem() : path.filename();
 }
 
+bool begins_with_record(std::string_view text) {
+  constexpr std::string_view kKeys[] = {"\"messages\"", "\"conversations\"", "\"conversation\"",
+                                        "\"prompt\"",   "\"instruction\"",   "\"question\"",
+                                        "\"text\"",     "\"completion\""};
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const size_t key = line.find_first_not_of(kSpace, 1);
+  if (!line.starts_with('{') || key == line.npos || line[key] != '"') return false;
+  return std::any_of(std::begin(kKeys), std::end(kKeys), [&](auto k) { return line.find(k) != line.npos; });
+}
+
 Container container_of(const std::filesystem::path& path, std::string_view first_bytes) {
   if (!has_records(path)) return Container::Text;
   const std::string ending = name_before_compression(path).extension().string();

@@ -24,6 +24,9 @@ Status check_compression(const std::filesystem::path& path, std::string_view com
 // The name of a file without .gz or .zst.
 std::filesystem::path name_before_compression(const std::filesystem::path& path);
 
+// Whether the first line of a file, or what is there of it, is a record of JSON.
+bool begins_with_record(std::string_view text);
+
 // Of a file that has records (has_records()), whose byte order mark is gone.
 Container container_of(const std::filesystem::path& path, std::string_view first_bytes);
 

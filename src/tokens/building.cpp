@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "io/file.h"
 #include "io/pieces.h"
+#include "records/recognise.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 #include "tokens/split.h"
@@ -278,7 +279,6 @@ class Building {
   Status count_text(const Source& source) {
     ++findings_.kinds[size_t(Record::Kind::Text)];
     findings_.take("text", source.name);
-    if (making_.learn == Learn::Everything) return {};
     constexpr int64_t kBegin = 4096;
     std::string begin;
     SLUICE_TRY(read_pieces(source.path, source.begin, std::min(source.bytes, source.begin + kBegin),
@@ -286,6 +286,8 @@ class Building {
                              begin += piece;
                              return {};
                            }));
+    if (begins_with_record(begin)) findings_.add(FindingKind::RecordsAsText, 1, source.name);
+    if (making_.learn == Learn::Everything) return {};
     if (!rendered_text_of(begin, *making_.tokenizer).empty())
       findings_.add(FindingKind::RenderedChats, 1, source.name);
     return {};

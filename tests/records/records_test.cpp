@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "records/findings.h"
 #include "records/line_reader.h"
+#include "records/recognise.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
@@ -264,7 +265,21 @@ class Documents : public Records {
   }
 
   std::optional<Tokenizer> tokenizer_;
+  void use_template(std::string_view text) {
+    auto parsed = ChatTemplate::parse(text, {}, "own");
+    ASSERT_TRUE(parsed.ok()) << parsed.message();
+    chats_ = std::move(*parsed);
+    making_.chat_template = &*chats_;
+  }
+  // A record of a question and its answer.
+  static std::string chat(std::string_view question, std::string_view answer, std::string_view more = "") {
+    return fmt::format(
+        R"({{{}"messages": [{{"role": "user", "content": "{}"}}, {{"role": "assistant", "content": "{}"}}]}})",
+        more, question, answer);
+  }
+
   TokenMaking making_;
+  std::optional<ChatTemplate> chats_;
   Findings findings_;
 };
 
@@ -325,13 +340,9 @@ TEST_F(Documents, ThatBeginWithARenderedTurnAreFound) {
 
 // A template ends turns itself, and what a message says is text.
 TEST_F(Documents, WhoseAnswersEndWithATokenThatIsWrittenOutAreFound) {
-  const auto chats = ChatTemplate::parse(chat_texts().front().text, {}, "own");
-  ASSERT_TRUE(chats.ok()) << chats.message();
-  making_.chat_template = &*chats;
+  use_template(chat_texts().front().text);
   const auto found = [&](const char* answer, const char* question = "q") {
-    constexpr const char* kChat =
-        R"({{"messages": [{{"role": "user", "content": "{}"}}, {{"role": "assistant", "content": "{}"}}]}})";
-    EXPECT_EQ(read(file("t.jsonl", fmt::format(kChat, question, answer))).find("t.jsonl"), std::string::npos);
+    read(file("t.jsonl", chat(question, answer)));
     return findings_.count(FindingKind::TypedEnds);
   };
   EXPECT_EQ(found("a<|endoftext|>"), 1);
@@ -343,6 +354,24 @@ TEST_F(Documents, WhoseAnswersEndWithATokenThatIsWrittenOutAreFound) {
   EXPECT_EQ(found("a", "q<|endoftext|>"), 0);
   making_.special = {"<|endoftext|>"};
   EXPECT_EQ(found("a<|endoftext|>"), 0) << "it is the token";
+}
+
+TEST(Recognise, RecordsOfJsonInAFileOfText) {
+  for (const char* text :
+       {R"({"messages": [{"role": "user"}]})", R"({ "id": 3, "text": "a"})", "{\"prompt\": \"cut"})
+    EXPECT_TRUE(begins_with_record(text)) << text;
+  for (const char* text :
+       {"", "{", "{}", "text", "{\n  \"text\": \"a\"}", R"({"cells": []})", "[\"text\"]", "{text}"})
+    EXPECT_FALSE(begins_with_record(text)) << text;
+}
+
+TEST_F(Documents, WhoseTemplateReadsNotWhatItIsToldNameIt) {
+  use_template("{{ think }}{% for m in messages %}{{ m.content }}{% endfor %}");
+  for (const auto& [name, count] : {std::pair{"think", 0}, {"thinks", 1}}) {
+    const std::string told = fmt::format(R"("chat_template_kwargs": {{"{}": "a"}}, )", name);
+    read(file("t.jsonl", chat("q", "a", told)));
+    EXPECT_EQ(findings_.count(FindingKind::UnusedKeys), count) << name;
+  }
 }
 
 TEST_F(Documents, WithHistoryNeedTurns) {

@@ -344,10 +344,11 @@ TEST(EarlyChecks, DevicesAndThreadsThatACpuHasNot) {
   expect_refused_early({"run.device=3"}, {"run.device = 3: the backend cpu has one device, 0"});
   expect_refused_early({"run.device=3", "run.devices=2"}, {"run.device = 3: run.devices = 2 says which"});
   const TempDir dir;
-  const Prepared prepared = must(prepare_small(dir, {"run.threads=1000", "run.shard_state=true"}));
+  const Prepared prepared = must(
+      prepare_small(dir, {"run.threads=1000", "run.shard_state=true", "sample.tokens=0", "sample.every=5"}));
   const auto& said = prepared.config.notices;
-  for (const char* begins :
-       {"run.threads = 1000: ", "run.shard_state = true: this one process has the state"})
+  for (const char* begins : {"run.threads = 1000: ", "run.shard_state = true: this one process has the state",
+                             "sample.every: no text is sampled"})
     EXPECT_TRUE(std::ranges::any_of(said, [&](const std::string& n) { return n.starts_with(begins); }))
         << begins;
 }

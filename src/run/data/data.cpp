@@ -369,6 +369,11 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   if (corpus.findings.rendered > 0 && folder != nullptr) {
     data.chat_template = folder->chat_template->name();
     if (folder->chat_template->asks_date()) data.date = c.data.date;
+    for (const std::string& variable : folder->chat_template->unread())
+      corpus.notices.push_back(
+          fmt::format("data.template_kwargs: the chat template {} reads no '{}'; sluice data "
+                      "--show-template says what it reads",
+                      data.chat_template, variable));
   }
   if (folder != nullptr) {
     const TokenSet& unseen = corpus.heldout ? *corpus.heldout : corpus.train;

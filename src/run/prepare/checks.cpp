@@ -86,6 +86,8 @@ Status check_held_out(RunConfig& config) {
   if (config.run.keep_best == true) return error("run.keep_best = on: {}", kWhy);
   if (config.given.contains("eval.every"))
     add_notice(config, fmt::format("eval.every = {}: {}", config.eval.every.value_or(0), kWhy));
+  if (config.given.contains("eval.rows") && config.eval.rows > 0)
+    add_notice(config, fmt::format("eval.rows = {}: {}", config.eval.rows, kWhy));
   return {};
 }
 
@@ -95,6 +97,10 @@ Status check_settings(RunConfig& config, const Machine& machine) {
   if (machine.card) SLUICE_TRY(keep_to_card(config, *machine.card));
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(check_held_out(config));
+  for (const std::string& key : config.given) {
+    if (key.starts_with("sample.") && config.sample.tokens == 0 && key != "sample.tokens")
+      add_notice(config, key + ": no text is sampled, as sample.tokens is 0");
+  }
   SLUICE_TRY(keep_to_this_machine(config, machine));
   SLUICE_TRY(check_cores(config, machine));
   if (config.run.shard_state && machine.processes == 1)
