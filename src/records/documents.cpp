@@ -223,7 +223,9 @@ std::string_view speaker_of(std::string_view text) {
   text = text.substr(0, kLongest);
   for (const auto& [asks, answers] : kSpeakers) {
     const size_t at = text.find(asks);
-    if (at == text.npos || (at > 0 && text[at - 1] != '\n' && asks != "USER:")) continue;
+    if (at == text.npos) continue;
+    const char before = at == 0 ? '\n' : text[at - 1];
+    if (before != '\n' && !(before == ' ' && asks == "USER:")) continue;
     if (text.find(answers, at) != text.npos) return asks;
   }
   return {};

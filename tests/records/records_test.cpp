@@ -327,9 +327,9 @@ TEST_F(Documents, ThatBeginWithARenderedTurnAreFound) {
     read(file("t.jsonl", fmt::format(R"({{"text": "{}"}})", text)));
     EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 1) << text;
   }
-  for (const char* text :
-       {"The token <|im_start|> begins a turn.", "[INSTALL] it", "<html>", "<|endoftext|>Once", "", "user: q",
-        "USER: q", "The user: an assistant: a role", "It said User: q Assistant: a"}) {
+  for (const char* text : {"The token <|im_start|> begins a turn.", "[INSTALL] it", "<html>",
+                           "<|endoftext|>Once", "", "user: q", "USER: q", "of `USER:` and `ASSISTANT:` lines",
+                           "The user: an assistant: a role", "It said User: q Assistant: a"}) {
     read(file("t.jsonl", fmt::format(R"({{"text": "{}"}})", text)));
     EXPECT_EQ(findings_.count(FindingKind::RenderedChats), 0) << text;
   }
