@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <span>
 
 #include "io/mxfp4.h"
 #include "model/weights.h"

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "io/file.h"
