@@ -26,10 +26,11 @@ refused() {
 
 # model KEY VALUE: a config.json with one value changed.
 model() {
-  cat >"$dir/config.json" <<JSON
-{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
- "vocab_size": 97, "$1": $2}
-JSON
+  local json='"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48' size
+  for size in hidden_size=32 num_hidden_layers=2 vocab_size=97; do
+    [[ ${size%=*} == "$1" ]] || json+=", \"${size%=*}\": ${size#*=}"
+  done
+  echo "{$json, \"$1\": $2}" >"$dir/config.json"
 }
 
 mkfifo pipe
