@@ -71,7 +71,7 @@ def diff(before: Plan | str | _os.PathLike[str], after: Plan | str | _os.PathLik
     def text(of: Plan | str | _os.PathLike[str]) -> str:
         if isinstance(of, Plan):
             return of.json()
-        with open(of, encoding="utf-8") as file:
+        with open(_os.fspath(of), encoding="utf-8") as file:  # a number would be an open file, which this would close
             return file.read()
 
     return _sluice.diff(text(before), text(after))

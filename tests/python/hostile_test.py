@@ -293,10 +293,11 @@ class HostileCalls(unittest.TestCase):
         threads = [threading.Thread(target=work, args=(self.session, number, stop), daemon=True) for number in range(4)]
         for thread in threads:
             thread.start()
+        rows = batch(0)
         for _ in range(50 if ALL else 5):
             child = os.fork()
             if child == 0:
-                for what in (lambda: self.session.evaluate(*batch(0)), self.session.discard, self.session.close,
+                for what in (lambda: self.session.evaluate(*rows), self.session.discard, self.session.close,
                              lambda: sluice.Dataset.random(self.plan).batch(0), gc.collect):
                     try:
                         what()
@@ -325,6 +326,8 @@ class HostileCalls(unittest.TestCase):
         self.call(queued.log_probabilities)
 
     def test_zz_the_session_is_as_one_to_which_nothing_was_done(self):
+        for number in range(3):
+            os.fstat(number)  # nobody closed it
         with sluice.Session(self.plan) as other:
             other.load_state("start")
             other.forward_backward(*batch(0))

@@ -90,6 +90,10 @@ class Plans(unittest.TestCase):
             said = sluice.diff(pathlib.Path(folder) / "plan/plan.json", other)
         self.assertEqual(said, sluice.diff(self.plan, other))
         self.assertTrue(said)
+        for number in (0, 1, True):
+            with self.assertRaises(TypeError):
+                sluice.diff(self.plan, number)
+            os.fstat(number)
 
     def test_tells_how_far_it_is(self):
         heard = []
