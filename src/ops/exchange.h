@@ -15,8 +15,9 @@
 
 namespace sluice::core {
 
-// sum = left + right, in f32, rounded to nearest: a node of the tree whose leaves are replicas of one
-// process. Inner sums are of f32, leaves and root of the gradients' type.
+// sum = left + right, in f32, rounded to nearest: of gradients of one object by several uses, or a node of the
+// tree whose leaves are replicas of one process. Inner sums of the tree are of f32, leaves and root of the
+// gradients' type.
 struct AddGradients {
   static constexpr std::string_view kName = "add_gradients";
   enum { kLeft, kRight, kSum };
