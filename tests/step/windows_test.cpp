@@ -50,8 +50,9 @@ TEST(Sinks, AreInTheSumOnce) {
   const auto count = [&](const Program& program) {
     int64_t gradients = 0;
     for (const Task& task : program.tasks()) {
-      if (const auto* op = std::get_if<AttnFwd>(&*task.op))
+      if (const auto* op = std::get_if<AttnFwd>(&*task.op)) {
         EXPECT_EQ(op->has_sinks, task.layer == 1 && op->shape.distance == 0) << task.name;
+      }
       gradients += std::holds_alternative<SinkGrad>(*task.op) ? 1 : 0;
     }
     return gradients;
