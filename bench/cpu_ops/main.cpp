@@ -56,6 +56,7 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
   const int64_t q = m.heads * m.head_dim, kv = 2 * m.kv_heads * m.head_dim, n = m.tokens;
   const AttnShape shape{n / m.sequence, m.sequence, m.sequence, m.heads, m.kv_heads, m.head_dim, 0, false, t};
   const auto f32 = DType::F32;
+  const LowRankSizes adapters{n, 16, 2, m.ffn, 0, 2 * m.ffn};
   return {Embed{n, m.vocab, m.dim, t},
           EmbedBwd{n, m.vocab, m.dim, t, f32, true},
           RmsNorm{n, m.dim, 1e-5f, t},
@@ -72,6 +73,9 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           LinearWgrad{n, m.dim, 2 * m.ffn, t, f32, true},
           LinearWgrad{n, m.ffn, m.dim, t, f32, true},
           LinearWgrad{n, m.ffn, m.dim, t, t, true},
+          LowRank{adapters, t, 2},
+          LowRankDgrad{adapters, t, 2},
+          LowRankWgrad{adapters, t, f32, 2, true},
           AttnFwd{shape, t, false},
           AttnBwd{shape, t, false, false},
           Rope{n, m.heads, m.head_dim, 0, t},

@@ -29,36 +29,9 @@ struct Place {
   size_t begin = kNowhere, end = 0;                 // of all that is its own, also by the template
   size_t said_begin = kNowhere, said_end = 0;       // of what it says
   size_t own_begin = kNowhere, own_end = kNowhere;  // of its turn
+  size_t header = kNowhere;                         // of a later message, which says some of it again
+  std::vector<std::pair<size_t, size_t>> others;    // between what it says, that others say
 };
-
-// What a template repeats of a message behind a later one is not said again.
-std::vector<Place> places_of(const std::vector<jinja::Text::Run>& runs, size_t messages) {
-  std::vector<Place> places(messages);
-  // The latest message that had begun when a field of a message was said.
-  std::vector<std::array<int32_t, 8>> said_by(messages);
-  for (auto& fields : said_by) fields.fill(-1);
-  int32_t latest = -1;
-  size_t begin = 0;
-  for (const auto& run : runs) {
-    if (const auto origin = whose(run.origin);
-        origin && origin->message >= 0 && size_t(origin->message) < messages) {
-      Place& place = places[size_t(origin->message)];
-      place.begin = std::min(place.begin, begin);
-      place.end = run.end;
-      latest = std::max(latest, origin->message);
-      const ChatField field = origin->field == ChatField::Arguments ? ChatField::Calls : origin->field;
-      int32_t& by = said_by[size_t(origin->message)][size_t(field)];
-      const bool repeats = by == origin->message && latest > origin->message;
-      if (is_said(field) && !repeats) {
-        by = latest;
-        place.said_begin = std::min(place.said_begin, begin);
-        place.said_end = run.end;
-      }
-    }
-    begin = run.end;
-  }
-  return places;
-}
 
 size_t common_prefix(std::string_view a, std::string_view b) {
   return size_t(
@@ -78,6 +51,86 @@ std::string_view token_at_begin(std::string_view text) {
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \n\t")));
   const bool bracket = !text.empty() && (text[0] == '<' || text[0] == '[');
   return bracket ? token_from(text) : text.substr(0, text.find_first_of(" \n<[", 1));
+}
+
+// Where the last special token of [at, end) begins, with which a header does; `end`: there is none.
+size_t header_in(std::string_view text, size_t at, size_t end) {
+  size_t found = end;
+  for (size_t i = at; i < end; ++i) {
+    const std::string_view token = token_from(text.substr(i, end - i));
+    if (token.empty()) continue;
+    found = i;
+    i += token.size() - 1;
+  }
+  return found;
+}
+
+// What a message said last, and where what it said before ended.
+struct LastSaid {
+  size_t begin = kNowhere, end = 0, before = 0;
+  std::vector<std::string_view> all;  // that it said, but for this
+};
+
+// The header of a tool's result, which ends at `header_end`, may name the call with the words of the message
+// that called: behind a special token, and before none that ends a turn.
+void take_back_repeated(std::string_view text, const LastSaid& last, size_t header_end,
+                        const std::vector<std::string>& ends, Place& place) {
+  if (last.begin == kNowhere || place.said_end != last.end || last.all.empty()) return;
+  const std::string_view header = text.substr(last.end, header_end - last.end);
+  for (const std::string& end : ends) {
+    if (header.find(end) != header.npos) return;
+  }
+  const std::string_view words = text.substr(last.begin, last.end - last.begin);
+  const bool again = std::find(last.all.begin(), last.all.end(), words) != last.all.end();
+  if (!again || header_in(text, last.before, last.begin) == last.begin) return;
+  place.said_end = last.before;
+  place.header = header_in(text, last.before, last.begin);
+}
+
+// What a template repeats of a message behind a later one is not said again. `ends`: the tokens that end
+// turns, as far as they are known.
+std::vector<Place> places_of(std::string_view text, const std::vector<jinja::Text::Run>& runs,
+                             size_t messages, const std::vector<std::string>& ends) {
+  std::vector<Place> places(messages);
+  LastSaid last;
+  int32_t speaker = -1;  // whose `last` is
+  // The latest message that had begun when a field of a message was said.
+  std::vector<std::array<int32_t, 8>> said_by(messages);
+  for (auto& fields : said_by) fields.fill(-1);
+  int32_t latest = -1;
+  size_t begin = 0;
+  for (const auto& run : runs) {
+    if (const auto origin = whose(run.origin);
+        origin && origin->message >= 0 && size_t(origin->message) < messages) {
+      Place& place = places[size_t(origin->message)];
+      place.begin = std::min(place.begin, begin);
+      place.end = run.end;
+      latest = std::max(latest, origin->message);
+      const ChatField field = origin->field == ChatField::Arguments ? ChatField::Calls : origin->field;
+      int32_t& by = said_by[size_t(origin->message)][size_t(field)];
+      const bool repeats = by == origin->message && latest > origin->message;
+      if (is_said(field) && !repeats) {
+        if (speaker != origin->message) {
+          if (speaker >= 0) take_back_repeated(text, last, begin, ends, places[size_t(speaker)]);
+          // So may the name of a call that comes later, or has the same number, before an earlier message
+          // speaks.
+          if (speaker < origin->message && place.said_end > 0) place.said_begin = kNowhere;
+          if (speaker > origin->message && place.said_end > 0)
+            place.others.emplace_back(place.header == kNowhere ? place.said_end : place.header, begin);
+          last = {};
+          speaker = origin->message;
+        }
+        if (last.begin != kNowhere) last.all.push_back(text.substr(last.begin, last.end - last.begin));
+        last.before = last.end;
+        last.begin = begin, last.end = run.end;
+        by = latest;
+        place.said_begin = std::min(place.said_begin, begin);
+        place.said_end = run.end;
+      }
+    }
+    begin = run.end;
+  }
+  return places;
 }
 
 std::vector<std::string_view> tokens_in(std::string_view text) {
@@ -136,7 +189,7 @@ class Finder {
         runs_(text.runs()),
         assistants_(assistants),
         marks_(marks),
-        places_(places_of(runs_, assistants.size())) {
+        places_(places_of(text_, runs_, assistants.size(), marks.ends)) {
     size_t said = 0;  // where the last one who spoke ended
     for (size_t m = 0; m < places_.size(); ++m) {
       if (places_[m].said_begin == kNowhere) say_nothing(m);
@@ -151,6 +204,7 @@ class Finder {
       said = std::max(said, place.said_end);
       edges_.push_back(place.own_begin);
       edges_.push_back(place.own_end);
+      for (const auto& [from, end] : place.others) edges_.insert(edges_.end(), {from, end});
     }
     find_thoughts();
     std::sort(edges_.begin(), edges_.end());
@@ -181,7 +235,9 @@ class Finder {
 
  private:
   static bool owns(const Place& place, size_t at) {
-    return place.own_begin != kNowhere && place.own_begin <= at && at < place.own_end;
+    if (place.own_begin == kNowhere || at < place.own_begin || at >= place.own_end) return false;
+    return std::none_of(place.others.begin(), place.others.end(),
+                        [&](const auto& other) { return other.first <= at && at < other.second; });
   }
 
   static void add(ChatPiece piece, std::vector<ChatPiece>& pieces) {
@@ -328,6 +384,7 @@ class Finder {
       if (!gap) own = limit;
     }
     if (const auto [at, size] = first_end(place.said_end, limit); size > 0) return at + size;
+    if (place.header != kNowhere && place.header >= place.said_end) return place.header;
     if (marks_.next_role && assistants_[m]) {
       const std::string_view rest = text_.substr(own), token = token_at_begin(rest);
       if (token.starts_with('<') || token.starts_with('['))
@@ -404,8 +461,9 @@ void find_ends(std::string_view after, std::string_view next, std::string_view o
 TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const jinja::Text& chat,
                      const std::vector<std::string>& stops) {
   TurnMarks marks;
-  const std::vector<Place> question = places_of(asked.runs(), 1), waiting = places_of(prompt.runs(), 1),
-                           places = places_of(chat.runs(), 4);
+  const std::vector<Place> question = places_of(asked.view(), asked.runs(), 1, {}),
+                           waiting = places_of(prompt.view(), prompt.runs(), 1, {}),
+                           places = places_of(chat.view(), chat.runs(), 4, {});
   const auto known = [](const Place& place) { return place.said_begin != kNowhere; };
   if (!known(waiting[0]) || !std::all_of(places.begin(), places.end(), known)) return marks;
   const std::string_view tail = prompt.view().substr(waiting[0].said_end);

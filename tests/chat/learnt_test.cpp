@@ -235,6 +235,20 @@ std::string learnt_by(std::string_view text, std::string_view messages, Learn le
   return shown(*learnt_tokens(conversation, *chat, learn, tokenizer("gpt2")), tokenizer("gpt2"));
 }
 
+// Some write results where the calls are, name the call again, and then what the caller says.
+TEST(LearntTokens, OfATurnAroundAResultAreWhatTheAssistantSays) {
+  constexpr std::string_view kAround = R"({% for m in messages %}{% if m.role != 'tool' %}<turn>{{ m.role }}
+{% for call in m.tool_calls or [] %}<call>{{ call.function.name }}{}</call><result>{{ call.function.name }}:{{
+ messages[2].content }}</result>{% endfor %}{{ m.content }}</s>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<turn>assistant
+{% endif %})";
+  EXPECT_EQ(learnt_by(kAround, R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "done", "tool_calls": [
+          {"type": "function", "function": {"name": "f", "arguments": {}}}]},
+      {"role": "tool", "content": "42"}])"),
+            "<turn>user\nq</s>\n<turn>assistant\n{<call>f{}</call>}<result>f:42</result>{done</s>}\n");
+}
+
 TEST(LearntTokens, OfAnyTemplateAreTurns) {
   constexpr std::string_view kThinks = R"({% for m in messages %}<|im_start|>{{ m.role }}
 {% if m.role == 'assistant' %}<think>{{ m.reasoning_content }}</think>

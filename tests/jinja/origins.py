@@ -6,8 +6,9 @@
 
 For every string of a conversation the letters and digits become others, as many bytes long, that stand nowhere else in it; blanks
 and signs stay. transformers renders both, and Sluice says who wrote each byte of the first. Where the template writes other parts, in
-length or by origin, it goes by the field's value: such fields are counted by name. Otherwise a byte that changes must be the field's,
-and where the field is one string, each of its letters that stands in the text must change.
+length, by origin, or the same ones for two replacements that share no letter, it goes by the field's value: such fields are counted by
+name. Otherwise a byte that changes must be the field's, and where the field is one string, each of its letters that stands in the text
+must change.
 """
 import collections
 import json
@@ -41,13 +42,13 @@ def replaced(value, path, new):
     return value
 
 
-def other_letters(text):
-    """As many bytes, each letter another."""
+def other_letters(text, step=1):
+    """As many bytes, each letter another, and not that of another step (1 and 2 are used)."""
     def one(match):
         letter = match.group()
         lower, upper = LETTERS[len(letter.encode())]
-        choice = upper if letter.isupper() else lower
-        return next(new for new in choice[ord(letter) % len(choice):] + choice if new != letter)
+        choice = (upper if letter.isupper() else lower).replace(letter, "")
+        return choice[(ord(letter) + step) % len(choice)]
     return re.sub(r"[^\W_]", one, text)
 
 
@@ -96,11 +97,12 @@ def main():
         if len(taken) < MOST:
             total["templates that take fewer"] += 1
             continue
-        cases, requests = [], []
+        cases, requests, chat_of = [], [], {}
         for messages, told, text in taken:
             whole = {"messages": messages, **told}
             requests.append(compare.request_of(file, messages, told))
             base = len(requests) - 1
+            chat_of[base] = (messages, told)
             for path in places(whole):
                 if path[0] not in ("messages", "tools", "documents"):
                     continue
@@ -116,6 +118,11 @@ def main():
             wrong = "branch" if isinstance(after, Exception) or "error" in answers[other] else \
                 check(text.encode(), after.encode(), who(answers[base]), who(answers[other]), (message, field),
                       len(path) == 3 and name in ("content", "thought"))
+            if wrong not in ("", "branch"):
+                again = replaced({"messages": chat_of[base][0], **chat_of[base][1]}, path, lambda value: other_letters(value, 2))
+                third = compare.theirs(template, again["messages"], {**compare.TOKENS, **{k: v for k, v in again.items() if k != "messages"}})
+                if isinstance(third, Exception) or third == after:
+                    wrong = "branch"
             if wrong == "branch":
                 branches[file.name][name] += 1
                 counts["branches"] += 1
