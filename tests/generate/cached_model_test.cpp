@@ -262,8 +262,10 @@ TEST(CachedModel, LayersThatAreNotRotatedMakeTextToo) {
   for (const char* name : {"smollm3_tiny", "lfm2_tiny"}) {
     GenerationSetup setup = setup_of(name, 5, 7);
     for (LayerSpec& layer : setup.model.layers) {
-      layer.attention()->rotated = false;
-      layer.attention()->qk_norm = QkNorm::None;
+      if (Attention* a = layer.attention()) {
+        a->rotated = false;
+        a->qk_norm = QkNorm::None;
+      }
     }
     const auto plans = plan_generation(setup, machine.profile);
     ASSERT_TRUE(plans.ok()) << plans.message();
