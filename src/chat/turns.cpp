@@ -30,7 +30,7 @@ struct Place {
   size_t said_begin = kNowhere, said_end = 0;       // of what it says
   size_t own_begin = kNowhere, own_end = kNowhere;  // of its turn
   size_t header = kNowhere;                         // of a later message, which says some of it again
-  std::vector<std::pair<size_t, size_t>> others;    // between what it says, that others say
+  std::vector<std::pair<size_t, size_t>> others;    // between what it says, that others say; they rise
 };
 
 size_t common_prefix(std::string_view a, std::string_view b) {
@@ -236,8 +236,9 @@ class Finder {
  private:
   static bool owns(const Place& place, size_t at) {
     if (place.own_begin == kNowhere || at < place.own_begin || at >= place.own_end) return false;
-    return std::none_of(place.others.begin(), place.others.end(),
-                        [&](const auto& other) { return other.first <= at && at < other.second; });
+    const auto next = std::upper_bound(place.others.begin(), place.others.end(), at,
+                                       [](size_t i, const auto& other) { return i < other.first; });
+    return next == place.others.begin() || std::prev(next)->second <= at;
   }
 
   static void add(ChatPiece piece, std::vector<ChatPiece>& pieces) {
