@@ -81,8 +81,9 @@ def arguments(doc):
     parser.add_argument("--show", type=int, default=3, metavar="N", help="differences of each template")
     parser.add_argument("--record", metavar="MACHINE", help="add to bench/results")
     args = parser.parse_args()
-    args.record = args.record and (lambda question, what, value: recorded(
-        question, what, value, args.record, f"tests/jinja/compare BUILD_DIR {args.what} --record MACHINE"))
+    if machine := args.record:
+        args.record = lambda question, what, value: recorded(
+            question, what, value, machine, f"tests/jinja/compare BUILD_DIR {args.what} --record MACHINE")
     return args
 
 
