@@ -90,7 +90,7 @@ def scalars():
     return [
         None, True, 0, -1, 1, 3, 2**31, 2**63 - 1, 2**63, 2**64, -2**63, 2**1000, 0.0, -0.0, 0.5, 1e-320, 1e308, -1e308, float("nan"), float("inf"),
         -float("inf"), 1j, np.float64("nan"), np.int8(3), fractions.Fraction(1, 3), "", "1", "\0", "\x1b]0;x\x07", "\ud800", "a" * 1_000_000, "%s{}",
-        b"x", b"\xff", "/dev/null/x", "/proc/self/mem", "auto", NAME, "nan", "[[", "1e999GiB", pathlib.Path("/nonexistent"), object(), object, len,
+        b"x", b"\xff", "/dev/null/x", "/proc/self/mem", "auto", NAME, "nan", "[[", "1e999GiB", pathlib.Path("there-is-none"), object(), object, len,
         lambda *_: None, Ellipsis, NotImplemented, {"beta1": float("nan")}, {"x": 1}, {1: 2}, {"eps": "1"}, *map(Hostile, raised), Wide()]
 
 
