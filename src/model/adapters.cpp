@@ -71,6 +71,7 @@ void WeightTable::adapt(const Weight& base) {
 
 std::optional<ObjectId> Forward::adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                        const Place& at) {
+  if (!spec_.adapters.any()) return residual;
   const std::string role = adapter_b(p.weight);
   const auto& sizes = adapters_[size_t(at.layer + 1)];
   const auto found = sizes.find(role);

@@ -26,7 +26,7 @@ Status validate(const Experts& e) {
   return validate(e.each);
 }
 
-// Of the experts that a token chooses, their router, and the shared one with its gate.
+// The experts that a token chooses, their router, and the shared one with its gate.
 double product_columns(const Experts& e, int64_t dim) {
   return product_columns(e.each, dim) * double(e.top_k) + double(e.count) +
          double(e.shared > 0 ? 3 * e.shared + 1 : 0);

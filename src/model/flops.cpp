@@ -52,10 +52,14 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
     flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
   }
-  for (const Weight& w : weights_of(spec)) {
-    if (w.part == ModelPart::Adapter) flops += 6 * double(w.elements());
+  if (spec.adapters.any()) {
+    for (const Weight& w : weights_of(spec)) {
+      if (w.part == ModelPart::Adapter) flops += 6 * double(w.elements());
+    }
+  } else if (spec.freeze.empty()) {
+    return flops;
   }
-  return spec.freeze.empty() && !spec.adapters.any() ? flops : flops - left_out(spec, seq_len);
+  return flops - left_out(spec, seq_len);
 }
 
 }  // namespace sluice::core

@@ -132,7 +132,7 @@ struct TensorNames {
   // columns of gates and of up stand in turn. Classes of transformers hold the others in such tensors, too.
   bool experts_in_one = false;
   const char *gate_up_in_one = "gate_up_proj", *down_in_one = "down_proj";
-  // Of the expert that all tokens share, and its gate.
+  // The expert that all tokens share, and its gate.
   const char *shared_gate = "mlp.shared_expert.gate_proj", *shared_up = "mlp.shared_expert.up_proj",
              *shared_down = "mlp.shared_expert.down_proj", *shared_router = "mlp.shared_expert_gate";
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next

@@ -38,7 +38,7 @@ class WeightTable {
   // Puts what adapts a matrix that is there.
   void adapt(const Weight& base);
   void plain_norm(const char* role, std::string tensor, int64_t rows);
-  // Of the stream, with what its norms have.
+  // A norm of the stream, with what its norms have.
   void norm(const std::string& role, const std::string& tensor, int64_t rows);
   void bias(const char* role, std::vector<WeightSource> sources) {
     put(role, ModelPart::Bias, std::move(sources), {Init::Zeros});
@@ -50,7 +50,7 @@ class WeightTable {
   WeightSource projection(const Attention& a, const std::string& own, Qkv which, const char* kind,
                           int64_t cols) const;
   std::string of_expert(int64_t expert, const char* name, const char* kind) const;
-  // Of a tensor that has those of all experts.
+  // Rows of a tensor that has those of all experts.
   WeightSource of_all(const Experts& e, int64_t expert, const char* name, const char* kind, int64_t rows,
                       int64_t cols, bool turned) const;
   void add_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
@@ -58,7 +58,7 @@ class WeightTable {
   void add_biases_of_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
                             std::vector<WeightSource>& down) const;
 
-  // Of matrices, as in the families' own code; those that write into the residual stream begin smaller by the
+  // Matrices begin so in families' own code; those that write into the residual stream begin smaller by the
   // root of how often it is written to, so that it does not grow with depth.
   static constexpr float kDeviation = 0.02f;
 

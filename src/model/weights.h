@@ -105,7 +105,7 @@ struct Weight {
   bool decay = true;  // under weight decay
   bool trainable = true;
   std::optional<Format> format = {};  // nothing: that of the type that is computed in
-  // Of an adapter's B: what it adds to the result of which weight's product, without tokens.
+  // An adapter's B says what it adds to the result of its weight's product, without tokens.
   std::optional<LowRankSizes> adds = {};
 
   int64_t elements() const;

@@ -80,7 +80,7 @@ Status read_documents(const std::filesystem::path& path, const TokenMaking& maki
 // The turn of a chat with which a text begins that was rendered elsewhere, such as "<|im_start|>" or
 // "[INST]": a special token of the tokenizer, or what is known of others. Empty: none.
 std::string_view rendered_turn_of(std::string_view text, const Tokenizer& tokenizer);
-// Of plain text, in which lines of "USER:" and "ASSISTANT:" are turns, too.
+// The same of plain text, in which lines of "USER:" and "ASSISTANT:" are turns.
 std::string_view rendered_text_of(std::string_view text, const Tokenizer& tokenizer);
 
 }  // namespace sluice::core

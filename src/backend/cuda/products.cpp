@@ -22,21 +22,6 @@ void list(std::vector<Product>& all, const Product& product) {
 void add_products(const Linear& op, std::vector<Product>& all) {
   if (!has_few_rows(op)) list(all, product_of(op));
 }
-void add_products(const LinearDgrad& op, std::vector<Product>& all) {
-  list(all, product_of(op));
-}
-void add_products(const LinearWgrad& op, std::vector<Product>& all) {
-  list(all, product_of(op));
-}
-void add_products(const LowRank& op, std::vector<Product>& all) {
-  list(all, product_of(op));
-}
-void add_products(const LowRankDgrad& op, std::vector<Product>& all) {
-  list(all, product_of(op));
-}
-void add_products(const LowRankWgrad& op, std::vector<Product>& all) {
-  list(all, product_of(op));
-}
 void add_products(const HeadLoss& op, std::vector<Product>& all) {
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const HeadProducts products = head_products(op, std::min(op.sub_tokens, op.tokens - begin), begin == 0);
@@ -50,7 +35,9 @@ void add_products(const Muon& op, std::vector<Product>& all) {
   const MuonProducts products = muon_products(op);
   for (const Product& product : {products.gram, products.square, products.next}) list(all, product);
 }
-void add_products(const auto&, std::vector<Product>&) {}
+void add_products(const auto& op, std::vector<Product>& all) {
+  if constexpr (requires { product_of(op); }) list(all, product_of(op));
+}
 
 // Where a product's operands lie in scratch.
 struct Placement {

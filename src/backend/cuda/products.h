@@ -45,7 +45,7 @@ bool has_few_rows(const Linear& op);
 Product product_of(const Linear& op);
 Product product_of(const LinearDgrad& op);
 Product product_of(const LinearWgrad& op);
-// Of one of its parts.
+// The product of one part.
 Product product_of(const LowRank& op);
 Product product_of(const LowRankDgrad& op);
 Product product_of(const LowRankWgrad& op);

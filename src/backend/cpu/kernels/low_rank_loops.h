@@ -73,7 +73,7 @@ void low_rank_dgrad(const LowRankSizes& s, float scale, const T* dy, const T* b,
   }
 }
 
-// Of up to 32 rows of db of a part, which `dy` and `u` begin with the columns of.
+// Makes up to 32 rows of db of a part, with whose columns `dy` and `u` begin.
 template <class T, class G>
 void low_rank_wgrad(const LowRankSizes& s, float scale, const T* dy, const T* u, bool accumulate, G* db,
                     int64_t rows, const LowRankScratch& x) {
