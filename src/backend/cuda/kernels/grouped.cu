@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products over the rows of each expert (ops/experts.h), on tensor cores. The grid is that of the most tiles
-// there can be; a block finds its expert and its rows from where experts begin, and leaves if it has none.
+// Products over the rows of each expert (ops/experts.h), on tensor cores. GPUs of compute capability 9.0 have
+// kernels of their own, of the same bits (hopper/grouped_hopper.cu). The grid is that of the most tiles there
+// can be; a block finds its expert and its rows from where experts begin, and leaves if it has none.
 //
 // C[m, n] = sum over k of A[m, k] B[k, n]. Forward, k is what rows have in common, A's rows are the expert's,
 // and B's columns lie along k. For the gradient of what was multiplied B lies as it is. For that of weights k
 // are the expert's rows, and both matrices have a row for each k. An element is summed up in the order of k.
 #include <type_traits>
 
+#include "backend/cuda/kernels/expert_rows.cuh"
+#include "backend/cuda/kernels/grouped_hopper.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
@@ -33,21 +36,6 @@ __device__ int along_k(int row, int chunk) {
 __device__ int across_k(int k, int chunk) {
   return k * 256 + ((chunk ^ (k & 7)) * 16);
 }
-
-// Rows of a matrix of `columns`, which are in place or those of the tokens of choices.
-struct RowSource {
-  const bf16* data;
-  const int32_t* choice;  // null: they are in place
-  int64_t columns;
-  uint32_t reciprocal;  // 2^32 / top_k, rounded up; 0: top_k is 1
-
-  __device__ int32_t token_of(int32_t of_choice) const {
-    return reciprocal == 0 ? of_choice : int32_t(__umulhi(uint32_t(of_choice), reciprocal));
-  }
-  __device__ const bf16* row(int64_t i) const {
-    return data + (choice == nullptr ? i : int64_t{token_of(choice[i])}) * columns;
-  }
-};
 
 struct Tile {
   int64_t expert;       // in the group
@@ -262,21 +250,25 @@ __global__ void clear_rows_kernel(const int32_t* begin, int64_t first, int64_t l
     store8(y + row * columns + column, kZeros);
 }
 
-constexpr uint32_t reciprocal_of(int64_t top_k) {
-  return top_k == 1 ? 0 : uint32_t(((int64_t{1} << 32) + top_k - 1) / top_k);
-}
-
 constexpr unsigned tiles_for(int64_t size) {
   return blocks_for(size, kTile);
+}
+
+cudaError_t clear_others(const Grouping& g, bf16* y, int64_t n, cudaStream_t stream) {
+  return launch(clear_rows_kernel, dim3(unsigned(g.rows)), threads_for(n / kVec, 256), 0, stream, g.routing,
+                g.first, g.first + g.count, g.rows, y, n);
 }
 
 template <Form kForm>
 cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y, int64_t n,
                       int64_t k, bool gathers, bool accumulate, cudaStream_t stream) {
   if (!accumulate && g.count < g.experts) {
-    const auto status = launch(clear_rows_kernel, dim3(unsigned(g.rows)), threads_for(n / kVec, 256), 0,
-                               stream, g.routing, g.first, g.first + g.count, g.rows, y, n);
+    const auto status = clear_others(g, y, n, stream);
     if (status != cudaSuccess) return status;
+  }
+  if (hopper_products(g.count)) {
+    if constexpr (kForm == Form::Forward) return hopper_linear(g, x, w, bias, y, n, k, gathers, stream);
+    return hopper_dgrad(g, x, w, y, k, n, gathers, stream);
   }
   GroupedArgs<kForm, bf16> args{};
   args.a = {x, gathers ? g.choices() : nullptr, k, reciprocal_of(g.top_k)};
@@ -306,6 +298,8 @@ cudaError_t grouped_dgrad(const Grouping& g, const bf16* dy, const bf16* w, bf16
 template <class G>
 cudaError_t grouped_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw, int64_t out, int64_t in,
                           bool gathers_dy, bool gathers_x, bool accumulate, cudaStream_t stream) {
+  if (!(gathers_dy && gathers_x) && hopper_products(g.count))
+    return hopper_wgrad(g, dy, x, dw, out, in, gathers_dy, gathers_x, accumulate, stream);
   GroupedArgs<Form::Wgrad, G> args{};
   args.a = {dy, gathers_dy ? g.choices() : nullptr, out, reciprocal_of(g.top_k)};
   args.b = {x, gathers_x ? g.choices() : nullptr, in, reciprocal_of(g.top_k)};

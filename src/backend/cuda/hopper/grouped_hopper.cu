@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products over the rows of each expert on Hopper's own units (compute capability 9.0; grouped.cu has the
+// others, of the same bits). A block stays and takes tiles of 128 rows in turn. Four warps bring a tile's
+// pieces of k to shared memory, some ahead. Two groups of four warps multiply 64 rows each. Two blocks of
+// neighbouring rows are a cluster: each brings half of what is multiplied with these to both.
+//
+// Rows of tokens, and those of a gradient of weights, which end where the expert's end, come by copies of 16
+// bytes; all else by bulk copies of boxes. Such a box may reach into the next expert's rows: what they are
+// multiplied with is zero, or what comes of them is not stored.
+//
+// An element is summed up in the order of k, 16 at a time.
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "backend/cuda/hopper/hopper.cuh"
+#include "backend/cuda/kernels/expert_rows.cuh"
+#include "backend/cuda/kernels/grouped_hopper.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::core::cuda {
+namespace {
+
+constexpr int kTileRows = 128, kDepth = 64, kChunk = 8;  // elements; a chunk has 16 bytes
+constexpr int kGroups = 2;                               // that multiply
+constexpr int kCluster = 2;
+constexpr int kThreads = (1 + kGroups) * kGroupThreads;
+// Of 65,536 registers, by thread.
+constexpr int kCopyRegisters = 72, kProductRegisters = 216;
+constexpr int kLineBytes = 128, kPieceBytes = 8 * kLineBytes;  // rows of 64 elements, eight of them
+constexpr int kRowsBytes = kTileRows * kDepth * 2;
+constexpr int kMostExperts = 512;
+
+enum class Form { Forward, Dgrad, Wgrad };
+
+template <int kColumns>
+constexpr int kStageBytes = kRowsBytes + kColumns* kDepth * 2;
+// Lines of a box of what has a row for each k: pieces of 64 columns are shared out between the blocks, or
+// their lines.
+template <int kColumns>
+constexpr int kLines = kColumns / 64 % kCluster == 0 ? kDepth : kDepth / kCluster;
+template <int kColumns>
+constexpr int kStages = kColumns == 256   ? 4
+                        : kColumns == 192 ? 5
+                                          : 6;
+// Stages begin at multiples of 1,024 bytes; behind them are barriers and where experts begin.
+template <int kColumns>
+constexpr size_t kSharedBytes = size_t{kStages<kColumns>} * kStageBytes<kColumns> + 1024 +
+                                16 * kStages<kColumns> + sizeof(int32_t) * (kMostExperts + 1);
+
+template <class C>
+struct HopperArgs {
+  RowSource rows;        // Wgrad: rows of A^T
+  const bf16* bias;      // Forward: [experts, n], or null
+  const int32_t* begin;  // of the group's experts
+  C* c;                  // Wgrad: of each expert [m, n], or [n, m] if turned
+  int64_t m, n, k;       // m: of Wgrad; k: not of Wgrad
+  int experts;
+  bool boxes;               // the rows come in boxes, too
+  bool turned, accumulate;  // of Wgrad
+};
+
+// The tiles of a block, in turn: those of an expert are side by side, those of the same columns first.
+template <Form kForm, int kColumns>
+class Tiles {
+ public:
+  __device__ Tiles(const int32_t* begin, int experts, int64_t m, int64_t n, int rank)
+      : begin_(begin),
+        experts_(experts),
+        rank_(rank),
+        columns_(int((n + kColumns - 1) / kColumns)),
+        m_(int(m)),
+        at_(int(blockIdx.x) / kCluster),
+        step_(int(gridDim.x) / kCluster) {}
+
+  // The next one: whether there is one.
+  __device__ bool next() {
+    for (; expert_ < experts_; ++expert_) {
+      first_ = begin_[expert_];
+      count_ = begin_[expert_ + 1] - first_;
+      constexpr int kShared = kTileRows * kCluster;
+      const int down = ((kForm == Form::Wgrad ? m_ : count_) + kShared - 1) / kShared;
+      const int here = down * columns_;
+      if (at_ - before_ < here) {
+        const int tile = at_ - before_;
+        column = tile / down * kColumns;
+        row = tile % down * kShared + rank_ * kTileRows;
+        at_ += step_;
+        return true;
+      }
+      before_ += here;
+    }
+    return false;
+  }
+  __device__ int expert() const { return expert_; }
+  __device__ int first() const { return first_; }  // of the expert's rows
+  __device__ int count() const { return count_; }
+
+  int row = 0, column = 0;  // of C's tile; rows of Forward and Dgrad count from the expert's first
+
+ private:
+  const int32_t* begin_;
+  int experts_, rank_, columns_, m_, at_, step_;
+  int expert_ = 0, before_ = 0, first_ = 0, count_ = 0;
+};
+
+// A stage of the ring, and its turn.
+template <int kCount>
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance() {
+    if (++stage == kCount) stage = 0, parity ^= 1;
+  }
+};
+
+// Chunk `chunk` of a line of 64 elements, of which `line` counts from a piece's first.
+__device__ uint32_t in_line(int line, int chunk) {
+  return uint32_t(line * kLineBytes + ((chunk ^ (line % 8)) * 16));
+}
+__device__ void copy_chunk(uint32_t to, const bf16* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+// Four lanes have four pairs of elements each, of four blocks of eight: afterwards a lane has the four pairs
+// of one block.
+__device__ void exchange_blocks(uint32_t (&v)[4]) {
+  const bool odd = threadIdx.x % 2 == 1, upper = threadIdx.x % 4 >= 2;
+  const auto exchange = [](uint32_t& low, uint32_t& high, bool second, int distance) {
+    const uint32_t other = __shfl_xor_sync(kFullWarp, second ? low : high, distance);
+    (second ? low : high) = other;
+  };
+  exchange(v[0], v[1], odd, 1);
+  exchange(v[2], v[3], odd, 1);
+  exchange(v[0], v[2], upper, 2);
+  exchange(v[1], v[3], upper, 2);
+}
+
+// What a group of warps has summed up, to memory. Columns are of the tile.
+template <Form kForm, class C, int kColumns>
+class Sums {
+ public:
+  __device__ Sums(const HopperArgs<C>& args, int expert, int64_t first_row, int rows_left, int column)
+      : args_(args), expert_(expert), first_row_(first_row), rows_left_(rows_left), column_(column) {}
+
+  __device__ void store(float (&sums)[kColumns / 2]) const {
+    if (kForm == Form::Wgrad && args_.turned) {
+      store_as<true>(sums);
+    } else {
+      store_as<false>(sums);
+    }
+  }
+
+ private:
+  static constexpr int kBatch = 4;  // blocks of eight columns
+
+  template <bool kTurned>
+  __device__ void store_as(float (&sums)[kColumns / 2]) const {
+    if constexpr (std::is_same_v<C, bf16>) {
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; j += kBatch) {
+        uint32_t before[2][kBatch];
+        if (kForm == Form::Wgrad && args_.accumulate) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const uint4 old =
+                here<kTurned>(j, half) ? *reinterpret_cast<const uint4*>(place<kTurned>(j, half)) : uint4{};
+            before[half][0] = old.x, before[half][1] = old.y, before[half][2] = old.z,
+            before[half][3] = old.w;
+            exchange_blocks(before[half]);
+            if (kTurned) turn(before[half]);
+          }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint32_t pairs[kBatch];
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i) {
+            float x = sums[4 * (j + i) + 2 * half], y = sums[4 * (j + i) + 2 * half + 1];
+            if (kForm == Form::Forward) add_bias(j + i, x, y);
+            if (kForm == Form::Wgrad && args_.accumulate)
+              x += low_half(before[half][i]), y += high_half(before[half][i]);
+            pairs[i] = pack_bf16(x, y);
+          }
+          if (kTurned) turn(pairs);
+          exchange_blocks(pairs);
+          if (here<kTurned>(j, half))
+            store_vector(place<kTurned>(j, half), make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+        }
+      }
+    } else {
+      // All that is read of a batch is under way before the first is written.
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; j += kBatch) {
+        float before[4 * kBatch] = {};
+        if (args_.accumulate) {
+#pragma unroll
+          for (int i = 0; i < 4 * kBatch; i += 2)
+            load_pair<kTurned>(j + i / 4, i % 4 / 2, before[i], before[i + 1]);
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * kBatch; i += 2)
+          store_pair<kTurned>(j + i / 4, i % 4 / 2, plus(sums[4 * j + i], before[i]),
+                              plus(sums[4 * j + i + 1], before[i + 1]));
+      }
+    }
+  }
+
+  // A zero keeps its sign where nothing is added.
+  __device__ float plus(float sum, float before) const {
+    return args_.accumulate ? sum + before : sum;
+  }
+  static __device__ int lane() {
+    return threadIdx.x % kWarp;
+  }
+  static __device__ int warp_row() {
+    return threadIdx.x / kWarp * 16;
+  }  // groups that multiply come first
+  static __device__ void turn(uint32_t (&pairs)[kBatch]) {
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = turned(pair);
+  }
+  __device__ void add_bias(int j, float& x, float& y) const {
+    const int at = column_ + 8 * j + lane() % 4 * 2;
+    if (args_.bias == nullptr || at >= args_.n) return;
+    const bf16* const of = args_.bias + int64_t{expert_} * args_.n + at;
+    x += to_float(of[0]), y += to_float(of[1]);
+  }
+
+  // Eight elements that a lane has after exchange_blocks: along a row of a block of columns, or turned along
+  // a column.
+  template <bool kTurned>
+  __device__ bool here(int j, int half) const {
+    const int block = column_ + 8 * (j + lane() % 4), row = warp_row() + 8 * half;
+    return kTurned ? row < rows_left_ && block + lane() / 4 < args_.n
+                   : row + lane() / 4 < rows_left_ && block < args_.n;
+  }
+  template <bool kTurned>
+  __device__ C* place(int j, int half) const {
+    const int block = column_ + 8 * (j + lane() % 4), row = warp_row() + 8 * half;
+    return kTurned ? args_.c + (int64_t{expert_} * args_.n + block + lane() / 4) * args_.m + first_row_ + row
+                   : args_.c + (first_row_ + row + lane() / 4) * args_.n + block;
+  }
+  // A pair of a row of sums.
+  template <bool kTurned>
+  __device__ bool pair_place(int j, int half, C*& at, int64_t& step) const {
+    const int row = warp_row() + 8 * half + lane() / 4, column = column_ + 8 * j + lane() % 4 * 2;
+    step = kTurned ? args_.m : 1;
+    at = kTurned ? args_.c + (int64_t{expert_} * args_.n + column) * args_.m + first_row_ + row
+                 : args_.c + (first_row_ + row) * args_.n + column;
+    return row < rows_left_ && column < args_.n;
+  }
+  template <bool kTurned>
+  __device__ void load_pair(int j, int half, float& x, float& y) const {
+    C* at;
+    int64_t step;
+    if (!pair_place<kTurned>(j, half, at, step)) return;
+    if constexpr (kTurned) {
+      x = at[0], y = at[step];
+    } else {
+      const float2 both = *reinterpret_cast<const float2*>(at);
+      x = both.x, y = both.y;
+    }
+  }
+  template <bool kTurned>
+  __device__ void store_pair(int j, int half, float x, float y) const {
+    C* at;
+    int64_t step;
+    if (!pair_place<kTurned>(j, half, at, step)) return;
+    if constexpr (kTurned) {
+      at[0] = x, at[step] = y;
+    } else {
+      *reinterpret_cast<float2*>(at) = make_float2(x, y);
+    }
+  }
+
+  const HopperArgs<C>& args_;
+  int expert_;
+  int64_t first_row_;  // Wgrad, turned: of the expert; else of C
+  int rows_left_, column_;
+};
+
+// `rows` describes what args.boxes are of, `others` weights, or Wgrad's B.
+template <Form kForm, class C, int kColumns>
+__global__ void __launch_bounds__(kThreads, 1)
+    grouped_hopper_kernel(const __grid_constant__ HopperArgs<C> args,
+                          const __grid_constant__ CUtensorMap rows_map,
+                          const __grid_constant__ CUtensorMap others) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr bool kWeights = kForm == Form::Wgrad;
+  constexpr int kCount = kStages<kColumns>;
+  const uint32_t shared = shared_address(dynamic_shared()), stages = (shared + 1023) / 1024 * 1024;
+  const uint32_t full = stages + kCount * kStageBytes<kColumns>, empty = full + 8 * kCount;
+  auto* const begin = reinterpret_cast<int32_t*>(dynamic_shared() + (empty + 8 * kCount - shared));
+  const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
+  const int rank = int(cluster_rank());
+
+  for (int e = threadIdx.x; e <= args.experts; e += kThreads) begin[e] = args.begin[e];
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kCount; ++s) {
+      make_barrier(full + 8 * s, 1 + (args.boxes ? 0 : kGroupThreads));
+      make_barrier(empty + 8 * s, kGroups * kCluster);
+    }
+    show_barriers();
+  }
+  __syncthreads();
+  await_cluster();
+
+  Tiles<kForm, kColumns> tile(begin, args.experts, args.m, args.n, rank);
+  Ring<kCount> ring;
+  if (group == kGroups) {
+    give_up_registers<kCopyRegisters>();
+    // Boxes alone are one thread's work.
+    while ((thread == 0 || !args.boxes) && tile.next()) {
+      const int depth = kWeights ? tile.count() : int(args.k);
+      // Of Forward and Dgrad: rows that the thread copies chunks of, -1 where there is none. Of Wgrad each k
+      // has others: where they are of choices, these are read a piece ahead.
+      int rows[8];
+      const auto look = [&](int k0) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int at = k0 + thread / 16 + 8 * i;
+          rows[i] = at >= depth                   ? -1
+                    : args.rows.choice == nullptr ? tile.first() + at
+                                                  : args.rows.choice[tile.first() + at];
+        }
+      };
+      if constexpr (kWeights) {
+        look(0);
+      } else if (!args.boxes) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int r = tile.row + thread / 8 + 16 * i;
+          rows[i] = r >= tile.count() ? -1 : args.rows.token_of(args.rows.choice[tile.first() + r]);
+        }
+      }
+      for (int k0 = 0; k0 < depth; k0 += kDepth) {
+        await_barrier(empty + 8 * ring.stage, ring.parity ^ 1);
+        const uint32_t as = stages + ring.stage * kStageBytes<kColumns>, bs = as + kRowsBytes,
+                       ready = full + 8 * ring.stage;
+        if (thread == 0) {
+          arrive_expecting(ready, kColumns * kDepth * 2 + (args.boxes ? kRowsBytes : 0));
+          // A block's share of what both need.
+          const auto copy = [&](uint32_t to, int x, int y) {
+            copy_box_to_all(to, &others, x, y, ready, (1 << kCluster) - 1);
+          };
+          if constexpr (kForm == Form::Forward) {
+            const int first = rank * (kColumns / kCluster);
+            copy(bs + first * kLineBytes, k0, tile.expert() * int(args.n) + tile.column + first);
+          } else {
+            const int y = kWeights ? tile.first() + k0 : tile.expert() * depth + k0;
+            constexpr int kPieces = kColumns / 64;
+            if constexpr (kLines<kColumns> == kDepth) {
+#pragma unroll
+              for (int i = 0; i < kPieces / kCluster; ++i) {
+                const int piece = rank * (kPieces / kCluster) + i;
+                copy(bs + piece * kDepth * kLineBytes, tile.column + piece * 64, y);
+              }
+            } else {
+              const int first = rank * (kDepth / kCluster);
+#pragma unroll
+              for (int piece = 0; piece < kPieces; ++piece)
+                copy(bs + (piece * kDepth + first) * kLineBytes, tile.column + piece * 64, y + first);
+            }
+          }
+          if (args.boxes) copy_box(as, &rows_map, k0, tile.first() + tile.row, ready);
+        }
+        if constexpr (kWeights) {
+          const int chunk = thread % 16, first = tile.row + chunk * kChunk;
+          const uint32_t to = as + (chunk / 8) * kDepth * kLineBytes;
+          const bool within = first < args.rows.columns;
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            const bool valid = within && rows[i] >= 0;
+            const int row = args.rows.choice == nullptr ? rows[i] : args.rows.token_of(rows[i]);
+            copy_chunk(to + in_line(thread / 16 + 8 * i, chunk % 8),
+                       valid ? args.rows.data + int64_t{row} * args.rows.columns + first : args.rows.data,
+                       valid);
+          }
+          arrive_when_copied(ready);
+          look(k0 + kDepth);
+        } else if (!args.boxes) {
+          const int chunk = thread % 8, at = k0 + chunk * kChunk;
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            const bool valid = at < depth && rows[i] >= 0;
+            copy_chunk(as + in_line(thread / 8 + 16 * i, chunk),
+                       valid ? args.rows.data + int64_t{rows[i]} * depth + at : args.rows.data, valid);
+          }
+          arrive_when_copied(ready);
+        }
+        ring.advance();
+      }
+    }
+  } else {
+    take_registers<kProductRegisters>();
+    constexpr int kAcrossA = kWeights, kAcrossB = kForm != Form::Forward;
+    // From a product to the next one along k, in units of 16 bytes.
+    constexpr int kStepA = kAcrossA ? 16 * kLineBytes / 16 : 2, kStepB = kAcrossB ? 16 * kLineBytes / 16 : 2;
+    const auto release = [&](int stage) {
+      if (thread % kWarp != 0 || thread / kWarp >= kCluster) return;
+      arrive_at(empty + 8 * stage, uint32_t(thread / kWarp));
+    };
+    while (tile.next()) {
+      const int depth = kWeights ? tile.count() : int(args.k);
+      float sums[kColumns / 2];
+      int before = -1;
+      for (int k0 = 0; k0 < depth; k0 += kDepth) {
+        await_barrier(full + 8 * ring.stage, ring.parity);
+        if (!args.boxes) see_copies();
+        const uint32_t as = stages + ring.stage * kStageBytes<kColumns>;
+        const uint64_t a = matrix_at(as + group * 64 * kLineBytes, 16, kPieceBytes);
+        const uint64_t b = matrix_at(as + kRowsBytes, kAcrossB ? kDepth * kLineBytes : 16, kPieceBytes);
+        begin_products();
+#pragma unroll
+        for (int k = 0; k < kDepth / 16; ++k)
+          GroupProduct<kColumns, kAcrossA, kAcrossB>::add(sums, a + k * kStepA, b + k * kStepB, k0 + k > 0);
+        close_products();
+        await_products<1>();
+        if (before >= 0) release(before);
+        before = ring.stage;
+        ring.advance();
+      }
+      await_products<0>();
+      if (before >= 0) release(before);
+      if (depth == 0) {
+#pragma unroll
+        for (float& sum : sums) sum = 0;
+      }
+      const int64_t first_row = kWeights ? tile.row + (args.turned ? 0 : int64_t{tile.expert()} * args.m)
+                                         : int64_t{tile.first()} + tile.row;
+      const int rows_left = (kWeights ? int(args.m) : tile.count()) - tile.row;
+      Sums<kForm, C, kColumns>(args, tile.expert(), first_row, rows_left, tile.column).store(sums);
+    }
+  }
+  // Nobody leaves while the other block may still write to or arrive at what is its own.
+  __syncthreads();
+  await_cluster();
+#endif
+}
+
+using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                            CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+Encode encoder() {
+  static const Encode found = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const auto status =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result);
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry)
+                                                                          : nullptr;
+  }();
+  return found;
+}
+
+// A matrix of `rows` x `columns`, copied in boxes of `box_rows` x 64.
+cudaError_t describe(const bf16* data, int64_t rows, int64_t columns, int box_rows, CUtensorMap& map) {
+  const cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows)}, strides[] = {cuuint64_t(columns) * 2};
+  const cuuint32_t box[] = {kDepth, cuuint32_t(box_rows)}, steps[] = {1, 1};
+  const auto status =
+      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(data), sizes, strides, box,
+                steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// How many blocks run at once: whole clusters.
+template <class Kernel>
+cudaError_t resident_blocks(Kernel kernel, cudaLaunchConfig_t& config, int& blocks) {
+  int device = 0, processors = 0, clusters = 0;
+  auto status = cudaGetDevice(&device);
+  if (status == cudaSuccess)
+    status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  config.gridDim = dim3(unsigned(processors / kCluster * kCluster));
+  if (status == cudaSuccess) status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+  blocks = std::min(processors / kCluster, clusters) * kCluster;
+  return status == cudaSuccess && blocks == 0 ? cudaErrorLaunchOutOfResources : status;
+}
+
+template <Form kForm, int kColumns, class C>
+cudaError_t start(const HopperArgs<C>& args, const CUtensorMap& rows, const CUtensorMap& others,
+                  cudaStream_t stream) {
+  const auto kernel = grouped_hopper_kernel<kForm, C, kColumns>;
+  auto status =
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           int(kSharedBytes<kColumns>));
+  if (status != cudaSuccess) return status;
+  cudaLaunchConfig_t config{};
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kSharedBytes<kColumns>;
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = kCluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  static int blocks = 0;  // cards of a process that have such kernels are alike in this
+  if (blocks == 0) {
+    status = resident_blocks(kernel, config, blocks);
+    if (status != cudaSuccess) return status;
+  }
+  config.gridDim = dim3(unsigned(blocks));
+  return cudaLaunchKernelEx(&config, kernel, args, rows, others);
+}
+
+// The columns of a tile: wide ones read less; those beyond the matrix are multiplied for nothing.
+template <class F>
+cudaError_t with_columns(int64_t n, F f) {
+  const auto cost = [&](int64_t columns, double dearer) {
+    return double((n + columns - 1) / columns * columns) * dearer;
+  };
+  const double wide = cost(256, 1), middle = cost(192, 1.05), narrow = cost(128, 1.15);
+  if (wide <= middle && wide <= narrow) return f(std::integral_constant<int, 256>{});
+  if (middle <= narrow) return f(std::integral_constant<int, 192>{});
+  return f(std::integral_constant<int, 128>{});
+}
+
+template <Form kForm>
+cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y, int64_t n,
+                      int64_t k, bool gathers, cudaStream_t stream) {
+  HopperArgs<bf16> args{};
+  args.rows = {x, gathers ? g.choices() : nullptr, k, reciprocal_of(g.top_k)};
+  args.bias = bias;
+  args.begin = g.routing + g.first;
+  args.c = y;
+  args.experts = int(g.count);
+  args.n = n;
+  args.k = k;
+  args.boxes = !gathers;
+  CUtensorMap rows{};
+  if (args.boxes) {
+    const auto status = describe(x, g.rows, k, kTileRows, rows);
+    if (status != cudaSuccess) return status;
+  }
+  return with_columns(n, [&](auto columns) {
+    constexpr int kColumns = decltype(columns)::value;
+    CUtensorMap weights{};
+    const auto status = kForm == Form::Forward ? describe(w, g.count * n, k, kColumns / kCluster, weights)
+                                               : describe(w, g.count * k, n, kLines<kColumns>, weights);
+    if (status != cudaSuccess) return status;
+    return start<kForm, kColumns>(args, rows, weights, stream);
+  });
+}
+
+}  // namespace
+
+bool hopper_products(int64_t experts) {
+  int device = 0, major = 0, minor = 0;
+  if (experts > kMostExperts || cudaGetDevice(&device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) return false;
+  return major == 9 && minor == 0 && encoder() != nullptr;
+}
+
+cudaError_t hopper_linear(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y,
+                          int64_t out, int64_t in, bool gathers, cudaStream_t stream) {
+  return over_rows<Form::Forward>(g, x, w, bias, y, out, in, gathers, stream);
+}
+
+cudaError_t hopper_dgrad(const Grouping& g, const bf16* dy, const bf16* w, bf16* dx, int64_t out, int64_t in,
+                         bool gathers, cudaStream_t stream) {
+  return over_rows<Form::Dgrad>(g, dy, w, nullptr, dx, in, out, gathers, stream);
+}
+
+template <class G>
+cudaError_t hopper_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw, int64_t out, int64_t in,
+                         bool gathers_dy, bool gathers_x, bool accumulate, cudaStream_t stream) {
+  // The side whose rows are of tokens is that of 128.
+  HopperArgs<G> args{};
+  args.turned = gathers_x;
+  const bf16* const others = args.turned ? dy : x;
+  args.m = args.turned ? in : out, args.n = args.turned ? out : in;
+  args.rows = {args.turned ? x : dy, gathers_x || gathers_dy ? g.choices() : nullptr, args.m,
+               reciprocal_of(g.top_k)};
+  args.begin = g.routing + g.first;
+  args.c = dw;
+  args.experts = int(g.count);
+  args.accumulate = accumulate;
+  return with_columns(args.n, [&](auto columns) {
+    constexpr int kColumns = decltype(columns)::value;
+    CUtensorMap map{};
+    const auto status = describe(others, g.rows, args.n, kLines<kColumns>, map);
+    if (status != cudaSuccess) return status;
+    return start<Form::Wgrad, kColumns>(args, CUtensorMap{}, map, stream);
+  });
+}
+template cudaError_t hopper_wgrad(const Grouping&, const bf16*, const bf16*, float*, int64_t, int64_t, bool,
+                                  bool, bool, cudaStream_t);
+template cudaError_t hopper_wgrad(const Grouping&, const bf16*, const bf16*, bf16*, int64_t, int64_t, bool,
+                                  bool, bool, cudaStream_t);
+
+}  // namespace sluice::core::cuda

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a group of four warps on Hopper's tensor cores, barriers that count bytes, and bulk copies of
+// tiles: compute capability 9.0 alone, in code that is compiled for sm_90a.
+//
+// Sums of m64nNk16: warp w of the group has rows 16w to 16w + 15. With g = lane / 4 and t = lane % 4, d[4j]
+// and d[4j + 1] are row g, columns 8j + 2t and the next; d[4j + 2] and d[4j + 3] are row g + 8, the same
+// columns.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "backend/cuda/kernels/ptx.cuh"
+
+namespace sluice::core::cuda {
+
+constexpr int kGroupThreads = 128;
+
+// A matrix in shared memory, in pieces of 8 rows of 128 bytes, whose chunks of 16 bytes are exchanged: chunk
+// c of row r lies at c ^ (r % 8). `first` is a multiple of 1,024, or lies 32 k bytes behind one: k products
+// of 16 along rows. A matrix whose rows lie along k repeats its pieces every `stride` bytes. One that has a
+// row for each k repeats them every `stride` bytes along k, and every `leading` bytes along its other side,
+// 64 elements each.
+__device__ inline uint64_t matrix_at(uint32_t first, uint32_t leading, uint32_t stride) {
+  constexpr uint64_t kExchanged128 = uint64_t{1} << 62;
+  return kExchanged128 | uint64_t{(first & 0x3ffff) >> 4} | uint64_t{leading >> 4} << 16 |
+         uint64_t{stride >> 4} << 32;
+}
+
+// d = a b, or d += a b where `keep`; a of 64 x 16, b of 16 x kColumns. kAcross*: the matrix has a row for
+// each k. The product is under way until await_products().
+template <int kColumns, int kAcrossA, int kAcrossB>
+struct GroupProduct;
+
+#define SLUICE_SUMS_8(i)                                                                      \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+template <int kAcrossA, int kAcrossB>
+struct GroupProduct<128, kAcrossA, kAcrossB> {
+  static __device__ void add(float (&d)[64], uint64_t a, uint64_t b, int keep) {
+    asm volatile(
+        "{ .reg .pred keep; setp.ne.b32 keep, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
+        "%64, %65, keep, 1, 1, %67, %68; }"
+        : SLUICE_SUMS_8(0), SLUICE_SUMS_8(8), SLUICE_SUMS_8(16), SLUICE_SUMS_8(24), SLUICE_SUMS_8(32),
+          SLUICE_SUMS_8(40), SLUICE_SUMS_8(48), SLUICE_SUMS_8(56)
+        : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));
+  }
+};
+template <int kAcrossA, int kAcrossB>
+struct GroupProduct<192, kAcrossA, kAcrossB> {
+  static __device__ void add(float (&d)[96], uint64_t a, uint64_t b, int keep) {
+    asm volatile(
+        "{ .reg .pred keep; setp.ne.b32 keep, %98, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16\n"
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+        " %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+        " %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
+        "%96, %97, keep, 1, 1, %99, %100; }"
+        : SLUICE_SUMS_8(0), SLUICE_SUMS_8(8), SLUICE_SUMS_8(16), SLUICE_SUMS_8(24), SLUICE_SUMS_8(32),
+          SLUICE_SUMS_8(40), SLUICE_SUMS_8(48), SLUICE_SUMS_8(56), SLUICE_SUMS_8(64), SLUICE_SUMS_8(72),
+          SLUICE_SUMS_8(80), SLUICE_SUMS_8(88)
+        : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));
+  }
+};
+template <int kAcrossA, int kAcrossB>
+struct GroupProduct<256, kAcrossA, kAcrossB> {
+  static __device__ void add(float (&d)[128], uint64_t a, uint64_t b, int keep) {
+    asm volatile(
+        "{ .reg .pred keep; setp.ne.b32 keep, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+        " %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+        " %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
+        " %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,"
+        " %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},\n"
+        "%128, %129, keep, 1, 1, %131, %132; }"
+        : SLUICE_SUMS_8(0), SLUICE_SUMS_8(8), SLUICE_SUMS_8(16), SLUICE_SUMS_8(24), SLUICE_SUMS_8(32),
+          SLUICE_SUMS_8(40), SLUICE_SUMS_8(48), SLUICE_SUMS_8(56), SLUICE_SUMS_8(64), SLUICE_SUMS_8(72),
+          SLUICE_SUMS_8(80), SLUICE_SUMS_8(88), SLUICE_SUMS_8(96), SLUICE_SUMS_8(104), SLUICE_SUMS_8(112),
+          SLUICE_SUMS_8(120)
+        : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));
+  }
+};
+#undef SLUICE_SUMS_8
+
+// What the group wrote to registers and shared memory is seen by the products that follow.
+__device__ inline void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void close_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+__device__ inline void await_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// What threads wrote to shared memory before the barrier that this one has awaited is seen by its products.
+__device__ inline void see_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// An 8 x 8 matrix of 16-bit elements, turned: a lane has row g, columns 2t and 2t + 1.
+__device__ inline uint32_t turned(uint32_t pair) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pair));
+  return out;
+}
+
+template <int kRegisters>
+__device__ inline void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline void await_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ inline void make_barrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+__device__ inline void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives once the thread's copies to shared memory so far have ended.
+__device__ inline void arrive_when_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+// At the barrier of another block of the cluster.
+__device__ inline void arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+__device__ inline void arrive_expecting(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Until the barrier's phase of this parity has ended.
+__device__ inline void await_barrier(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again; }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Copies a box of the matrix from column x, row y on; to the same place in all blocks of `blocks`, if there
+// are several.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap* from, int x, int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+      "[%4];" ::"r"(to),
+      "l"(from), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+__device__ inline void copy_box_to_all(uint32_t to, const CUtensorMap* from, int x, int y, uint32_t barrier,
+                                       uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3}], [%4], "
+      "%5;" ::"r"(to),
+      "l"(from), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
+}  // namespace sluice::core::cuda
