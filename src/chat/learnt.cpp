@@ -34,45 +34,25 @@ bool touches(Stretch token, const std::vector<Stretch>& stretches) {
   return it != stretches.end() && it->begin < token.end;
 }
 
-Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& plain,
+Result<LearntTokens> encoded(std::string_view text, const Tokenizer::Plain& plain,
                              const std::vector<Stretch>& learnt, const Tokenizer& tokenizer) {
   LearntTokens tokens;
   tokens.reserve_for(text);
-  SLUICE_TRY(tokenizer.encode_places(
-      text, plain, [&](std::span<const int32_t> ids, std::span<const Stretch> places) -> Status {
-        tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
-        for (const Stretch& place : places) {
-          const bool learns = inside(place, learnt);
-          tokens.learnt.push_back(learns ? 1 : 0);
-          tokens.learnt_bytes += learns ? int64_t(place.end - place.begin) : 0;
-          if (!learns && touches(place, learnt)) ++tokens.straddling;
-        }
-        return {};
-      }));
-  return tokens;
-}
-
-// The stretches without these strings.
-std::vector<Stretch> without(const std::vector<Stretch>& stretches, std::string_view text,
-                             std::span<const std::string> strings) {
-  std::vector<Stretch> out;
-  for (const Stretch& stretch : stretches) {
-    size_t begin = stretch.begin;
-    for (size_t at = begin; at < stretch.end;) {
-      const std::string_view rest = text.substr(at, stretch.end - at);
-      const auto found = std::find_if(strings.begin(), strings.end(), [&](const std::string& s) {
-        return !s.empty() && rest.starts_with(s);
-      });
-      if (found == strings.end()) {
-        ++at;
-        continue;
-      }
-      if (begin < at) out.push_back({begin, at});
-      begin = at += found->size();
+  EncodeCounts counts;
+  const Tokenizer::TakePlaces take = [&](std::span<const int32_t> ids,
+                                         std::span<const Stretch> places) -> Status {
+    tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+    for (const Stretch& place : places) {
+      const bool learns = inside(place, learnt);
+      tokens.learnt.push_back(learns ? 1 : 0);
+      tokens.learnt_bytes += learns ? int64_t(place.end - place.begin) : 0;
+      if (!learns && touches(place, learnt)) ++tokens.straddling;
     }
-    if (begin < stretch.end) out.push_back({begin, stretch.end});
-  }
-  return out;
+    return {};
+  };
+  SLUICE_TRY(tokenizer.encode_places(text, plain, take, &counts));
+  tokens.written = counts.written;
+  return tokens;
 }
 
 // Whether the template writes there that the assistant speaks.
@@ -139,7 +119,7 @@ std::string_view name_of(Learn learn) {
 
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
                                    const Tokenizer& tokenizer, bool thoughts,
-                                   std::span<const std::string> special) {
+                                   std::span<const int32_t> special) {
   const std::vector<Turn> turns = turns_of(conversation, chat);
   int32_t last = -1, last_shown = -1;
   for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
@@ -181,8 +161,7 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
     }
     anew = anew || learns(piece) != learnt_before(piece);
   }
-  if (!special.empty()) plain = without(plain, chat.text, special);
-  SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, plain, learnt, tokenizer));
+  SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, {plain, special}, learnt, tokenizer));
   tokens.anew = anew;
   tokens.markup = markup;
   const auto learns_of = [&](int32_t message) { return learns({0, 0, message, /*own=*/true, false}); };
@@ -200,9 +179,10 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
 }
 
 Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,
-                                   const Tokenizer& tokenizer) {
+                                   const Tokenizer& tokenizer, std::span<const int32_t> special) {
   const auto before = tokenizer.tokens_before(), after = tokenizer.tokens_after();
-  SLUICE_ASSIGN(LearntTokens tokens, encoded(text, {}, {{learnt_from, text.size()}}, tokenizer));
+  SLUICE_ASSIGN(LearntTokens tokens, encoded(text, Tokenizer::Plain::everywhere(special),
+                                             {{learnt_from, text.size()}}, tokenizer));
   tokens.ids.insert(tokens.ids.begin(), before.begin(), before.end());
   tokens.learnt.insert(tokens.learnt.begin(), before.size(), 0);
   tokens.ids.insert(tokens.ids.end(), after.begin(), after.end());

@@ -33,6 +33,7 @@ struct LearntTokens {
   int64_t straddling = 0;       // tokens over an edge of what is learnt
   int64_t learnt_bytes = 0;     // of text, in tokens that are learnt
   int64_t dropped = 0;          // bytes or characters of a text that have no token
+  int32_t written = -1;         // the first special token whose characters are but text (Tokenizer::Plain)
   int64_t empty_answers = 0;    // that say nothing, and call no tool
   bool anew = false;            // Sluice 0.1.0 marked it otherwise
   bool renewed = false;         // Sluice 0.2 did
@@ -48,18 +49,19 @@ struct LearntTokens {
 // says nothing is context, unless everything is learnt: whoever learns it, learns to say nothing. What the
 // data wishes of a message comes before `learn`, and a prompt is learnt only with all turns. Where the
 // template has {% generation %}, what it leaves out is not what an assistant says. `thoughts`: whether those
-// are learnt; `special`: special tokens that stay such in what comes from the data.
+// are learnt; `special`: special tokens that stay such in what comes from the data, here and below.
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
                                    const Tokenizer& tokenizer, bool thoughts = true,
-                                   std::span<const std::string> special = {});
+                                   std::span<const int32_t> special = {});
 
 // The same of a text of which the bytes from `learnt_from` on are learnt, between the tokens that the
 // tokenizer puts around a text, and with the token `end` (-1: none) behind it, if that is not there yet. What
-// ends a text is learnt. Special tokens are looked for.
+// ends a text is learnt.
 Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,
-                                   const Tokenizer& tokenizer);
+                                   const Tokenizer& tokenizer, std::span<const int32_t> special = {});
 
-// Of a text with its own marks: as it is, with what is learnt as stretches that rise, in bytes.
+// Of a text that was rendered elsewhere, with the special tokens that it has: what is learnt as stretches
+// that rise, in bytes.
 Result<LearntTokens> learnt_tokens(std::string_view text,
                                    const std::vector<std::pair<size_t, size_t>>& learnt,
                                    const Tokenizer& tokenizer);

@@ -59,7 +59,7 @@ void visit_keys(Config& c, F&& key) {
   key("data.allow_unlearnt", c.data.allow_unlearnt, nullptr,
       "whether conversations may be there of which nothing is learnt, or whose markup is");
   key("data.special_in_text", c.data.special_in_text, nullptr,
-      "special tokens that stay such where messages have their text");
+      "special tokens that stay such where the data has their text");
   key("data.pairs", c.data.pairs, Choices{"auto", "chat", "text"},
       "a question and its answer as turns of a chat, or as one text; auto: turns, if the model has a chat "
       "template, and prompt with completion one text");

@@ -19,12 +19,14 @@ Result<LearntTokens> text_tokens(const std::string& text, const TokenMaking& mak
   LearntTokens tokens;
   tokens.reserve_for(text);
   EncodeCounts counts;
-  SLUICE_TRY(making.tokenizer->encode(text, /*special=*/true, tokens.ids, &counts));
+  SLUICE_TRY(making.tokenizer->encode(text, /*special=*/true, tokens.ids, &counts,
+                                      Tokenizer::Plain::everywhere(making.special)));
   if (making.end >= 0 && (tokens.ids.empty() || tokens.ids.back() != making.end))
     tokens.ids.push_back(making.end);
   tokens.learnt.assign(tokens.ids.size(), 1);
   tokens.learnt_bytes = int64_t(text.size());
   tokens.dropped = counts.dropped;
+  tokens.written = counts.written;
   return tokens;
 }
 
@@ -47,8 +49,9 @@ bool ends_typed(const Conversation& chat, const TokenMaking& making) {
     const std::string_view text = content->text;
     const size_t end = text.find_last_not_of(" \t\r\n");
     const std::string_view token = special_token_of(text.substr(0, end + 1), true, *making.tokenizer);
+    const int32_t id = making.tokenizer->id(token);
     return !token.empty() &&
-           std::find(making.special.begin(), making.special.end(), token) == making.special.end();
+           std::find(making.special.begin(), making.special.end(), id) == making.special.end();
   });
 }
 
@@ -106,6 +109,18 @@ std::string question_of(const Record& record, bool bare) {
   return text + "### Response:\n";
 }
 
+bool becomes_turns(const Record& record, const TokenMaking& making) {
+  return making.pairs == Pairs::Chat ||
+         (making.pairs == Pairs::Auto && record.asks && !making.without_template);
+}
+
+void make_one_text(Record& record, const TokenMaking& making) {
+  if (!record.asks) return;
+  const std::string question = question_of(record, making.pairs == Pairs::Text);
+  record.text.replace(0, record.completion, question);
+  record.completion = question.size();
+}
+
 // One text has no earlier turns, and no place for tools.
 Status check_one_text(const Record& record, const TokenMaking& making) {
   const std::string_view key = !record.history.empty()                ? "history"
@@ -123,8 +138,7 @@ Status check_one_text(const Record& record, const TokenMaking& making) {
 }
 
 Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Document& document) {
-  const bool turns =
-      making.pairs == Pairs::Chat || (making.pairs == Pairs::Auto && record.asks && !making.without_template);
+  const bool turns = becomes_turns(record, making);
   document.learnt_anew |= turns;
   const bool empty = record.completion == record.text.size();
   if (turns) {
@@ -135,13 +149,9 @@ Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Docu
   }
   SLUICE_TRY(check_one_text(record, making));
   const bool all = making.learn == Learn::Everything || making.learn == Learn::AllTurns;
-  if (record.asks) {
-    const std::string question = question_of(record, making.pairs == Pairs::Text);
-    record.text.replace(0, record.completion, question);
-    record.completion = question.size();
-  }
-  SLUICE_ASSIGN(LearntTokens tokens,
-                learnt_tokens(record.text, all ? 0 : record.completion, making.end, *making.tokenizer));
+  make_one_text(record, making);
+  SLUICE_ASSIGN(LearntTokens tokens, learnt_tokens(record.text, all ? 0 : record.completion, making.end,
+                                                   *making.tokenizer, making.special));
   if (!empty || all) return tokens;
   // An answer that says nothing would teach to say nothing.
   document.learnt_anew |= std::find(tokens.learnt.begin(), tokens.learnt.end(), 1) != tokens.learnt.end();
@@ -250,6 +260,12 @@ struct Job {
 };
 
 }  // namespace
+
+std::string_view plain_text_of(Record& record, const TokenMaking& making) {
+  const bool one = record.kind == Record::Kind::Pair && !becomes_turns(record, making);
+  if (one) make_one_text(record, making);
+  return one || record.kind == Record::Kind::Text ? std::string_view(record.text) : std::string_view();
+}
 
 bool is_blank(int32_t id, const Tokenizer& tokenizer) {
   const auto text = tokenizer.decode({&id, 1}, /*skip_special=*/false);

@@ -32,10 +32,14 @@ struct TokenMaking {
   Pairs pairs = Pairs::Auto;
   bool open_ends = false;  // what is learnt may leave out the token that ends it
   Learn learn = Learn::Assistant;
-  bool thoughts = true;              // whether those are learnt
-  std::vector<std::string> special;  // special tokens that stay such in what messages say
+  bool thoughts = true;          // whether those are learnt
+  std::vector<int32_t> special;  // special tokens that stay such in what the data says
   int32_t end = -1;  // the token that ends a text or a completion, unless it does so itself; -1: none
 };
+
+// Text of a record in which the characters of special tokens are but text; empty: it is a conversation, or
+// was rendered elsewhere.
+std::string_view plain_text_of(Record& record, const TokenMaking& making);
 
 // Whether a token is white space alone.
 bool is_blank(int32_t id, const Tokenizer& tokenizer);

@@ -36,7 +36,8 @@ constexpr KindNames kFindingNames[] = {{"nothing-learnt", "without_learnt"},
                                        {"unlearnt-chats", "unlearnt_chats"},
                                        {"learnt-markup", "learnt_markup"},
                                        {"typed-ends", "typed_ends"},
-                                       {"records-as-text", "records_as_text"}};
+                                       {"records-as-text", "records_as_text"},
+                                       {"written-tokens", "written_tokens"}};
 static_assert(std::size(kFindingNames) == kFindingKinds);
 
 // Calls f(name, field) for every number that was always kept.
@@ -64,7 +65,7 @@ void visit_rare_numbers(auto& findings, auto&& f) {
   f("rendered_chats", findings.found[size_t(FindingKind::RenderedChats)].count),
       f("unused_keys", findings.found[size_t(FindingKind::UnusedKeys)].count);
   for (const FindingKind k : {FindingKind::UnlearntChats, FindingKind::LearntMarkup, FindingKind::TypedEnds,
-                              FindingKind::RecordsAsText})
+                              FindingKind::RecordsAsText, FindingKind::WrittenTokens})
     f(kFindingNames[size_t(k)].kept, findings.found[size_t(k)].count);
   f("learnt_later", findings.learnt_later), f("skipped_later", findings.skipped_later);
   f("renewed", findings.renewed), f("marks", findings.marks);
@@ -157,6 +158,8 @@ void Findings::add(const Document& document, const TokenMaking& making, const st
   say(Kind::TwoBegins, two && making.tokenizer->is_special(tokens.ids[0]) ? 1 : 0);
   say(Kind::CutTokens, tokens.straddling);
   say(Kind::NoToken, tokens.dropped);
+  if (!document.rendered && tokens.written >= 0)
+    add_written(tokens.written, *making.tokenizer, place_text(file, document.line, document.place));
   say(Kind::HiddenTools, document.lacks_tools ? 1 : 0);
   say(Kind::HiddenCalls, document.lacks_tool_calls ? 1 : 0);
   say(Kind::HiddenMessages, document.lacks_messages ? 1 : 0);
@@ -171,6 +174,10 @@ void Findings::add(const Document& document, const TokenMaking& making, const st
   std::string form = document.form;
   if (document.rendered && document.kind == Record::Kind::Pair) form += ", as turns";
   take(form, file);
+}
+
+void Findings::add_written(int32_t token, const Tokenizer& tokenizer, const std::string& place) {
+  add(FindingKind::WrittenTokens, 1, fmt::format("{}: {}", place, tokenizer.token(token).value_or("")));
 }
 
 void Findings::note_unused(const Document& document, const std::string& file) {
@@ -237,6 +244,8 @@ std::vector<std::string> Findings::warnings() const {
   say(Kind::TypedEnds, "an answer ends with a special token that is written out",
       ". There it is text, which is learnt letter by letter, and the chat template ends the turn behind it. "
       "Leave it out, or name it in data.special_in_text");
+  say(Kind::WrittenTokens, "a special token is written out, which is text there",
+      ". data.special_in_text makes tokens of those that it names; chats belong in messages");
   say_number(Kind::EmptyAnswers, [](int64_t n) {
     return fmt::format("{} empty and not learnt, as a model would learn from it to say nothing",
                        counted(n, "answer", "is", "are"));

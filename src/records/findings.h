@@ -34,8 +34,9 @@ enum class FindingKind : uint8_t {
   LearntMarkup,   // conversations of which a header of the assistant is
   TypedEnds,      // an answer ends with a special token that is written out
   RecordsAsText,  // files of records whose names say that they are text
+  WrittenTokens,  // text has the characters of a special token
 };
-constexpr size_t kFindingKinds = size_t(FindingKind::RecordsAsText) + 1;
+constexpr size_t kFindingKinds = size_t(FindingKind::WrittenTokens) + 1;
 // As people name it: "nothing-learnt".
 std::string_view name_of(FindingKind kind);
 // Errors name those that there are, and which of them may be meant.
@@ -86,7 +87,9 @@ struct Findings {
   std::vector<Taken> taken;
 
   static constexpr int64_t kReader = 3;
-  static constexpr int64_t kMarks = 1;
+  static constexpr int64_t kMarks = 2;
+  // The first marks by which these documents are learnt so; 0: they always were.
+  int64_t marked_since() const { return count(FindingKind::WrittenTokens) > 0 ? 2 : renewed > 0 ? 1 : 0; }
 
   // Told of every place that is found. Not kept.
   using Told = std::function<void(FindingKind, const std::string& place)>;
@@ -96,6 +99,8 @@ struct Findings {
   void add(FindingKind kind, int64_t n, const std::string& place);
   // `file`: that the document is of.
   void add(const Document& document, const TokenMaking& making, const std::string& file);
+  // Text, of a file or of a record, with the characters of a special token.
+  void add_written(int32_t token, const Tokenizer& tokenizer, const std::string& place);
   // A record, or a file, that was skipped.
   void skip(const Error& at);
   // A document of a form that is told by the file's name.

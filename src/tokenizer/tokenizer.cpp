@@ -168,9 +168,11 @@ class Tokenizer::Impl {
                                                   const BesideTokenizer& beside);
 
   Status encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
-                EncodeCounts& counts) const;
-  size_t part_bytes(std::string_view text, bool begins) const;
-  Status encode_places(std::string_view text, std::span<const Stretch> plain, const TakePlaces& take) const;
+                EncodeCounts& counts, const Plain& plain) const;
+  size_t part_bytes(std::string_view text, bool begins, const Plain& plain) const;
+  Status encode_places(std::string_view text, const Plain& plain, const TakePlaces& take,
+                       EncodeCounts& counts) const;
+  std::optional<int32_t> written_in(std::string_view text, std::span<const int32_t> allowed) const;
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
   std::optional<std::string> token(int32_t id) const;
   int32_t id(std::string_view token) const;
@@ -186,17 +188,24 @@ class Tokenizer::Impl {
  private:
   class Places;
   using Taken = Bpe::Taken;
+  // Whether the characters of a token, at that place of what is searched, are but text.
+  using IsText = std::function<bool(const AddedToken&, Stretch)>;
 
   explicit Impl(Bpe bpe) : bpe_(std::move(bpe)) {}
   Status add_tokens(const JsonValue& list, const BesideTokenizer& beside, Hash& content);
   Status add_token(AddedToken token, int32_t& next_id, std::vector<int32_t>& order);
   Status encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
-                        std::vector<int32_t>& ids, int64_t& dropped, const Taken& taken = {}) const;
+                        std::vector<int32_t>& ids, int64_t& dropped, const IsText& is_text,
+                        const Taken& taken = {}) const;
   template <class Use>
-  Status in_parts(std::string_view segment, size_t head, bool begins, Scratch& scratch, const Use& use) const;
-  size_t part_of_window(std::string_view window, bool begins, Scratch& scratch) const;
-  size_t part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const;
+  Status in_parts(std::string_view segment, size_t head, bool begins, const Plain& plain, Scratch& scratch,
+                  const Use& use) const;
+  size_t part_of_window(std::string_view window, bool begins, const Plain& plain, Scratch& scratch) const;
+  size_t part_of_segment(std::string_view segment, bool begins, const Plain& plain, Scratch& scratch) const;
   bool strips_left() const;
+  static bool may_be_text(const AddedToken& token, const Plain& plain);
+  static bool next(const AddedTokenFinder& finder, std::string_view text, size_t& at, size_t& done,
+                   AddedTokenFinder::Match& match, const IsText& is_text);
 
   // A Scratch that nobody else uses, until it is given back.
   class Borrowed {
@@ -373,9 +382,28 @@ Status Tokenizer::Impl::add_tokens(const JsonValue& list, const BesideTokenizer&
   return {};
 }
 
+// Whether the characters of a token are text somewhere.
+bool Tokenizer::Impl::may_be_text(const AddedToken& token, const Plain& plain) {
+  return token.special && !plain.stretches.empty() &&
+         std::find(plain.allowed.begin(), plain.allowed.end(), token.id) == plain.allowed.end();
+}
+
+// As AddedTokenFinder::next, but for what is text. REQUIRES: the last match ended at `done`.
+bool Tokenizer::Impl::next(const AddedTokenFinder& finder, std::string_view text, size_t& at, size_t& done,
+                           AddedTokenFinder::Match& match, const IsText& is_text) {
+  const size_t from = done;
+  while (finder.next(text, at, done, match)) {
+    const size_t begin = at - match.token->text.size();
+    if (!is_text(*match.token, {begin, at})) return true;
+    at = begin + size_t(utf8_length(text[begin]));
+    done = from;
+  }
+  return false;
+}
+
 // A text without tokens that are looked for in raw text.
 Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
-                                       std::vector<int32_t>& ids, int64_t& dropped,
+                                       std::vector<int32_t>& ids, int64_t& dropped, const IsText& is_text,
                                        const Taken& taken) const {
   std::string changed;
   if (!normalizer_.empty()) {
@@ -393,7 +421,7 @@ Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bo
     return pre_tokenizer_.cut(segment.substr(from, to - from), head > from ? head - from : 0,
                               begins || from > 0, scratch.regex, scratch.pieces, encode_piece);
   };
-  for (AddedTokenFinder::Match match{}; normalized_.next(segment, at, done, match); from = done) {
+  for (AddedTokenFinder::Match match{}; next(normalized_, segment, at, done, match, is_text); from = done) {
     if (from < match.begin) SLUICE_TRY(cut(match.begin));
     ids.push_back(match.token->id);
   }
@@ -403,14 +431,14 @@ Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bo
 // Calls use(part, head, begins) for parts of a segment that have the tokens of the whole, so that what
 // encoding holds beside them does not grow with the segment; where no place to cut is known, it does.
 template <class Use>
-Status Tokenizer::Impl::in_parts(std::string_view segment, size_t head, bool begins, Scratch& scratch,
-                                 const Use& use) const {
+Status Tokenizer::Impl::in_parts(std::string_view segment, size_t head, bool begins, const Plain& plain,
+                                 Scratch& scratch, const Use& use) const {
   for (size_t at = 0; at < segment.size();) {
     const std::string_view rest = segment.substr(at);
     const bool first = begins && at == 0;
     size_t part = 0;
     for (size_t window = part_bytes_; part == 0 && window < rest.size(); window *= 2)
-      part = part_of_window(rest.substr(0, window), first, scratch);
+      part = part_of_window(rest.substr(0, window), first, plain, scratch);
     if (part == 0) part = rest.size();
     // Its normal form, and where that comes from, take nearly as much as a piece.
     if (part > part_bytes_ && !normalizer_.empty()) SLUICE_TRY(bpe_.check_piece(part));
@@ -421,22 +449,28 @@ Status Tokenizer::Impl::in_parts(std::string_view segment, size_t head, bool beg
 }
 
 Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
-                               EncodeCounts& counts) const {
+                               EncodeCounts& counts, const Plain& plain) const {
   if (const size_t bad = find_invalid_utf8(text); bad != text.npos) return not_utf8(text, bad);
   const Borrowed scratch(*this);
   if (special && part.begins) ids.insert(ids.end(), around_.before.begin(), around_.before.end());
   size_t at = 0, done = 0, from = 0;
   const size_t ids_before = ids.size();
+  const IsText is_text = [&](const AddedToken& token, Stretch) {
+    const bool text_alone = may_be_text(token, plain);
+    if (text_alone && counts.written < 0) counts.written = token.id;
+    return text_alone;
+  };
   const auto encode_to = [&](size_t to) -> Status {
     if (ids.size() - ids_before > most_tokens_)
       return error("more than {} tokens of a text of {} bytes{}", most_tokens_, text.size(), why_);
     const size_t head = from == 0 && part.begins ? size_t(utf8_length(text.front())) : 0;
-    return in_parts(text.substr(from, to - from), head, part.begins || from > 0, *scratch,
+    return in_parts(text.substr(from, to - from), head, part.begins || from > 0, plain, *scratch,
                     [&](std::string_view segment, size_t own_head, bool begins) {
-                      return encode_segment(segment, own_head, begins, *scratch, ids, counts.dropped);
+                      return encode_segment(segment, own_head, begins, *scratch, ids, counts.dropped,
+                                            is_text);
                     });
   };
-  for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match); from = done) {
+  for (AddedTokenFinder::Match match{}; next(raw_, text, at, done, match, is_text); from = done) {
     if (from < match.begin) SLUICE_TRY(encode_to(match.begin));
     ids.push_back(match.token->id);
   }
@@ -458,10 +492,10 @@ class Tokenizer::Impl::Places {
     if (at_ == whole_.size()) return {};
     return error("text without a token: '{:.20}'", whole_.substr(at_));
   }
-
- private:
+  // The place in the segment of one in its normal form.
   size_t back(size_t at) const { return back_.empty() ? at : back_[at]; }
 
+ private:
   const Impl& impl_;
   std::string_view segment_, whole_;  // as it is, and normalized
   std::string changed_;               // the latter, where there is a normalizer
@@ -532,80 +566,98 @@ Status Tokenizer::Impl::Places::add(std::span<const int32_t> ids, size_t offset,
   return {};
 }
 
-Status Tokenizer::Impl::encode_places(std::string_view text, std::span<const Stretch> plain,
-                                      const TakePlaces& take) const {
+Status Tokenizer::Impl::encode_places(std::string_view text, const Plain& plain, const TakePlaces& take,
+                                      EncodeCounts& counts) const {
   if (const size_t bad = find_invalid_utf8(text); bad != text.npos) return not_utf8(text, bad);
   const Borrowed scratch(*this);
-  const auto is_plain = [&](Stretch stretch) {
-    const auto it = std::upper_bound(plain.begin(), plain.end(), stretch.begin,
+  const IsText is_text = [&](const AddedToken& token, Stretch stretch) {
+    if (!may_be_text(token, plain)) return false;
+    const auto it = std::upper_bound(plain.stretches.begin(), plain.stretches.end(), stretch.begin,
                                      [](size_t at, const Stretch& s) { return at < s.end; });
-    return it != plain.end() && it->begin < stretch.end;
+    const bool text_alone = it != plain.stretches.end() && it->begin < stretch.end;
+    if (text_alone && counts.written < 0) counts.written = token.id;
+    return text_alone;
   };
   std::vector<int32_t> ids;
   std::vector<Stretch> places;
   const auto add_part = [&](std::string_view part, size_t head, bool begins) -> Status {
     Places where(*this, part);
     SLUICE_TRY(where.open(begins, *scratch));
+    const auto offset = size_t(part.data() - text.data());
     const Taken place = [&](std::vector<int32_t>& some) -> Status {
       for (std::span<const int32_t> rest = some; !rest.empty();) {
         const auto block = rest.first(std::min(rest.size(), kTakenAtOnce));
         places.clear();
-        SLUICE_TRY(where.add(block, size_t(part.data() - text.data()), places));
+        SLUICE_TRY(where.add(block, offset, places));
         SLUICE_TRY(take(block, places));
         rest = rest.subspan(block.size());
       }
       some.clear();
       return {};
     };
-    int64_t dropped = 0;
-    SLUICE_TRY(encode_segment(part, head, begins, *scratch, ids, dropped, place));
+    const IsText is_text_here = [&](const AddedToken& token, Stretch s) {
+      return is_text(token, {offset + where.back(s.begin), offset + where.back(s.end)});
+    };
+    SLUICE_TRY(encode_segment(part, head, begins, *scratch, ids, counts.dropped, is_text_here, place));
     SLUICE_TRY(place(ids));
     return where.end();
   };
   const auto add_segment = [&](size_t begin, size_t end) {
     const size_t head = begin == 0 && end > 0 ? size_t(utf8_length(text.front())) : 0;
-    return in_parts(text.substr(begin, end - begin), head, true, *scratch, add_part);
+    return in_parts(text.substr(begin, end - begin), head, true, plain, *scratch, add_part);
   };
   size_t at = 0, done = 0, from = 0;
-  for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match); from = done) {
-    const AddedToken& token = *match.token;
-    const size_t begin = at - token.text.size();
-    if (token.special && is_plain({begin, at})) {
-      at = begin + size_t(utf8_length(text[begin]));
-      done = from;
-      continue;
-    }
+  for (AddedTokenFinder::Match match{}; next(raw_, text, at, done, match, is_text); from = done) {
     SLUICE_TRY(add_segment(from, match.begin));
     const Stretch place{match.begin, match.end};
-    SLUICE_TRY(take(std::span(&token.id, 1), std::span(&place, 1)));
+    SLUICE_TRY(take(std::span(&match.token->id, 1), std::span(&place, 1)));
   }
   return add_segment(from, text.size());
+}
+
+std::optional<int32_t> Tokenizer::Impl::written_in(std::string_view text,
+                                                   std::span<const int32_t> allowed) const {
+  const Plain plain = Plain::everywhere(allowed);
+  const auto is_written = [&](const AddedToken& token) { return may_be_text(token, plain); };
+  const auto& normalized = normalized_.tokens();
+  const bool unknown = !normalizer_.empty() && std::any_of(normalized.begin(), normalized.end(), is_written);
+  if (unknown) return std::nullopt;
+  for (const AddedTokenFinder* finder : {&raw_, &normalized_}) {
+    size_t at = 0, done = 0;
+    for (AddedTokenFinder::Match match{}; finder->next(text, at, done, match);) {
+      if (is_written(*match.token)) return match.token->id;
+    }
+  }
+  return -1;
 }
 
 bool Tokenizer::Impl::strips_left() const {
   return std::any_of(added_.begin(), added_.end(), [](const auto& entry) { return entry.second.lstrip; });
 }
 
-size_t Tokenizer::Impl::part_bytes(std::string_view text, bool begins) const {
+size_t Tokenizer::Impl::part_bytes(std::string_view text, bool begins, const Plain& plain) const {
   if (!normalizer_.works_in_parts()) return 0;
   const Borrowed scratch(*this);
+  const auto is_text = [&](const AddedToken& token, Stretch) { return may_be_text(token, plain); };
   // Behind the last token; the text behind it might hold another one that its end cuts.
   size_t at = 0, done = 0, from = 0;
-  for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match);) from = done;
-  const size_t part = part_of_window(text.substr(from), begins || from > 0, *scratch);
+  for (AddedTokenFinder::Match match{}; next(raw_, text, at, done, match, is_text);) from = done;
+  const size_t part = part_of_window(text.substr(from), begins || from > 0, plain, *scratch);
   return part == 0 || raw_.touches(text, from + part) ? 0 : from + part;
 }
 
 // `window` goes on, maybe within a character or an added token, which are left out.
-size_t Tokenizer::Impl::part_of_window(std::string_view window, bool begins, Scratch& scratch) const {
+size_t Tokenizer::Impl::part_of_window(std::string_view window, bool begins, const Plain& plain,
+                                       Scratch& scratch) const {
   const size_t margin = std::max(raw_.longest_bytes(), normalized_.longest_bytes()) + 4;
   if (!normalizer_.works_in_parts() || window.size() < margin) return 0;
   size_t whole = window.size() - margin;
   while (whole > 0 && static_cast<unsigned char>(window[whole - 1]) >= 0x80) --whole;
-  return part_of_segment(window.substr(0, whole), begins, scratch);
+  return part_of_segment(window.substr(0, whole), begins, plain, scratch);
 }
 
-size_t Tokenizer::Impl::part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const {
+size_t Tokenizer::Impl::part_of_segment(std::string_view segment, bool begins, const Plain& plain,
+                                        Scratch& scratch) const {
   if (segment.empty()) return 0;
   // Places before ASCII characters of the tail, where normalized parts make the normalized whole.
   size_t tail = segment.size() - std::min(segment.size(), kTailBytes);
@@ -627,7 +679,14 @@ size_t Tokenizer::Impl::part_of_segment(std::string_view segment, bool begins, S
     if (whole.size() > normalizer_.most_bytes(segment.size())) return 0;
   }
   size_t at = 0, done = 0, from = 0;
-  for (AddedTokenFinder::Match match{}; normalized_.next(whole, at, done, match);) from = done;
+  const bool all = !plain.stretches.empty() && plain.stretches[0].end == SIZE_MAX;
+  bool known = true;
+  const auto is_text = [&](const AddedToken& token, Stretch) {
+    known = known && (all || !may_be_text(token, plain));
+    return may_be_text(token, plain);
+  };
+  for (AddedTokenFinder::Match match{}; next(normalized_, whole, at, done, match, is_text);) from = done;
+  if (!known) return 0;  // it is a token at some places, and text at others
   const std::string_view rest = std::string_view(whole).substr(from);
   const auto allowed = [&](size_t place) {
     return places.contains(from + place) && !normalized_.touches(whole, from + place);
@@ -685,18 +744,23 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Status Tokenizer::encode_part(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
-                              EncodeCounts* counts) const {
+                              EncodeCounts* counts, const Plain& plain) const {
   EncodeCounts ignored;
-  return impl_->encode(text, part, special, ids, counts != nullptr ? *counts : ignored);
+  return impl_->encode(text, part, special, ids, counts != nullptr ? *counts : ignored, plain);
 }
 
-size_t Tokenizer::part_bytes(std::string_view text, bool begins) const {
-  return impl_->part_bytes(text, begins);
+size_t Tokenizer::part_bytes(std::string_view text, bool begins, const Plain& plain) const {
+  return impl_->part_bytes(text, begins, plain);
 }
 
-Status Tokenizer::encode_places(std::string_view text, std::span<const Stretch> plain,
-                                const TakePlaces& take) const {
-  return impl_->encode_places(text, plain, take);
+Status Tokenizer::encode_places(std::string_view text, const Plain& plain, const TakePlaces& take,
+                                EncodeCounts* counts) const {
+  EncodeCounts ignored;
+  return impl_->encode_places(text, plain, take, counts != nullptr ? *counts : ignored);
+}
+
+std::optional<int32_t> Tokenizer::written_in(std::string_view text, std::span<const int32_t> allowed) const {
+  return impl_->written_in(text, allowed);
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {

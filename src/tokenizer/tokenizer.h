@@ -21,7 +21,8 @@ namespace sluice::core {
 
 // Of several calls of encode(), which add to it.
 struct EncodeCounts {
-  int64_t dropped = 0;  // bytes or characters that have no token, and that the library drops without a word
+  int64_t dropped = 0;   // bytes or characters that have no token, and that the library drops without a word
+  int32_t written = -1;  // the first special token whose characters are but text (Tokenizer::Plain)
 };
 
 struct TokenizerOptions {
@@ -49,34 +50,50 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
+  // A stretch of a text, in bytes.
+  struct Stretch {
+    size_t begin = 0, end = 0;
+  };
+  // Where the characters of a special token are but text: in stretches that rise. Tokens of `allowed` are
+  // looked for there, too. Of encode(), encode_part() and part_bytes() that is everywhere, or nowhere.
+  struct Plain {
+    std::span<const Stretch> stretches;
+    std::span<const int32_t> allowed;
+
+    static Plain everywhere(std::span<const int32_t> allowed) {
+      static constexpr Stretch kAll{0, SIZE_MAX};
+      return {{&kAll, 1}, allowed};
+    }
+  };
+
   // Appends the ids of a text, between those that the post-processor puts around it if `special` is true.
   // Errors: what is not UTF-8, with its line; a text that a pattern gives up on.
   Status encode(std::string_view text, bool special, std::vector<int32_t>& ids,
-                EncodeCounts* counts = nullptr) const {
-    return encode_part(text, TextPart{}, special, ids, counts);
+                EncodeCounts* counts = nullptr, const Plain& plain = {}) const {
+    return encode_part(text, TextPart{}, special, ids, counts, plain);
   }
 
   // A text that is too long to hold is encoded in parts, each after the other with the same ids as the whole
   // has. The part that begins `text` and goes on behind it: its bytes, or 0 where no place is known to change
   // nothing. REQUIRES: `text` is UTF-8, but for a character that its end may cut.
-  size_t part_bytes(std::string_view text, bool begins) const;
+  size_t part_bytes(std::string_view text, bool begins, const Plain& plain = {}) const;
   struct TextPart {
     bool begins = true, ends = true;
   };
   Status encode_part(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
-                     EncodeCounts* counts = nullptr) const;
+                     EncodeCounts* counts = nullptr, const Plain& plain = {}) const;
 
-  // A stretch of a text, in bytes.
-  struct Stretch {
-    size_t begin = 0, end = 0;
-  };
-  // As encode() without what the post-processor puts around a text. Special tokens are not looked for in the
-  // bytes of `plain`, whose stretches rise: there they are text. `take` gets the ids in their order, some at
-  // a time, and of every id the bytes that it stands for; of text that normalization changes, all up to the
-  // next character that it leaves alone. It ends with the first error that `take` returns. Errors, too:
+  // As encode() without what the post-processor puts around a text. `take` gets the ids in their order, some
+  // at a time, and of every id the bytes that it stands for; of text that normalization changes, all up to
+  // the next character that it leaves alone. It ends with the first error that `take` returns. Errors, too:
   // tokens that do not say which text they stand for, such as the unknown token.
   using TakePlaces = std::function<Status(std::span<const int32_t> ids, std::span<const Stretch> places)>;
-  Status encode_places(std::string_view text, std::span<const Stretch> plain, const TakePlaces& take) const;
+  Status encode_places(std::string_view text, const Plain& plain, const TakePlaces& take,
+                       EncodeCounts* counts = nullptr) const;
+
+  // The first special token, but for those that are allowed, whose characters are in a text; -1: there is
+  // none. Nothing: its normal form would have to be looked at.
+  std::optional<int32_t> written_in(std::string_view text, std::span<const int32_t> allowed) const;
 
   // Ids that no token has are left out; so are special tokens, if `skip_special` is true.
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;

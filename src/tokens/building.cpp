@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include "base/counts.h"
 #include "base/hash.h"
@@ -27,7 +28,7 @@ double draw(const Source& source, int64_t line, uint64_t seed) {
 }
 
 using Told = std::function<void(int64_t)>;
-using Dropped = std::function<void(const TextRange&, int64_t)>;
+using Noticed = std::function<void(const TextRange&, const EncodeCounts&)>;
 
 // A token file in the making, and the text that waits for its turn.
 class Side {
@@ -43,8 +44,8 @@ class Side {
     places_.push_back(place);
   }
   // What waits comes before anything else.
-  Status flush(const Dropped& dropped) {
-    SLUICE_TRY(options_.making.tokenizer == nullptr ? write_bytes() : write_tokens(dropped));
+  Status flush(const Noticed& noticed) {
+    SLUICE_TRY(options_.making.tokenizer == nullptr ? write_bytes() : write_tokens(noticed));
     waiting_.clear();
     return {};
   }
@@ -115,7 +116,7 @@ class Side {
     }
     return {};
   }
-  Status write_tokens(const Dropped& dropped) {
+  Status write_tokens(const Noticed& noticed) {
     TokenizeOptions tokenizing;
     tokenizing.threads = options_.threads;
     tokenizing.part_bytes = options_.room.part_bytes;
@@ -123,7 +124,8 @@ class Side {
     tokenizing.why = options_.room.why;
     tokenizing.end = options_.making.end;
     tokenizing.progress = told_;
-    tokenizing.dropped = dropped;
+    tokenizing.special = options_.making.special;
+    tokenizing.noticed = noticed;
     SLUICE_TRY(tokenize(waiting_, *options_.making.tokenizer, tokenizing, writer_));
     for (const TextRange& range : waiting_) learnt_bytes += range.end - range.begin;
     return {};
@@ -151,6 +153,7 @@ class Building {
         told_(told),
         making_(options.making) {
     findings_.told = options.told;
+    findings_.marks = Findings::kMarks;
   }
   ~Building() {
     std::error_code ignored;
@@ -322,7 +325,6 @@ class Building {
     };
     reading.progress = tell;
     findings_.reader = Findings::kReader;
-    findings_.marks = Findings::kMarks;
     int64_t documents = 0;
     bool lines = false;  // it is JSONL
     const auto take = [&](Document& document) -> Status {
@@ -354,15 +356,20 @@ class Building {
     return {};
   }
   Status flush() {
-    const Dropped dropped = [&](const TextRange& range, int64_t n) {
+    const Noticed noticed = [&](const TextRange& range, const EncodeCounts& counts) {
+      if (counts.dropped == 0 && counts.written < 0) return;
       for (const auto& all : {sources_, held_sources_}) {
         const auto it =
             std::find_if(all.begin(), all.end(), [&](const Source& s) { return s.path == range.path; });
-        if (it != all.end()) return findings_.add(FindingKind::NoToken, n, it->name);
+        if (it == all.end()) continue;
+        findings_.add(FindingKind::NoToken, counts.dropped, it->name);
+        if (counts.written >= 0 && written_in_.insert(&*it).second)
+          findings_.add_written(counts.written, *making_.tokenizer, it->name);
+        return;
       }
     };
     for (Side* side : {all_.get(), train_.get(), heldout_.get()}) {
-      if (side != nullptr) SLUICE_TRY(side->flush(dropped));
+      if (side != nullptr) SLUICE_TRY(side->flush(noticed));
     }
     return {};
   }
@@ -447,6 +454,7 @@ class Building {
   bool knows_bytes_ = true;  // what tokens stand for
   std::vector<std::string> notices_;
   Findings findings_;
+  std::set<const Source*> written_in_;  // text with the characters of special tokens
 };
 
 // Whether all of a corpus is one document that can be cut in two.

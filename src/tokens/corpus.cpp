@@ -153,11 +153,11 @@ Result<SealedRequest> request_of(const CorpusOptions& options, Sources& sources)
   if (making.tokenizer != nullptr) request.add("tokenizer", making.tokenizer->content());
   if (making.end >= 0) request.add("end", making.end);
   for (Source& source : sources.held) SLUICE_TRY(add_sum(source, "held out: " + source.name));
+  for (const int32_t id : making.special) request.add("special in text", *making.tokenizer->token(id));
   if (sources.have(SourceForm::Tokens)) request.add("tokens", "as they are");
   if (sources.have(SourceForm::Records)) {
     request.add("learn", name_of(making.learn));
     if (!making.thoughts) request.add("thoughts", "context");
-    for (const std::string& token : making.special) request.add("special in text", token);
     request.add("malformed", options.skip_malformed ? "skip" : "refuse");
     request.add("template", making.chat_template == nullptr ? "" : making.chat_template->identity());
   }
@@ -297,24 +297,29 @@ class Kept {
         return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
       rest->findings.reader = Findings::kReader;
     }
+    const bool marked_since = rest->findings.marks != Findings::kMarks;
+    if (marked_since) {
+      if (!marks_alike(rest->findings))
+        return error("{}: another version of Sluice made it, which learnt otherwise", folder_.string());
+      rest->findings.marks = Findings::kMarks;
+    }
     const bool compared = rest->compared || !corpus.heldout;
     if (!compared) compare(corpus, *rest);
     // Once: what an earlier version left out is kept with the tokens. A cache that is read only is looked at
     // again.
-    if (read_since || !compared) (void)write_sealed(sums(), request_, found + kept_text(*rest));
+    if (read_since || marked_since || !compared)
+      (void)write_sealed(sums(), request_, found + kept_text(*rest));
     corpus.train.set_paths(std::move(rest->train_paths));
     if (corpus.heldout) corpus.heldout->set_paths(std::move(rest->heldout_paths));
     corpus.findings = std::move(rest->findings);
     const Findings& f = corpus.findings;
-    const ChatTemplate* chat = options_.making.chat_template;
-    if (f.rendered > 0 && chat != nullptr && chat->marks_anew() && f.marks != Findings::kMarks)
-      return error("{}: another version of Sluice made it, which learnt otherwise", folder_.string());
     const auto learnt_since = [&](std::string now) {
       corpus.contents_before.push_back(std::exchange(corpus.content, std::move(now)));
     };
     if (f.learnt_anew + f.skipped_anew > 0) learnt_since(read_anew(corpus.key, kSecondReader));
     if (f.learnt_later + f.skipped_later > 0) learnt_since(read_anew(corpus.key, Findings::kReader));
-    if (f.renewed > 0) learnt_since(fmt::format("{}-marks{}", corpus.content, Findings::kMarks));
+    if (const int64_t marks = f.marked_since(); marks > 0)
+      learnt_since(fmt::format("{}-marks{}", corpus.content, marks));
     corpus.notices = std::move(rest->notices);
     corpus.notices.insert(corpus.notices.end(), sources_.notices.begin(), sources_.notices.end());
     corpus.train_bytes = rest->train_bytes;
@@ -364,6 +369,46 @@ class Kept {
         }
         if (!reader.ok()) return false;
       }
+    }
+    return true;
+  }
+  // Whether what an earlier version marked is learnt so now, which is seen from the template and the text.
+  bool marks_alike(const Findings& findings) const {
+    const TokenMaking& making = options_.making;
+    const ChatTemplate* chat = making.chat_template;
+    if (findings.marks == 0 && findings.rendered > 0 && chat != nullptr && chat->marks_anew()) return false;
+    if (making.tokenizer == nullptr) return true;
+    for (const auto* side : {&sources_.train, &sources_.held}) {
+      for (const Source& source : *side) {
+        const bool alike = source.form == SourceForm::Text      ? !is_written_in_file(source)
+                           : source.form == SourceForm::Records ? !is_written_in_records(source)
+                                                                : true;
+        if (!alike) return false;
+      }
+    }
+    return true;
+  }
+  // Whether the characters of a special token may be in text.
+  bool is_written(std::string_view text) const {
+    return options_.making.tokenizer->written_in(text, options_.making.special) != -1;
+  }
+  bool is_written_in_file(const Source& source) const {
+    constexpr size_t kLongest = 1024;  // of a token
+    std::string text;
+    const Status read = read_pieces(source.path, source.begin, source.bytes, [&](std::string_view piece) {
+      text.erase(0, text.size() - std::min(text.size(), kLongest));
+      text += piece;
+      return is_written(text) ? Status(error("written")) : Status();
+    });
+    return !read.ok();
+  }
+  bool is_written_in_records(const Source& source) const {
+    auto reader = RecordReader::open(source.path, record_options_of(options_));
+    Record record;
+    while (reader.ok()) {
+      const auto more = reader->next(record);
+      if (!more.ok() || !*more) return !more.ok();
+      if (is_written(plain_text_of(record, options_.making))) return true;
     }
     return true;
   }

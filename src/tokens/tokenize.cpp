@@ -66,7 +66,10 @@ std::string_view whole_characters(std::string_view text) {
 class Writing {
  public:
   Writing(const Tokenizer& tokenizer, const TokenizeOptions& options, TokenFileWriter& writer)
-      : tokenizer_(tokenizer), options_(options), writer_(writer) {}
+      : tokenizer_(tokenizer),
+        options_(options),
+        plain_(Tokenizer::Plain::everywhere(options.special)),
+        writer_(writer) {}
 
   Status add(const TextRange& range) {
     SLUICE_ASSIGN(const auto document, open(range));
@@ -86,15 +89,15 @@ class Writing {
       Job& job = jobs_[size_t(i)];
       const std::string_view text = job.document->text.substr(job.begin, job.end - job.begin);
       const size_t bad = find_invalid_utf8(text);
-      job.status = bad == text.npos
-                       ? tokenizer_.encode_part(text, job.part(), /*special=*/true, job.ids, &job.counts)
-                       : not_utf8(text[bad]);
+      job.status = bad == text.npos ? tokenizer_.encode_part(text, job.part(), /*special=*/true, job.ids,
+                                                             &job.counts, plain_)
+                                    : not_utf8(text[bad]);
       if (!job.status.ok())
         job.status = at_line(job, job.begin + (bad == text.npos ? 0 : bad), job.status.error());
     });
     for (Job& job : jobs_) {
       SLUICE_TRY(std::exchange(job.status, Status{}));
-      if (job.counts.dropped > 0 && options_.dropped) options_.dropped(*job.range, job.counts.dropped);
+      if (options_.noticed) options_.noticed(*job.range, job.counts);
       const bool ends_file = job.part().ends && job.range->end == job.range->file_bytes;
       if (ends_file && options_.end >= 0 && (job.ids.empty() || job.ids.back() != options_.end))
         job.ids.push_back(options_.end);
@@ -126,7 +129,7 @@ class Writing {
       const std::string_view text = whole_characters(rest.substr(0, window));
       if (const size_t bad = find_invalid_utf8(text); bad != text.npos)
         return at_line(job, job.begin + bad, not_utf8(text[bad]));
-      if (const size_t bytes = tokenizer_.part_bytes(text, job.begin == 0); bytes > 0) {
+      if (const size_t bytes = tokenizer_.part_bytes(text, job.begin == 0, plain_); bytes > 0) {
         job.end = job.begin + bytes;
         return {};
       }
@@ -142,6 +145,7 @@ class Writing {
 
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
+  const Tokenizer::Plain plain_;
   TokenFileWriter& writer_;
   std::vector<Job> jobs_;
   int64_t bytes_ = 0;  // of the jobs

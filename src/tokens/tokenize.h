@@ -33,11 +33,14 @@ struct TokenizeOptions {
   int32_t end = -1;
   // Told of bytes that have become tokens since the last time.
   std::function<void(int64_t bytes)> progress;
-  // Told of characters or bytes of a part that have no token.
-  std::function<void(const TextRange&, int64_t)> dropped;
+  // Special tokens that are looked for in the text.
+  std::span<const int32_t> special = {};
+  // Told of what is noticed in a part.
+  std::function<void(const TextRange&, const EncodeCounts&)> noticed;
 };
 
-// Writes the tokens of each document in order, as Tokenizer::encode with special tokens makes them. In memory
+// Writes the tokens of each document in order, as Tokenizer::encode makes them, between those that are put
+// around a text. In memory
 // at one time are some part_bytes of text for each thread, or one document of most_bytes. Errors name the
 // file and the line: of what is not UTF-8, and of a part without a place to cut it.
 Status tokenize(std::span<const TextRange> documents, const Tokenizer& tokenizer,

@@ -373,8 +373,8 @@ TEST(LearntTokens, SpecialTokensInTextAreAllowedByName) {
   const Tokenizer& gpt2 = tokenizer("gpt2");
   const auto [conversation, chat] = rendered(
       "chatml", R"([{"role": "user", "content": "x<s>y</s>"}, {"role": "assistant", "content": "a"}])");
-  const std::vector<std::string> allowed{"<s>"};
-  const auto count = [&](std::span<const std::string> special, std::string_view token) {
+  const std::vector<int32_t> allowed{gpt2.id("<s>")};
+  const auto count = [&](std::span<const int32_t> special, std::string_view token) {
     const auto ids = learnt_tokens(conversation, chat, Learn::Assistant, gpt2, true, special)->ids;
     return std::count(ids.begin(), ids.end(), gpt2.id(token));
   };
@@ -581,8 +581,11 @@ TEST(LearntTokens, ACompletionIsLearntWithItsEnd) {
   const auto pair = learnt_tokens("question answer", 8, gpt2.id("</s>"), gpt2);
   ASSERT_TRUE(pair.ok()) << pair.message();
   EXPECT_EQ(shown(*pair, gpt2), "question{ answer</s>}");
-  const auto ended = learnt_tokens("text</s>", 0, gpt2.id("</s>"), gpt2);
-  EXPECT_EQ(shown(*ended, gpt2), "{text</s>}");
+  const std::vector<int32_t> special{gpt2.id("</s>")};
+  EXPECT_EQ(shown(*learnt_tokens("text</s>", 0, gpt2.id("</s>"), gpt2, special), gpt2), "{text</s>}");
+  const auto written = learnt_tokens("text</s>", 0, gpt2.id("</s>"), gpt2);
+  EXPECT_EQ(shown(*written, gpt2), "{text</s></s>}");
+  EXPECT_EQ(written->written, gpt2.id("</s>"));
 }
 
 }  // namespace

@@ -352,7 +352,7 @@ TEST_F(Documents, WhoseAnswersEndWithATokenThatIsWrittenOutAreFound) {
   for (const char* answer : {"a", "a<b>", "<|endoftext|> ends a turn", "", "a]", ">"})
     EXPECT_EQ(found(answer), 0) << answer;
   EXPECT_EQ(found("a", "q<|endoftext|>"), 0);
-  making_.special = {"<|endoftext|>"};
+  making_.special = {making_.tokenizer->id("<|endoftext|>")};
   EXPECT_EQ(found("a<|endoftext|>"), 0) << "it is the token";
 }
 

@@ -6,8 +6,8 @@
     tests/tokenizer/make_fixtures.py [NAME ...]
 
 writes fixtures/NAME.json, a tokenizer.json, and fixtures/NAME.recorded.json: a list of [text, ids, text decoded, text decoded without
-special tokens], where null stands for the same as what it was decoded from, or as the one before. What is learnt of docs/howto changes
-with it: name those that are new.
+special tokens], where null stands for the same as what it was decoded from, or as the one before. Behind them stand the ids of the text
+in which special tokens are but text, where those are others. What is learnt of docs/howto changes with it: name those that are new.
 """
 import json
 import pathlib
@@ -241,7 +241,10 @@ STRUCTURES = [gpt2, gpt2_prefix, llama3, qwen2, smollm2, deepseek, o200k, llama2
 def record(t, text):
     ids = t.encode(text).ids
     decoded, plain = t.decode(ids, skip_special_tokens=False), t.decode(ids)
-    return [text, ids, None if decoded == text else decoded, None if plain == decoded else plain]
+    t.encode_special_tokens = True
+    written = t.encode(text).ids
+    t.encode_special_tokens = False
+    return [text, ids, None if decoded == text else decoded, None if plain == decoded else plain] + ([] if written == ids else [written])
 
 
 def main():

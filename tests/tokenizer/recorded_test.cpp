@@ -22,6 +22,7 @@ struct Record {
   std::string text;
   std::vector<int32_t> ids;
   std::string decoded, plain;
+  std::vector<int32_t> written;  // ids, where special tokens are but text
 };
 
 std::vector<Record> records_of(const std::string& name) {
@@ -32,6 +33,7 @@ std::vector<Record> records_of(const std::string& name) {
     Record record{item[0], item[1], {}, {}};
     record.decoded = item[2].is_null() ? record.text : item[2].get<std::string>();
     record.plain = item[3].is_null() ? record.decoded : item[3].get<std::string>();
+    record.written = item.size() > 4 ? item[4].get<std::vector<int32_t>>() : record.ids;
     records.push_back(std::move(record));
   }
   return records;
@@ -69,6 +71,28 @@ TEST_P(Recorded, IdsAndTextAreThoseOfTheLibrary) {
   }
 }
 
+TEST_P(Recorded, CharactersOfSpecialTokensAreTextWhereverThatIsSaid) {
+  const auto tokenizer = open(GetParam());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const Tokenizer::Plain everywhere = Tokenizer::Plain::everywhere({});
+  for (const Record& record : records_of(GetParam())) {
+    std::vector<int32_t> ids, without, placed;
+    EncodeCounts counts;
+    ASSERT_TRUE(tokenizer->encode(record.text, true, ids, &counts, everywhere).ok());
+    EXPECT_EQ(ids, record.written) << record.text;
+    EXPECT_EQ(counts.written >= 0, record.written != record.ids) << record.text;
+    const auto in_text = tokenizer->written_in(record.text, {});
+    EXPECT_EQ(in_text.value_or(counts.written) >= 0, counts.written >= 0) << record.text;
+    const auto take = [&](std::span<const int32_t> some, auto) -> Status {
+      placed.insert(placed.end(), some.begin(), some.end());
+      return {};
+    };
+    ASSERT_TRUE(tokenizer->encode(record.text, false, without, nullptr, everywhere).ok());
+    if (!tokenizer->encode_places(record.text, everywhere, take).ok()) continue;
+    EXPECT_EQ(placed, without) << record.text;
+  }
+}
+
 // Threads share a tokenizer, and what is remembered of one text changes no other.
 TEST_P(Recorded, ThreadsShareATokenizer) {
   const auto tokenizer = open(GetParam());
@@ -100,18 +124,21 @@ TEST_P(InParts, IdsAreThoseOfTheWhole) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
   std::string text;
   for (const Record& record : records_of(GetParam())) text += record.text + " and then ";
-  std::vector<int32_t> whole;
-  ASSERT_TRUE(tokenizer->encode(text, true, whole).ok());
   int cuts = 0;
-  for (const size_t window : {size_t{97}, size_t{512}, size_t{3001}}) {
-    std::vector<int32_t> ids;
+  for (const auto& [window, plain] : {std::pair(size_t{97}, Tokenizer::Plain()),
+                                      {512, {}},
+                                      {3001, {}},
+                                      {97, Tokenizer::Plain::everywhere({})},
+                                      {512, Tokenizer::Plain::everywhere({})}}) {
+    std::vector<int32_t> ids, whole;
+    ASSERT_TRUE(tokenizer->encode(text, true, whole, nullptr, plain).ok());
     std::string_view rest = text;
     while (!rest.empty()) {
       Tokenizer::TextPart part{rest.size() == text.size(), false};
       // A window without a place to cut grows.
       size_t bytes = 0;
       for (size_t width = window; bytes == 0 && width < rest.size(); width *= 2) {
-        bytes = tokenizer->part_bytes(rest.substr(0, width), part.begins);
+        bytes = tokenizer->part_bytes(rest.substr(0, width), part.begins, plain);
         ASSERT_LE(bytes, width);
       }
       if (bytes == 0) {
@@ -120,7 +147,7 @@ TEST_P(InParts, IdsAreThoseOfTheWhole) {
       } else {
         ++cuts;
       }
-      const Status status = tokenizer->encode_part(rest.substr(0, bytes), part, true, ids);
+      const Status status = tokenizer->encode_part(rest.substr(0, bytes), part, true, ids, nullptr, plain);
       ASSERT_TRUE(status.ok()) << status.message();
       rest.remove_prefix(bytes);
     }

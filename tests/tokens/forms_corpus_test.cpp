@@ -160,6 +160,19 @@ TEST(FormsCorpus, WhatIsReadAsBeforeIsCalledAsBefore) {
   EXPECT_NE(scored->key, scored->content);
 }
 
+// A corpus whose findings an earlier Sluice kept.
+void keep_findings(const TempDir& dir, const Corpus& corpus, const Findings& old) {
+  const fs::path sums = dir / "cache" / corpus.key / "corpus";
+  std::string text = *read_file(sums);
+  const size_t at = text.find(corpus.findings.to_text());
+  ASSERT_NE(at, text.npos);
+  text.replace(at, text.size() - at, old.to_text());
+  // Its checksum is of all that follows.
+  const size_t sum = text.find('\n') + 1, rest = text.find('\n', sum) + 1;
+  text.replace(sum, rest - 1 - sum, Checksummer().add(std::string_view(text).substr(rest)).value().to_text());
+  ASSERT_TRUE(write_file(sums, text).ok());
+}
+
 // As Sluice 0.1.0 left it: findings of fewer numbers.
 TEST(FormsCorpus, TokensOfAnotherReaderAreMadeAnewWithAWord) {
   const TempDir dir;
@@ -168,15 +181,7 @@ TEST(FormsCorpus, TokensOfAnotherReaderAreMadeAnewWithAWord) {
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   Findings old = corpus->findings;
   old.reader = 1;
-  const fs::path sums = dir / "cache" / corpus->key / "corpus";
-  std::string text = *read_file(sums);
-  const size_t at = text.find(corpus->findings.to_text());
-  ASSERT_NE(at, text.npos);
-  text.replace(at, text.size() - at, old.to_text());
-  // Its checksum is of all that follows.
-  const size_t sum = text.find('\n') + 1, rest = text.find('\n', sum) + 1;
-  text.replace(sum, rest - 1 - sum, Checksummer().add(std::string_view(text).substr(rest)).value().to_text());
-  ASSERT_TRUE(write_file(sums, text).ok());
+  keep_findings(dir, *corpus, old);
   const auto again = open_corpus(all_in(dir), dir / "cache");
   ASSERT_TRUE(again.ok()) << again.message();
   EXPECT_TRUE(again->built);
@@ -185,6 +190,44 @@ TEST(FormsCorpus, TokensOfAnotherReaderAreMadeAnewWithAWord) {
       std::string::npos)
       << again->notice;
   EXPECT_EQ(again->content, corpus->content);
+}
+
+// Earlier versions made tokens of them: what has some is made anew under another name, all else is kept.
+TEST(FormsCorpus, TokensThatAreWrittenOutAreText) {
+  const Tokenizer tokenizer = *Tokenizer::open(fs::path(SLUICE_TOKENIZERS) / "gpt2.json");
+  const int32_t end = tokenizer.id("<|endoftext|>");
+  for (const auto& [name, content, written] :
+       {std::tuple("in/a.txt", "a text", false),
+        {"in/a.txt", "a<|endoftext|>text", true},
+        {"in/a.jsonl", R"({"text": "a text"})", false},
+        {"in/a.jsonl", R"({"prompt": "q\u003c|endoftext|>", "completion": "a"})", true},
+        {"in/a.jsonl", R"({"text": "a<|endoftext|>", "learnt": [[0, 14]]})", false}}) {
+    const TempDir dir;
+    dir.add(name, content);
+    CorpusOptions options = all_in(dir);
+    options.making.tokenizer = &tokenizer;
+    auto corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    EXPECT_EQ(corpus->findings.count(FindingKind::WrittenTokens), written ? 1 : 0) << content;
+    EXPECT_EQ(corpus->content, corpus->key + (written ? "-marks2" : "")) << content;
+    EXPECT_EQ(corpus->contents_before.size(), written ? 1U : 0U);
+    Findings old = corpus->findings;
+    old.marks = 0;
+    keep_findings(dir, *corpus, old);
+    for (const bool anew : {written, false}) {
+      corpus = open_corpus(options, dir / "cache");
+      ASSERT_TRUE(corpus.ok()) << corpus.message();
+      EXPECT_EQ(corpus->built, anew) << content;
+    }
+    options.making.special = {end};
+    corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    EXPECT_EQ(corpus->findings.count(FindingKind::WrittenTokens), 0) << content;
+    std::vector<int32_t> ids(size_t(corpus->train.tokens()));
+    corpus->train.read(0, ids);
+    const bool has = std::string_view(content).find("|endoftext|>") != std::string_view::npos;
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), end), has ? 1 : 0) << content;
+  }
 }
 
 TEST(FormsCorpus, OfADataSetOfTheHubItsTrainingPartIsTaken) {

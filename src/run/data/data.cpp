@@ -229,13 +229,19 @@ void note_no_row(const RowCounts& counts, const PlacesFile& places, RunData& dat
                   data.findings.found[size_t(FindingKind::NoRow)].where(FindingKind::NoRow)));
 }
 
-// What the tokenizer and the template have to have.
-Status check_making(const TokenMaking& making) {
-  for (const std::string& token : making.special) {
-    const int32_t id = making.tokenizer == nullptr ? -1 : making.tokenizer->id(token);
-    if (id < 0 || !making.tokenizer->is_special(id))
+// The ids of data.special_in_text.
+Result<std::vector<int32_t>> special_of(const RunConfig& c, const Tokenizer* tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string& token : c.data.special_in_text) {
+    ids.push_back(tokenizer == nullptr ? -1 : tokenizer->id(token));
+    if (ids.back() < 0 || !tokenizer->is_special(ids.back()))
       return error("data.special_in_text: '{}' is no special token of the tokenizer", token);
   }
+  return ids;
+}
+
+// What the template has to have.
+Status check_template(const TokenMaking& making) {
   if (making.learn == Learn::Marked && making.chat_template != nullptr && !making.chat_template->marks())
     return error(
         "data.learn = marked: the chat template {} has no {{% generation %}}; data.learn = assistant learns "
@@ -361,8 +367,8 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   SLUICE_ASSIGN(corpus_options.making.pairs, parse_pairs(c.data.pairs));
   corpus_options.making.open_ends = c.data.open_ends;
   corpus_options.making.thoughts = c.data.learn_thoughts;
-  corpus_options.making.special = c.data.special_in_text;
-  SLUICE_TRY(check_making(corpus_options.making));
+  SLUICE_ASSIGN(corpus_options.making.special, special_of(c, corpus_options.making.tokenizer));
+  SLUICE_TRY(check_template(corpus_options.making));
   SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
   if (!c.data.allow_unlearnt && corpus_options.goes_on.empty())
     data.unlearnt = unlearnt_text(corpus.findings, c);
