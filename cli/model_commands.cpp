@@ -180,12 +180,18 @@ void add_generate(CLI::App& app, int& status) {
   option("--prompt", r.prompts, "text to go on from; may be repeated", "TEXT", "Prompts")
       ->allow_extra_args(false);
   option("--file", r.file,
-         "a prompt per line; of a .jsonl file the lines' \"prompt\"; - is the standard input", "FILE",
-         "Prompts");
+         "a prompt per line; of a .jsonl file the lines' \"prompt\", or with --chat their \"messages\"; - is "
+         "the standard input",
+         "FILE", "Prompts");
   CLI::Option* chat = command.add_flag(
       "--chat", r.chat, "prompts are what a user says: the model's chat template makes turns of them");
   chat->group("Prompts");
   option("--system", r.system, "a system message before each", "TEXT", "Prompts")->needs(chat);
+  option("--answer", r.answer, "what each answer begins with, and the text goes on from", "TEXT", "Prompts")
+      ->needs(chat);
+  option("--tools", r.tools, "tools that may be called: a list of JSON", "FILE", "Prompts")->needs(chat);
+  option("--documents", r.documents, "what the answers are found in: a list of JSON", "FILE", "Prompts")
+      ->needs(chat);
   option("--tokens", r.tokens, "of each text at most; as the folder says, or 256, or what the context leaves",
          "N", "Text")
       ->transform(tokens());

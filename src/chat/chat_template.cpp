@@ -230,6 +230,22 @@ Conversation as_lists(Conversation conversation) {
   return conversation;
 }
 
+// Behind the last word of the last message.
+Status cut_behind_words(const jinja::Text& text, int32_t last, RenderedChat& chat) {
+  size_t end = 0;
+  for (const auto& run : text.runs()) {
+    if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
+    if (chat_origin(run.origin) == ChatOrigin{last, ChatField::Content}) end = run.end;
+  }
+  if (end == 0)
+    return error("messages[{}]: the chat template shows no content of it, with which an answer could begin",
+                 last);
+  chat.text.resize(end);
+  std::erase_if(chat.pieces, [&](const ChatPiece& piece) { return piece.begin >= end; });
+  chat.pieces.back().end = std::min(chat.pieces.back().end, end);
+  return {};
+}
+
 // As a literal of a template, which writes null as none.
 std::string literal(ChatValue value) {
   const std::function<void(ChatValue&)> rename = [&](ChatValue& v) {
@@ -503,9 +519,59 @@ Result<RenderedChat> ChatTemplate::render(const Conversation& conversation) cons
 Result<ChatPrompt> ChatTemplate::prompt(const Conversation& conversation) const {
   Oddities odd;
   SLUICE_ASSIGN(Conversation chat, plain(conversation, odd));
-  SLUICE_ASSIGN(const jinja::Rendering rendering, impl_->render(chat, odd, true));
+  const bool goes_on = chat.messages.back().find("role")->text == "assistant";
+  SLUICE_ASSIGN(const jinja::Rendering rendering, impl_->render(chat, odd, !goes_on));
   const auto& ends = impl_->marks.ends;
-  return ChatPrompt{impl_->finish(chat, rendering), ends.empty() ? "" : ends.front()};
+  ChatPrompt prompt{impl_->finish(chat, rendering), ends.empty() ? "" : ends.front()};
+  if (goes_on) SLUICE_TRY(cut_behind_words(rendering.text, int32_t(chat.messages.size()) - 1, prompt.chat));
+  return prompt;
+}
+
+AnswerShape ChatTemplate::answer() const {
+  const auto stretch = [](std::string_view text, size_t begin, size_t end) {
+    return begin < end && end <= text.size() ? std::string(text.substr(begin, end - begin)) : "";
+  };
+  // Where a turn begins and ends.
+  const auto turn_of = [](const RenderedChat& chat, int32_t message) {
+    std::pair<size_t, size_t> turn{chat.text.size(), 0};
+    for (const ChatPiece& piece : chat.pieces) {
+      if (!piece.own || piece.message != message) continue;
+      turn = {std::min(turn.first, piece.begin), piece.end};
+    }
+    return turn;
+  };
+  const auto render_either = [&](const Conversation& chat) {
+    auto rendered = render(chat);
+    return rendered.ok() && rendered->text.find("Ad4") != std::string::npos ? rendered
+                                                                            : render(as_lists(chat));
+  };
+  AnswerShape shape;
+  Conversation chat{
+      {turn("user", "Qa1"), turn("assistant", "Ab2"), turn("user", "Qc3"), turn("assistant", "Ad4")}, {}};
+  const auto rendered = render_either(chat);
+  if (!rendered.ok()) return shape;
+  const std::string& text = rendered->text;
+  const auto first = turn_of(*rendered, 1), last = turn_of(*rendered, 3);
+  const size_t asked = text.find("Qc3") + 3;
+  const std::string before = stretch(text, asked, last.first);
+  shape.header = before;
+  for (const std::string& header : impl_->marks.headers) {
+    const size_t at = before.rfind(header);
+    if (header.empty() || at == before.npos) continue;
+    shape.header = header;
+    shape.unthought = before.substr(at + header.size());
+    break;
+  }
+  shape.end = stretch(text, text.find("Ab2") + 3, first.second);
+  shape.last_end = stretch(text, text.find("Ad4") + 3, last.second);
+  if (shape.last_end == shape.end) shape.last_end.clear();
+  chat.messages[3].members.emplace_back("reasoning_content", ChatValue::string("Te5"));
+  const auto thinking = render_either(chat);
+  const size_t thought = thinking.ok() ? thinking->text.find("Te5") : std::string::npos;
+  if (thought != std::string::npos)
+    shape.thought = stretch(thinking->text, turn_of(*thinking, 3).first, thought) + "..." +
+                    stretch(thinking->text, thought + 3, thinking->text.find("Ad4"));
+  return shape;
 }
 
 }  // namespace sluice::core

@@ -55,9 +55,17 @@ struct RenderedChat {
 };
 
 // A conversation up to where the next answer begins: what transformers renders with add_generation_prompt.
+// Where the assistant speaks last it ends with its words, which go on: continue_final_message.
 struct ChatPrompt {
   RenderedChat chat;
   std::string end;  // what a model says last in that answer, such as "<|im_end|>"
+};
+
+// How a template writes an answer, with "..." for what is said.
+struct AnswerShape {
+  std::string header, end, thought;
+  std::string last_end;   // of the last answer, where that is another one
+  std::string unthought;  // what stands in place of a thought where there is none
 };
 
 struct ChatDate {
@@ -112,7 +120,9 @@ class ChatTemplate {
   std::string identity() const;
   // Errors name the message and the reason.
   Result<RenderedChat> render(const Conversation& conversation) const;
-  // The same; an assistant is to speak next.
+  // Of one without thoughts, and with them; empty where the template shows neither.
+  AnswerShape answer() const;
+  // The same as render(); an assistant is to speak next, or goes on.
   Result<ChatPrompt> prompt(const Conversation& conversation) const;
 
  private:

@@ -87,6 +87,56 @@ std::vector<Turn> turns_of(const Conversation& conversation, const RenderedChat&
   return turns;
 }
 
+// Which pieces are learnt.
+class Rule {
+ public:
+  Rule(const Conversation& conversation, const RenderedChat& chat, Learn learn, bool thoughts)
+      : turns_(turns_of(conversation, chat)),
+        learn_(learn),
+        thoughts_(thoughts),
+        answers_from_(conversation.answers_from) {
+    for (size_t i = answers_from_; i < turns_.size(); ++i) {
+      if (turns_[i].answers && turns_[i].speaks) last_ = int32_t(i);
+      if (turns_[i].answers && turns_[i].shown) last_shown_ = int32_t(i);
+    }
+    marks_ = std::any_of(chat.pieces.begin(), chat.pieces.end(),
+                         [](const ChatPiece& piece) { return piece.marked; });
+  }
+
+  const std::vector<Turn>& turns() const { return turns_; }
+  bool learns(const ChatPiece& piece) const {
+    if (piece.message < 0) return by_rule(piece);
+    const Turn& turn = turns_[size_t(piece.message)];
+    if (turn.wish == Wish::Context) return false;
+    if (learn_ == Learn::Marked) return piece.marked;
+    if (learn_ != Learn::Everything && !turn.speaks) return false;
+    if (turn.wish == Wish::Learn) return piece.own && (thoughts_ || !piece.thought);
+    return by_rule(piece);
+  }
+  // By whom a turn is, and nothing else.
+  bool learnt_before(const ChatPiece& piece) const {
+    if (learn_ != Learn::Last) return by_rule(piece);
+    return piece.own && piece.message >= 0 && piece.message == last_shown_;
+  }
+
+ private:
+  bool by_rule(const ChatPiece& piece) const {
+    if (learn_ == Learn::Everything) return true;
+    if (learn_ == Learn::Marked) return piece.marked;
+    if (!piece.own || piece.message < 0 || (piece.thought && !thoughts_)) return false;
+    if (marks_ && learn_ != Learn::AllTurns && !piece.marked) return false;
+    const bool answers = turns_[size_t(piece.message)].answers && size_t(piece.message) >= answers_from_;
+    return learn_ == Learn::AllTurns || (learn_ == Learn::Assistant ? answers : piece.message == last_);
+  }
+
+  std::vector<Turn> turns_;
+  Learn learn_;
+  bool thoughts_;
+  size_t answers_from_;
+  bool marks_ = false;  // the template has {% generation %}
+  int32_t last_ = -1, last_shown_ = -1;
+};
+
 // What Sluice 0.2 refused, or where it ended a turn before the template's last mark in it.
 bool is_renewed(const ChatValue& message, Learn learn) {
   const ChatValue* content = message.find("content");
@@ -120,62 +170,41 @@ std::string_view name_of(Learn learn) {
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
                                    const Tokenizer& tokenizer, bool thoughts,
                                    std::span<const int32_t> special) {
-  const std::vector<Turn> turns = turns_of(conversation, chat);
-  int32_t last = -1, last_shown = -1;
-  for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
-    if (turns[i].answers && turns[i].speaks) last = int32_t(i);
-    if (turns[i].answers && turns[i].shown) last_shown = int32_t(i);
-  }
-  const auto is_marked = [](const ChatPiece& piece) { return piece.marked; };
-  const bool marks = std::any_of(chat.pieces.begin(), chat.pieces.end(), is_marked);
-  const auto by_rule = [&](const ChatPiece& piece) {
-    if (learn == Learn::Everything) return true;
-    if (learn == Learn::Marked) return piece.marked;
-    if (!piece.own || piece.message < 0 || (piece.thought && !thoughts)) return false;
-    if (marks && learn != Learn::AllTurns && !piece.marked) return false;
-    const bool answers =
-        turns[size_t(piece.message)].answers && size_t(piece.message) >= conversation.answers_from;
-    return learn == Learn::AllTurns || (learn == Learn::Assistant ? answers : piece.message == last);
-  };
-  const auto learns = [&](const ChatPiece& piece) {
-    if (piece.message < 0) return by_rule(piece);
-    const Turn& turn = turns[size_t(piece.message)];
-    if (turn.wish == Wish::Context) return false;
-    if (learn == Learn::Marked) return piece.marked;
-    if (learn != Learn::Everything && !turn.speaks) return false;
-    if (turn.wish == Wish::Learn) return piece.own && (thoughts || !piece.thought);
-    return by_rule(piece);
-  };
-  // By whom a turn is, and nothing else.
-  const auto learnt_before = [&](const ChatPiece& piece) {
-    if (learn != Learn::Last) return by_rule(piece);
-    return piece.own && piece.message >= 0 && piece.message == last_shown;
-  };
+  const Rule rule(conversation, chat, learn, thoughts);
   std::vector<Stretch> plain, learnt;
   bool anew = false, markup = false;
   for (const ChatPiece& piece : chat.pieces) {
     if (piece.data) add_stretch(plain, piece.begin, piece.end);
-    if (learns(piece)) {
+    const bool learns = rule.learns(piece);
+    if (learns) {
       add_stretch(learnt, piece.begin, piece.end);
       markup = markup || (!piece.data && turns_header(chat.text, piece));
     }
-    anew = anew || learns(piece) != learnt_before(piece);
+    anew = anew || learns != rule.learnt_before(piece);
   }
   SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, {plain, special}, learnt, tokenizer));
   tokens.anew = anew;
   tokens.markup = markup;
-  const auto learns_of = [&](int32_t message) { return learns({0, 0, message, /*own=*/true, false}); };
+  const auto learns_of = [&](int32_t message) { return rule.learns({0, 0, message, /*own=*/true, false}); };
   tokens.renewed =
       learn != Learn::Everything && std::any_of(chat.unthought.begin(), chat.unthought.end(), learns_of);
   for (const ChatValue& message : conversation.messages)
     tokens.renewed = tokens.renewed || is_renewed(message, learn);
-  for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
-    const Turn& turn = turns[i];
+  for (size_t i = conversation.answers_from; i < rule.turns().size(); ++i) {
+    const Turn& turn = rule.turns()[i];
     const bool calls = conversation.messages[i].find("tool_calls") != nullptr;
     if (turn.answers && turn.shown && !turn.speaks && !calls && turn.wish != Wish::Context)
       ++tokens.empty_answers;
   }
   return tokens;
+}
+
+std::vector<bool> learnt_pieces(const Conversation& conversation, const RenderedChat& chat, Learn learn,
+                                bool thoughts) {
+  const Rule rule(conversation, chat, learn, thoughts);
+  std::vector<bool> learnt;
+  for (const ChatPiece& piece : chat.pieces) learnt.push_back(rule.learns(piece));
+  return learnt;
 }
 
 Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,

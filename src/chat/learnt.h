@@ -54,6 +54,10 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
                                    const Tokenizer& tokenizer, bool thoughts = true,
                                    std::span<const int32_t> special = {});
 
+// Of each piece, whether it is learnt so.
+std::vector<bool> learnt_pieces(const Conversation& conversation, const RenderedChat& chat, Learn learn,
+                                bool thoughts = true);
+
 // The same of a text of which the bytes from `learnt_from` on are learnt, between the tokens that the
 // tokenizer puts around a text, and with the token `end` (-1: none) behind it, if that is not there yet. What
 // ends a text is learnt.

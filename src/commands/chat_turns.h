@@ -13,27 +13,38 @@
 
 namespace sluice::core {
 
+// What stands beside a prompt.
+struct BesidePrompt {
+  std::string system;          // what comes first; empty: nothing, or what the template puts there itself
+  std::string answer;          // what the answer begins with
+  ChatValue tools, documents;  // lists, or null
+};
+
 class ChatTurns {
  public:
-  // The template is that of data.chat_template and data.date; where that is left open it is today. `system`
-  // is what comes first; empty: nothing, or what the template puts there itself. Borrows the tokenizer.
-  // Errors: no template, or none that is known; one that shows no system message.
+  // The template is that of data.chat_template and data.date; where that is left open it is today. Borrows
+  // the tokenizer. Errors: no template, or none that is known; one that shows no system message, no tools or
+  // no documents, which are there.
   static Result<ChatTurns> open(const std::filesystem::path& folder, const Tokenizer& tokenizer,
-                                const RunConfig& config, std::string system);
+                                const RunConfig& config, BesidePrompt beside);
 
-  // The tokens of a turn of a user, up to where the answer begins.
+  // The tokens of a turn of a user, up to where the answer begins or goes on.
   Result<std::vector<int32_t>> encode(const std::string& text) const;
+  // The same of a record of JSON with messages, as data has them; what stands beside is not of it.
+  Result<std::vector<int32_t>> encode_record(std::string_view json) const;
   // What ends an answer, such as "<|im_end|>"; empty: nothing of the template's.
   const std::string& end() const { return end_; }
 
  private:
-  ChatTurns(ChatTemplate chat, std::string system, const Tokenizer& tokenizer)
-      : template_(std::move(chat)), system_(std::move(system)), tokenizer_(&tokenizer) {}
+  ChatTurns(ChatTemplate chat, BesidePrompt beside, const Tokenizer& tokenizer)
+      : template_(std::move(chat)), beside_(std::move(beside)), tokenizer_(&tokenizer) {}
 
   Conversation conversation(const std::string& text) const;
+  Result<std::vector<int32_t>> encode(const Conversation& asked) const;
 
   ChatTemplate template_;
-  std::string system_, end_;
+  BesidePrompt beside_;
+  std::string end_;
   const Tokenizer* tokenizer_;
 };
 

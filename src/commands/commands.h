@@ -237,7 +237,8 @@ Outcome tokens(const TokensRequest& request);
 
 struct GenerateRequest {
   std::string model;                 // a checkpoint's folder, or a preset: random weights, to measure with
-  std::vector<std::string> prompts;  // and those of `file`: a line each, or of JSON lines their "prompt"
+  std::vector<std::string> prompts;  // and those of `file`: a line each, or of JSON lines their "prompt",
+                                     // and with `chat` their "messages"
   std::string file;
   std::optional<int64_t>
       tokens;  // at most, of each text; else as the folder says, or 256, or what the context leaves
@@ -245,6 +246,8 @@ struct GenerateRequest {
   std::optional<int64_t> top_k, seed;
   bool chat = false;                  // prompts are what a user says, in the folder's chat template
   std::string system;                 // with `chat`: a system message before; empty: none
+  std::string answer;                 // with `chat`: what the answer begins with
+  std::string tools, documents;       // with `chat`: files of JSON lists; empty: none
   std::vector<std::string> stop;      // strings that end a text and are not part of it
   std::vector<int64_t> stop_tokens;   // beside those of the folder
   bool ignore_stop_tokens = false;    // those of the folder and of its chat template

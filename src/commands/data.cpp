@@ -94,9 +94,16 @@ Status show_template(const RunConfig& config) {
   for (const std::string_view name : kVariables) {
     if (chat.mentions(name)) reads += fmt::format("{}{}", reads.empty() ? "" : ", ", name);
   }
-  show_text(fmt::format("template   {}\nfrom       {}\nreads      messages{}{}\nmarks      {}\n\n",
+  const AnswerShape answer = chat.answer();
+  const auto spelt = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  std::string shape = fmt::format("header     {}\nend        {}", spelt(answer.header), spelt(answer.end));
+  if (!answer.last_end.empty()) shape += fmt::format("; the last one's {}", spelt(answer.last_end));
+  shape += fmt::format("\nthought    {}", answer.thought.empty() ? "none" : spelt(answer.thought));
+  if (!answer.unthought.empty())
+    shape += fmt::format("; without one {}, which is not learnt", spelt(answer.unthought));
+  show_text(fmt::format("template   {}\nfrom       {}\nreads      messages{}{}\nmarks      {}\n{}\n\n",
                         chat.name(), chat.source(), reads.empty() ? "" : ", ", reads,
-                        chat.marks() ? "{% generation %}" : "none"));
+                        chat.marks() ? "{% generation %}" : "none", shape));
   say_exactly(stdout, chat.text() + "\n");
   return {};
 }

@@ -48,7 +48,7 @@ End end_of(const std::filesystem::path& checkpoint) {
   if (!std::filesystem::exists(checkpoint / "checkpoint.json", ignored)) return {};
   const auto tokenizer = Tokenizer::open(checkpoint / "tokenizer.json");
   if (!tokenizer.ok()) return {};
-  const auto turns = ChatTurns::open(checkpoint, *tokenizer, RunConfig(), "");
+  const auto turns = ChatTurns::open(checkpoint, *tokenizer, RunConfig(), {});
   const auto defaults = generation_defaults_of(checkpoint);
   const auto settings = special_tokens_of(checkpoint);
   if (!turns.ok() || !defaults.ok() || !settings.ok()) return {};

@@ -90,12 +90,25 @@ Result<RunConfig> config_of(const GenerateRequest& request, const Source& source
   return load_config("", settings);
 }
 
+// Null without a path.
+Result<ChatValue> list_of_file(std::string_view option, const std::string& path) {
+  if (path.empty()) return ChatValue();
+  SLUICE_ASSIGN(const std::string text, read_file(path));
+  auto list = parse_value(std::string_view(text).substr(mark_bytes(text)));
+  if (!list.ok()) return error_at(fmt::format("{} {}", option, path), list.error());
+  if (!list->is_array()) return error("{} {}: {} instead of a list", option, path, list->kind_text());
+  return list;
+}
+
 Status open_turns(const GenerateRequest& request, const RunConfig& config, Source& source) {
   if (source.folder.empty())
     return error("--chat: {} is a preset, which has no chat template; name the folder of a model",
                  request.model);
   if (!source.tokenizer) return error("--chat: {} has no tokenizer.json", request.model);
-  auto turns = ChatTurns::open(source.folder, *source.tokenizer, config, request.system);
+  BesidePrompt beside{request.system, request.answer, {}, {}};
+  SLUICE_ASSIGN(beside.tools, list_of_file("--tools", request.tools));
+  SLUICE_ASSIGN(beside.documents, list_of_file("--documents", request.documents));
+  auto turns = ChatTurns::open(source.folder, *source.tokenizer, config, std::move(beside));
   if (!turns.ok()) return error_at("--chat", turns.error());
   source.turns = std::move(*turns);
   return {};
@@ -128,15 +141,21 @@ Status check_draws(const GenerateRequest& r, const SamplingRule& rule) {
   return {};
 }
 
-// The lines of a file, without those that are empty; of JSON lines what their "prompt" says.
-Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
+struct Prompt {
+  std::string text;
+  bool record = false;  // of messages
+};
+
+// The lines of a file, without those that are empty; of JSON lines what their "prompt" says, and with turns
+// those that have messages.
+Result<std::vector<Prompt>> prompts_of_file(const std::string& path, bool turns) {
   std::string text;
   if (path == "-") {
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   } else {
     SLUICE_ASSIGN(text, read_file(path));
   }
-  std::vector<std::string> prompts;
+  std::vector<Prompt> prompts;
   int64_t number = 0;
   for (size_t begin = mark_bytes(text); begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -147,20 +166,26 @@ Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
     if (line.empty()) continue;
     if (path.ends_with(".jsonl")) {
       const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (object.is_object() && object.contains("messages")) {
+        if (!turns) return error("{}: line {} has messages, of which --chat makes turns", path, number);
+        prompts.push_back({std::move(line), true});
+        continue;
+      }
       if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string())
         return error("{}: line {} is no JSON object with a string \"prompt\"", path, number);
       line = object["prompt"].get<std::string>();
     }
-    prompts.push_back(std::move(line));
+    prompts.push_back({std::move(line)});
   }
   if (prompts.empty()) return error("{}: there is no prompt in it", path);
   return prompts;
 }
 
-Result<std::vector<int32_t>> encode(const Source& source, const std::string& text, int64_t vocab) {
+Result<std::vector<int32_t>> encode(const Source& source, const Prompt& prompt, int64_t vocab) {
+  const std::string& text = prompt.text;
   std::vector<int32_t> ids;
   if (source.turns) {
-    SLUICE_ASSIGN(ids, source.turns->encode(text));
+    SLUICE_ASSIGN(ids, prompt.record ? source.turns->encode_record(text) : source.turns->encode(text));
   } else if (source.tokenizer) {
     SLUICE_TRY(source.tokenizer->encode(text, /*special=*/true, ids));
   } else {
@@ -204,10 +229,10 @@ Result<int64_t> tokens_after(const GenerateRequest& request, const Source& sourc
       prompt, wanted, context, context - prompt);
 }
 
-Result<GenerationTask> task_of(const GenerateRequest& request, const Source& source, const std::string& text,
+Result<GenerationTask> task_of(const GenerateRequest& request, const Source& source, const Prompt& prompt,
                                int64_t vocab) {
   GenerationTask task;
-  SLUICE_ASSIGN(task.prompt, encode(source, text, vocab));
+  SLUICE_ASSIGN(task.prompt, encode(source, prompt, vocab));
   if (task.prompt.empty()) return error("it is empty");
   SLUICE_ASSIGN(task.most_tokens, tokens_after(request, source, int64_t(task.prompt.size())));
   return task;
@@ -216,17 +241,19 @@ Result<GenerationTask> task_of(const GenerateRequest& request, const Source& sou
 Result<Work> work_of(const GenerateRequest& request, const RunConfig& config, const Source& source,
                      int64_t vocab) {
   Work work;
-  work.prompts = request.prompts;
+  std::vector<Prompt> prompts;
+  for (const std::string& text : request.prompts) prompts.push_back({text});
   if (!request.file.empty()) {
-    SLUICE_ASSIGN(const std::vector<std::string> more, prompts_of_file(request.file));
-    work.prompts.insert(work.prompts.end(), more.begin(), more.end());
+    SLUICE_ASSIGN(const std::vector<Prompt> more, prompts_of_file(request.file, request.chat));
+    prompts.insert(prompts.end(), more.begin(), more.end());
   }
-  if (work.prompts.empty())
+  for (const Prompt& prompt : prompts) work.prompts.push_back(prompt.text);
+  if (prompts.empty())
     return error("there is no prompt: give one with --prompt TEXT, or several with --file FILE");
   if (!source.folder.empty() && !source.tokenizer && vocab > ByteTokenizer::kVocab)
     return no_tokenizer(config, vocab, request.file.empty() ? "--prompt" : "--file");
-  for (size_t i = 0; i < work.prompts.size(); ++i) {
-    auto task = task_of(request, source, work.prompts[i], vocab);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    auto task = task_of(request, source, prompts[i], vocab);
     if (!task.ok()) return error_at(fmt::format("prompt {}", i + 1), task.error());
     work.tasks.push_back(std::move(*task));
   }

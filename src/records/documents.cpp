@@ -261,6 +261,12 @@ struct Job {
 
 }  // namespace
 
+std::optional<Conversation> conversation_of(Record& record, const TokenMaking& making) {
+  if (record.kind == Record::Kind::Chat) return std::move(record.chat);
+  if (record.kind == Record::Kind::Pair && becomes_turns(record, making)) return as_turns(record);
+  return std::nullopt;
+}
+
 std::string_view plain_text_of(Record& record, const TokenMaking& making) {
   const bool one = record.kind == Record::Kind::Pair && !becomes_turns(record, making);
   if (one) make_one_text(record, making);

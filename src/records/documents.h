@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "chat/learnt.h"
@@ -37,6 +38,8 @@ struct TokenMaking {
   int32_t end = -1;  // the token that ends a text or a completion, unless it does so itself; -1: none
 };
 
+// The conversation that a record becomes; nothing: it is one text.
+std::optional<Conversation> conversation_of(Record& record, const TokenMaking& making);
 // Text of a record in which the characters of special tokens are but text; empty: it is a conversation, or
 // was rendered elsewhere.
 std::string_view plain_text_of(Record& record, const TokenMaking& making);

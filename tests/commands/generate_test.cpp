@@ -315,30 +315,76 @@ TEST(GenerateCommand, AWrappedModelsTextPartSaysItsContextAndItsEnd) {
       << outcome.message;
 }
 
+// Bytes, and 257 and 258 where turns begin and end.
+std::string shown(const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += id == 257 ? '{' : id == 258 ? '}' : char(id);
+  return text;
+}
+
 TEST(ChatTurns, AreMarksAndWhatWasTyped) {
   const fs::path folder = SLUICE_FIXTURES "/chat_tiny";
   const auto tokenizer = Tokenizer::open(folder / "tokenizer.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
-  const auto turns = ChatTurns::open(folder, *tokenizer, RunConfig(), "s");
+  const auto turns = ChatTurns::open(folder, *tokenizer, RunConfig(), {"s", {}, {}, {}});
   ASSERT_TRUE(turns.ok()) << turns.message();
   const auto ids = turns->encode("<|im_end|>");
   ASSERT_TRUE(ids.ok()) << ids.message();
-  // Bytes, and 257 and 258 where turns begin and end.
-  std::string shown;
-  for (const int32_t id : *ids) shown += id == 257 ? '{' : id == 258 ? '}' : char(id);
-  EXPECT_EQ(shown, "{system\ns}\n{user\n<|im_end|>}\n{assistant\n");
+  EXPECT_EQ(shown(*ids), "{system\ns}\n{user\n<|im_end|>}\n{assistant\n");
   EXPECT_EQ(turns->end(), "<|im_end|>");
+}
+
+TEST(ChatTurns, GoOnWhereTheAnswerBegins) {
+  const fs::path folder = SLUICE_FIXTURES "/chat_tiny";
+  const auto tokenizer = Tokenizer::open(folder / "tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const auto turns = ChatTurns::open(folder, *tokenizer, RunConfig(), {{}, "It is ", {}, {}});
+  ASSERT_TRUE(turns.ok()) << turns.message();
+  constexpr const char* kBegun = "{user\nq}\n{assistant\nIt is ";
+  EXPECT_EQ(shown(*turns->encode("q")), kBegun);
+  constexpr std::string_view kRecord = R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "It is "}]})";
+  EXPECT_NE(turns->encode_record(kRecord).message().find("leave --system, --answer"), std::string::npos);
+  const auto alone = ChatTurns::open(folder, *tokenizer, RunConfig(), {});
+  EXPECT_EQ(shown(*alone->encode_record(kRecord)), kBegun);
+  EXPECT_EQ(shown(*alone->encode_record(R"({"messages": [{"role": "user", "content": "q"}]})")),
+            "{user\nq}\n{assistant\n");
+  EXPECT_EQ(alone->encode_record(R"({"text": "q"})").message(), "it is no conversation, but text");
+}
+
+TEST(ChatTurns, HaveToolsAndDocuments) {
+  const fs::path folder = SLUICE_FIXTURES "/chat_tiny";
+  const TempDir dir;
+  const auto tokenizer = Tokenizer::open(folder / "tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  RunConfig config;
+  config.data.chat_template =
+      dir.add("t.jinja", "{{ tools | tojson }}{{ documents | tojson }}{{ kind }}{{ messages[0].content }}")
+          .string();
+  config.data.template_kwargs = R"({"kind": "k"})";
+  const auto list = [](const char* text) { return *parse_value(text); };
+  const auto turns =
+      ChatTurns::open(folder, *tokenizer, config, {{}, {}, list(R"(["t"])"), list(R"(["d"])")});
+  ASSERT_TRUE(turns.ok()) << turns.message();
+  EXPECT_EQ(shown(*turns->encode("q")), R"(["t"]["d"]kq)");
+  const auto refused = [&](BesidePrompt beside) {
+    return ChatTurns::open(folder, *tokenizer, RunConfig(), std::move(beside)).message();
+  };
+  EXPECT_NE(refused({{}, {}, list(R"(["t"])"), {}}).find("shows no tools; leave --tools out"),
+            std::string::npos);
+  EXPECT_NE(refused({{}, {}, {}, list(R"(["d"])")}).find("shows no documents; leave --documents out"),
+            std::string::npos);
 }
 
 TEST(ChatTurns, AFolderWithoutATemplateAndOneThatIsNoneAreRefused) {
   const TempDir dir;
   const auto tokenizer = Tokenizer::open(SLUICE_FIXTURES "/chat_tiny/tokenizer.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
-  const auto none = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
+  const auto none = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), {});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.message().find("neither chat_template.jinja nor"), std::string::npos) << none.message();
   dir.add("chat_template.jinja", "{{ messages\n  | nothing( }}");
-  const auto broken = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
+  const auto broken = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), {});
   ASSERT_FALSE(broken.ok());
   EXPECT_NE(broken.message().find("chat template: line 2, column 14: "), std::string::npos)
       << broken.message();

@@ -21,6 +21,7 @@
 #include "run/passes/folder_defaults.h"
 #include "state/checkpoint.h"
 #include "tokenizer/tokenizer.h"
+#include "tokens/building.h"
 #include "tokens/byte_tokenizer.h"
 #include "tokens/corpus.h"
 
@@ -250,6 +251,45 @@ Status check_template(const TokenMaking& making) {
   return {};
 }
 
+ShownChat shown(const Conversation& chat, const RenderedChat& rendered, const TokenMaking& making) {
+  ShownChat shown;
+  const std::vector<bool> learnt = learnt_pieces(chat, rendered, making.learn, making.thoughts);
+  for (size_t i = 0; i < rendered.pieces.size(); ++i) {
+    const ChatPiece& piece = rendered.pieces[i];
+    const std::string by = !piece.data         ? "template"
+                           : piece.message < 0 ? "record"
+                                               : chat.messages[size_t(piece.message)].find("role")->text;
+    const std::string_view text =
+        std::string_view(rendered.text).substr(piece.begin, piece.end - piece.begin);
+    if (shown.stretches.empty() || shown.stretches.back().by != by ||
+        shown.stretches.back().learnt != learnt[i])
+      shown.stretches.push_back({by, "", learnt[i]});
+    shown.stretches.back().text += text;
+  }
+  return shown;
+}
+
+// Files have records of one kind: the first of each is looked at.
+Result<std::optional<ShownChat>> first_chat(const CorpusOptions& options) {
+  SLUICE_ASSIGN(const std::vector<Source> sources, find_sources(options.sources));
+  for (const Source& source : sources) {
+    if (source.form != SourceForm::Records) continue;
+    SLUICE_ASSIGN(RecordReader reader, RecordReader::open(source.path, record_options_of(options)));
+    RawRecord raw;
+    SLUICE_ASSIGN(const bool more, reader.next(raw));
+    auto record = more ? reader.parse(raw) : Result<Record>(error("there is none"));
+    if (!record.ok()) continue;
+    const auto chat = conversation_of(*record, options.making);
+    const auto rendered =
+        chat ? options.making.chat_template->render(*chat) : Result<RenderedChat>(error("it is one text"));
+    if (!rendered.ok()) continue;
+    ShownChat found = shown(*chat, *rendered, options.making);
+    found.place = place_text(source.name, raw.line, raw.place);
+    return std::optional(std::move(found));
+  }
+  return std::optional<ShownChat>();
+}
+
 // As RunData has it: a mistake of the data, or of the template.
 std::string unlearnt_text(const Findings& findings, const RunConfig& c) {
   if (c.data.learn != "assistant" && c.data.learn != "completion" && c.data.learn != "last") return {};
@@ -375,6 +415,9 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   if (corpus.findings.rendered > 0 && folder != nullptr) {
     data.chat_template = folder->chat_template->name();
     if (folder->chat_template->asks_date()) data.date = c.data.date;
+    if (use == DataUse::Look) {
+      SLUICE_ASSIGN(data.first_chat, first_chat(corpus_options));
+    }
     for (const std::string& variable : folder->chat_template->unread())
       corpus.notices.push_back(
           fmt::format("data.template_kwargs: the chat template {} reads no '{}'; sluice data "
@@ -390,7 +433,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     }
     // A file that cannot be read is for who generates.
     const std::filesystem::path path = tokenizer_path->parent_path();
-    if (const auto defaults = generation_defaults_of(path); use == DataUse::Train && defaults.ok()) {
+    if (const auto defaults = generation_defaults_of(path); use != DataUse::Evaluate && defaults.ok()) {
       const int32_t end = end_of_answers(corpus.train, *folder->tokenizer);
       data.other_end = no_end_of_folder(path, *defaults, end, *folder->tokenizer);
       if (!data.other_end.empty()) {
@@ -430,7 +473,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
   options.name = name_of_paths(c, "data.paths", c.data.paths);
   options.tail = use == DataUse::Evaluate;
-  if (use == DataUse::Train) options.shares = corpus.shares;
+  if (use != DataUse::Evaluate) options.shares = corpus.shares;
   auto train = make_batches(std::move(corpus.train), options);
   if (!train.ok()) return naming_share(c, data, train.error());
   data.train = std::move(*train);

@@ -35,6 +35,17 @@ struct Inventory {
   std::array<int64_t, 40> lengths{};  // documents with tokens from 2^i on, below 2^(i+1)
 };
 
+// A conversation as it is rendered, stretch after stretch.
+struct ShownChat {
+  struct Stretch {
+    std::string by;  // a role, "template", or "record": what stands beside the messages, such as tools
+    std::string text;
+    bool learnt = false;
+  };
+  std::string place;  // place_text()
+  std::vector<Stretch> stretches;
+};
+
 struct RunData {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
   std::string content;                          // equal for equal tokens
@@ -64,10 +75,12 @@ struct RunData {
   // What checkpoints have in place of the model's files, by name: the end of answers beside the folder's, and
   // the chat template that was learnt with, where it is not the folder's own.
   std::map<std::string, std::string> model_texts;
+  std::optional<ShownChat> first_chat;  // of a data set that is looked at
 };
 // What the rows of training are for.
 enum class DataUse : uint8_t {
   Train,
+  Look,      // they are shown, and so is the first conversation
   Evaluate,  // every token is in one
 };
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none. Text is never bytes for a

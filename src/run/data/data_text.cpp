@@ -119,6 +119,21 @@ std::string describe(const ShownDocument& document, const Marks& marks) {
   return out;
 }
 
+std::string on_one_line(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text)) out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return out;
+}
+
+// Who wrote what, a line for each stretch.
+std::string describe(const ShownChat& chat, const Marks& marks) {
+  std::string out = fmt::format("\n{}, by who wrote it\n", printable(chat.place));
+  for (const ShownChat::Stretch& s : chat.stretches)
+    out += fmt::format("{:<10} {}{}{}\n", printable(s.by), s.learnt ? marks.learnt : "", on_one_line(s.text),
+                       s.learnt ? marks.learnt_end : "");
+  return out;
+}
+
 constexpr std::string_view kHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -166,7 +181,7 @@ std::string rows_as_text(const DataView& v, bool colours) {
     if (v.rows[i].padding > 0)
       out += fmt::format("--- row {}: {} of padding\n", i + 1, counted(v.rows[i].padding, "token"));
   }
-  return out;
+  return v.first_chat ? out + describe(*v.first_chat, marks) : out;
 }
 
 std::string to_json(const DataView& v) {
@@ -216,6 +231,11 @@ std::string to_json(const DataView& v) {
     }
     out["first_rows"].push_back({{"documents", documents}, {"padding", row.padding}});
   }
+  if (!v.first_chat) return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  Json stretches = Json::array();
+  for (const ShownChat::Stretch& s : v.first_chat->stretches)
+    stretches.push_back({{"by", s.by}, {"learnt", s.learnt}, {"text", s.text}});
+  out["first_conversation"] = {{"place", v.first_chat->place}, {"stretches", stretches}};
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

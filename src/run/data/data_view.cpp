@@ -112,7 +112,7 @@ std::vector<std::string> warnings_of(const DataView& view) {
 Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, Observer& observer,
                            const Findings::Told& told) {
   RunConfig config = given;
-  SLUICE_ASSIGN(RunData data, open_data(config, vocab, observer, DataUse::Train, told));
+  SLUICE_ASSIGN(RunData data, open_data(config, vocab, observer, DataUse::Look, told));
   SLUICE_TRY(count_steps(config, data));
   SLUICE_ASSIGN(const Speller speller, Speller::open(config));
   DataView view;
@@ -143,6 +143,7 @@ Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, 
     SLUICE_ASSIGN(ShownRow row, show(*data.train, i, speller));
     view.rows.push_back(std::move(row));
   }
+  if (rows > 0) view.first_chat = std::move(data.first_chat);
   view.warnings = warnings_of(view);
   for (const std::string& text : {data.unlearnt, data.other_end}) {
     if (!text.empty()) view.warnings.push_back(text);

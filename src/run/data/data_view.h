@@ -46,6 +46,7 @@ struct DataView {
   };
   std::vector<Share> shares;
   std::vector<ShownRow> rows;             // the first ones of training
+  std::optional<ShownChat> first_chat;    // beside rows
   std::vector<std::string> warnings;      // what usually is a mistake, a sentence each
   std::vector<std::string> step_notices;  // as step_notices() has them
 };
