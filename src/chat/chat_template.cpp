@@ -230,19 +230,30 @@ Conversation as_lists(Conversation conversation) {
   return conversation;
 }
 
-// Behind the last word of the last message.
-Status cut_behind_words(const jinja::Text& text, int32_t last, RenderedChat& chat) {
-  size_t end = 0;
-  for (const auto& run : text.runs()) {
-    if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
-    if (chat_origin(run.origin) == ChatOrigin{last, ChatField::Content}) end = run.end;
-  }
-  if (end == 0)
-    return error("messages[{}]: the chat template shows no content of it, with which an answer could begin",
-                 last);
-  chat.text.resize(end);
+// Stands behind the words of an answer that goes on, as in transformers, and shows by its blank whether the
+// template strips them. Some templates look for it.
+constexpr std::string_view kGoesOn = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+Status mark_going_on(ChatValue& message) {
+  ChatValue* content = message.find("content");
+  if (content != nullptr && content->is_array() && !content->items.empty())
+    content = content->items.back().find("text");
+  if (content == nullptr || !content->is_string())
+    return error("the last message has no words that an answer could begin with");
+  content->text += kGoesOn;
+  return {};
+}
+
+Status cut_at_mark(RenderedChat& chat) {
+  const size_t mark = chat.text.rfind(kGoesOn.substr(0, kGoesOn.size() - 1));
+  if (mark == std::string::npos)
+    return error("the chat template does not show the words of the last message as they are");
+  const bool strips = !std::string_view(chat.text).substr(mark).starts_with(kGoesOn);
+  chat.text.resize(mark);
+  if (strips) chat.text.resize(jinja::stripped(chat.text, nullptr, false, true).end);
+  const size_t end = chat.text.size();
   std::erase_if(chat.pieces, [&](const ChatPiece& piece) { return piece.begin >= end; });
-  chat.pieces.back().end = std::min(chat.pieces.back().end, end);
+  if (!chat.pieces.empty()) chat.pieces.back().end = std::min(chat.pieces.back().end, end);
   return {};
 }
 
@@ -520,10 +531,11 @@ Result<ChatPrompt> ChatTemplate::prompt(const Conversation& conversation) const 
   Oddities odd;
   SLUICE_ASSIGN(Conversation chat, plain(conversation, odd));
   const bool goes_on = chat.messages.back().find("role")->text == "assistant";
+  if (goes_on) SLUICE_TRY(mark_going_on(chat.messages.back()));
   SLUICE_ASSIGN(const jinja::Rendering rendering, impl_->render(chat, odd, !goes_on));
   const auto& ends = impl_->marks.ends;
   ChatPrompt prompt{impl_->finish(chat, rendering), ends.empty() ? "" : ends.front()};
-  if (goes_on) SLUICE_TRY(cut_behind_words(rendering.text, int32_t(chat.messages.size()) - 1, prompt.chat));
+  if (goes_on) SLUICE_TRY(cut_at_mark(prompt.chat));
   return prompt;
 }
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders conversations with the templates of packages, beside transformers: no byte may differ.
 
-    tests/jinja/compare BUILD_DIR bytes|families [--record MACHINE] [--only PART] [--show N]
+    tests/jinja/compare BUILD_DIR bytes|families|continued [--record MACHINE] [--only PART] [--show N]
 
-`families` takes the templates of tests/chat/fixtures/families.json, with their tokens. What transformers refuses must be refused;
+`continued` are conversations in which the assistant speaks last and goes on: transformers' continue_final_message. `families` takes the templates of tests/chat/fixtures/families.json, with their tokens. What transformers refuses must be refused;
 what is refused here alone is listed with its reason and counts as a difference.
 """
 import argparse
@@ -76,7 +76,7 @@ def arguments(doc):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path, help="sluice_jinja_render")
     parser.add_argument("packages", type=pathlib.Path, help="a folder for each package")
-    parser.add_argument("what", choices=["bytes", "families", "masks", "origins"])
+    parser.add_argument("what", choices=["bytes", "families", "continued", "masks", "origins"])
     parser.add_argument("--only", default="", metavar="PART", help="of the paths of templates")
     parser.add_argument("--show", type=int, default=3, metavar="N", help="differences of each template")
     parser.add_argument("--record", metavar="MACHINE", help="add to bench/results")
@@ -116,7 +116,30 @@ def request_of(file, messages, told, tokens=TOKENS):
 
 def main():
     args = arguments(__doc__)
-    sys.exit((compare_families if args.what == "families" else compare_packages)(args))
+    sys.exit({"families": compare_families, "continued": compare_continued}.get(args.what, compare_packages)(args))
+
+
+def compare_continued(args):
+    """Whether a template ends an answer elsewhere, where both go on with one."""
+    # What Sluice says otherwise has another text: lists as one text, arguments that are a string as the object.
+    chats = [(messages, told) for messages, told in conversations() if set(told) <= {"tools"} and messages[-1]["role"] == "assistant"
+             and all(isinstance(m.get("content"), str) for m in messages) and messages[-1]["content"].strip()
+             and '"arguments": "' not in json.dumps(messages)]
+    counts = collections.Counter()
+    for file in templates_of(args):
+        template = file.read_text(encoding="utf-8")
+        requests = [{**request_of(file, messages, told), "turns": True, "goes_on": True} for messages, told in chats]
+        for request, answer in zip(requests, answers_of(args.program, requests)):
+            text = theirs(template, request["messages"], {**TOKENS, "tools": request["tools"], "continue_final_message": True})
+            kind = "refused" if not isinstance(text, str) or "text" not in answer else "right" if text == answer["text"] else "differ"
+            counts[kind] += 1
+            if kind == "differ" and counts[kind] <= args.show:
+                print(f"--- {file.name}\n  {text[-200:]!r}\n  {answer['text'][-200:]!r}\n  {json.dumps(request['messages'], ensure_ascii=False)[-300:]}")
+    value = {"templates": len(templates_of(args)), **counts}
+    print(value)
+    if args.record:
+        args.record("continued_answers", {}, value)
+    return counts["differ"] > 0 or counts["right"] == 0
 
 
 def compare_packages(args):

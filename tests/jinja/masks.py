@@ -5,8 +5,9 @@
     tests/jinja/compare BUILD_DIR masks [--record MACHINE] [--only PART] [--show N]
 
 A conversation counts where a template and its copy render alike. Every stretch that one of the two learns and the other does not is of
-one of four kinds that trl learns and Sluice does not: a newline behind the end of a turn, a thought of nothing that the template puts in, the header of
-a turn, the token that ends the whole text. Any other fails.
+one of five kinds that trl learns and Sluice does not: a newline behind the end of a turn, a thought of nothing that the template puts in, the header of
+a turn, the token that ends the whole text, the end of a turn in which nothing is said behind a tool's result; or it is what a template has for the end
+of a turn that calls a tool (call), which Sluice learns, as the model has to stop there. Any other fails.
 """
 import collections
 import json
@@ -16,7 +17,8 @@ import sys
 import compare
 import make_fixtures
 
-KINDS = ["newline", "thought", "header", "end"]
+KINDS = ["newline", "thought", "header", "end", "result", "call"]
+TOKEN = re.compile(r"<[^<>]+>\s*")
 NO_THOUGHT = re.compile(r"<think>\s*</think>\s*|<\|channel\|>analysis<\|message\|><\|end\|>")
 
 
@@ -42,9 +44,14 @@ def marked(text, spans, bit, marks):
             marks[at] |= bit
 
 
-def kind_of(stretch, begin, end, ours, length, header):
-    """Of a stretch that trl alone learns."""
+def kind_of(stretch, begin, end, ours, data, header, alone):
+    """`alone`: Sluice alone learns it; else trl does."""
+    length = len(data)
+    if alone:
+        return "call" if end == length and TOKEN.fullmatch(stretch) else "other"
     follows, leads = any(begin == e for _, e in ours), any(end == b for b, _ in ours)
+    if TOKEN.fullmatch(stretch) and data[:begin].endswith(b"_response|>"):
+        return "result"
     if follows and not stretch.strip():
         return "newline"
     if follows and end == length and stretch.strip() == compare.TOKENS["eos_token"]:
@@ -78,7 +85,7 @@ def main():
             for match in re.finditer(rb"\x01+|\x02+", bytes(marks)):
                 begin, end = match.span()
                 stretch = data[begin:end].decode(errors="replace")
-                kind = "other" if marks[begin] == 1 else kind_of(stretch, begin, end, ours, len(data), header)
+                kind = kind_of(stretch, begin, end, ours, data, header, marks[begin] == 1)
                 counts[kind] += 1
                 if kind == "other" and shown < args.show:
                     shown += 1

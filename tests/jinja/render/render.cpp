@@ -3,7 +3,8 @@
 // for each:
 // {"text": "...", "runs": [[end in bytes, message, field], ...]} or {"error": "..."}. A message of -1 stands
 // for what is beside the messages, and -2 for the template. With "turns": true the text is that of a
-// ChatTemplate, and "learnt" are the stretches of bytes that the assistant says.
+// ChatTemplate, and "learnt" are the stretches of bytes that the assistant says; with "goes_on" it is that of
+// a prompt.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -36,6 +37,10 @@ std::string text_and_turns(const ChatValue& request, std::map<std::string, ChatT
     templates.emplace(file, std::move(*parsed));
   }
   const Conversation conversation{request.find("messages")->items, *request.find("tools")};
+  if (request.find("goes_on") != nullptr) {
+    const auto prompt = templates.at(file).prompt(conversation);
+    return to_json(prompt.ok() ? text("text", prompt->chat.text) : text("error", prompt.message()));
+  }
   const auto chat = templates.at(file).render(conversation);
   if (!chat.ok()) return to_json(text("error", chat.message()));
   std::string learnt;
