@@ -26,15 +26,19 @@ void chat_template(Bytes input) {
             "a message is not UTF-8");
     return;
   }
-  size_t end = 0;
-  for (const ChatPiece& piece : chat->pieces) {
-    require(piece.begin == end && piece.begin < piece.end, "pieces have gaps");
-    require(piece.message < std::ssize(messages->items), "a piece is of no message");
-    end = piece.end;
-  }
-  require(end == chat->text.size(), "a byte is of no piece");
-  require(find_invalid_utf8(chat->text) == std::string::npos, "a text is not UTF-8");
-  (void)made->prompt(conversation);
+  const auto check = [&](const RenderedChat& rendered) {
+    size_t end = 0;
+    for (const ChatPiece& piece : rendered.pieces) {
+      require(piece.begin == end && piece.begin < piece.end, "pieces have gaps");
+      require(piece.message < std::ssize(messages->items), "a piece is of no message");
+      end = piece.end;
+    }
+    require(end == rendered.text.size(), "a byte is of no piece");
+    require(find_invalid_utf8(rendered.text) == std::string::npos, "a text is not UTF-8");
+  };
+  check(*chat);
+  if (const auto prompt = made->prompt(conversation); prompt.ok()) check(prompt->chat);
+  (void)made->answer();
 }
 
 std::string seed_chat_template() {
