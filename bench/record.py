@@ -5,6 +5,8 @@ import json
 import pathlib
 import subprocess
 
+import covered
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -21,5 +23,7 @@ def record(question, what, value, machine, command, binds=None, folder=ROOT / "b
              "date": datetime.date.today().isoformat(), "command": command}
     if binds:
         entry["binds"] = binds
+    if checksums := covered.checksums(question):
+        entry["covers"] = checksums
     with (pathlib.Path(folder) / f"{question}.jsonl").open("a") as results:
         results.write(json.dumps(entry, ensure_ascii=False) + "\n")
