@@ -28,6 +28,9 @@
 namespace sluice::core {
 namespace {
 
+constexpr const char* kStopped =
+    "stopped: that is what was planned; the same command goes on with the rest\n";
+
 // Where results go can be written to.
 Status check_outputs(const RunConfig& config, const PlanFiles& files) {
   SLUICE_TRY(check_directory("run.dir", config.run.dir));
@@ -45,11 +48,11 @@ Status save_beside_runs(Prepared& p, std::string_view json) {
 }
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
-Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
+Result<Ending> explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs, Requests& asked) {
   const Stage& s = prepared.stages.main;
-  Working working("planning what-ifs");
-  const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
-  working.stop();
+  const auto study = [&](const StudyWatch& watch) { return what_ifs(prepared, watch); };
+  const std::vector<WhatIf> changes =
+      with_what_ifs ? watched("planning what-ifs", prepared.config, asked, study) : std::vector<WhatIf>{};
   const PlanReport report = report_of(prepared, changes);
   show_text(fmt::format("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary)));
   const std::string json = to_json(report, s.model.program, s.plan);
@@ -61,7 +64,9 @@ Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_i
        {(std::filesystem::path(dir) / "plan.txt").string(), files.json, files.html}) {
     if (!path.empty()) say("saved: {}\n", path);
   }
-  return {};
+  if (!asked.stop) return Ending::Done;
+  say("{}", kStopped);
+  return Ending::Interrupted;
 }
 
 Result<Ending> print_frontier(const RunConfig& config, const std::string& preset, Requests& asked) {
@@ -72,7 +77,7 @@ Result<Ending> print_frontier(const RunConfig& config, const std::string& preset
   if (!frontier.ok()) return frontier.error();
   show_text(fmt::format("machine  {}\n{}", machine.description, describe(*frontier)));
   if (!asked.stop) return Ending::Done;
-  say("stopped: that is what was planned; the same command goes on with the rest\n");
+  say("{}", kStopped);
   return Ending::Interrupted;
 }
 
@@ -103,7 +108,7 @@ Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files)
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
-  const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
+  const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs, asked));
   if (explained.ok() && request.passes) show_text("\n" + passes.table());
   return explained;
 }

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <mutex>
 #include <optional>
 #include <string>
 
-#include "study/outlook.h"
 #include "study/sweep_table.h"
 
 namespace sluice::core {
@@ -64,20 +64,30 @@ std::vector<Change> changes_of(const Prepared& p) {
 
 }  // namespace
 
-std::vector<WhatIf> what_ifs(const Prepared& p) {
+std::vector<WhatIf> what_ifs(const Prepared& p, const StudyWatch& watch) {
   const std::vector<Change> changes = changes_of(p);
   const double base = outlook_of(p).speed.tokens_per_s;
   std::vector<std::optional<WhatIf>> found(changes.size());
-  const std::atomic<bool> stop = false;
-  for_each_parallel(int64_t(changes.size()), planning_threads(p.machine), stop, [&](int64_t i) {
+  const auto count = int64_t(changes.size());
+  std::mutex mutex;
+  int64_t done = 0;
+  watch.say("planning what-ifs", 0, count);
+  for_each_parallel(count, planning_threads(p.machine), [&](int64_t i) {
+    if (watch.stop.stop_requested()) return;
     const Change& change = changes[size_t(i)];
+    // From the same knowledge of the machine as the plan itself, or the difference would be that knowledge's.
+    const auto plan = [&] {
+      return outlook(change.config, change.machine ? *change.machine : p.resolved, watch);
+    };
     if (change.is_beyond_card) {
       found[size_t(i)] = WhatIf{change.name, 0};
-      return;
+    } else if (const auto o = plan(); o.ok()) {
+      found[size_t(i)] = WhatIf{change.name, o->fits() ? o->speed.tokens_per_s / base : 0};
     }
-    // From the same knowledge of the machine as the plan itself, or the difference would be that knowledge's.
-    const auto o = outlook(change.config, change.machine ? *change.machine : p.resolved);
-    if (o.ok()) found[size_t(i)] = WhatIf{change.name, o->fits() ? o->speed.tokens_per_s / base : 0};
+    const std::lock_guard lock(mutex);
+    watch.say("planning what-ifs", ++done, count);
+    if (const auto& w = found[size_t(i)]; w && w->speedup > 0)
+      watch.row(fmt::format("{}: {:.0f} tokens/s", w->change, w->speedup * base));
   });
   std::vector<WhatIf> out;
   for (auto& w : found) {

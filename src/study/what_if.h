@@ -6,13 +6,14 @@
 
 #include "report/report.h"
 #include "run/prepare/prepare.h"
+#include "study/outlook.h"
 
 namespace sluice::core {
 
 // Plans the neighbours of a plan on its machine: more of each capped memory, half of the device memory, and
 // twice the tokens per step. Deterministic. Neighbours that cannot be planned for another reason than memory
-// are left out.
-std::vector<WhatIf> what_ifs(const Prepared& prepared);
+// are left out, and so are those that a stop leaves out.
+std::vector<WhatIf> what_ifs(const Prepared& prepared, const StudyWatch& watch = {});
 
 // Whether what_ifs() takes a second or so, not minutes.
 bool what_ifs_are_cheap(const Prepared& prepared);

@@ -318,10 +318,11 @@ TEST(Numerics, MasterWeightsBringTheirState) {
 
 TEST(EarlyChecks, ACapThatLeavesTheSystemNothingIsSaid) {
   const Machine here = must(resolve_machine(must(load_config("", {"run.backend=cpu"})), ""));
-  const auto notices = [&](int64_t host_cap) {
+  const auto notices = [&](int64_t host_cap, int64_t device_cap = kUnlimited) {
     RunConfig config;
     config.data.cache.clear();
     config.caps[kHost] = host_cap;
+    config.caps[kDevice] = device_cap;
     EXPECT_TRUE(check_early(config, here, must(model_preset("tiny"))).ok());
     return config.notices;
   };
@@ -329,6 +330,11 @@ TEST(EarlyChecks, ACapThatLeavesTheSystemNothingIsSaid) {
   const auto said = notices(host_limit().bytes);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_NE(said[0].find(" to the system and other programs; "), std::string::npos) << said[0];
+  // Each alone fits.
+  const auto both = notices(host_limit().bytes * 3 / 4, host_limit().bytes / 2);
+  ASSERT_EQ(both.size(), 1u);
+  EXPECT_TRUE(both[0].starts_with("memory.device and memory.host, which share it, = ")) << both[0];
+  EXPECT_NE(both[0].find("that leaves nothing of"), std::string::npos) << both[0];
 }
 
 TEST(EarlyChecks, WhatIsHeldOutOrAskedForAndNeverEvaluatedIsSaid) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
@@ -168,10 +169,21 @@ TEST(WhatIf, SignsFollowTheMemory) {
 
 TEST(WhatIf, WithoutACapHalfOfWhatItHoldsIsAsked) {
   const Prepared whole = must(prepare_on(small_config(), slow_links(), false));
-  const std::vector<WhatIf> found = what_ifs(whole);
+  std::vector<std::string> rows;
+  std::mutex mutex;
+  std::stop_source source;
+  StudyWatch watch{.stop = source.get_token()};
+  watch.row = [&](const std::string& row) {
+    const std::lock_guard lock(mutex);
+    rows.push_back(row);
+  };
+  const std::vector<WhatIf> found = what_ifs(whole, watch);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_TRUE(found[0].change.starts_with("half the device memory")) << found[0].change;
   EXPECT_LT(found[0].speedup, 1);
+  EXPECT_EQ(rows.size(), 2u);  // as they come
+  source.request_stop();
+  EXPECT_TRUE(what_ifs(whole, watch).empty());
 }
 
 // What a study says of a pair of caps is what planning them says: whether they work, how fast they are, and

@@ -48,12 +48,16 @@ void warn_of_little_left(RunConfig& config, const Machine& machine) {
   const int64_t caps = taken(kHost) + (shares ? taken(kDevice) : 0);
   const int64_t left = host.bytes - caps, wanted = std::min(4 * kGiB, host.bytes / 16);
   if (left >= wanted) return;
-  add_notice(config,
-             fmt::format("memory.{} = {}: that leaves {} of the {} that {} has to the system and other "
-                         "programs; {} would leave {}",
-                         name_of(config.caps[kHost] == kUnlimited ? kDevice : kHost), format_bytes(caps),
-                         format_bytes(std::max<int64_t>(left, 0)), format_bytes(host.bytes), host.whose,
-                         format_bytes(host.bytes - wanted), format_bytes(wanted)));
+  const bool both = shares && config.caps[kDevice] != kUnlimited && config.caps[kHost] != kUnlimited;
+  add_notice(
+      config,
+      fmt::format("{} = {}: that leaves {} of the {} that {} has to the system and other programs; "
+                  "{} would leave {}",
+                  both                               ? "memory.device and memory.host, which share it,"
+                  : config.caps[kHost] == kUnlimited ? "memory.device"
+                                                     : "memory.host",
+                  format_bytes(caps), left > 0 ? format_bytes(left) : "nothing", format_bytes(host.bytes),
+                  host.whose, format_bytes(host.bytes - wanted), format_bytes(wanted)));
 }
 
 // A CPU is one device, and its threads are on the cores that there are.
