@@ -118,6 +118,14 @@ auto interruptible(F&& f) {
   return result.get();
 }
 
+// As Python's warnings, of which its filters may make errors.
+void warn(const std::vector<std::string>& notices) {
+  for (const std::string& notice : notices) {
+    const std::string text = sluice::core::printable_message(notice);
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw nb::python_error();
+  }
+}
+
 // Tells a callable how far something is, on the library's thread, and Python's warnings what was noticed, on
 // the caller's when the library has returned. What these raise is raised then.
 class Told : public sluice::Observer {
@@ -130,13 +138,11 @@ class Told : public sluice::Observer {
   }
   void warned(const std::string& what) override {
     const std::lock_guard lock(mutex_);
-    warnings_.push_back(sluice::core::printable_message(what));
+    warnings_.push_back(what);
   }
   void raise_held() const {
     if (raised_) std::rethrow_exception(raised_);
-    for (const std::string& what : warnings_) {
-      if (PyErr_WarnEx(PyExc_UserWarning, what.c_str(), 1) != 0) throw nb::python_error();
-    }
+    warn(warnings_);
   }
 
  private:
@@ -501,6 +507,7 @@ NB_MODULE(_sluice, m) {
       .def_prop_ro("seq_len", &Plan::seq_len)
       .def_prop_ro("tokens_per_step", &Plan::tokens_per_step)
       .def_prop_ro("packed", &Plan::packed)
+      .def_prop_ro("notices", &Plan::notices, "What should be known of its model, caps and steps.")
       .def("json", &Plan::json, "The plan in numbers; diff() compares them.")
       .def("html", &Plan::html, "One page that opens offline.")
       .def(
@@ -585,7 +592,9 @@ NB_MODULE(_sluice, m) {
             o.exclude = std::move(exclude);
             o.heldout = heldout;
             o.cache = path_of(cache);
-            return value(unlocked([&] { return Dataset::text(plan, o); }));
+            Dataset made = value(unlocked([&] { return Dataset::text(plan, o); }));
+            warn(made.notices());
+            return made;
           },
           "plan"_a, "paths"_a, nb::kw_only(), "cache"_a, "include"_a = std::vector<std::string>(),
           "exclude"_a = std::vector<std::string>(), "heldout"_a = 0.05,
@@ -594,7 +603,8 @@ NB_MODULE(_sluice, m) {
               ", include: collections.abc.Sequence[str] = [], exclude: collections.abc.Sequence[str] = [], "
               "heldout: float = 0.05) -> Dataset"),
           "Text, records and tokens as docs/data.md says, by the tokenizer beside the model's configuration. "
-          "The folder `cache` keeps the tokens.")
+          "The folder `cache` keeps the tokens. What `sluice data` warns of is a UserWarning.")
+      .def_prop_ro("notices", &Dataset::notices, "What should be known of how text became tokens.")
       .def_static("random", &Dataset::random, "plan"_a, "Random tokens, to try out shapes and speed.")
       .def(
           "batch",
@@ -635,6 +645,7 @@ NB_MODULE(_sluice, m) {
       .def(
           "__init__",
           [](Held* self, const sluice::Plan& plan) {
+            warn(plan.notices());
             new (self) Held(value(unlocked([&] { return Session::open(plan); })));
           },
           "plan"_a)

@@ -57,6 +57,8 @@ class Dataset {
   static Dataset random(const Plan& plan);
 
   bool has_heldout() const;
+  // What people should know of how text became tokens, with places; a sentence each.
+  std::vector<std::string> notices() const;
   // What Session::train() learns after so many steps, from 0: a loop of one's own takes the same.
   BatchRows batch(int64_t steps_done) const;
 

@@ -73,6 +73,8 @@ class Plan {
   int64_t seq_len() const;
   int64_t tokens_per_step() const;
   bool packed() const;
+  // What people should know of its model, caps and steps, a sentence each. text() has them, too.
+  std::vector<std::string> notices() const;
 
   std::string text() const;  // a page for people
   std::string json() const;  // the same in numbers; what diff() reads

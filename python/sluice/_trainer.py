@@ -7,12 +7,14 @@ import importlib
 import json
 import os
 import pathlib
+import queue
 import re
 import signal
 import tempfile
 import threading
 import time
 import tomllib
+import warnings
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from . import _program, _views
@@ -46,7 +48,8 @@ class Run:
 def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        # A key whose own value is a mapping.
+        if isinstance(value, Mapping) and before + key != "data.template_kwargs":
             out |= _flat(value, f"{before}{key}.")
         else:
             out[before + key] = value
@@ -54,8 +57,8 @@ def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _toml(value: Any) -> str:
-    # A JSON string, number or truth value is TOML's, and so is a list of them.
-    return json.dumps(value, default=os.fspath)
+    # A JSON string, number or truth value is TOML's, and so is a list of them. Scalars of NumPy are numbers.
+    return json.dumps(value, default=lambda other: other.item() if hasattr(other, "item") else os.fspath(other))
 
 
 def _records(data: Any) -> Iterator[dict[str, Any]]:
@@ -143,6 +146,8 @@ class Trainer:
     def __init__(self, config: Mapping[str, Any] | str | os.PathLike[str], *, data: Any = None):
         if isinstance(config, Mapping):
             self._file, self._keys = None, _flat(config)
+            if data is not None and "data.paths" in self._keys:
+                raise ValueError("data.paths and data are both given; keep one")
         else:
             self._file, self._keys = pathlib.Path(config), {}
         self._data = data
@@ -159,7 +164,7 @@ class Trainer:
 
         Callbacks are called with every record of metrics.jsonl: of each step, with loss, gradient_norm, learning_rate and more, and
         with heldout_loss where it was evaluated. `wandb.log` is one. What one raises ends the run after the step in progress, saved, and
-        comes out of here; so does Ctrl-C. `progress` shows a bar where tqdm is installed.
+        comes out of here; so does Ctrl-C. What the run notes and warns of is a UserWarning. `progress` shows a bar where tqdm is installed.
         """
         callbacks = list(callbacks)
         directory, metrics = self._directory(), list[dict[str, Any]]()
@@ -167,6 +172,7 @@ class Trainer:
         with tempfile.TemporaryDirectory() as folder, contextlib.closing(_Bar(progress)) as bar:
             with _process(self._arguments(pathlib.Path(folder))) as process:
                 def take() -> None:
+                    process.warn()
                     for line in log.new():
                         metrics.append(line)
                         bar.show(line, process.steps())
@@ -183,8 +189,11 @@ class Trainer:
         if self._data is not None:
             # Its name is part of what decides which documents are held out.
             with open(folder / "records.jsonl", "w", encoding="utf-8") as file:
-                for record in _records(self._data):
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                for number, record in enumerate(_records(self._data)):
+                    try:
+                        file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+                    except (TypeError, ValueError) as why:
+                        raise TypeError(f"data: record {number} is no JSON: {why}") from None
             keys["data.paths"] = [str(folder / "records.jsonl")]
         if self._file is not None:
             return [str(self._file), *(part for key, value in keys.items() for part in ("--set", f"{key}={_toml(value)}"))]
@@ -203,6 +212,7 @@ class _Process:
         # In a group of its own: a terminal's Ctrl-C reaches this process alone, which hands it on.
         self._process = _program.start([_program.path(), "train", *arguments], process_group=0)
         self._said: dict[str, collections.deque[str]] = {name: collections.deque(maxlen=200) for name in ("stdout", "stderr")}
+        self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in self._said]
         try:
             for reader in self._readers:
@@ -216,6 +226,14 @@ class _Process:
     def _read(self, name: str) -> None:
         for line in getattr(self._process, name):
             self._said[name].append(line)
+            # How a rate was chosen is no warning.
+            if notice := re.match(r"(?:warning: |note {5}(?!train\.learning_rate = auto))(.*)", line):
+                self._notices.put(notice[1])
+
+    def warn(self) -> None:
+        """Of what the program noticed since this was last called."""
+        while not self._notices.empty():
+            warnings.warn(self._notices.get(), stacklevel=4)
 
     def runs(self) -> bool:
         return self._process.poll() is None
@@ -261,4 +279,5 @@ def _process(arguments: list[str]) -> Iterator[_Process]:
             process.end()
         raise
     process.end()
+    process.warn()
     process.check()

@@ -34,6 +34,13 @@ bool Dataset::has_heldout() const {
   return data_->heldout != nullptr;
 }
 
+std::vector<std::string> Dataset::notices() const {
+  std::vector<std::string> out = data_->heldout_notices;
+  out.insert(out.end(), data_->notices.begin(), data_->notices.end());
+  if (!data_->unlearnt.empty()) out.push_back(data_->unlearnt);
+  return out;
+}
+
 BatchRows Dataset::batch(int64_t steps_done) const {
   core::Rows rows(core::kPlainBatch, tokens_per_step_);
   core::fill_rows(*data_->train, steps_done, 0, rows.part(0, rows.tokens()));

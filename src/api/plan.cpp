@@ -138,6 +138,9 @@ int64_t Plan::tokens_per_step() const {
 bool Plan::packed() const {
   return prepared_->shape.packed;
 }
+std::vector<std::string> Plan::notices() const {
+  return prepared_->config.notices;
+}
 
 std::string Plan::text() const {
   return core::describe_run(*prepared_) + "\n" + core::to_page_of_text(core::report_of(*prepared_).summary);

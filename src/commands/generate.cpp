@@ -39,6 +39,7 @@ struct Source {
   fs::path folder;  // empty: a preset
   GenerationDefaults defaults;
   int64_t context = 0;                 // positions_of() its model
+  std::string why_context;             // what is said behind that number
   std::optional<Tokenizer> tokenizer;  // none: text is bytes
   std::optional<ChatTurns> turns;      // what prompts are; none: text to go on from
 };
@@ -219,14 +220,14 @@ Result<int64_t> tokens_after(const GenerateRequest& request, const Source& sourc
   if (context == 0 || prompt + wanted <= context) return wanted;
   if (prompt >= context) {
     return error(
-        "it has {} tokens, and the model's context of {} needs room for at least one more; shorten it",
-        prompt, context);
+        "it has {} tokens, and the model's context of {}{} needs room for at least one more; shorten it",
+        prompt, context, source.why_context);
   }
   if (!request.tokens) return context - prompt;
   return error(
-      "it has {} tokens, and with --tokens {} that is more than the model's context of {} tokens; --tokens "
-      "can be {} at most",
-      prompt, wanted, context, context - prompt);
+      "it has {} tokens, and with --tokens {} that is more than the model's context of {} tokens{}; "
+      "--tokens can be {} at most",
+      prompt, wanted, context, source.why_context, context - prompt);
 }
 
 Result<GenerationTask> task_of(const GenerateRequest& request, const Source& source, const Prompt& prompt,
@@ -382,6 +383,8 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
   const int64_t vocab = model.vocab;
   source.context = positions_of(model);
+  if (model.positions == 0 && model.rope.follows_length())
+    source.why_context = " (beyond it, the model's rotary embedding changes)";
   Console console;
   for (const int32_t token : source.defaults.stop_tokens) {
     if (token >= vocab)

@@ -138,7 +138,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   const std::filesystem::path dir = p.config.run.dir;
   show_text(describe(p));
   for (const auto* notices : {&data.notices, &data.heldout_notices}) {
-    for (const std::string& notice : *notices) show_text(printable_message(notice) + "\n");
+    for (const std::string& notice : *notices) show_text("warning: " + printable_message(notice) + "\n");
   }
   std::fflush(stdout);
   SLUICE_TRY(directory.check());

@@ -151,8 +151,9 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
 std::string describe_run(const Prepared& p) {
   std::string out;
   for (const auto& [name, words] : facts_of(p)) {
-    if (!words.empty()) out += fmt::format("{:<9}{}\n", name, words);
+    if (!words.empty() && name != "note") out += fmt::format("{:<9}{}\n", name, words);
   }
+  for (const std::string& notice : p.config.notices) out += fmt::format("{:<9}{}\n", "note", notice);
   return out;
 }
 

@@ -35,8 +35,7 @@ TEST(Models, SayWhatTheyAre) {
 TEST(Models, RefuseWhatTheyAreNot) {
   expect_error(Model::preset("llama9").error(), ErrorKind::Invalid, "llama3-8b");
   expect_error(Model::from_config("{").error(), ErrorKind::Invalid, "");
-  expect_error(Model::from_pretrained("/nonexistent").error(), ErrorKind::NotFound,
-               "/nonexistent");
+  expect_error(Model::from_pretrained("/nonexistent").error(), ErrorKind::NotFound, "/nonexistent");
 }
 
 TEST(Machines, ArePresetsOrThisOne) {
@@ -293,6 +292,7 @@ TEST(Sessions, TrainOnADatasetUntilAskedToStop) {
   const auto data = Dataset::text(r.plan, options);
   ASSERT_TRUE(data.ok()) << data.message();
   EXPECT_TRUE(data->has_heldout());
+  EXPECT_TRUE(data->notices().empty());
   Schedule schedule;
   schedule.steps = 6;
   schedule.warmup_steps = 2;
@@ -330,6 +330,23 @@ TEST(Sessions, NeedAMachineThatIsHere) {
   const auto made = plan(tiny(), small_step(), {}, *Machine::preset("rtx4090"));
   ASSERT_TRUE(made.ok()) << made.message();
   expect_error(Session::open(*made).error(), ErrorKind::Invalid, "simulated");
+}
+
+TEST(Sessions, DatasetsSayWhatWasNoticed) {
+  const TempDir dir;
+  const std::string line = R"({"text": "USER: q\nASSISTANT: a"})"
+                           "\n";
+  dir.add("a.jsonl", line + line);
+  Running r;
+  TextOptions options;
+  options.paths = {dir / "a.jsonl"};
+  options.cache = dir / "cache";
+  options.heldout = 0;
+  const auto data = Dataset::text(r.plan, options);
+  ASSERT_TRUE(data.ok()) << data.message();
+  ASSERT_EQ(data->notices().size(), 1u);
+  EXPECT_NE(data->notices().front().find("rendered elsewhere: a.jsonl:1"), std::string::npos)
+      << data->notices().front();
 }
 
 TEST(Sessions, RefuseAScheduleThatRises) {

@@ -315,6 +315,17 @@ TEST(GenerateCommand, AWrappedModelsTextPartSaysItsContextAndItsEnd) {
       << outcome.message;
 }
 
+TEST(GenerateCommand, AContextThatIsLessThanTheFoldersSaysWhy) {
+  GenerateRequest r = request();
+  r.model = SLUICE_FIXTURES "/phi3_tiny_long";  // 40 of 128
+  r.prompts = {std::string(41, 1)};
+  Outcome outcome;
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find("context of 40 (beyond it, the model's rotary embedding changes)"),
+            std::string::npos)
+      << outcome.message;
+}
+
 // Bytes, and 257 and 258 where turns begin and end.
 std::string shown(const std::vector<int32_t>& ids) {
   std::string text;

@@ -29,8 +29,8 @@ SEQ_LEN, TOKENS = 16, 64
 PROGRAM = pathlib.Path(os.environ.get("SLUICE_PROGRAM") or pathlib.Path(sluice.__file__).parent / "bin/sluice")
 
 
-def small_plan(**options):
-    return sluice.plan(sluice.Model.config(CONFIG), sluice.Machine.here(backend="cpu", threads=1), seq_len=SEQ_LEN,
+def small_plan(model=CONFIG, **options):
+    return sluice.plan(sluice.Model.config(model), sluice.Machine.here(backend="cpu", threads=1), seq_len=SEQ_LEN,
                        tokens_per_step=TOKENS, host="1GiB", **options)
 
 
@@ -246,6 +246,19 @@ class Sessions(unittest.TestCase):
                 session.save_weights(pathlib.Path(folder) / "model")
                 model = sluice.Model.from_pretrained(pathlib.Path(folder) / "model")
                 self.assertEqual(model.parameters, sluice.Model.config(CONFIG).parameters)
+
+    def test_warn_of_what_is_noticed(self):
+        short = small_plan(CONFIG.replace("{", '{"max_position_embeddings": 8, ', 1))
+        self.assertEqual(len(short.notices), 1)
+        with self.assertWarnsRegex(UserWarning, "the model is for texts of 8 tokens"):
+            sluice.Session(short).close()
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "a.jsonl"
+            text.write_text(json.dumps({"text": "USER: a question\nASSISTANT: an answer"}) + "\n")
+            plan = small_plan(CONFIG.replace('"vocab_size": 64', '"vocab_size": 256'))
+            with self.assertWarnsRegex(UserWarning, "the turn of a chat that was rendered elsewhere: a.jsonl:1"):
+                data = sluice.Dataset.text(plan, [text], cache=folder, heldout=0, exclude=["*.jsn"])
+            self.assertIn("data.exclude: '*.jsn': leaves out no file", " ".join(data.notices))
 
     def test_take_arrays_of_other_types_and_refuse_what_does_not_fit(self):
         with sluice.Session(small_plan()) as session:
@@ -685,7 +698,7 @@ class Runs(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "config.json").write_text(CONFIG.replace('"vocab_size": 64', '"vocab_size": 256'))
         self.config = {"model": {"config": str(self.folder / "config.json")}, "data.cache": str(self.folder / "cache"),
-                       "train": {"seq_len": 32, "tokens_per_step": 128, "steps": 4}, "memory.host": "1GiB", "sample.tokens": 0,
+                       "train": {"seq_len": 32, "tokens_per_step": 128, "steps": 4, "warmup_steps": 0}, "memory.host": "1GiB", "sample.tokens": 0,
                        "run": {"dir": str(self.folder / "run"), "backend": "cpu", "threads": 1, "checkpoint_every": 2}}
 
     def fit(self, callbacks=(), data=DATA, **changes):
@@ -746,6 +759,18 @@ class Runs(unittest.TestCase):
             self.fit(data={"train": self.DATA, "test": self.DATA})
         with self.assertRaisesRegex(TypeError, "data is int; allowed are records"):
             self.fit(data=3)
+        for value, why in ((float("nan"), "Out of range float"), (b"x", "bytes is not JSON"), ("\ud800", "surrogates")):
+            with self.assertRaisesRegex(TypeError, f"record 200 is no JSON: .*{why}"):
+                self.fit(data=[*self.DATA, {"text": value}])
+        with self.assertRaisesRegex(ValueError, "data.paths and data are both given"):
+            self.fit(**{"data.paths": ["a.txt"]})
+
+    def test_warn_of_what_the_program_notices(self):
+        rendered = [{"text": "USER: a question\\nASSISTANT: an answer"}] * 20
+        with self.assertWarnsRegex(UserWarning, "the turn of a chat that was rendered elsewhere: .*records.jsonl:1, "):
+            self.fit(data=rendered)
+        with self.assertWarnsRegex(UserWarning, "train.epochs = 1 makes 48 steps; train.steps = 4 does not count"):
+            self.fit(**{"train.epochs": 1, "run.dir": str(self.folder / "other")})
 
     def test_take_data_frames(self):
         class Pandas:
@@ -783,7 +808,7 @@ class Runs(unittest.TestCase):
         (self.folder / "run.toml").write_text("""
             model.config = "config.json"
             data = {paths = ["text.txt"], cache = "cache"}
-            train = {seq_len = 32, tokens_per_step = 128, steps = 1}
+            train = {seq_len = 32, tokens_per_step = 128, steps = 1, warmup_steps = 0}
             run = {dir = "%s", backend = "cpu"}
             memory.host = "1GiB"
             sample.tokens = 0
