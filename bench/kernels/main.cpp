@@ -50,6 +50,32 @@ struct Entry {
   SharedOp op;
 };
 
+// Products of published mixtures, which bench/baselines/torch_grouped.py times by the same names.
+std::vector<Entry> products_of_experts() {
+  struct Shape {
+    const char* name;
+    int64_t experts, rows, in, out;  // rows of each expert
+  };
+  std::vector<Entry> out;
+  for (const Shape& s :
+       {Shape{"OLMoE", 64, 2048, 2048, 1024}, Shape{"OLMoE, brief", 64, 256, 2048, 1024},
+        Shape{"Qwen3-30B-A3B", 128, 1024, 2048, 768}, Shape{"gpt-oss", 32, 2048, 2880, 2880},
+        Shape{"Qwen3.5-35B-A3B", 256, 512, 2048, 512}, Shape{"Gemma 4", 128, 1024, 2816, 704}}) {
+    const Mixture mixture{s.experts * s.rows / 4, s.experts, 4};
+    const ExpertGroup group{0, s.experts};
+    const auto add = [&](const char* what, const Op& op) {
+      out.push_back({fmt::format("experts of {}: {}", s.name, what), op});
+    };
+    add("forward", GroupedLinear{mixture, group, s.in, s.out, kBf16, false, false});
+    add("forward, gathering", GroupedLinear{mixture, group, s.in, s.out, kBf16, true, false});
+    add("dgrad", GroupedDgrad{mixture, group, s.in, s.out, kBf16, false, false});
+    add("wgrad", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kBf16, false, false, false});
+    add("wgrad, gathering", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kBf16, false, true, false});
+    add("wgrad, adding in f32", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kF32, false, false, true});
+  }
+  return out;
+}
+
 AttnShape attention(int64_t rows, int64_t length, int64_t distance = 0, bool packed = false) {
   return {rows, length, length, kQHeads, kKvHeads, kHeadDim, distance, packed, kBf16};
 }
@@ -433,6 +459,7 @@ Status run(Settings settings) {
   Rows all;
   for (const int64_t tokens : settings.tokens) {
     auto& chosen = all.emplace_back(entries(tokens, std::min(settings.sequence, tokens)));
+    if (settings.only.starts_with("experts of")) chosen = products_of_experts();
     std::erase_if(chosen,
                   [&](const Entry& entry) { return entry.name.find(settings.only) == entry.name.npos; });
   }

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Products of experts by torch._grouped_mm, and the dense product of as many rows: microseconds of each, as lines of JSON.
+
+    torch_grouped.py
+
+The shapes are those of `sluice_bench_kernels --only "experts of"`, by the same names.
+"""
+import json
+import statistics
+
+import torch
+
+SHAPES = {"OLMoE": (64, 2048, 2048, 1024), "OLMoE, brief": (64, 256, 2048, 1024), "Qwen3-30B-A3B": (128, 1024, 2048, 768),
+          "gpt-oss": (32, 2048, 2880, 2880), "Qwen3.5-35B-A3B": (256, 512, 2048, 512), "Gemma 4": (128, 1024, 2816, 704)}
+
+
+def timed(product, calls=4, turns=9):
+    for _ in range(3):
+        product()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(turns):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            product()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / calls * 1e3)
+    return statistics.median(times)
+
+
+def main():
+    torch.manual_seed(0)
+    for name, (experts, rows, width, out) in SHAPES.items():
+        def numbers(*shape):
+            return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+        x, dy, weights = numbers(experts * rows, width), numbers(experts * rows, out), numbers(experts, out, width) * 0.02
+        ends = (torch.arange(1, experts + 1, device="cuda") * rows).to(torch.int32)
+        products = {"forward": lambda: torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends),
+                    "dgrad": lambda: torch._grouped_mm(dy, weights, offs=ends),
+                    "wgrad": lambda: torch._grouped_mm(dy.transpose(-2, -1), x, offs=ends),
+                    "dense": lambda: torch.mm(x, weights[0].t())}
+        for what, product in products.items():
+            print(json.dumps({"op": f"experts of {name}: {what}", "us": round(timed(product), 1)}), flush=True)
+        del x, dy, weights
+
+
+if __name__ == "__main__":
+    main()
