@@ -11,10 +11,6 @@ namespace {
 // run at 0.87 of the rate of heads of 128 forward and at 0.90 of it backward.
 constexpr double kSoftmaxColumns = 20;
 
-// Products over the rows of experts reach this much of a dense one's rate, forward and backward together: on
-// an H100, of experts with 2,048 rows.
-constexpr double kGroupedShare = 0.45;
-
 double rate_of(const Work& work, const Rates& rates) {
   const auto attention = [&](double flops) {
     return flops * double(work.head_dim) / (double(work.head_dim) + kSoftmaxColumns);
@@ -24,7 +20,7 @@ double rate_of(const Work& work, const Rates& rates) {
     case Unit::Product:
       return rates.product_flops;
     case Unit::GroupedProduct:
-      return kGroupedShare * rates.product_flops;
+      return rates.grouped_share * rates.product_flops;
     case Unit::AttentionForward:
       return attention(rates.attention_forward_flops);
     case Unit::AttentionBackward:
@@ -200,7 +196,8 @@ Rates reached_rates(const Program& program, const Profile& profile) {
           .attention_backward_flops = backward.per_second(),
           .memory_bytes = memory.per_second(),
           .launch_ns = profile.rates.launch_ns,
-          .idle_part = profile.rates.idle_part};
+          .idle_part = profile.rates.idle_part,
+          .grouped_share = profile.rates.grouped_share};
 }
 
 std::vector<CountedOp> counted_ops(const Program& program) {
