@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters: their weights beside those that they are of, and their tasks before the products that
 // they add to.
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "model/kinds.h"
@@ -9,15 +12,43 @@
 #include "ops/op.h"
 
 namespace sluice::core {
+namespace {
 
 constexpr int64_t kMostRank = 4096;
 
-bool takes_adapter(const ModelSpec& spec, const Weight& weight, const WeightSource& source) {
+// Every token is multiplied with such weights, as Linear does it.
+bool takes_adapter(const Weight& weight) {
   const ModelPart part = weight.part;
-  const bool can = part == ModelPart::Projection || part == ModelPart::AttentionOut ||
-                   part == ModelPart::ConvProjection || part == ModelPart::Mlp;
-  const std::vector<std::string>& targets = spec.adapters.targets;
-  return spec.adapters.any() && can && (targets.empty() || frozen(targets, source.tensor));
+  return part == ModelPart::Projection || part == ModelPart::AttentionOut ||
+         part == ModelPart::ConvProjection || part == ModelPart::Mlp;
+}
+
+bool any_names(const std::vector<std::string>& patterns, std::string_view tensor) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return names_part(pattern, tensor); });
+}
+
+double other_of(const std::vector<Adapters::Other>& others, std::string_view tensor, double usual) {
+  for (const auto& [pattern, value] : others) {
+    if (names_part(pattern, tensor)) usual = value;
+  }
+  return usual;
+}
+
+}  // namespace
+
+std::string module_of(std::string_view tensor) {
+  return std::string(tensor.substr(0, tensor.rfind(".weight")));
+}
+
+std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight, std::string_view tensor) {
+  const Adapters& all = spec.adapters;
+  if (!all.any() || !takes_adapter(weight)) return {};
+  if (!all.targets.empty() && !any_names(all.targets, tensor)) return {};
+  if (any_names(all.exclude, tensor) || any_names(all.whole, tensor)) return {};
+  const auto rank = int64_t(other_of(all.ranks, tensor, double(all.rank)));
+  const double alpha = other_of(all.alphas, tensor, all.alpha);
+  return AdapterOf{rank, alpha, alpha / (all.rslora ? std::sqrt(double(rank)) : double(rank))};
 }
 
 std::string adapter_a(std::string_view role) {
@@ -27,68 +58,155 @@ std::string adapter_b(std::string_view role) {
   return fmt::format("{}_b", role);
 }
 
-// Rows that lie in a tensor with other weights', or turned, are not adapted yet.
+std::string to_text(const Adapters& a) {
+  std::string out = fmt::format(
+      "adapters of rank {}, alpha {:g}{}, beside {}", a.rank, a.alpha,
+      a.rslora ? " over the root of the rank" : "",
+      a.targets.empty() ? "every product of a layer" : fmt::format("{}", fmt::join(a.targets, ", ")));
+  if (!a.exclude.empty()) out += fmt::format(" but {}", fmt::join(a.exclude, ", "));
+  for (const auto& [what, others] : {std::pair{"rank", &a.ranks}, {"alpha", &a.alphas}}) {
+    for (const auto& [pattern, value] : *others) out += fmt::format(", {} {:g} of {}", what, value, pattern);
+  }
+  if (!a.whole.empty()) out += fmt::format(", and {} whole", fmt::join(a.whole, ", "));
+  return out;
+}
+
+// Tensors of one weight are one product, whose adapters have one rank and one scale.
 Status validate_adapters(const ModelSpec& spec) {
   const Adapters& adapters = spec.adapters;
-  if (adapters.rank < 0 || adapters.rank > kMostRank)
-    return error("model: adapters of rank {}; 1 to {} are allowed", adapters.rank, kMostRank);
   if (!adapters.any()) return {};
+  const auto check_rank = [](double rank) {
+    const bool good = rank >= 1 && rank <= kMostRank && rank == std::floor(rank);
+    return good ? Status() : error("model: adapters of rank {}; 1 to {} are allowed", rank, kMostRank);
+  };
+  SLUICE_TRY(check_rank(double(adapters.rank)));
+  for (const auto& [pattern, rank] : adapters.ranks) SLUICE_TRY(check_rank(rank));
   bool any = false;
   for (const Weight& weight : weights_of(spec)) {
     any = any || weight.part == ModelPart::Adapter;
+    const WeightSource* first = nullptr;
     for (const WeightSource& source : weight.sources) {
-      const bool apart = source.tensor_rows == 0 && !source.transposed && source.stacked == 0;
-      if (!apart && takes_adapter(spec, weight, source))
-        return error("model: an adapter of {}, which holds several weights or is turned", source.tensor);
+      const auto own = adapter_of(spec, weight, source.tensor);
+      if (!own) continue;
+      if (first == nullptr) first = &source;
+      const AdapterOf as = *adapter_of(spec, weight, first->tensor);
+      if (own->rank != as.rank || own->scale != as.scale)
+        return error(
+            "model: the adapter of {} has rank {} and scale {:g}, that of {} rank {} and scale {:g}, and "
+            "they "
+            "are one product here: give both the same",
+            first->tensor, as.rank, as.scale, source.tensor, own->rank, own->scale);
     }
   }
   return any ? Status() : error("model: adapters of no tensor");
 }
 
-// A reads what all of the weight's tensors read, which are targets.
+Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
+  spec.adapters = {};
+  const std::vector<Weight> all = weights_of(spec);
+  std::vector<Weight> products = all;
+  std::erase_if(products, [](const Weight& w) { return !takes_adapter(w); });
+  const auto any = [](const std::vector<Weight>& weights, std::string_view pattern) {
+    return std::any_of(weights.begin(), weights.end(), [&](const Weight& w) {
+      return std::any_of(w.sources.begin(), w.sources.end(),
+                         [&](const WeightSource& s) { return names_part(pattern, s.tensor); });
+    });
+  };
+  const auto check = [&](std::string_view key, std::string_view pattern,
+                         const std::vector<Weight>& among) -> Status {
+    if (any(among, pattern)) return {};
+    if (any(all, pattern))
+      return error(
+          "{}.{}: '{}' names no product of a layer that every token goes through, and others have no "
+          "adapters; {}.modules_to_save trains whole weights",
+          section, key, pattern, section);
+    return error("{}.{}: '{}' names no tensor of this model; near names are {}", section, key, pattern,
+                 fmt::join(near_names(pattern, among), ", "));
+  };
+  for (const std::string& pattern : adapters.targets) SLUICE_TRY(check("targets", pattern, products));
+  for (const std::string& pattern : adapters.exclude) SLUICE_TRY(check("exclude", pattern, products));
+  for (const auto& [pattern, rank] : adapters.ranks) SLUICE_TRY(check("rank_pattern", pattern, products));
+  for (const auto& [pattern, alpha] : adapters.alphas) SLUICE_TRY(check("alpha_pattern", pattern, products));
+  for (const std::string& pattern : adapters.whole) SLUICE_TRY(check("modules_to_save", pattern, all));
+  for (const Weight& weight : all) {
+    const std::string& one = weight.sources.front().tensor;
+    const bool whole = any_names(adapters.whole, one);
+    for (const WeightSource& other : weight.sources) {
+      if (any_names(adapters.whole, other.tensor) != whole)
+        return error("{}.modules_to_save: {} and {} are one weight here: name both or neither", section, one,
+                     other.tensor);
+    }
+    if (whole && weight.part == ModelPart::Embedding && spec.tied_embeddings)
+      return error(
+          "{}.modules_to_save: {} is the head of this model, too, of which other programs would train or "
+          "load "
+          "one alone; leave it out, or untie the head in a copy of the folder",
+          section, one);
+  }
+  spec.adapters = std::move(adapters);
+  return validate_adapters(spec);
+}
+
+// An A reads what its tensor reads. Rows of a tensor whose A another weight of the layer has add to the
+// product with that one.
 void WeightTable::adapt(const Weight& base) {
-  const Adapters& adapters = spec_.adapters;
   std::vector<WeightSource> a, b;
-  LowRankSizes adds{.rank = adapters.rank};
+  Weight::Adds adds = {};
   for (const WeightSource& source : base.sources) {
-    const bool target = takes_adapter(spec_, base, source);
-    if (target && b.empty()) adds.first = adds.columns;
-    adds.columns += source.rows;
-    if (!target) continue;
-    const std::string module = source.tensor.substr(0, source.tensor.rfind(".weight"));
-    a.push_back({module + ".lora_A.weight", adapters.rank, source.cols});
-    b.push_back({module + ".lora_B.weight", source.rows, adapters.rank});
-    b.back().blocks = source.blocks;
-    adds.part = source.rows;
-    ++adds.parts;
+    const auto own = adapter_of(spec_, base, source.tensor);
+    LowRankSizes& sizes = adds.sizes;
+    if (own && b.empty()) sizes.first = sizes.columns;
+    sizes.columns += source.rows;
+    if (!own) continue;
+    const std::string module = module_of(source.tensor);
+    if (a.empty() || a.back().tensor != module + ".lora_A.weight") {
+      a.push_back({module + ".lora_A.weight", own->rank, source.cols});
+      ++sizes.parts;
+    }
+    if (sizes.parts == 1) sizes.part += source.rows;
+    sizes.rank = own->rank;
+    adds.scale = own->scale;
+    WeightSource rows{module + ".lora_B.weight", source.rows, own->rank, source.first_row,
+                      source.tensor_rows};
+    rows.blocks = source.blocks;
+    b.push_back(std::move(rows));
   }
   if (b.empty()) return;
+  SLUICE_CHECK(int64_t(b.size()) == adds.sizes.parts || adds.sizes.parts == 1,
+               "{}: adapters of {} tensors with several rows each", base.object, adds.sizes.parts);
+  const auto shared = std::find_if(out_.begin(), out_.end(), [&](const Weight& w) {
+    return w.part == ModelPart::Adapter && w.sources.front().tensor == a.front().tensor;
+  });
+  adds.a = shared == out_.end() ? adapter_a(base.role) : shared->role;
   const float largest = 1 / std::sqrt(float(a.front().cols));  // as PEFT's, and torch's of linear layers
-  put(adapter_a(base.role).c_str(), ModelPart::Adapter, std::move(a), {Init::Uniform, largest});
+  if (shared == out_.end()) put(adds.a.c_str(), ModelPart::Adapter, std::move(a), {Init::Uniform, largest});
   put(adapter_b(base.role).c_str(), ModelPart::Adapter, std::move(b), {Init::Zeros});
-  out_.back().adds = adds;
+  out_.back().adds = std::move(adds);
 }
 
 std::optional<ObjectId> Forward::adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                        const Place& at) {
   if (!spec_.adapters.any()) return residual;
   const std::string role = adapter_b(p.weight);
-  const auto& sizes = adapters_[size_t(at.layer + 1)];
-  const auto found = sizes.find(role);
-  if (found == sizes.end()) return residual;
-  LowRankSizes s = found->second;
+  const auto& adapters = adapters_[size_t(at.layer + 1)];
+  const auto found = adapters.find(role);
+  if (found == adapters.end()) return residual;
+  LowRankSizes s = found->second.sizes;
   s.tokens = tokens(at);
   const std::string task_name(p.task);
-  const ObjectId u = activation(task_name + "_u", s.inner(), at);
-  task(task_name + "_a", Linear{.tokens = s.tokens, .in = p.in, .out = s.inner(), .dtype = compute_},
-       {x, weight(adapter_a(p.weight), at.layer), u}, at);
-  record();
+  const ObjectId a = weight(found->second.a, at.layer);
+  if (low_rank_.a != a || low_rank_.x != x) {
+    low_rank_ = {a, x, activation(task_name + "_u", s.inner(), at)};
+    task(task_name + "_a", Linear{.tokens = s.tokens, .in = p.in, .out = s.inner(), .dtype = compute_},
+         {x, a, low_rank_.u}, at);
+    record();
+  }
   const ObjectId sum = activation(task_name + "_low_rank", p.out, at);
   LowRank op{.sizes = s,
              .dtype = compute_,
-             .scale = float(spec_.adapters.scale),
+             .scale = float(found->second.scale),
              .has_residual = residual.has_value()};
-  std::vector<Bound> uses{u, weight(role, at.layer), sum};
+  std::vector<Bound> uses{low_rank_.u, weight(role, at.layer), sum};
   if (residual) uses.emplace_back(*residual);
   program_.add(made(task_name + "_b", op, uses, at));
   record();

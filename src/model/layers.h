@@ -208,11 +208,15 @@ class Forward {
   Program& program_;
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
-  std::vector<std::unordered_map<std::string_view, LowRankSizes>> adapters_;  // the same of adapters' B
+  std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
   std::vector<std::vector<ObjectId>> kv_;                                     // [layer][chunk] of the round
   std::vector<std::vector<ObjectId>> tails_;                                  // likewise, of convolutions
-  ObjectId loss_written_;                                                     // the newest
-  std::unordered_set<uint32_t> loads_written_;                                // objects
+  // The newest product with an adapter's A, which rows of one tensor share.
+  struct {
+    ObjectId a, x, u;
+  } low_rank_;
+  ObjectId loss_written_;                       // the newest
+  std::unordered_set<uint32_t> loads_written_;  // objects
 };
 
 }  // namespace sluice::core

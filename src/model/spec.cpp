@@ -277,7 +277,8 @@ std::string to_text(const ModelSpec& spec) {
   for (const auto& [pattern, format] : spec.stored) {
     if (format) out += fmt::format(", {} in {}", pattern, to_text(*format));
   }
-  return out + fmt::format(", vocabulary {}", spec.vocab);
+  out += fmt::format(", vocabulary {}", spec.vocab);
+  return spec.adapters.any() ? out + ", " + to_text(spec.adapters) : out;
 }
 
 }  // namespace sluice::core

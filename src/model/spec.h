@@ -152,13 +152,24 @@ struct RotatedRows {
   bool operator==(const RotatedRows&) const = default;
 };
 
-// Low-rank adapters beside matrices of layers (LoRA): a product with W has scale * B (A x) added to it. What
-// a model with adapters trains are these alone.
+// Low-rank adapters beside matrices of layers (LoRA): a product with W has scale * B (A x) added to it. A
+// model with adapters trains these, and the weights that `whole` names. Patterns name tensors as
+// names_part() says.
 struct Adapters {
-  int64_t rank = 0;  // rows of an A, columns of a B; 0: there are none
-  double scale = 1;
-  // Patterns over the names of tensors, as freeze's; none: every matrix that every token is multiplied with.
-  std::vector<std::string> targets;
+  int64_t rank = 0;     // rows of an A, columns of a B; 0: there are none
+  double alpha = 1;     // scale is alpha / rank
+  bool rslora = false;  // or alpha / sqrt(rank)
+  // None: every matrix that every token is multiplied with, but for the head.
+  std::vector<std::string> targets, exclude;
+  // Other values for what the pattern names; the last that does decides.
+  struct Other {
+    std::string pattern;
+    double value;
+    bool operator==(const Other&) const = default;
+  };
+  std::vector<Other> ranks, alphas;
+  std::vector<std::string> whole;
+  bool decay = false;  // weight decay reaches A and B
 
   bool any() const { return rank > 0; }
   bool operator==(const Adapters&) const = default;
@@ -274,6 +285,9 @@ Status validate(const ModelSpec& spec);
 // "32 x 4096, 32 of 8 heads of 128, ffn 14336, vocabulary 128256", and what differs from Llama: the shapes
 // that decide what a step costs. Layers that differ are listed.
 std::string to_text(const ModelSpec& spec);
+
+// "adapters of rank 16, alpha 32, beside q_proj, v_proj".
+std::string to_text(const Adapters& adapters);
 
 // inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens: of the rows of a head that are rotated,
 // 0 for all, and 0 for the others, which no angle turns.

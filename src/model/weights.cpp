@@ -63,11 +63,16 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (!spec_.freeze.empty())
     w.trainable = !std::all_of(w.sources.begin(), w.sources.end(),
                                [&](const WeightSource& s) { return frozen(spec_.freeze, s.tensor); });
+  const Adapters& adapters = spec_.adapters;
   if (part == ModelPart::Adapter) {
-    w.decay = false;
+    w.decay = adapters.decay;
     return;
   }
-  if (spec_.adapters.any()) w.trainable = false;
+  if (adapters.any())
+    w.trainable = std::any_of(w.sources.begin(), w.sources.end(), [&](const WeightSource& s) {
+      return std::any_of(adapters.whole.begin(), adapters.whole.end(),
+                         [&](const std::string& pattern) { return names_part(pattern, s.tensor); });
+    });
   if (!matrix || layer_ < 0) return;
   w.format = stored_in(spec_.stored, w.sources.front().tensor);
   if (spec_.names.transposed) {
@@ -104,8 +109,23 @@ bool names(std::string_view pattern, std::string_view tensor) {
   return fnmatch(whole.c_str(), name.c_str(), 0) == 0 || fnmatch(part.c_str(), name.c_str(), 0) == 0;
 }
 
-// Of the names of tensors, and of the parts of which they are made ("self_attn", "q_proj.weight"), those that
-// are nearest to what a pattern says between its stars.
+Status check_together(const ModelSpec& spec, const Weight& weight, std::string_view key) {
+  const WeightSource& one = weight.sources.front();
+  const bool first = frozen(spec.freeze, one.tensor);
+  for (const WeightSource& other : weight.sources) {
+    if (frozen(spec.freeze, other.tensor) == first) continue;
+    return error("{}: {} is frozen and {} is not, and they are one weight here: freeze both or neither", key,
+                 first ? one.tensor : other.tensor, first ? other.tensor : one.tensor);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool names_part(std::string_view pattern, std::string_view tensor) {
+  return names(pattern, tensor) || names("*." + std::string(pattern), tensor);
+}
+
 std::vector<std::string> near_names(std::string_view pattern, const std::vector<Weight>& weights) {
   constexpr size_t kMost = 3;
   std::string_view said = named_by(pattern);
@@ -130,19 +150,6 @@ std::vector<std::string> near_names(std::string_view pattern, const std::vector<
   for (const auto& [distance, name] : found) out.push_back(name);
   return out;
 }
-
-Status check_together(const ModelSpec& spec, const Weight& weight, std::string_view key) {
-  const WeightSource& one = weight.sources.front();
-  const bool first = frozen(spec.freeze, one.tensor);
-  for (const WeightSource& other : weight.sources) {
-    if (frozen(spec.freeze, other.tensor) == first) continue;
-    return error("{}: {} is frozen and {} is not, and they are one weight here: freeze both or neither", key,
-                 first ? one.tensor : other.tensor, first ? other.tensor : one.tensor);
-  }
-  return {};
-}
-
-}  // namespace
 
 bool frozen(std::span<const std::string> patterns, std::string_view tensor) {
   bool out = false;

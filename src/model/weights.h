@@ -105,8 +105,14 @@ struct Weight {
   bool decay = true;  // under weight decay
   bool trainable = true;
   std::optional<Format> format = {};  // nothing: that of the type that is computed in
-  // An adapter's B says what it adds to the result of its weight's product, without tokens.
-  std::optional<LowRankSizes> adds = {};
+  // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
+  // its A. Weights that are rows of one tensor share an A.
+  struct Adds {
+    LowRankSizes sizes;
+    double scale;
+    std::string a;
+  };
+  std::optional<Adds> adds = {};
 
   int64_t elements() const;
 };
@@ -118,8 +124,14 @@ std::string adapter_b(std::string_view role);
 // What the roles of the weights of experts end with, by the number of their group.
 std::string group_name(int64_t group);
 
-// Whether the model has an adapter of these rows of the weight.
-bool takes_adapter(const ModelSpec& spec, const Weight& weight, const WeightSource& source);
+// The adapter of a tensor of a weight; nothing: it has none.
+struct AdapterOf {
+  int64_t rank;
+  double alpha, scale;
+};
+std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight, std::string_view tensor);
+// "model.layers.3.self_attn.k_proj" of "model.layers.3.self_attn.k_proj.weight", as PEFT calls it.
+std::string module_of(std::string_view tensor);
 
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.
@@ -132,10 +144,21 @@ double active_elements(const ModelSpec& spec, const Weight& weight);
 // takes back what those before it froze. The last that names the tensor decides.
 bool frozen(std::span<const std::string> patterns, std::string_view tensor);
 
+// Whether a pattern, which is as freeze's but for the mark, names a tensor or what it is part of, from any
+// part of its name on: "k_proj" and "layers.3" do, of the third layer's keys.
+bool names_part(std::string_view pattern, std::string_view tensor);
+// Of the names of tensors, and of the parts of which they are made ("self_attn", "q_proj.weight"), those that
+// are nearest to what a pattern says between its stars.
+std::vector<std::string> near_names(std::string_view pattern, const std::vector<Weight>& weights);
+
 // What ModelSpec::stored says of a tensor.
 std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_view tensor);
 // Whether each pattern names something, which may be stored so.
 Status check_stored(const ModelSpec& spec);
+
+// Gives the model adapters. An error names the key of `section` that names no tensor, or one that can have no
+// adapter.
+Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section);
 
 // Has the patterns freeze tensors of the model. An error if one of them names no tensor, if tensors that are
 // one weight are not frozen together, or if nothing is left to train. `key` stands for the list.

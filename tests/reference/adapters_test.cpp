@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include "equivalence/rig/rig.h"
 #include "model/weights.h"
@@ -42,8 +46,8 @@ void merge(rig::Rig& adapted, rig::Rig& merged, double scale) {
       return w.layer == base.layer && w.role == adapter_b(base.role);
     });
     if (adapter != adapted.model().weights.end()) {
-      const LowRankSizes s = *adapter->adds;
-      const std::string a_object = std::prev(adapter)->object;
+      const LowRankSizes s = adapter->adds->sizes;
+      const std::string a_object = fmt::format("{}.L{}", adapter->adds->a, base.layer);
       const std::vector<float> a = values_of(adapted, a_object), b = values_of(adapted, adapter->object);
       const int64_t cols = base.sources.front().cols;
       for (int64_t o = 0; o < s.adapted(); ++o) {
@@ -59,12 +63,27 @@ void merge(rig::Rig& adapted, rig::Rig& merged, double scale) {
   }
 }
 
+// q, k and v may be one tensor, whose adapter's A they share.
 TEST(Adapters, AddWhatTheirProductsAddToTheWeights) {
-  for (const std::vector<std::string>& targets :
-       {std::vector<std::string>{}, {"*.v_proj", "*.up_proj", "*.in_proj"}}) {
+  struct Case {
+    std::vector<std::string> targets;
+    const char* qkv = nullptr;
+    bool by_heads = false;
+  };
+  const Case cases[] = {{},
+                        {{"v_proj", "*.up_proj", "in_proj"}},
+                        {{}, "self_attn.qkv_proj"},
+                        {{"qkv_proj"}, "self_attn.qkv_proj", true}};
+  for (const auto& [targets, qkv, by_heads] : cases) {
     ModelSpec spec = small_model();
+    spec.names.qkv = qkv;
+    spec.names.qkv_by_heads = by_heads;
+    if (by_heads) {
+      for (LayerSpec& layer : spec.layers)
+        if (layer.attention() != nullptr) layer.attention()->kv_heads = 4;
+    }
     rig::Rig merged(request_for(spec));
-    spec.adapters = {.rank = 4, .scale = 2, .targets = targets};
+    spec.adapters = {.rank = 4, .alpha = 8, .targets = targets};
     ASSERT_TRUE(validate(spec).ok());
     rig::Rig adapted(request_for(spec));
     for (rig::Rig* run : {&adapted, &merged}) run->initialize();
@@ -77,7 +96,7 @@ TEST(Adapters, AddWhatTheirProductsAddToTheWeights) {
       for (float& v : values) v = 0.2f * normal(random);
       rig::write_floats(adapted.training(), id, values);
     }
-    merge(adapted, merged, spec.adapters.scale);
+    merge(adapted, merged, 2);
     const rig::Tokens tokens = rig::random_tokens(kShape, kVocab, 3);
     const double one = adapted.measure(tokens).loss, other = merged.measure(tokens).loss;
     EXPECT_NEAR(one, other, 2e-5 * other) << targets.size() << " targets";
@@ -87,7 +106,7 @@ TEST(Adapters, AddWhatTheirProductsAddToTheWeights) {
 TEST(Adapters, AddNothingAtFirstAndAreAllThatIsTrained) {
   ModelSpec spec = small_model();
   rig::Rig plain(request_for(spec));
-  spec.adapters = {.rank = 8, .scale = 2};
+  spec.adapters = {.rank = 8, .alpha = 16};
   rig::Rig adapted(request_for(spec));
   for (rig::Rig* run : {&plain, &adapted}) run->initialize();
   const rig::Tokens tokens = rig::random_tokens(kShape, kVocab, 3);
@@ -110,16 +129,68 @@ TEST(Adapters, AddNothingAtFirstAndAreAllThatIsTrained) {
   EXPECT_EQ(adapters, 8 * (2 * attention + 3 * mlp + conv));
 }
 
-TEST(Adapters, AreRefusedWhereTheyHaveNoPlace) {
+TEST(Adapters, AreForWhatPatternsName) {
   ModelSpec spec = small_model();
-  spec.adapters = {.rank = 8, .targets = {"*.norm"}};
-  EXPECT_EQ(validate(spec).message(), "model: adapters of no tensor");
-  spec = small_model();
-  spec.adapters.rank = 8;
-  spec.names.qkv = "self_attn.qkv_proj";
-  EXPECT_EQ(validate(spec).message(),
-            "model: an adapter of model.layers.0.self_attn.qkv_proj.weight, which holds several weights or "
-            "is turned");
+  ASSERT_TRUE(adapt(spec,
+                    {.rank = 8,
+                     .alpha = 16,
+                     .rslora = true,
+                     .targets = {"self_attn", "mlp"},
+                     .exclude = {"layers.2", "o_proj"},
+                     .ranks = {{"down_proj", 4}},
+                     .alphas = {{"layers.0.mlp.down_proj", 2}},
+                     .whole = {"lm_head", "model.norm"}},
+                    "adapter")
+                  .ok());
+  std::map<std::string, std::pair<int64_t, double>> found;
+  std::set<std::string> whole;
+  for (const Weight& w : weights_of(spec)) {
+    if (w.part == ModelPart::Adapter) continue;
+    for (const WeightSource& s : w.sources) {
+      if (const auto own = adapter_of(spec, w, s.tensor))
+        found[s.tensor.substr(13)] = {own->rank, own->scale};  // without "model.layers."
+      if (w.trainable) whole.insert(s.tensor);
+    }
+  }
+  const double scale = 16 / std::sqrt(8.0);
+  const std::map<std::string, std::pair<int64_t, double>> expected{
+      {"0.self_attn.q_proj.weight", {8, scale}}, {"0.self_attn.k_proj.weight", {8, scale}},
+      {"0.self_attn.v_proj.weight", {8, scale}}, {"0.mlp.gate_proj.weight", {8, scale}},
+      {"0.mlp.up_proj.weight", {8, scale}},      {"0.mlp.down_proj.weight", {4, 1}},
+      {"1.mlp.gate_proj.weight", {8, scale}},    {"1.mlp.up_proj.weight", {8, scale}},
+      {"1.mlp.down_proj.weight", {4, 8}}};
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(whole, (std::set<std::string>{"lm_head.weight", "model.norm.weight"}));
+}
+
+TEST(Adapters, AreRefusedWhereTheyHaveNoPlace) {
+  ModelSpec tied = small_model();
+  tied.tied_embeddings = true;
+  const auto refusal = [](ModelSpec spec, Adapters adapters) {
+    if (adapters.rank == 0) adapters.rank = 8;
+    return adapt(spec, std::move(adapters), "adapter").message();
+  };
+  const std::tuple<ModelSpec, Adapters, std::string> cases[] = {
+      {small_model(),
+       {.targets = {"qproj"}},
+       "adapter.targets: 'qproj' names no tensor of this model; near names are q_proj, k_proj, o_proj"},
+      {small_model(),
+       {.targets = {"norm"}},
+       "adapter.targets: 'norm' names no product of a layer that every token goes through, and others have "
+       "no "
+       "adapters; adapter.modules_to_save trains whole weights"},
+      {small_model(), {.exclude = {"layers.7"}}, "adapter.exclude: 'layers.7' names no tensor"},
+      {small_model(), {.exclude = {"layers"}}, "model: adapters of no tensor"},
+      {small_model(), {.rank = 5000}, "model: adapters of rank 5000; 1 to 4096 are allowed"},
+      {small_model(), {.ranks = {{"up_proj", 2.5}}}, "model: adapters of rank 2.5"},
+      {small_model(),
+       {.ranks = {{"v_proj", 4}}},
+       "k_proj.weight has rank 8 and scale 0.125, that of model.layers.0.self_attn.v_proj.weight rank 4"},
+      {small_model(), {.whole = {"k_proj"}}, "k_proj.weight and model.layers.0.self_attn.v_proj.weight are"},
+      {tied, {.whole = {"embed_tokens"}}, "model.embed_tokens.weight is the head of this model, too"},
+  };
+  for (const auto& [spec, adapters, says] : cases)
+    EXPECT_NE(refusal(spec, adapters).find(says), std::string::npos) << refusal(spec, adapters);
 }
 
 }  // namespace

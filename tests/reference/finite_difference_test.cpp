@@ -55,10 +55,10 @@ ModelSpec model_of(const Case& c) {
       layer.mlp().limit = 100;  // at which nothing is: there would be no slope
     }
   }
-  if (c.parts == Case::Adapted) spec.adapters = {.rank = 3, .scale = 0.7};
+  if (c.parts == Case::Adapted) spec.adapters = {.rank = 3, .alpha = 2.1};
   if (c.parts == Case::SomeAdapted)
     spec.adapters = {
-        .rank = 8, .scale = 2, .targets = {"*.v_proj", "*.gate_proj", "model.layers.1.*.k_proj"}};
+        .rank = 8, .alpha = 16, .targets = {"*.v_proj", "*.gate_proj", "model.layers.1.*.k_proj"}};
   if (c.windows) {
     spec.layers[0].attention()->window = 10;
     spec.layers[1].attention()->rotated = false;
