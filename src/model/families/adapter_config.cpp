@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/families/adapter_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "model/weights.h"
+#include "text/json.h"
+
+namespace sluice::core {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What says nothing about the arithmetic, or follows from the base.
+constexpr std::string_view kNoMatter[] = {"auto_mapping",   "peft_version",     "revision",
+                                          "inference_mode", "fan_in_fan_out",   "layers_pattern",
+                                          "megatron_core",  "qalora_group_size"};
+// How A and B begin; the others also change the base.
+constexpr std::string_view kBeginnings[] = {"gaussian", "orthogonal", "eva", "lora_ga"};
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_empty(const Json& value) {
+  return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
+}
+
+// Text that is a name in PEFT's patterns and here, and no expression of either.
+bool is_plain(std::string_view name) {
+  return !name.empty() && name.find_first_of("*?[](){}|+^$\\!=,") == name.npos;
+}
+
+Error not_followed(std::string_view key, const Json& value, std::string_view instead) {
+  return error("{} = {}: {}", key, value.dump(), instead);
+}
+
+// Names of modules, or one; a word stands for a list of none.
+Status read_names(std::string_view key, const Json& value, std::string_view all,
+                  std::vector<std::string>& out) {
+  constexpr std::string_view kAllowed = "a list of names is allowed, without expressions";
+  if (is_empty(value) || (!all.empty() && value == all)) return {};
+  if (value.is_string()) {
+    out = {value.get<std::string>()};
+  } else if (value.is_array() &&
+             std::all_of(value.begin(), value.end(), [](auto& v) { return v.is_string(); })) {
+    out = value.get<std::vector<std::string>>();
+  } else {
+    return not_followed(key, value, kAllowed);
+  }
+  for (const std::string& name : out) {
+    if (!is_plain(name)) return not_followed(key, value, kAllowed);
+  }
+  return {};
+}
+
+// The first that names a module decides there, the last here.
+Status read_others(std::string_view key, const Json& value, std::vector<Adapters::Other>& out) {
+  constexpr std::string_view kAllowed = "an object of names and positive numbers is allowed";
+  if (is_empty(value)) return {};
+  if (!value.is_object()) return not_followed(key, value, kAllowed);
+  for (const auto& [name, number] : value.items()) {
+    const std::string plain = name.starts_with('^') ? name.substr(1) : name;
+    if (!is_plain(plain) || !number.is_number() || !(number.get<double>() > 0))
+      return not_followed(key, value, kAllowed);
+    out.insert(out.begin(), {plain, number.get<double>()});
+  }
+  return {};
+}
+
+Status read_field(const std::string& key, const Json& value, AdapterConfig& out) {
+  Adapters& a = out.adapters;
+  const auto number = [&](auto& field, double least) {
+    if (!value.is_number() || !(value.get<double>() >= least))
+      return Status(not_followed(key, value, fmt::format("a number from {} on is allowed", least)));
+    field = value.get<std::decay_t<decltype(field)>>();
+    return Status();
+  };
+  if (key == "r") return number(a.rank, 1);
+  if (key == "lora_alpha") return number(a.alpha, 0);
+  if (key == "use_rslora") {
+    a.rslora = value == true;
+    return {};
+  }
+  if (key == "target_modules") return read_names(key, value, "all-linear", a.targets);
+  if (key == "exclude_modules") return read_names(key, value, "", a.exclude);
+  if (key == "modules_to_save") return read_names(key, value, "", a.whole);
+  if (key == "rank_pattern") return read_others(key, value, a.ranks);
+  if (key == "alpha_pattern") return read_others(key, value, a.alphas);
+  if (key == "base_model_name_or_path") {
+    if (value.is_string()) out.base = value.get<std::string>();
+    return {};
+  }
+  if (key == "peft_type")
+    return value == "LORA" ? Status() : not_followed(key, value, "LORA alone is followed");
+  if (key == "task_type")
+    return value.is_null() || value == "CAUSAL_LM" ? Status()
+                                                   : not_followed(key, value, "CAUSAL_LM is allowed");
+  if (key == "bias") return value == "none" ? Status() : not_followed(key, value, "none is allowed");
+  if (key == "init_lora_weights") {
+    const bool fine = value.is_boolean() ||
+                      (value.is_string() && is_one_of(kBeginnings, value.get_ref<const std::string&>()));
+    return fine ? Status() : not_followed(key, value, "it changes the base's own weights");
+  }
+  if (key == "lora_dropout") {
+    if (!is_empty(value) && value != 0)
+      out.notices.push_back(
+          fmt::format("{}: training goes on without dropout, which was {}", key, value.dump()));
+    return {};
+  }
+  if (is_empty(value) || is_one_of(kNoMatter, key)) return {};
+  return not_followed(key, value, "it is not followed");
+}
+
+}  // namespace
+
+Result<AdapterConfig> parse_adapter_config(std::string_view json) {
+  SLUICE_TRY(parse_json(json));
+  const Json parsed = Json::parse(json, nullptr, false);
+  if (!parsed.is_object()) return error("it is no JSON object");
+  AdapterConfig out;
+  out.adapters.rank = out.adapters.alpha = 8;  // as PEFT has it
+  for (const auto& [key, value] : parsed.items()) SLUICE_TRY(read_field(key, value, out));
+  if (!parsed.contains("peft_type")) return error("it has no peft_type, which is LORA");
+  return out;
+}
+
+std::string adapter_config(const ModelSpec& spec, std::string_view base) {
+  const Adapters& a = spec.adapters;
+  // Ends of names, if they stand for these alone, or else the names.
+  std::set<std::string> adapted, others, whole;
+  std::map<std::string, AdapterOf> of;
+  for (const Weight& weight : weights_of(spec)) {
+    if (weight.part == ModelPart::Adapter) continue;
+    for (const WeightSource& source : weight.sources) {
+      const std::string module = source.tensor.substr(0, source.tensor.rfind('.'));
+      const auto own = adapter_of(spec, weight, source.tensor);
+      if (own) of.emplace(module, *own);
+      if (weight.trainable) whole.insert(module);
+      if (weight.matrix) (own ? adapted : others).insert(module);
+    }
+  }
+  const auto end_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  std::set<std::string> targets;
+  for (const std::string& name : adapted) {
+    const bool alone = std::none_of(others.begin(), others.end(),
+                                    [&](const std::string& other) { return end_of(other) == end_of(name); });
+    targets.insert(alone ? end_of(name) : name);
+  }
+  Json ranks = Json::object(), alphas = Json::object();
+  for (const auto& [name, own] : of) {
+    if (own.rank != a.rank) ranks[name] = own.rank;
+    if (own.alpha != a.alpha) alphas[name] = own.alpha;
+  }
+  const Json out = {{"peft_type", "LORA"},
+                    {"task_type", "CAUSAL_LM"},
+                    {"base_model_name_or_path", base},
+                    {"inference_mode", true},
+                    {"r", a.rank},
+                    {"lora_alpha", a.alpha},
+                    {"use_rslora", a.rslora},
+                    {"lora_dropout", 0.0},
+                    {"bias", "none"},
+                    {"fan_in_fan_out", spec.names.transposed},
+                    {"target_modules", targets},
+                    {"modules_to_save", whole.empty() ? Json() : Json(whole)},
+                    {"rank_pattern", ranks},
+                    {"alpha_pattern", alphas}};
+  return out.dump(2) + "\n";
+}
+
+}  // namespace sluice::core
