@@ -177,6 +177,8 @@ void add_generate(CLI::App& app, int& status) {
   option("MODEL", r.model, "folder of a model; or a preset with random weights, to measure", "DIR",
          "Arguments")
       ->required();
+  option("--base", r.base, "of an adapter: the folder of its base, where it is not where the adapter says",
+         "DIR", "Arguments");
   option("--prompt", r.prompts, "text to go on from; may be repeated", "TEXT", "Prompts")
       ->allow_extra_args(false);
   option("--file", r.file,
@@ -259,6 +261,8 @@ void add_evaluate(CLI::App& app, int& status) {
          "FILE", "Arguments");
   command.add_flag("--best", r.best, "of a run: the model with the lowest held-out loss, not the newest")
       ->group("Arguments");
+  option("--base", r.base, "of an adapter: the folder of its base, where it is not where the adapter says",
+         "DIR", "Arguments");
   option("--seq-len", r.seq_len, "tokens of a row; what the model was made for, up to 2048, unless given",
          "N", "Rows")
       ->transform(tokens());
@@ -287,6 +291,15 @@ void add_export(CLI::App& app, int& status) {
   argument("OUT", request->to, "a folder that is not there yet");
   command
       .add_flag("--best", request->best, "of a run: the model with the lowest held-out loss, not the newest")
+      ->group("Arguments");
+  command
+      .add_flag("--merged", request->merged,
+                "of an adapter: add it to its base, in f32 and rounded once, and write that model")
+      ->group("Arguments");
+  command
+      .add_option("--base", request->base,
+                  "of an adapter: the folder of its base, where it is not where the adapter says")
+      ->type_name("DIR")
       ->group("Arguments");
   command
       .add_flag("--drop-unread", request->drop_unread,

@@ -237,6 +237,7 @@ Outcome tokens(const TokensRequest& request);
 
 struct GenerateRequest {
   std::string model;                 // a checkpoint's folder, or a preset: random weights, to measure with
+  std::string base;                  // of an adapter: the folder of its base; empty: where it says
   std::vector<std::string> prompts;  // and those of `file`: a line each, or of JSON lines their "prompt",
                                      // and with `chat` their "messages"
   std::string file;
@@ -266,6 +267,7 @@ Outcome generate(const GenerateRequest& request, Requests& asked);
 struct EvaluateRequest {
   std::string model;                  // as ExportRequest::from
   std::vector<std::string> files;     // as data.paths; none: what the run itself holds out
+  std::string base;                   // as in GenerateRequest
   bool best = false;                  // of a run: the best model, not the newest
   int64_t seq_len = 0;                // tokens of a row; 0: what the model was made for, up to 2,048
   bool json = false;                  // print JSON instead of text
@@ -283,6 +285,8 @@ struct ExportRequest {
   std::string dtype = "input";     // f32, bf16, f16, or input: that of each tensor
   std::string shard_size = "5GB";  // of one file of weights
   bool best = false;               // of a run: the best model, not the newest
+  bool merged = false;             // an adapter is added to its base
+  std::string base;                // as in GenerateRequest
   bool drop_unread = false;        // leave out tensors that the model does not read
   bool end_token = false;          // the end of a turn is the eos_token of tokenizer_config.json
   std::string around;  // the folder of a model that wraps the text model; empty: `from`, if it does

@@ -28,10 +28,16 @@ namespace {
 // Rows of more tokens are asked for: short texts would be padding.
 constexpr int64_t kMostRowTokens = 2048;
 
-// Tokens that texts of the model in a folder may have; 0: nobody says.
-Result<int64_t> context_in(const fs::path& folder) {
-  RunConfig config;
-  config.model.config = folder.string();
+// The model in a folder, which may be an adapter with its base.
+std::vector<std::string> model_in(const EvaluateRequest& request, const fs::path& folder) {
+  std::vector<std::string> out{"model.config=" + folder.string(), "model.weights=" + folder.string()};
+  if (!request.base.empty()) out.push_back("adapter.base=" + request.base);
+  return out;
+}
+
+// Tokens that texts of it may have; 0: nobody says.
+Result<int64_t> context_in(const EvaluateRequest& request, const fs::path& folder) {
+  SLUICE_ASSIGN(const RunConfig config, load_config("", model_in(request, folder)));
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   return positions_of(model);
 }
@@ -39,11 +45,11 @@ Result<int64_t> context_in(const fs::path& folder) {
 Result<RunConfig> evaluation_config(const EvaluateRequest& request, const fs::path& folder) {
   int64_t seq_len = request.seq_len;
   if (seq_len == 0) {
-    SLUICE_ASSIGN(const int64_t context, context_in(folder));
+    SLUICE_ASSIGN(const int64_t context, context_in(request, folder));
     seq_len = context == 0 ? kMostRowTokens : std::min(context, kMostRowTokens);
   }
-  std::vector<std::string> settings{"model.config=" + folder.string(), "model.weights=" + folder.string(),
-                                    "data.heldout=0"};
+  std::vector<std::string> settings = model_in(request, folder);
+  settings.emplace_back("data.heldout=0");
   settings.insert(settings.end(), request.settings.begin(), request.settings.end());
   for (const char* key : {"train.seq_len", "train.tokens_per_step"})
     settings.push_back(fmt::format("{}={}", key, seq_len));
@@ -60,8 +66,8 @@ Result<RunConfig> evaluation_config(const EvaluateRequest& request, const fs::pa
 Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& folder, const fs::path& run) {
   const auto newest = latest_checkpoint(run / "checkpoints");
   if (!newest) return error("{}: there is no checkpoint", run.string());
-  std::vector<std::string> settings{"model.config=" + folder.string(), "model.weights=" + folder.string(),
-                                    "run.resume=" + newest->string()};
+  std::vector<std::string> settings = model_in(request, folder);
+  settings.push_back("run.resume=" + newest->string());
   settings.insert(settings.end(), request.settings.begin(), request.settings.end());
   SLUICE_ASSIGN(RunConfig config, load_config((run / "config.toml").string(), settings));
   SLUICE_TRY(keep_shape(config));
@@ -231,7 +237,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   console.progress({"planning"});
   SLUICE_ASSIGN(const EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
   SLUICE_ASSIGN(const auto evaluator,
-                Evaluator::open(plan, machine, config.model.weights, uint64_t(config.train.seed), console));
+                Evaluator::open(plan, machine, weights_from(config), uint64_t(config.train.seed), console));
   asked.heeded = true;
   const int64_t rows = plan.setup.rows, each = plan.shape.sequences();
   const Stopwatch watch;

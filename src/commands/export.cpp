@@ -15,8 +15,11 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/working.h"
+#include "config/files/load_config.h"
 #include "io/file.h"
+#include "io/model_folder.h"
 #include "run/passes/folder_defaults.h"
+#include "state/store.h"
 
 namespace sluice::core {
 namespace {
@@ -106,6 +109,7 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   options.best = request.best;
   options.unread = request.drop_unread ? Unread::Drop : Unread::Refuse;
   options.around = request.around;
+  options.merged = request.merged;
   if (request.end_token) options.texts = with_end_token;
   return options;
 }
@@ -119,8 +123,16 @@ void show(const ExportRequest& request, const Exported& done) {
   } else {
     say("  {} to {}, and their index\n", done.weights.front(), done.weights[done.weights.size() - 2]);
   }
-  say("  config.json{}{}\n", done.others.empty() ? "" : ", ", fmt::join(done.others, ", "));
-  if (done.others.empty())
+  say("  {}{}{}\n", done.config, done.others.empty() ? "" : ", ", fmt::join(done.others, ", "));
+  if (done.merge) {
+    const MergeLoss& m = *done.merge;
+    say("  {} with an adapter; of {} rounding loses more than half of what training changed ({:.1f} %), in "
+        "the "
+        "median {:.2g} of it{}\n",
+        counted(m.tensors, "tensor"), m.lost, 100 * double(m.lost) / double(std::max<int64_t>(1, m.tensors)),
+        m.median, done.types == std::vector{TensorType::F32} ? "" : "; --dtype f32 keeps it");
+  }
+  if (done.others.empty() && done.config == kConfigName)
     say("  no tokenizer, as none is in {}; programs that read or write text need one beside these files\n",
         done.from.string());
   if (!done.left_out.empty()) {
@@ -134,8 +146,17 @@ void show(const ExportRequest& request, const Exported& done) {
   if (!end.note.empty() && !request.end_token) say("  note: {}\n", end.note);
 }
 
+// Of what is exported, where that is an adapter.
+Result<std::filesystem::path> base_of(const ExportRequest& request) {
+  SLUICE_ASSIGN(const std::filesystem::path folder, folder_to_read(request.from, request.best));
+  if (is_adapter_folder(folder)) return base_of_adapter(folder, request.base);
+  if (request.base.empty()) return std::filesystem::path();
+  return error("--base {}: {} is a model by itself, not an adapter of one", request.base, folder.string());
+}
+
 Result<Ending> run(const ExportRequest& request, Requests& asked) {
-  SLUICE_ASSIGN(const ExportOptions options, options_of(request));
+  SLUICE_ASSIGN(ExportOptions options, options_of(request));
+  SLUICE_ASSIGN(options.base, base_of(request));
   asked.heeded = true;
   Working working("reading");
   const auto done = export_model(request.from, request.to, options,

@@ -37,6 +37,8 @@ constexpr int64_t kCapacityGrain = 64;
 // A checkpoint's folder, or a preset.
 struct Source {
   fs::path folder;  // empty: a preset
+  fs::path base;    // of the adapter in the folder; empty: it has a model
+  fs::path text;    // where its tokenizer and template are
   GenerationDefaults defaults;
   int64_t context = 0;                 // positions_of() its model
   std::string why_context;             // what is said behind that number
@@ -44,7 +46,8 @@ struct Source {
   std::optional<ChatTurns> turns;      // what prompts are; none: text to go on from
 };
 
-Result<Source> open_source(const std::string& model) {
+Result<Source> open_source(const GenerateRequest& request) {
+  const std::string& model = request.model;
   Source source;
   std::error_code ignored;
   if (!fs::is_directory(model_folder(model), ignored)) {
@@ -62,17 +65,25 @@ Result<Source> open_source(const std::string& model) {
         "{}: it is neither a model's folder, nor the directory of a run, nor a preset; presets are {}{}",
         model, presets, other_models(model));
   }
-  source.folder = model_folder(model);
-  if (!fs::exists(source.folder / "config.json", ignored)) {
+  source.folder = source.text = model_folder(model);
+  const bool adapter = is_adapter_folder(source.folder);
+  if (adapter) {
+    SLUICE_ASSIGN(source.base, base_of_adapter(source.folder, request.base));
+  } else if (!request.base.empty()) {
+    return error("--base {}: {} is a model by itself, not an adapter of one", request.base, model);
+  }
+  const fs::path& weights = adapter ? source.base : source.folder;
+  if (!fs::exists(weights / "config.json", ignored)) {
     return error(
         ErrorKind::NotFound,
         "{}: it is neither a model's folder, which has a config.json, nor the directory of a run that has "
         "a checkpoint{}",
-        model, found_instead(source.folder));
+        adapter ? weights.string() : model, found_instead(weights));
   }
-  SLUICE_TRY(check_downloaded(source.folder, FolderUse::Weights));
-  SLUICE_ASSIGN(source.defaults, generation_defaults_of(source.folder));
-  const fs::path tokenizer = source.folder / "tokenizer.json";
+  SLUICE_TRY(check_downloaded(weights, FolderUse::Weights));
+  SLUICE_ASSIGN(source.defaults, generation_defaults_of(source.folder, weights));
+  if (adapter && !fs::exists(source.folder / "tokenizer.json", ignored)) source.text = weights;
+  const fs::path tokenizer = source.text / "tokenizer.json";
   if (fs::exists(tokenizer, ignored)) {
     SLUICE_ASSIGN(source.tokenizer, Tokenizer::open(tokenizer));
   }
@@ -83,6 +94,9 @@ Result<RunConfig> config_of(const GenerateRequest& request, const Source& source
   std::vector<std::string> settings;
   if (source.folder.empty()) {
     settings.push_back("model.preset=" + request.model);
+  } else if (!source.base.empty()) {
+    settings.push_back("adapter.path=" + source.folder.string());
+    settings.push_back("model.path=" + source.base.string());
   } else {
     settings.push_back("model.config=" + (source.folder / "config.json").string());
     settings.push_back("model.weights=" + source.folder.string());
@@ -109,7 +123,7 @@ Status open_turns(const GenerateRequest& request, const RunConfig& config, Sourc
   BesidePrompt beside{request.system, request.answer, {}, {}};
   SLUICE_ASSIGN(beside.tools, list_of_file("--tools", request.tools));
   SLUICE_ASSIGN(beside.documents, list_of_file("--documents", request.documents));
-  auto turns = ChatTurns::open(source.folder, *source.tokenizer, config, std::move(beside));
+  auto turns = ChatTurns::open(source.text, *source.tokenizer, config, std::move(beside));
   if (!turns.ok()) return error_at("--chat", turns.error());
   source.turns = std::move(*turns);
   return {};
@@ -375,7 +389,7 @@ void summarize(const GenerationCounts& counts, CachedModel& model, const BytesBy
 }
 
 Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
-  SLUICE_ASSIGN(Source source, open_source(request.model));
+  SLUICE_ASSIGN(Source source, open_source(request));
   const SamplingRule rule = rule_of(request, source.defaults.rule);
   SLUICE_TRY(validate(rule));
   SLUICE_TRY(check_draws(request, rule));
@@ -426,7 +440,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
     say("{}", describe(plans));
     return Ending::Done;
   }
-  SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, config.model.weights,
+  SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, weights_from(config),
                                                    uint64_t(config.train.seed), console));
   console.stop();
   asked.heeded = true;

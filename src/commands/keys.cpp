@@ -44,11 +44,6 @@ Outcome keys(const std::string& filter) {
     out += fmt::format("{} = {}\n    {} ({})\n", key.name, key.value, key.meaning, key.allowed);
   }
   if (out.empty()) {
-    if (has(filter, "lora"))
-      return {
-          Ending::Failed,
-          "no key is about LoRA: Sluice trains the weights themselves, all or some (train.freeze); adapters "
-          "such as LoRA are not there yet"};
     const std::string found = nearest(filter, all);
     return {Ending::Failed,
             fmt::format("no key has '{}' in its name or meaning{}", filter,

@@ -40,6 +40,28 @@ void visit_keys(Config& c, F&& key) {
   key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
   key("model.unread", c.model.unread, Choices{"refuse", "drop"},
       "tensors of model.weights that the model does not read: an error, or they are left out");
+  key("adapter.rank", c.adapter.rank, Range{0, 4096},
+      "rank of low-rank adapters (LoRA), which are trained in place of the weights; 0: the weights are");
+  key("adapter.alpha", c.adapter.alpha, Range{1e-3, 1e6},
+      "what LoRA adapters add is times this over the rank; auto: twice the rank");
+  key("adapter.rslora", c.adapter.rslora, nullptr,
+      "over the root of the rank instead (rank-stabilised LoRA)");
+  key("adapter.targets", c.adapter.targets, nullptr,
+      "patterns over names of tensors, or ends of them such as q_proj, that LoRA adapters are for; empty, or "
+      "all-linear: every product of a layer, without experts and head");
+  key("adapter.exclude", c.adapter.exclude, nullptr, "patterns of what of these has no LoRA adapter");
+  key("adapter.rank_pattern", c.adapter.rank_pattern, nullptr,
+      "other ranks of some LoRA adapters, as pattern=rank; the last that names a tensor decides");
+  key("adapter.alpha_pattern", c.adapter.alpha_pattern, nullptr,
+      "the same of alpha of LoRA adapters, as pattern=alpha");
+  key("adapter.modules_to_save", c.adapter.modules_to_save, nullptr,
+      "patterns of weights that are trained as they are, beside LoRA adapters of others");
+  key("adapter.decay", c.adapter.decay, nullptr, "whether train.weight_decay shrinks LoRA adapters, too");
+  key("adapter.path", c.adapter.path, InputPath(),
+      "folder of a LoRA adapter (PEFT) that a run starts from; it says rank, alpha and targets");
+  key("adapter.base", c.adapter.base, InputPath(),
+      "folder of the model that a LoRA adapter was made for, where its adapter_config.json names another "
+      "place");
   key("data.paths", c.data.paths, InputPath(),
       "files of text, JSON, CSV or tokens, directories, patterns or a name of the Hugging Face hub; empty: "
       "random tokens");
@@ -223,13 +245,6 @@ void visit_hyperparameters(F&& f) {
 }
 
 Error unknown_key(std::string_view name) {
-  for (const std::string_view adapter : {"lora", "peft", "adapter"}) {
-    if (name.find(adapter) != name.npos)
-      return error(
-          "unknown key '{}': Sluice trains the weights themselves, all or some (train.freeze); "
-          "adapters such as LoRA are not there yet",
-          name);
-  }
   const std::string meant = key_meant_by(name);
   return error("unknown key '{}'; {}sluice keys lists all{}", name,
                meant.empty() ? "" : fmt::format("the nearest known one is '{}' (", meant),

@@ -31,6 +31,16 @@ struct RunConfig {
     std::string unread = "refuse";
   } model;
   struct {
+    int64_t rank = 0;             // 0: none
+    std::optional<double> alpha;  // none: twice the rank
+    bool rslora = false, decay = false;
+    std::vector<std::string> targets, exclude;             // see names_part() in model/weights.h
+    std::vector<std::string> rank_pattern, alpha_pattern;  // "pattern=number"
+    std::vector<std::string> modules_to_save;
+    std::string path;  // an adapter's folder
+    std::string base;  // the folder of its base, where its own file names another place
+  } adapter;
+  struct {
     std::vector<std::string> paths, include, exclude;
     std::vector<double> weights;  // of paths
     double heldout = 0.05;

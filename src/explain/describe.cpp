@@ -34,6 +34,9 @@ std::string describe_trained(const ModelSpec& model) {
       if (frozen(model.freeze, part.tensor)) untrained.insert(part.tensor);
     }
   }
+  if (model.adapters.any())
+    return fmt::format("{} of {} parameters; all else is the base, which stays (adapter.rank)",
+                       count(double(trained)), count(double(model.params())));
   if (untrained.empty()) return {};
   return fmt::format("{} of {} parameters; {} of {} tensors are frozen (train.freeze)",
                      count(double(trained)), count(double(model.params())), untrained.size(), tensors.size());

@@ -75,6 +75,17 @@ std::optional<fs::path> find_in_hub_cache(std::string_view name, HubKind kind) {
   return end + 1 < name.size() ? snapshot / name.substr(end + 1) : snapshot;
 }
 
+std::string base_name(const fs::path& folder) {
+  const fs::path snapshots = folder.parent_path();
+  const std::string repository = snapshots.parent_path().filename().string();
+  constexpr std::string_view kModels = "models--", kBetween = "--";
+  const size_t slash = repository.find(kBetween, kModels.size());
+  if (snapshots.filename() != "snapshots" || !repository.starts_with(kModels) || slash == repository.npos)
+    return folder.string();
+  return fmt::format("{}/{}", repository.substr(kModels.size(), slash - kModels.size()),
+                     repository.substr(slash + kBetween.size()));
+}
+
 bool is_hub_dataset(const fs::path& folder) {
   const fs::path snapshots = folder.parent_path();
   return snapshots.filename() == "snapshots" &&

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace sluice::core {
@@ -21,6 +22,9 @@ bool is_hub_name(std::string_view path);
 // The folder or the file that such a name stands for, of the revision main where it is there. Nothing: the
 // cache does not have it.
 std::optional<std::filesystem::path> find_in_hub_cache(std::string_view name, HubKind kind);
+
+// What others load the model in a folder by: the name of the hub, of a snapshot there, or else its path.
+std::string base_name(const std::filesystem::path& folder);
 
 // Whether a folder is such a snapshot of a data set.
 bool is_hub_dataset(const std::filesystem::path& folder);

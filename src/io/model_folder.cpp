@@ -17,7 +17,6 @@ namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kConfigName = "config.json";
 constexpr std::string_view kLfs = "version https://git-lfs";
 
 // In order; a folder that cannot be listed has none.
@@ -49,9 +48,9 @@ struct OtherKind {
 };
 constexpr OtherKind kOtherKinds[] = {
     {"adapter_config", ".json",
-     "{0} is there: it is an adapter of another model, and Sluice trains and reads whole models. Merge it: "
-     "python -c \"from peft import AutoPeftModelForCausalLM as A; m = "
-     "A.from_pretrained('{1}').merge_and_unload(); m.save_pretrained('{1}-merged')\""},
+     "{0} is there: it is an adapter of another model, with which alone train, generate, evaluate and export "
+     "take it, where adapter_model.safetensors lies beside it; sluice export --merged {1} NEW_FOLDER makes "
+     "a model of both"},
     {"", ".gguf", "{0} is there: scripts/gguf_to_folder {1}/{0} NEW_FOLDER makes a folder of it"},
     {"pytorch_model", ".bin",
      "{0} is there: these are weights of PyTorch, which are programs. Write them as safetensors: "
@@ -128,6 +127,12 @@ fs::path model_folder(const fs::path& named) {
   std::error_code ignored;
   const fs::path folder = followed(named), newest = followed(folder / "checkpoints" / "latest");
   return fs::is_directory(newest, ignored) ? newest : folder;
+}
+
+bool is_adapter_folder(const fs::path& folder) {
+  std::error_code ignored;
+  const auto has = [&](std::string_view name) { return fs::exists(folder / name, ignored); };
+  return has(kAdapterConfigName) && has(kAdapterName) && !has(kWeightsName) && !has(kWeightsIndexName);
 }
 
 bool is_config_file(const fs::path& path) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -13,9 +14,13 @@ namespace sluice::core {
 
 // No config.json is larger.
 constexpr int64_t kMostConfigBytes = 16 << 20;
+constexpr std::string_view kConfigName = "config.json";
 
 // The folder of the model: of a run's directory that of its newest checkpoint, else what was named.
 std::filesystem::path model_folder(const std::filesystem::path& named);
+
+// Whether a folder has an adapter, as PEFT writes it, and no model.
+bool is_adapter_folder(const std::filesystem::path& folder);
 
 // Whether it is a config.json by itself, as a file with that ending that is no index of weights.
 bool is_config_file(const std::filesystem::path& path);

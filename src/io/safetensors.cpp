@@ -164,6 +164,9 @@ Result<TensorFiles> TensorFiles::open(const fs::path& path) {
   } else if (shards) {
     std::erase(files.passed_over_, kWeightsIndexName);
     SLUICE_TRY(files.add_shards(path / kWeightsIndexName));
+  } else if (fs::exists(path / kAdapterName, ignored)) {
+    SLUICE_TRY(files.add_file(path / kAdapterName));
+    std::erase(files.passed_over_, kAdapterName);
   } else {
     return error(ErrorKind::NotFound, "{}: neither {} nor {} is there{}", path.string(), kWeightsName,
                  kWeightsIndexName, found_instead(path));
@@ -214,12 +217,19 @@ const SafeTensor* TensorFiles::find(std::string_view name) const {
   auto found = by_name_.find(name);
   if (found == by_name_.end()) found = by_name_.find(name.substr(name.find('.') + 1));
   if (found == by_name_.end()) found = by_name_.find(std::string(kTextPart).append(name));
+  if (found == by_name_.end()) found = by_name_.find(std::string(kAdapterPart).append(name));
   return found == by_name_.end() ? nullptr : found->second;
 }
 
 Result<const SafeTensor*> TensorFiles::get(std::string_view name) const {
   if (const SafeTensor* tensor = find(name)) return tensor;
   return error(ErrorKind::NotFound, "{}: no tensor '{}' among its {}", path_.string(), name, by_name_.size());
+}
+
+std::string TensorFiles::metadata(const std::string& key) const {
+  const auto& all = files_.front().metadata();
+  const auto found = all.find(key);
+  return found == all.end() ? "" : found->second;
 }
 
 std::vector<std::string_view> TensorFiles::names() const {

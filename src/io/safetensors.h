@@ -54,16 +54,20 @@ Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_v
 // What stands in front of the names of a text model's tensors where it is a part of another model.
 constexpr std::string_view kTextPart = "language_model.";
 
+// And what PEFT puts in front of names of adapters, and of what is trained beside them.
+constexpr std::string_view kAdapterPart = "base_model.model.";
+
 // The tensors of a checkpoint, wherever its files put them.
 class TensorFiles {
  public:
   // `path` is a .safetensors file, a shard index (*.index.json), or a directory that holds model.safetensors
-  // or model.safetensors.index.json: of both, as transformers does, the single file. Every tensor that an
-  // index lists must be in the file it names.
+  // or model.safetensors.index.json: of both, as transformers does, the single file; or else an adapter's
+  // file. Every tensor that an index lists must be in the file it names.
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
   // Null when there is no such tensor; one whose file was written of the model without its head lacks the
-  // first part of the name, up to a dot, and one of a model that wraps it has kTextPart in front.
+  // first part of the name, up to a dot, one of a model that wraps it has kTextPart in front, and an
+  // adapter's kAdapterPart.
   const SafeTensor* find(std::string_view name) const;
   // The same with an error that names the checkpoint.
   Result<const SafeTensor*> get(std::string_view name) const;
@@ -76,6 +80,8 @@ class TensorFiles {
     for (const SafeTensorsFile& file : files_) file.release();
   }
   const std::filesystem::path& path() const { return path_; }
+  // Of the first file; empty: it says nothing of that.
+  std::string metadata(const std::string& key) const;
   // Names of what weights lie in the directory beside those that are read; rising.
   const std::vector<std::string>& passed_over() const { return passed_over_; }
 

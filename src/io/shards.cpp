@@ -27,7 +27,7 @@ std::vector<Shard> shards_of(std::span<const TensorInfo> tensors, int64_t most_b
 }
 
 bool is_weights_file(std::string_view name) {
-  return name.starts_with("model") && name.ends_with(".safetensors");
+  return (name.starts_with("model") && name.ends_with(".safetensors")) || name == kAdapterName;
 }
 
 std::string format_safetensors_index(std::span<const TensorInfo> tensors, std::span<const Shard> shards) {

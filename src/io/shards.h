@@ -19,6 +19,10 @@ constexpr int64_t kShardBytes = 5'000'000'000;
 constexpr std::string_view kWeightsName = "model.safetensors";
 constexpr std::string_view kWeightsIndexName = "model.safetensors.index.json";
 
+// What PEFT calls the files of an adapter.
+constexpr std::string_view kAdapterName = "adapter_model.safetensors";
+constexpr std::string_view kAdapterConfigName = "adapter_config.json";
+
 // Tensors [first, first + count).
 struct Shard {
   std::string file;
@@ -29,7 +33,7 @@ struct Shard {
 // has a file of its own. One file is model.safetensors, several are model-00001-of-00003.safetensors and so
 // on.
 std::vector<Shard> shards_of(std::span<const TensorInfo> tensors, int64_t most_bytes);
-// Whether a file is one of these.
+// Whether a file is one of these, or an adapter's.
 bool is_weights_file(std::string_view name);
 
 // The text of model.safetensors.index.json.

@@ -18,6 +18,9 @@ constexpr double kTokens = 1024;  // of the steps that the optimizers' rates are
 // of rates falls as ours do. Rates above those of small models help nobody.
 constexpr double kTokensByParams = 1.5, kMostTokens = 524288, kMostRandom = 1;
 constexpr double kMostGiven = 2.5;
+// Of adapters: the best rates for them were about so many times the best for all weights, of models of many
+// sizes and ranks of all kinds ("LoRA Without Regret", Schulman et al. 2025).
+constexpr double kAdapters = 10;
 
 double two_digits(double value) {
   const double unit = std::pow(10, std::floor(std::log10(value)) - 1);
@@ -27,6 +30,16 @@ double two_digits(double value) {
 }  // namespace
 
 ChosenRate automatic_rate(const RateSubject& s) {
+  if (s.adapters) {
+    RateSubject whole = s;
+    whole.adapters = false, whole.given_weights = true;
+    const double rate = two_digits(kAdapters * automatic_rate(whole).rate);
+    return {rate,
+            fmt::format("train.learning_rate = auto: {:g}, for adapters: {:g} times what training all {} "
+                        "would take, {} a step, with {} (docs/learning-rate.md)",
+                        rate, kAdapters, counted(s.params, "parameter"), counted(s.tokens_per_step, "token"),
+                        s.optimizer.name)};
+  }
   const std::optional<double> own =
       s.optimizer.own_rate == nullptr ? std::nullopt : s.optimizer.own_rate(s.values, s.given_weights);
   if (own)
@@ -54,7 +67,7 @@ namespace {
 
 ChosenRate rate_of(const RunConfig& c, const ModelSpec& model) {
   return automatic_rate({c.optimizer(), model.params(), c.train.tokens_per_step, !c.model.weights.empty(),
-                         c.optimizer_values()});
+                         model.adapters.any(), c.optimizer_values()});
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct RateSubject {
   int64_t params = 0;
   int64_t tokens_per_step = 0;
   bool given_weights = false;  // training begins from weights, not from random numbers
+  bool adapters = false;       // which are trained, beside such weights
   std::vector<double> values = OptimizerConfig::defaults_of(optimizer);
 };
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/resolve.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "model/weights.h"
 
 namespace sluice::core {
@@ -41,7 +44,68 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   return n;
 }
 
+namespace {
+
+constexpr std::string_view kAllLinear = "all-linear";
+
+// "pattern=number" of each.
+Result<std::vector<Adapters::Other>> others_of(std::string_view key, const std::vector<std::string>& list) {
+  std::vector<Adapters::Other> out;
+  for (const std::string& text : list) {
+    const size_t equals = std::min(text.rfind('='), text.size());
+    double value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [read, code] = std::from_chars(text.data() + std::min(equals + 1, text.size()), end, value);
+    if (equals == 0 || code != std::errc() || read != end || !(value > 0))
+      return error("{}: '{}'; expected a pattern, = and a positive number, such as down_proj=32", key, text);
+    out.push_back({text.substr(0, equals), value});
+  }
+  return out;
+}
+
+}  // namespace
+
+Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
+  const auto& a = config.adapter;
+  model.adapters = {};
+  if (a.rank == 0) {
+    const std::pair<const char*, bool> of_adapters[] = {{"alpha", a.alpha.has_value()},
+                                                        {"rslora", a.rslora},
+                                                        {"targets", !a.targets.empty()},
+                                                        {"exclude", !a.exclude.empty()},
+                                                        {"rank_pattern", !a.rank_pattern.empty()},
+                                                        {"alpha_pattern", !a.alpha_pattern.empty()},
+                                                        {"modules_to_save", !a.modules_to_save.empty()},
+                                                        {"decay", a.decay}};
+    for (const auto& [key, set] : of_adapters) {
+      if (set) return error("adapter.{}: there is no adapter, as adapter.rank = 0; 16 is usual", key);
+    }
+    return {};
+  }
+  if (!config.train.freeze.empty())
+    return error(
+        "train.freeze: adapters are trained (adapter.rank = {}), and all else is frozen anyway; "
+        "adapter.modules_to_save names what is not, adapter.exclude what has no adapter",
+        a.rank);
+  Adapters out{.rank = a.rank,
+               .alpha = a.alpha.value_or(2 * double(a.rank)),
+               .rslora = a.rslora,
+               .targets = a.targets,
+               .exclude = a.exclude,
+               .whole = a.modules_to_save,
+               .decay = a.decay};
+  if (const auto all = std::find(a.targets.begin(), a.targets.end(), kAllLinear); all != a.targets.end()) {
+    if (a.targets.size() > 1)
+      return error("adapter.targets: {} stands alone; adapter.exclude takes some away", kAllLinear);
+    out.targets.clear();
+  }
+  SLUICE_ASSIGN(out.ranks, others_of("adapter.rank_pattern", a.rank_pattern));
+  SLUICE_ASSIGN(out.alphas, others_of("adapter.alpha_pattern", a.alpha_pattern));
+  return adapt(model, std::move(out), "adapter");
+}
+
 Status resolve_training(const RunConfig& config, ModelSpec& model) {
+  SLUICE_TRY(resolve_adapters(config, model));
   const double z = config.train.router_z_loss;
   if (z != 0 && !model.has_experts())
     return error("train.router_z_loss = {}: this {} model has no routers", z, model.family);

@@ -17,8 +17,10 @@ namespace sluice::core {
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine,
                                   std::optional<MasterWeights> auto_master = {});
 
-// Has the model trained as the configuration says: what of it is frozen (model/weights.h), and how much the
-// z-loss of its routers counts, which a model without experts has none of.
+// Gives the model the adapters that the configuration has, or none.
+Status resolve_adapters(const RunConfig& config, ModelSpec& model);
+// Has the model trained as the configuration says: its adapters, what of it is frozen (model/weights.h), and
+// how much the z-loss of its routers counts, which a model without experts has none of.
 Status resolve_training(const RunConfig& config, ModelSpec& model);
 
 // Updates are deferred by default where transfers are what may bind.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "io/file.h"
+#include "io/model_folder.h"
 #include "io/pieces.h"
 #include "io/shards.h"
 #include "state/convert.h"
@@ -19,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;  // of adapters, beside a base that lies elsewhere
+constexpr int kFormatOfParts = 5;
 constexpr int kFormatOfOneState = 4;  // what those are of that older programs go on from
 constexpr int kOldestFormat = 3;      // weights are one file, and no other files of the model are there
 constexpr int64_t kMostWhole = int64_t{1} << 53;  // JSON's whole numbers
@@ -49,9 +51,12 @@ std::string to_text(const CheckpointInfo& info) {
     files[name] = {{"bytes", sum.bytes}, {"xxh128", sum.checksum.to_text()}};
   const bool one_state =
       std::ranges::all_of(info.state_files(), [](const auto& f) { return f == kStateName; });
-  Json root = {
-      {"format", one_state ? kFormatOfOneState : kFormat}, {"step", info.step},    {"updates", info.updates},
-      {"weights", info.f32_weights ? "f32" : "own"},       {"manifest", manifest}, {"files", files}};
+  const int format = info.files.contains(std::string(kAdapterName)) ? kFormat
+                     : one_state                                    ? kFormatOfOneState
+                                                                    : kFormatOfParts;
+  Json root = {{"format", format},        {"step", info.step},
+               {"updates", info.updates}, {"weights", info.f32_weights ? "f32" : "own"},
+               {"manifest", manifest},    {"files", files}};
   if (info.heldout != HeldoutRecord()) root["heldout"] = json_of(info.heldout);
   std::string text = root.dump(2);
   text.resize(text.size() - 2);  // the end of the last line, and the brace
@@ -155,9 +160,10 @@ Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std:
     SLUICE_TRY(check_step(path, header, info.step));
     for (const auto& entry : header.tensors) {
       tensors.push_back(entry.info);
-      wanted.push_back(needed.erase(entry.info.name) > 0);
+      tensors.back().name = own_name(entry.info.name);
+      wanted.push_back(needed.erase(tensors.back().name) > 0);
       if (wanted.back()) {
-        SLUICE_TRY(check(entry.info));
+        SLUICE_TRY(check(tensors.back()));
       } else if (!pass_over) {
         return error("{}: tensor {} is none of this model's", path.string(), entry.info.name);
       }
@@ -185,7 +191,7 @@ Status check_all_found(const std::set<std::string_view>& needed, const fs::path&
 
 Status load_weights_files(const CheckpointInfo& info, const Model& model, const fs::path& dir,
                           Executor& executor) {
-  const auto places = weight_places(model);
+  const auto places = weight_places(model, saved_of(model.weights));
   std::set<std::string_view> needed;
   for (const auto& [name, of_tensor] : places) needed.insert(name);
   for (const auto& [name, sum] : info.files) {
@@ -294,7 +300,7 @@ Status check_before(const CheckpointInfo& info, const fs::path& dir) {
 
 Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor,
                   const OtherState& other) {
-  const CheckpointLayout layout = layout_of(model, info.f32_weights);
+  const CheckpointLayout layout = layout_of(model, info.f32_weights, saved_of(model.weights));
   SLUICE_TRY(load_weights_files(info, model, dir, executor));
   return load_state_files(info, model, layout, dir, executor, other);
 }
@@ -357,9 +363,10 @@ Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, c
                         const StateWriter& write_state) {
   const CheckpointLayout& layout = content.layout;
   CheckpointInfo info = content.info;
-  const Metadata step{{kStep, fmt::format("{}", info.step)}};
-  const std::string state(kStateName), config = "config.json";
-  SLUICE_ASSIGN(info.files, write_weights(layout.weights, layout.shard_bytes, dir, step, reader));
+  Metadata metadata = content.metadata;
+  metadata[kStep] = fmt::format("{}", info.step);
+  const std::string state(kStateName);
+  SLUICE_ASSIGN(info.files, write_weights(layout, dir, metadata, reader));
   if (content.has_state && write_state) {
     SLUICE_ASSIGN(FileSums states, write_state(dir));
     info.files.merge(states);
@@ -368,6 +375,7 @@ Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, c
   }
   SLUICE_ASSIGN(FileSums others, content.files->copy_to(dir));
   info.files.merge(others);
+  const std::string config(layout.held == Held::Adapter ? kAdapterConfigName : kConfigName);
   SLUICE_TRY(write_file(dir / config, content.config));
   info.files[config] = {int64_t(content.config.size()), checksum_of(content.config)};
   return write_file(dir / "checkpoint.json", to_text(info));

@@ -53,9 +53,10 @@ struct CheckpointInfo {
 struct CheckpointContent {
   CheckpointLayout layout;
   CheckpointInfo info;  // its files are found out by writing
-  std::string config;   // the text of config.json
+  std::string config;   // the text of config.json, or of an adapter's
   std::shared_ptr<const ModelFiles> files;
-  bool has_state = true;  // false: of the weights alone
+  bool has_state = true;   // false: of the weights alone
+  Metadata metadata = {};  // of the weights, beside what all have
 };
 CheckpointContent weights_only(CheckpointContent content);
 

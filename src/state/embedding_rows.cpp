@@ -27,8 +27,8 @@ void scale_embedding(DType dtype, float scale, std::span<std::byte> rows) {
   });
 }
 
-Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
-                                          const std::filesystem::path& checkpoint, uint64_t seed) {
+Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, const WeightsFrom& from,
+                                          uint64_t seed) {
   EmbeddingRows rows;
   rows.dtype_ = dtype;
   rows.dim_ = spec.dim;
@@ -39,6 +39,7 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
     if (weight.part == ModelPart::Embedding) model.weights.push_back(std::move(weight));
   }
   rows.weight_ = model.weights.front();
+  const std::filesystem::path& checkpoint = from.of(rows.weight_);
   if (checkpoint.empty()) return rows;
   SLUICE_ASSIGN(rows.files_, TensorFiles::open(checkpoint));
   const std::string& name = rows.weight_.sources.front().tensor;

@@ -11,6 +11,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "program/program.h"
+#include "state/weights.h"
 
 namespace sluice::core {
 
@@ -19,10 +20,10 @@ void scale_embedding(DType dtype, float scale, std::span<std::byte> rows);
 
 class EmbeddingRows {
  public:
-  // In `dtype`, F32 or BF16. Without a checkpoint they are random, by the seed, as initialize() makes them.
+  // In `dtype`, F32 or BF16. Without a folder they are random, by the seed, as initialize() makes them.
   // Errors as load_weights() has them.
-  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype,
-                                    const std::filesystem::path& checkpoint, uint64_t seed);
+  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const WeightsFrom& from,
+                                    uint64_t seed);
 
   // The rows of these tokens, one after another, as a pass begins with them: times the model's scale. An
   // error names one with a value that is not finite. REQUIRES: tokens below the vocabulary's size.

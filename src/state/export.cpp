@@ -6,19 +6,23 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "io/directory.h"
 #include "io/disk.h"
 #include "io/elements.h"
 #include "io/file.h"
+#include "io/hub_cache.h"
 #include "io/model_folder.h"
 #include "io/mxfp4.h"
 #include "io/set_aside.h"
+#include "model/families/adapter_config.h"
 #include "model/families/families.h"
 #include "state/checkpoint.h"
 #include "state/found_tensor.h"
 #include "state/store.h"
+#include "state/weights.h"
 #include "state/write.h"
 
 namespace sluice::core {
@@ -38,12 +42,60 @@ struct Source {
   std::vector<SafeTensorsFile> masters = {};  // where master weights would be
   bool from_masters = false;                  // whether they are, and are read
   std::vector<const SafeTensor*> parts = {};  // by the numbers of StoredPart
+  // Of an adapter, which lies in `dir`: what is written of it, where it is not to be added to its base, whose
+  // files then are `files`.
+  Held held = Held::Whole;
+  std::optional<TensorFiles> adapter = {};
+  std::vector<MergedTensor> merged = {};      // in the place of parts
+  std::map<uint32_t, size_t> merged_at = {};  // by the numbers of StoredPart
 };
 
-Result<Source> open_source(const fs::path& dir, Unread unread) {
-  SLUICE_ASSIGN(const ConfigText config, read_model_config(dir));
+// An adapter of a model: its tensors, or both to be added up.
+Result<Source> open_adapter(const fs::path& dir, ModelSpec spec, const ExportOptions& options) {
+  const fs::path file = dir / kAdapterConfigName;
+  SLUICE_ASSIGN(const std::string text, read_file(file, kMostConfigBytes));
+  auto config = parse_adapter_config(text);
+  if (!config.ok()) return error_at(file.string(), config.error());
+  const Status adapted = adapt(spec, std::move(config->adapters), "adapter_config.json");
+  if (!adapted.ok()) return error_at(dir.string(), adapted.error());
+  SLUICE_ASSIGN(TensorFiles own, TensorFiles::open(dir));
+  SLUICE_TRY(check_adapter(spec, own));
+  std::optional<CheckpointInfo> checkpoint;
+  if (is_there(dir / "checkpoint.json")) {
+    SLUICE_ASSIGN(checkpoint, read_checkpoint_info(dir));
+  }
+  if (!options.merged)
+    return Source{.dir = dir,
+                  .spec = std::move(spec),
+                  .checkpoint = std::move(checkpoint),
+                  .files = std::move(own),
+                  .notices = {},
+                  .held = Held::Adapter};
+  std::vector<std::string> notices;
+  SLUICE_ASSIGN(TensorFiles base, TensorFiles::open(options.base));
+  ModelSpec plain = spec;
+  plain.adapters = {};
+  SLUICE_TRY(check_offered(plain, base, options.unread, notices));
+  if (!own.metadata(kBaseValues).empty()) {
+    SLUICE_ASSIGN(const Checksum values, values_in(spec, options.base, Held::Base));
+    SLUICE_TRY(check_base(dir, options.base, values));
+  }
+  return Source{.dir = dir,
+                .spec = std::move(spec),
+                .checkpoint = std::move(checkpoint),
+                .files = std::move(base),
+                .notices = std::move(notices),
+                .held = Held::Base,
+                .adapter = std::move(own)};
+}
+
+Result<Source> open_source(const fs::path& dir, const ExportOptions& options) {
+  const bool adapter = !options.base.empty();
+  SLUICE_ASSIGN(const ConfigText config, read_model_config(adapter ? options.base : dir));
   auto spec = parse_model_config(config.text);
   if (!spec.ok()) return error_at(config.path.string(), spec.error());
+  if (adapter) return open_adapter(dir, std::move(*spec), options);
+  const Unread unread = options.unread;
   std::optional<CheckpointInfo> checkpoint;
   if (is_there(dir / "checkpoint.json")) {
     SLUICE_ASSIGN(checkpoint, read_checkpoint_info(dir));
@@ -62,13 +114,17 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
         "{}: tensor {} is in MXFP4, which is only read; a checkpoint of a run that began from it has numbers "
         "in its place",
         source.dir.string(), part.tensor);
-  SLUICE_ASSIGN(const FoundTensor found, find_tensor(source.files, part, weight.matrix));
+  // What was trained as it is lies beside the adapters.
+  const bool beside = source.held == Held::Base && weight.trainable;
+  SLUICE_ASSIGN(const FoundTensor found,
+                find_tensor(beside ? *source.adapter : source.files, part, weight.matrix));
   const SafeTensor* const tensor = found.tensor;
   const TensorType own = tensor->info.type;
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(tensor);
   const int64_t size = size_of(own), elements = part.elements();
-  StoredTensor out{{part.tensor, type.value_or(own), part.shape(weight.matrix)}, {}, own};
+  StoredTensor out{
+      {name_in(source.held, part.tensor), type.value_or(own), part.shape(weight.matrix)}, {}, own};
   if (part.transposed) {
     out.turned.push_back(part);
     out.as_written = true;
@@ -85,6 +141,23 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
     done += count;
   }
   return out;
+}
+
+// A tensor that an adapter is added to, whole.
+Result<StoredTensor> merged_tensor(Source& source, const WeightSource& part, const AdapterOf& adapter,
+                                   const std::optional<TensorType>& type) {
+  SLUICE_ASSIGN(const SafeTensor* base, source.files.get(part.tensor));
+  SLUICE_TRY(check_stored(base->info, part.shape(true), source.files.path()));
+  const TensorType to = type.value_or(base->info.type);
+  SLUICE_ASSIGN(MergedTensor merged, MergedTensor::open(*base, part.transposed, module_of(part.tensor),
+                                                        adapter, *source.adapter, to));
+  const ObjectId id(uint32_t(source.parts.size()));
+  source.parts.push_back(base);
+  source.merged_at[id.value] = source.merged.size();
+  source.merged.push_back(std::move(merged));
+  return StoredTensor{{part.tensor, to, base->info.shape},
+                      {{id, 0, base->info.elements() * size_of(TensorType::F32), 0}},
+                      TensorType::F32};
 }
 
 // Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight.
@@ -177,13 +250,19 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional
   const bool masters_apart =
       source.checkpoint && source.checkpoint->has_state() && !source.checkpoint->f32_weights;
   std::vector<StoredTensor> out;
-  for (const Weight& weight : weights_of(source.spec)) {
+  std::set<std::string_view> merged;  // of several weights, some
+  const std::vector<Weight> weights = weights_of(source.spec);
+  for (const Weight& weight : weights) {
+    if (!holds(source.held, weight)) continue;
     const size_t first = out.size();
     for (const WeightSource& part : weight.sources) {
-      SLUICE_ASSIGN(StoredTensor tensor, own_tensor(source, weight, part, type));
+      const auto adapter = source.adapter ? adapter_of(source.spec, weight, part.tensor) : std::nullopt;
+      if (adapter && !merged.insert(part.tensor).second) continue;
+      SLUICE_ASSIGN(StoredTensor tensor, adapter ? merged_tensor(source, part, *adapter, type)
+                                                 : own_tensor(source, weight, part, type));
       out.push_back(std::move(tensor));
     }
-    if (!masters_apart || !type || out[first].from == *type) continue;
+    if (source.adapter || !masters_apart || !type || out[first].from == *type) continue;
     const std::vector<std::string> names = source.checkpoint->state_files();
     while (source.masters.size() < names.size()) {
       SLUICE_ASSIGN(SafeTensorsFile file, SafeTensorsFile::open(source.dir / names[source.masters.size()]));
@@ -226,14 +305,25 @@ Status check_target(const fs::path& to, int64_t bytes) {
                format_bytes_up(bytes), format_bytes(free));
 }
 
-PartReader reader_of(const Source& source) {
+Metadata metadata_of(const Source& source) {
+  const std::string base = source.held == Held::Adapter ? source.files.metadata(kBaseValues) : "";
+  return base.empty() ? Metadata() : Metadata{{kBaseValues, base}};
+}
+
+PartReader reader_of(Source& source) {
   auto read_bytes = std::make_shared<int64_t>(0);
   return [&source, read_bytes](const StoredPart& part, int64_t offset,
                                int64_t bytes) -> Result<std::span<const std::byte>> {
     if ((*read_bytes += bytes) > kMostResidentBytes) {
       *read_bytes = bytes;
       source.files.release();
+      if (source.adapter) source.adapter->release();
       for (const SafeTensorsFile& file : source.masters) file.release();
+    }
+    if (const auto at = source.merged_at.find(part.object.value); at != source.merged_at.end()) {
+      const int64_t size = size_of(TensorType::F32);
+      return std::as_bytes(
+          std::span(source.merged[at->second].read((part.offset + offset) / size, bytes / size)));
     }
     return source.parts[part.object.value]->bytes.subspan(size_t(part.offset + offset), size_t(bytes));
   };
@@ -272,7 +362,7 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
   out.types.assign(types.begin(), types.end());
   out.from_masters = source.from_masters;
   for (const std::string_view name : source.files.names()) {
-    if (!read.contains(name)) out.left_out.emplace_back(name);
+    if (!read.contains(name) && source.held != Held::Base) out.left_out.emplace_back(name);
   }
   return out;
 }
@@ -348,9 +438,12 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
 Result<Exported> export_model(const fs::path& from, const fs::path& to, const ExportOptions& options,
                               const ExportProgress& progress) {
   SLUICE_ASSIGN(const fs::path dir, folder_to_read(from, options.best));
-  SLUICE_ASSIGN(Source source, open_source(dir, options.unread));
+  if (options.base.empty() && options.merged)
+    return error("--merged: {} has no adapter, which is what is added to its base", dir.string());
+  SLUICE_ASSIGN(Source source, open_source(dir, options));
   SLUICE_ASSIGN(std::vector<StoredTensor> tensors, tensors_of(source, options.type));
-  const fs::path around = !options.around.empty() ? options.around : dir;
+  const fs::path& folder = options.base.empty() ? dir : options.base;
+  const fs::path around = !options.around.empty() ? options.around : folder;
   SLUICE_ASSIGN(const ConfigText config_around, read_model_config(around));
   const std::string& whole = config_around.text;
   std::optional<TensorFiles> wrapping;
@@ -364,7 +457,8 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
     return error("{}: its model wraps no text model; allowed are the types gemma3 and mistral3",
                  config_around.path.string());
   }
-  SLUICE_ASSIGN(ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
+  const fs::path folders[] = {dir, folder};
+  SLUICE_ASSIGN(ModelFiles files, ModelFiles::open(std::span(folders, source.held == Held::Base ? 2 : 1)));
   if (wrapping) SLUICE_TRY(files.add_of_whole(around));
   if (options.texts) {
     SLUICE_ASSIGN(const auto texts, options.texts(dir));
@@ -373,6 +467,8 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   Exported out = summary_of(source, tensors);
   CheckpointLayout layout;
   layout.weights = tensors;
+  layout.shard_bytes = options.shard_bytes;
+  layout.held = source.held;
   SLUICE_TRY(check_target(to, out.bytes + files.bytes() + layout.other_bytes()));
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(to));
   if (source.checkpoint) SLUICE_TRY(check_checkpoint(source, out.from_masters, progress));
@@ -383,17 +479,20 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
     for (const StoredPart& residual : tensor.residuals) total += residual.bytes;
   }
   SLUICE_ASSIGN(const FileSums weights,
-                write_weights(tensors, options.shard_bytes, fresh.temporary(), {}, reader_of(source),
+                write_weights(layout, fresh.temporary(), metadata_of(source), reader_of(source),
                               [&](int64_t bytes) { return progress("writing", done += bytes, total); }));
   for (const auto& [name, sum] : weights) out.weights.push_back(name);
   // `context` is of models that were not read.
-  const std::string config = options.type
-                                 ? config_beside_weights(source.spec, type_in_config(*options.type), 0)
-                                 : source.spec.config;
-  SLUICE_TRY(write_file(fresh.temporary() / "config.json", config));
+  const std::string config =
+      source.held == Held::Adapter ? adapter_config(source.spec, base_name(options.base))
+      : options.type               ? config_beside_weights(source.spec, type_in_config(*options.type), 0)
+                                   : source.spec.config;
+  out.config = source.held == Held::Adapter ? kAdapterConfigName : kConfigName;
+  SLUICE_TRY(write_file(fresh.temporary() / out.config, config));
   if (const auto copied = files.copy_to(fresh.temporary()); !copied.ok()) return copied.error();
   out.others = files.names();
-  out.notices = notices_of(source.spec, out.others);
+  if (source.adapter) out.merge = loss_of(source.merged);
+  if (source.held != Held::Adapter) out.notices = notices_of(source.spec, out.others);
   out.notices.insert(out.notices.begin(), source.notices.begin(), source.notices.end());
   SLUICE_TRY(fresh.commit());
   return out;

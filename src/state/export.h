@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "io/shards.h"
+#include "state/merge.h"
 #include "state/offered.h"
 
 namespace sluice::core {
@@ -23,6 +24,10 @@ struct ExportOptions {
   int64_t shard_bytes = kShardBytes;
   Unread unread = Unread::Refuse;
   bool best = false;  // of a run: the model with the lowest held-out loss, not the newest
+  // Of an adapter: the folder of its base, and whether the adapter is added to it. Base empty: `from` has a
+  // model.
+  std::filesystem::path base = {};
+  bool merged = false;
   // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps
   // one.
   std::filesystem::path around = {};
@@ -37,7 +42,9 @@ struct Exported {
   std::vector<TensorType> types;             // of the tensors, each once
   bool from_masters = false;                 // rounded from the f32 master weights, not from the weights
   std::vector<std::string> weights, others;  // names of files
+  std::string config;                        // that of config.json, or of an adapter's
   std::vector<std::string> left_out;         // tensors that are none of the model's
+  std::optional<MergeLoss> merge;            // of an adapter that was added to its base
   // What other programs do with such a folder that its user should know.
   std::vector<std::string> notices;
 };
@@ -52,6 +59,8 @@ using ExportProgress = std::function<Status(std::string_view what, int64_t done,
 //   even; of a checkpoint with f32 master weights these are what is rounded. Tied embeddings are there once;
 // - config.json, in which at most the type of the weights changes;
 // - the model's other files (state/model_files.h), byte for byte;
+// - of an adapter what is trained, in its one file, and adapter_config.json, with which PEFT loads it on its
+//   base; or, where it is to be added to that, the base's folder with the sums in f32, rounded once;
 // - of a model that wraps the text model its config.json, and its other tensors bit for bit, whatever `type`
 //   says.
 //

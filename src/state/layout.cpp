@@ -88,10 +88,12 @@ void put_in_order(StoredTensor& tensor) {
   std::ranges::sort(tensor.residuals, {}, &StoredPart::element);
 }
 
-CheckpointLayout layout_of(const Model& model, bool f32_weights) {
+CheckpointLayout layout_of(const Model& model, bool f32_weights, Held held) {
   CheckpointLayout out;
+  out.held = held;
   std::map<std::string, size_t, std::less<>> tensors;
   for (size_t w = 0; w < model.weights.size(); ++w) {
+    if (!holds(held, model.weights[w])) continue;
     const ParamObjects& objects = model.params[w];
     const Format& format = model.program.object(objects.param).format;
     SLUICE_CHECK(format.block == 0, "{} is in {}, and checkpoints have no place for scales",
@@ -104,7 +106,7 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       const auto [it, fresh] = tensors.try_emplace(source.tensor, out.weights.size());
       if (fresh) {
         StoredTensor& tensor = out.weights.emplace_back();
-        tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own),
+        tensor.info = {name_in(held, source.tensor), f32_weights ? TensorType::F32 : tensor_type(own),
                        source.shape(model.weights[w].matrix)};
         tensor.from = tensor_type(own);
       }

@@ -9,6 +9,7 @@
 
 #include "io/safetensors_header.h"
 #include "io/shards.h"
+#include "state/held.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -59,15 +60,17 @@ struct CheckpointLayout {
   int64_t file_bytes = 0;             // of all tensors; headers come on top
 
   int64_t shard_bytes = kShardBytes;  // of weights
+  Held held = Held::Whole;
 
   // Everything but tensors and the model's own files takes less: headers and index by tensor, config.json and
   // checkpoint.json.
   int64_t other_bytes() const { return (256 << 10) + 512 * int64_t(weights.size() + state.size()); }
 };
 
-// `f32_weights`: the weights are saved in f32. Master weights, where there are any, are then the weights, and
-// no part of the state; those of 24 bits are written as f32, which holds them exactly.
-CheckpointLayout layout_of(const Model& model, bool f32_weights);
+// `held`: which weights it has; those of an adapter's folder have PEFT's names. `f32_weights`: the weights
+// are saved in f32. Master weights, where there are any, are then the weights, and no part of the state;
+// those of 24 bits are written as f32, which holds them exactly.
+CheckpointLayout layout_of(const Model& model, bool f32_weights, Held held = Held::Whole);
 // Without the state.
 CheckpointLayout weights_only(CheckpointLayout layout);
 

@@ -12,6 +12,8 @@
 
 #include "io/mxfp4.h"
 #include "model/weights.h"
+#include "state/found_tensor.h"
+#include "state/held.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -204,6 +206,26 @@ Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unr
         "Merge it (peft, merge_and_unload()) or move it away; {} it",
         where, kWayOut);
   return {};
+}
+
+Status check_adapter(const ModelSpec& spec, const TensorFiles& files) {
+  std::set<std::string_view> left;
+  for (const std::string_view name : files.names()) left.insert(name);
+  for (const Weight& weight : weights_of(spec)) {
+    if (!holds(Held::Adapter, weight)) continue;
+    for (const WeightSource& source : weight.sources) {
+      const auto found = find_tensor(files, source, weight.matrix);
+      if (!found.ok())
+        return error(
+            "{}; adapter.rank, adapter.targets and the like, or adapter_config.json, say what is there",
+            found.message());
+      left.erase(found->tensor->info.name);
+    }
+  }
+  if (left.empty()) return {};
+  const std::vector<std::string_view> others(left.begin(), left.end());
+  return error("{}: no adapter of this {} model reads {}", files.path().string(), spec.family,
+               list_of(others));
 }
 
 }  // namespace sluice::core

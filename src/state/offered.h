@@ -23,4 +23,7 @@ enum class Unread : uint8_t { Refuse, Drop };
 Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unread,
                      std::vector<std::string>& notices);
 
+// The same of an adapter's folder, which has what is trained beside the base and nothing else.
+Status check_adapter(const ModelSpec& spec, const TensorFiles& files);
+
 }  // namespace sluice::core

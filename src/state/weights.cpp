@@ -208,9 +208,10 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
   return for_each_job(int64_t(jobs.size()), total, run, [&] { progress(done, total); });
 }
 
-std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model) {
+std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model, Held held) {
   std::map<std::string, std::vector<WeightPlace>, std::less<>> out;
   for (size_t w = 0; w < model.weights.size(); ++w) {
+    if (!holds(held, model.weights[w])) continue;
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {
       out[source.tensor].push_back({w, &source, first});
@@ -353,19 +354,22 @@ Result<int64_t> read_stretch(const TensorToRead& from, const std::string& name, 
 // One whose matrices are turned, in its own order: in that of its weights all of its pages would be read for
 // each tile.
 Status load_turned(const Model& model, std::span<const WeightPlace> places, const SafeTensor& tensor,
-                   const TensorFiles& files, Executor& executor) {
+                   const TensorFiles& files, Executor* executor, Checksummer& values) {
   const int64_t step = kTileElements * size_of(tensor.info.type), bytes = int64_t(tensor.bytes.size());
+  std::vector<float> numbers;
   for (int64_t done = 0; done < bytes; done += step) {
     const auto piece = tensor.bytes.subspan(size_t(done), size_t(std::min(step, bytes - done)));
-    SLUICE_TRY(write_weight(model, places, tensor.info, done, piece, executor));
+    if (executor != nullptr) SLUICE_TRY(write_weight(model, places, tensor.info, done, piece, *executor));
+    read_elements(tensor.info.type, piece, numbers);
+    values.add(std::as_bytes(std::span(numbers)));
     files.release();
   }
   return {};
 }
 
-}  // namespace
-
-Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {
+// Without an executor they are read for their checksum alone.
+Status read_weights(const Model& model, const std::filesystem::path& checkpoint, Executor* executor,
+                    Held held, Checksum* checksum) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
   // A tile of a tensor's rows, in the order of the weight.
   struct Part {
@@ -373,14 +377,15 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     const WeightPlace* place;
     int64_t first, count;
   };
-  const auto places = weight_places(model);
+  const auto places = weight_places(model, held);
   std::deque<TensorToRead> tensors;
   std::vector<Part> parts;
+  Checksummer turned;
   int64_t total = 0;
   for (const auto& [name, of_tensor] : places) {
     SLUICE_ASSIGN(TensorToRead found, tensor_to_read(model, of_tensor.front(), files));
     if (of_tensor.front().source->transposed && !found.mx) {
-      const Status loaded = load_turned(model, of_tensor, *found.found.tensor, files, executor);
+      const Status loaded = load_turned(model, of_tensor, *found.found.tensor, files, executor, turned);
       if (!loaded.ok()) return error_at(checkpoint.string(), loaded.error());
       continue;
     }
@@ -395,6 +400,7 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
   // Pages of the files that were read are given back before they are many: a host cap counts them.
   constexpr int64_t kMostResidentBytes = 8 << 20;
   std::atomic<int64_t> read_bytes = 0;
+  std::vector<Checksum> sums(checksum == nullptr ? 0 : parts.size());
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
     tile.values.resize(size_t(count));
@@ -408,9 +414,60 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     }
     const int64_t before = read_bytes.fetch_add(read);
     if ((before + read) / kMostResidentBytes > before / kMostResidentBytes) files.release();
-    return write_param(executor, model.params[place->weight], place->first + first, tile);
+    if (checksum != nullptr) sums[size_t(index)] = checksum_of(std::as_bytes(std::span(tile.values)));
+    if (executor == nullptr) return {};
+    return write_param(*executor, model.params[place->weight], place->first + first, tile);
   };
-  return for_each_job(int64_t(parts.size()), total, run, [] {});
+  SLUICE_TRY(for_each_job(int64_t(parts.size()), total, run, [] {}));
+  if (checksum == nullptr) return {};
+  Checksummer all;
+  all.add(turned.value().to_text());
+  for (size_t p = 0; p < sums.size(); ++p) {
+    const ModelPart part = model.weights[parts[p].place->weight].part;
+    if (part != ModelPart::Embedding && part != ModelPart::Positions) all.add(sums[p].to_text());
+  }
+  *checksum = all.value();
+  return {};
+}
+
+}  // namespace
+
+Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor,
+                    Held held, Checksum* checksum) {
+  return read_weights(model, checkpoint, &executor, held, checksum);
+}
+
+Result<Checksum> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held) {
+  Model model;  // of the table alone
+  model.weights = weights_of(spec);
+  Checksum out;
+  SLUICE_TRY(read_weights(model, folder, nullptr, held, &out));
+  return out;
+}
+
+Status check_base(const std::filesystem::path& adapter, const std::filesystem::path& base,
+                  const std::optional<Checksum>& values) {
+  SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(adapter));
+  const std::string made_for = files.metadata(kBaseValues);
+  if (!values || made_for.empty() || made_for == values->to_text()) return {};
+  return error(
+      "{}: it was trained beside another base: the values of that one have the checksum {}, those of {} {}. "
+      "adapter.base (--base) names the folder of its own",
+      adapter.string(), made_for, base.string(), values->to_text());
+}
+
+Result<std::optional<Checksum>> load_model(const Model& model, const WeightsFrom& from, Executor& executor) {
+  std::optional<Checksum> values;
+  if (!has_adapters(model.weights)) {
+    if (!from.folder.empty()) SLUICE_TRY(load_weights(model, from.folder, executor, Held::Whole));
+    return values;
+  }
+  if (!from.folder.empty())
+    SLUICE_TRY(load_weights(model, from.folder, executor, Held::Base, &values.emplace()));
+  if (from.adapter.empty()) return values;
+  SLUICE_TRY(check_base(from.adapter, from.folder, values));
+  SLUICE_TRY(load_weights(model, from.adapter, executor, Held::Adapter));
+  return values;
 }
 
 Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor) {

@@ -4,14 +4,19 @@
 // load and save follows from the model's table of weights.
 #pragma once
 
+#include <concepts>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "base/checksum.h"
 #include "exec/executor.h"
 #include "io/safetensors.h"
+#include "state/held.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -30,10 +35,38 @@ void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t c
 // The program's constants alone.
 Status write_constants(const Model& model, Executor& executor);
 
-// Replaces the weights by a checkpoint's (F32, BF16 or F16 tensors with Hugging Face names), and master
+// Replaces the weights that a checkpoint has (F32, BF16 or F16 tensors with Hugging Face names), and master
 // weights with them. Errors name a missing tensor, one of another shape, or one with a value that is not
-// finite.
-Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor);
+// finite. `checksum`: gets that of all values but the embedding's, of which programs that generate have no
+// more than rows: as f32, tensor after tensor in the order of their names, each in the model's own order.
+Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor,
+                    Held held = Held::Whole, Checksum* checksum = nullptr);
+
+// The same checksum, of a folder's weights that a model has.
+Result<Checksum> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held);
+
+// Where the values of a model are: in a folder, and of one with adapters in two. Empty: they are made.
+struct WeightsFrom {
+  std::filesystem::path folder, adapter;
+
+  template <std::convertible_to<std::filesystem::path> Path>
+  WeightsFrom(Path&& all) : folder(std::forward<Path>(all)) {}  // NOLINT: a folder is such a place
+  WeightsFrom(std::filesystem::path base, std::filesystem::path beside)
+      : folder(std::move(base)), adapter(std::move(beside)) {}
+  const std::filesystem::path& of(const Weight& weight) const {
+    return !adapter.empty() && holds(Held::Adapter, weight) ? adapter : folder;
+  }
+};
+// Replaces what these have, and returns the checksum of the base of a model with adapters. An adapter that
+// was made by a run beside a base with other values is refused.
+Result<std::optional<Checksum>> load_model(const Model& model, const WeightsFrom& from, Executor& executor);
+
+// In the metadata of an adapter's file: the checksum of its base.
+constexpr const char* kBaseValues = "sluice.base_values";
+// Whether an adapter goes with a base of these values; nothing: nobody knows them. `base` is where they are
+// from.
+Status check_base(const std::filesystem::path& adapter, const std::filesystem::path& base,
+                  const std::optional<Checksum>& values);
 
 // Where the elements of a tensor with a Hugging Face name lie, as source->stretch() orders them.
 struct WeightPlace {
@@ -42,7 +75,8 @@ struct WeightPlace {
   int64_t first;  // of the weight's elements
 };
 // By the names of tensors. Borrows the model.
-std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model);
+std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model,
+                                                                           Held held = Held::Whole);
 
 // Errors name a tensor of another shape or type than load_weights() takes; `path` says where it is.
 Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,

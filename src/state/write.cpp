@@ -227,13 +227,14 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const fs::p
   return sum;
 }
 
-Result<FileSums> write_weights(std::span<const StoredTensor> tensors, int64_t shard_bytes,
-                               const fs::path& dir, Metadata metadata, const PartReader& reader,
-                               const PieceProgress& progress) {
+Result<FileSums> write_weights(const CheckpointLayout& layout, const fs::path& dir, Metadata metadata,
+                               const PartReader& reader, const PieceProgress& progress) {
   metadata["format"] = "pt";
+  const std::span<const StoredTensor> tensors(layout.weights);
   std::vector<TensorInfo> infos;
   for (const StoredTensor& tensor : tensors) infos.push_back(tensor.info);
-  const std::vector<Shard> shards = shards_of(infos, shard_bytes);
+  std::vector<Shard> shards = shards_of(infos, layout.shard_bytes);
+  if (layout.held == Held::Adapter) shards = {{std::string(kAdapterName), 0, tensors.size()}};
   FileSums sums;
   for (const Shard& shard : shards) {
     SLUICE_ASSIGN(sums[shard.file], write_tensors(tensors.subspan(shard.first, shard.count), dir / shard.file,

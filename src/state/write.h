@@ -36,11 +36,11 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::
                               const Metadata& metadata, const PartReader& reader,
                               const PieceProgress& progress = {});
 
-// The same into a directory that has none of the files: model.safetensors, or if that would have more than
-// `shard_bytes` of tensors, shards and their index (io/shards.h). Each has the metadata, and "format": "pt",
-// which Hugging Face's readers want.
-Result<FileSums> write_weights(std::span<const StoredTensor> tensors, int64_t shard_bytes,
-                               const std::filesystem::path& dir, Metadata metadata, const PartReader& reader,
+// The same of a layout's weights into a directory that has none of the files: model.safetensors, or if that
+// would have more than shard_bytes of tensors, shards and their index (io/shards.h); of an adapter its one
+// file. Each has the metadata, and "format": "pt", which Hugging Face's readers want.
+Result<FileSums> write_weights(const CheckpointLayout& layout, const std::filesystem::path& dir,
+                               Metadata metadata, const PartReader& reader,
                                const PieceProgress& progress = {});
 
 }  // namespace sluice::core

@@ -244,7 +244,7 @@ TEST(TensorFiles, FoldersOfOtherKindsAreNamed) {
       {"pytorch_model.bin", "save_pretrained("},
       {"pytorch_model-00001-of-00002.bin", "save_pretrained("},
       {"Model-Q4_K_M.gguf", "scripts/gguf_to_folder"},
-      {"adapter_config.json", "merge_and_unload()"},
+      {"adapter_config.json", "export --merged"},
       {"consolidated.00.pth", "the folder that transformers loads"},
       {"params.json", "the folder that transformers loads"},
       {"tf_model.h5", "TensorFlow"},

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "io/directory.h"
+#include "io/file.h"
 #include "io/hub_cache.h"
 #include "io/model_folder.h"
+#include "io/shards.h"
 #include "io/toml_file.h"
+#include "model/families/adapter_config.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -44,12 +47,73 @@ PathReader read_from(const Place& place) {
   };
 }
 
+// What the adapter's own file says, where no key does.
+Status read_adapter(RunConfig& config, const std::string& text) {
+  auto& a = config.adapter;
+  SLUICE_ASSIGN(const AdapterConfig file, parse_adapter_config(text));
+  const Adapters& own = file.adapters;
+  if (a.rank != 0 && a.rank != own.rank)
+    return error("adapter.rank = {}: the adapter has rank {}", a.rank, own.rank);
+  a.rank = own.rank;
+  if (!a.alpha) a.alpha = own.alpha;
+  a.rslora = a.rslora || own.rslora;
+  const auto take = [](std::vector<std::string>& key, const std::vector<std::string>& is) {
+    if (key.empty()) key = is;
+  };
+  take(a.targets, own.targets);
+  take(a.exclude, own.exclude);
+  take(a.modules_to_save, own.whole);
+  const auto others = [&](std::vector<std::string>& key, const std::vector<Adapters::Other>& is) {
+    std::vector<std::string> texts;
+    for (const auto& [pattern, value] : is) texts.push_back(fmt::format("{}={}", pattern, value));
+    take(key, texts);
+  };
+  others(a.rank_pattern, own.ranks);
+  others(a.alpha_pattern, own.alphas);
+  for (const std::string& notice : file.notices)
+    config.notices.push_back(fmt::format("{}: {}", a.path, notice));
+  return {};
+}
+
+// Of a model that is an adapter and its base the adapter becomes adapter.path, and the base model.path.
+Status name_adapter(RunConfig& config) {
+  auto& m = config.model;
+  auto& a = config.adapter;
+  if (!a.path.empty()) a.path = model_folder(a.path).string();
+  for (std::string* part : {&m.path, &m.config, &m.weights}) {
+    if (!part->empty() && is_adapter_folder(*part)) a.path = std::exchange(*part, "");
+  }
+  if (a.path.empty()) {
+    if (!a.base.empty()) return error("adapter.base = {}: it is the base of no adapter", a.base);
+    return {};
+  }
+  const fs::path file = fs::path(a.path) / kAdapterConfigName;
+  std::error_code ignored;
+  if (!is_adapter_folder(a.path)) {
+    // A run that goes on has all in its own checkpoint.
+    if (a.rank > 0 && !fs::exists(file, ignored)) return {};
+    return error("adapter.path = {}: it is no adapter's folder, which has {} and {}", a.path,
+                 kAdapterConfigName, kAdapterName);
+  }
+  SLUICE_ASSIGN(const std::string text, read_file(file, kMostConfigBytes));
+  const Status read = read_adapter(config, text);
+  if (!read.ok()) return error_at(file.string(), read.error());
+  if (!a.base.empty()) {
+    m.path = model_folder(std::exchange(a.base, "")).string();
+  } else if (m.path.empty() && m.config.empty() && m.weights.empty()) {
+    SLUICE_ASSIGN(const fs::path base, base_of_adapter(a.path, ""));
+    m.path = base.string();
+  }
+  return {};
+}
+
 // From here on the parts of the model that no key of their own names are named.
-void name_parts(RunConfig& config) {
+Status name_parts(RunConfig& config) {
   auto& m = config.model;
   for (std::string* part : {&m.path, &m.config, &m.weights}) {
     if (!part->empty()) *part = model_folder(*part).string();
   }
+  SLUICE_TRY(name_adapter(config));
   if (m.config.empty()) m.config = m.path;
   if (is_config_file(m.path)) {
     if (m.weights.empty())
@@ -58,9 +122,30 @@ void name_parts(RunConfig& config) {
   } else if (m.weights.empty()) {
     m.weights = m.path;
   }
+  return {};
 }
 
 }  // namespace
+
+Result<fs::path> base_of_adapter(const fs::path& adapter, const std::string& named) {
+  if (!named.empty()) return model_folder(named);
+  const fs::path file = adapter / kAdapterConfigName;
+  SLUICE_ASSIGN(const std::string text, read_file(file, kMostConfigBytes));
+  const auto config = parse_adapter_config(text);
+  if (!config.ok()) return error_at(file.string(), config.error());
+  std::error_code ignored;
+  const fs::path& base = config->base;
+  for (const fs::path& place : {base, adapter / base}) {
+    if (!base.empty() && fs::is_directory(place, ignored))
+      return fs::absolute(place, ignored).lexically_normal();
+  }
+  if (const auto kept = find_in_hub_cache(config->base, HubKind::Model)) return *kept;
+  return error(
+      ErrorKind::NotFound,
+      "{}: base_model_name_or_path = {}: no folder of that name is there, and none in the Hugging Face "
+      "cache; adapter.base (--base) names it",
+      file.string(), config->base);
+}
 
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
                               RunConfig config) {
@@ -81,7 +166,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   const Place here{absolute("."), "in the working directory"};
   for (const std::string& text : settings) SLUICE_TRY(apply_typed(config, text, read_from(here)));
   name_preset(config);
-  name_parts(config);
+  SLUICE_TRY(name_parts(config));
   SLUICE_TRY(check_config(config));
   return config;
 }

@@ -73,7 +73,7 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
 }
 
 Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& plans, const Machine& machine,
-                                                       const std::filesystem::path& weights, uint64_t seed,
+                                                       const WeightsFrom& weights, uint64_t seed,
                                                        Observer& observer) {
   const GenerationSetup& s = plans.setup;
   SLUICE_ASSIGN(EmbeddingRows embedding, EmbeddingRows::open(s.model, s.numerics.compute, weights, seed));

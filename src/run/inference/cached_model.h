@@ -12,6 +12,7 @@
 #include "run/passes/loaded.h"
 #include "run/passes/text_pass.h"
 #include "state/embedding_rows.h"
+#include "state/weights.h"
 
 namespace sluice::core {
 
@@ -40,7 +41,7 @@ class CachedModel : public CachedTextModel {
   // Takes the memory and loads the weights of a checkpoint; without a path they are random, by the seed.
   // Borrows the plans.
   static Result<std::unique_ptr<CachedModel>> open(const GenerationPlans& plans, const Machine& machine,
-                                                   const std::filesystem::path& weights, uint64_t seed,
+                                                   const WeightsFrom& weights, uint64_t seed,
                                                    Observer& observer);
 
   int64_t rows() const override { return plans_.setup.rows; }

@@ -10,6 +10,7 @@
 #include "machine/machine.h"
 #include "run/passes/evaluation.h"
 #include "run/passes/loaded.h"
+#include "state/weights.h"
 
 namespace sluice::core {
 
@@ -39,7 +40,7 @@ class Evaluator {
   // Takes the memory and loads the weights of a folder; without a path they are random, by the seed. Borrows
   // the plan.
   static Result<std::unique_ptr<Evaluator>> open(const EvaluatorPlan& plan, const Machine& machine,
-                                                 const std::filesystem::path& weights, uint64_t seed,
+                                                 const WeightsFrom& weights, uint64_t seed,
                                                  Observer& observer);
 
   // As Engine's. An error, too, when a cap is exceeded.

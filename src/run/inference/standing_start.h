@@ -7,12 +7,13 @@
 
 #include "machine/machine.h"
 #include "run/passes/loaded.h"
+#include "state/weights.h"
 
 namespace sluice::core {
 
 // Weights come from a file or folder, or where there is none they are random, by the seed. Borrows the
 // stages. An error, too, when a cap is exceeded.
 Result<Loaded> load(const Machine& machine, const Stages& stages, const BytesByTier& caps,
-                    const std::filesystem::path& weights, uint64_t seed, Observer& observer);
+                    const WeightsFrom& weights, uint64_t seed, Observer& observer);
 
 }  // namespace sluice::core

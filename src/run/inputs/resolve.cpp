@@ -16,7 +16,10 @@
 
 namespace sluice::core {
 
-Result<ModelSpec> resolve_model(const RunConfig& config) {
+namespace {
+
+// Without adapters.
+Result<ModelSpec> resolve_base(const RunConfig& config) {
   if (config.model.config.empty()) return model_preset(config.model.preset);
   const std::string_view key = key_of_part(config, config.model.config, "model.config");
   SLUICE_TRY(check_input(config, key, config.model.config));
@@ -28,6 +31,18 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   auto parsed = parse_model_config(found->text);
   if (!parsed.ok()) return error_at(found->path.string(), parsed.error());
   return parsed;
+}
+
+}  // namespace
+
+Result<ModelSpec> resolve_model(const RunConfig& config) {
+  SLUICE_ASSIGN(ModelSpec model, resolve_base(config));
+  SLUICE_TRY(resolve_adapters(config, model));
+  return model;
+}
+
+WeightsFrom weights_from(const RunConfig& config) {
+  return {config.model.weights, config.adapter.path};
 }
 
 Result<ModelSpec> resolve_trained_model(const RunConfig& config) {

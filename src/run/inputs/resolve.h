@@ -7,13 +7,18 @@
 #include "plans/resolve.h"
 #include "sluice/schedule.h"
 #include "state/model_files.h"
+#include "state/weights.h"
 
 namespace sluice::core {
 
-// Reads model.config, a file or a directory with a config.json, or takes model.preset.
+// Reads model.config, a file or a directory with a config.json, or takes model.preset; with the adapters that
+// the configuration has.
 Result<ModelSpec> resolve_model(const RunConfig& config);
 
-// The same, trained as the configuration says (resolve_training()).
+// Where its values begin, of a model that is not made anew.
+WeightsFrom weights_from(const RunConfig& config);
+
+// The same model, trained as the configuration says (resolve_training()).
 Result<ModelSpec> resolve_trained_model(const RunConfig& config);
 
 // What belongs to the model beside its config.json and weights: from the folder of its tokenizer, or else of

@@ -13,13 +13,14 @@
 namespace sluice::core {
 namespace fs = std::filesystem;
 
-Result<GenerationDefaults> generation_defaults_of(const fs::path& folder) {
+Result<GenerationDefaults> generation_defaults_of(const fs::path& folder, const fs::path& base) {
   std::string config, generation;
   std::error_code ignored;
   for (const auto& [name, text] :
        {std::pair{"config.json", &config}, {"generation_config.json", &generation}}) {
-    if (!fs::exists(folder / name, ignored)) continue;
-    SLUICE_ASSIGN(*text, read_file(folder / name, kMostConfigBytes));
+    const fs::path& place = base.empty() || fs::exists(folder / name, ignored) ? folder : base;
+    if (!fs::exists(place / name, ignored)) continue;
+    SLUICE_ASSIGN(*text, read_file(place / name, kMostConfigBytes));
   }
   if (wraps_text(config)) {
     SLUICE_ASSIGN(ModelSpec part, parse_model_config(config));

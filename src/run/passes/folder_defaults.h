@@ -11,9 +11,10 @@
 
 namespace sluice::core {
 
-// As its config.json and generation_config.json say; what is not there says nothing. Of a model that wraps a
-// text model it is that one's.
-Result<GenerationDefaults> generation_defaults_of(const std::filesystem::path& folder);
+// As its config.json and generation_config.json say, or those of the base of an adapter, of which it may have
+// none; what is not there says nothing. Of a model that wraps a text model it is that one's.
+Result<GenerationDefaults> generation_defaults_of(const std::filesystem::path& folder,
+                                                  const std::filesystem::path& base = {});
 
 // generation_config.json of the folder with this end token beside its own.
 Result<std::string> generation_config_with(const std::filesystem::path& folder,

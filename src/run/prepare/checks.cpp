@@ -123,8 +123,15 @@ Status check_settings(RunConfig& config, const Machine& machine) {
 Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model) {
   SLUICE_TRY(check_settings(config, machine));
   if (!machine.traits().runs_models) return {};
-  // A run that goes on has its own.
-  if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
+  // A run that goes on has its own, but for the base of an adapter.
+  const bool goes_on = !config.checkpoint().empty();
+  if (!config.adapter.path.empty() && !goes_on) {
+    SLUICE_TRY(check_input(config, "adapter.path", config.adapter.path));
+    const auto adapter = TensorFiles::open(config.adapter.path);
+    if (!adapter.ok()) return error_at("adapter.path", adapter.error());
+    SLUICE_TRY(check_adapter(model, *adapter));
+  }
+  if (config.model.weights.empty() || (goes_on && config.adapter.rank == 0)) return {};
   const std::string_view key = key_of_part(config, config.model.weights, "model.weights");
   SLUICE_TRY(check_input(config, key, config.model.weights));
   // Headers say whether it is a checkpoint, and whether it is the model's.

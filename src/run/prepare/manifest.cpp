@@ -72,7 +72,10 @@ Manifest manifest_of(const Parts& p) {
   };
   const auto model = nlohmann::json::parse(to_json(p.model));
   for (const auto& [name, value] : model.items()) out.emplace_back("model." + name, value.dump());
-  out.emplace_back("model.weights", p.config.model.weights.empty() ? "none" : p.config.model.weights);
+  // A base goes by the checksum of its values (state/weights.h), wherever it lies.
+  const bool on_base = p.model.adapters.any() && !p.config.model.weights.empty();
+  if (!on_base)
+    out.emplace_back("model.weights", p.config.model.weights.empty() ? "none" : p.config.model.weights);
   visit_fields(p.shape, [&](std::string_view name, const auto& value) {
     // Checkpoints have always been of steps whose last chunk is like the others where they say nothing.
     if (name == kReplicas || name == kProcesses) return;
@@ -93,6 +96,23 @@ Manifest manifest_of(const Parts& p) {
   // Checkpoints have always been of runs that train everything where they say nothing.
   if (!p.model.freeze.empty())
     out.emplace_back(kFreezeName, fmt::format("[{}]", fmt::join(p.model.freeze, ", ")));
+  if (const Adapters& a = p.model.adapters; a.any()) {
+    const auto list = [&](std::string_view name, const std::vector<std::string>& patterns) {
+      if (!patterns.empty())
+        out.emplace_back(fmt::format("adapter.{}", name), fmt::format("[{}]", fmt::join(patterns, ", ")));
+    };
+    const auto adapter = add("adapter");
+    adapter("rank", a.rank);
+    adapter("alpha", a.alpha);
+    adapter("rslora", a.rslora);
+    adapter("decay", a.decay);
+    list("targets", a.targets);
+    list("exclude", a.exclude);
+    list("rank_pattern", p.config.adapter.rank_pattern);
+    list("alpha_pattern", p.config.adapter.alpha_pattern);
+    list("modules_to_save", a.whole);
+    if (!p.config.adapter.path.empty()) out.emplace_back("adapter.path", p.config.adapter.path);
+  }
   const bool packed = batch_mode(p.config) == BatchMode::Packed;
   out.emplace_back("data.mode", packed ? "packed" : "contiguous");
   if (packed && p.config.data.long_documents != "continue")
@@ -131,8 +151,12 @@ constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic", "ru
 constexpr std::string_view kFreeze[] = {kFreezeName};
 // The state that was saved is rounded to the new formats.
 constexpr std::string_view kFormats[] = {"train.grad", "train.state", "train.master", "train.stochastic"};
-constexpr Allowance kAllowances[] = {{"steps", kSteps},   {"learning_rate", kRates}, {"data", kData},
-                                     {"freeze", kFreeze}, {"formats", kFormats},     {"backend", kBackend}};
+// How much of what is there is added, and how it is trained from here on.
+constexpr std::string_view kAdapter[] = {"adapter.alpha", "adapter.rslora", "adapter.alpha_pattern",
+                                         "adapter.decay"};
+constexpr Allowance kAllowances[] = {{"steps", kSteps},    {"learning_rate", kRates}, {"data", kData},
+                                     {"freeze", kFreeze},  {"adapter", kAdapter},     {"formats", kFormats},
+                                     {"backend", kBackend}};
 
 // The word that allows a difference of that name; empty: none does.
 std::string_view word_for(std::string_view name) {

@@ -12,6 +12,8 @@
 #include "base/stopwatch.h"
 #include "host/host_memory.h"
 #include "io/directory.h"
+#include "io/hub_cache.h"
+#include "model/families/adapter_config.h"
 #include "model/families/families.h"
 #include "run/inputs/resolve.h"
 #include "run/session/expert_load.h"
@@ -86,9 +88,13 @@ Status Engine::fill_state() {
       initialize(model, uint64_t(p_.config.train.seed), loaded_->main(), [&](int64_t done, int64_t total) {
         observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
       }));
-  if (!p_.config.model.weights.empty() && p_.config.checkpoint().empty()) {
-    SLUICE_TRY(load_weights(model, p_.config.model.weights, loaded_->main()));
+  // A run that goes on has its own weights, but for a base.
+  WeightsFrom from = weights_from(p_.config);
+  if (!p_.config.checkpoint().empty()) {
+    from.adapter.clear();
+    if (!p_.model.adapters.any()) from.folder.clear();
   }
+  SLUICE_ASSIGN(base_values_, load_model(model, from, loaded_->main()));
   release_freed_memory();  // of the threads that made or read the values
   return {};
 }
@@ -448,15 +454,21 @@ StateWriter Engine::state_writer() const {
 
 CheckpointContent Engine::content(const Manifest& manifest) const {
   const bool f32 = saves_f32(p_.config);
-  CheckpointLayout layout = layout_of(shared_ ? shared_->whole() : p_.stages.main.model, f32);
+  const Model& model = shared_ ? shared_->whole() : p_.stages.main.model;
+  CheckpointLayout layout = layout_of(model, f32, saved_of(model.weights));
   const std::string_view type = type_in_config(layout.weights.front().info.type);
-  return {std::move(layout),
-          {steps_done_, updates_, manifest, f32, {}, heldout_},
-          config_beside_weights(p_.model, type, p_.shape.seq_len),
-          files_};
+  CheckpointContent out{std::move(layout), {steps_done_, updates_, manifest, f32, {}, heldout_}, {}, files_};
+  if (out.layout.held == Held::Adapter) {
+    out.config = adapter_config(p_.model, base_name(p_.config.model.weights));
+    if (base_values_) out.metadata[kBaseValues] = base_values_->to_text();
+  } else {
+    out.config = config_beside_weights(p_.model, type, p_.shape.seq_len);
+  }
+  return out;
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other) {
+  if (p_.model.adapters.any()) SLUICE_TRY(check_base(dir, p_.config.model.weights, base_values_));
   const auto loaded = load_checkpoint(p_.stages.main.model, manifest, dir, loaded_->main(), other);
   if (!loaded.ok() && !loaded.error().detail("state").empty()) {
     pending_ = false;

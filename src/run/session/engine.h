@@ -200,7 +200,8 @@ class Engine {
   };
   std::optional<Passed> passed_;
   StartUp start_up_;
-  std::shared_ptr<ModelFiles> files_;  // for checkpoints
+  std::optional<Checksum> base_values_;  // of a base that was loaded
+  std::shared_ptr<ModelFiles> files_;    // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
   std::optional<TextPass> text_;  // of sampling

@@ -43,7 +43,9 @@ bool saves_f32(const RunConfig& config) {
 }
 
 CheckpointLayout saved_layout(const Prepared& p) {
-  return layout_of(p.optimizer.sharded.is() ? whole_model(p) : p.stages.main.model, saves_f32(p.config));
+  const Held held = p.model.adapters.any() ? Held::Adapter : Held::Whole;
+  return layout_of(p.optimizer.sharded.is() ? whole_model(p) : p.stages.main.model, saves_f32(p.config),
+                   held);
 }
 
 SharedState::SharedState(const Prepared& p, const Executor& executor)

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/merge.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/parallel.h"
+#include "io/elements.h"
+#include "state/found_tensor.h"
+
+namespace sluice::core {
+namespace {
+
+// Rows become columns.
+std::vector<float> transposed(const std::vector<float>& values, int64_t rows, int64_t columns) {
+  std::vector<float> out(values.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) out[size_t(c * rows + r)] = values[size_t(r * columns + c)];
+  }
+  return out;
+}
+
+// to[c] += by * from[c]
+void add(float by, const float* from, int64_t count, float* to) {
+  for (int64_t c = 0; c < count; ++c) to[c] += by * from[c];
+}
+
+}  // namespace
+
+Result<MergedTensor> MergedTensor::open(const SafeTensor& base, bool turned, const std::string& module,
+                                        const AdapterOf& adapter, const TensorFiles& adapters,
+                                        TensorType to) {
+  MergedTensor out;
+  out.base_ = &base;
+  out.to_ = to;
+  out.turned_ = turned;
+  out.rank_ = adapter.rank;
+  out.scale_ = float(adapter.scale);
+  out.columns_ = base.info.shape.back();
+  const int64_t rows = base.info.shape.front();
+  const std::array a{adapter.rank, turned ? rows : out.columns_};
+  const std::array b{turned ? out.columns_ : rows, adapter.rank};
+  SLUICE_ASSIGN(out.a_, adapters.get(module + ".lora_A.weight"));
+  SLUICE_TRY(check_stored(out.a_->info, a, adapters.path()));
+  SLUICE_ASSIGN(out.b_, adapters.get(module + ".lora_B.weight"));
+  SLUICE_TRY(check_stored(out.b_->info, b, adapters.path()));
+  return out;
+}
+
+void MergedTensor::load() {
+  read_elements(a_->info.type, a_->bytes, right_);
+  read_elements(b_->info.type, b_->bytes, left_);
+  if (turned_) {
+    const std::vector<float> a = std::move(right_);
+    right_ = transposed(left_, columns_, rank_);
+    left_ = transposed(a, rank_, base_->info.shape.front());
+  }
+  for (float& value : left_) value *= scale_;
+}
+
+const std::vector<float>& MergedTensor::read(int64_t first, int64_t count) {
+  if (left_.empty()) load();
+  const int64_t size = size_of(base_->info.type), end = first + count;
+  read_elements(base_->info.type, base_->bytes.subspan(size_t(first * size), size_t(count * size)), sum_);
+  change_.assign(size_t(count), 0);
+  const int64_t first_row = first / columns_, rows = (end - 1) / columns_ + 1 - first_row;
+  for_each_parallel(rows, search_threads(), [&](int64_t r) {
+    const int64_t row = first_row + r;
+    const int64_t from = std::max(first, row * columns_), to = std::min(end, (row + 1) * columns_);
+    for (int64_t j = 0; j < rank_; ++j)
+      add(left_[size_t(row * rank_ + j)], right_.data() + j * columns_ + (from - row * columns_), to - from,
+          change_.data() + (from - first));
+  });
+  std::vector<float> exact(sum_);
+  for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += change_[i];
+  if (round_elements(to_, sum_, rounded_) < 0) {
+    std::vector<float> rounded;
+    read_elements(to_, rounded_, rounded);
+    for (size_t i = 0; i < sum_.size(); ++i) {
+      const double error = double(rounded[i]) - (double(exact[i]) + double(change_[i]));
+      change_squares_ += double(change_[i]) * double(change_[i]);
+      error_squares_ += error * error;
+    }
+  }
+  if (end == base_->info.elements()) left_ = right_ = {};
+  return sum_;
+}
+
+double MergedTensor::loss() const {
+  return change_squares_ > 0 ? std::sqrt(error_squares_ / change_squares_) : -1;
+}
+
+MergeLoss loss_of(const std::vector<MergedTensor>& tensors) {
+  constexpr double kHalf = 0.5;
+  MergeLoss out;
+  std::vector<double> losses;
+  for (const MergedTensor& tensor : tensors) {
+    if (tensor.loss() >= 0) losses.push_back(tensor.loss());
+  }
+  out.tensors = int64_t(tensors.size());
+  out.lost = std::count_if(losses.begin(), losses.end(), [](double loss) { return loss > kHalf; });
+  if (losses.empty()) return out;
+  std::sort(losses.begin(), losses.end());
+  const size_t half = losses.size() / 2;
+  out.median = losses.size() % 2 == 1 ? losses[half] : (losses[half - 1] + losses[half]) / 2;
+  return out;
+}
+
+}  // namespace sluice::core

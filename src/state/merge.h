@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters added to the tensors of their base, piece by piece as these are written: W + scale * B A in f32.
+// Rounding the sum may lose what training changed: how much of it is measured on the way.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "model/weights.h"
+
+namespace sluice::core {
+
+// What rounding left of the changes.
+struct MergeLoss {
+  int64_t tensors = 0;
+  int64_t lost = 0;   // of them, those of whose change rounding leaves less than half
+  double median = 0;  // |round(W + D) - W - D| / |D|, of the tensors that change
+};
+
+// One tensor of the base with its adapter, in the order of the file.
+class MergedTensor {
+ public:
+  // Borrows the files, which have the shapes of the model. `turned`: the base has a row for each input.
+  static Result<MergedTensor> open(const SafeTensor& base, bool turned, const std::string& module,
+                                   const AdapterOf& adapter, const TensorFiles& adapters, TensorType to);
+
+  // Elements [first, first + count) of the sum. Every element once for what loss() says.
+  const std::vector<float>& read(int64_t first, int64_t count);
+  // Of what was read, with elements rounded to the type it is written in. Negative: nothing changed.
+  double loss() const;
+
+ private:
+  const SafeTensor* base_ = nullptr;
+  const SafeTensor *a_ = nullptr, *b_ = nullptr;
+  TensorType to_ = TensorType::F32;
+  bool turned_ = false;
+  int64_t rank_ = 0, columns_ = 0;
+  float scale_ = 1;
+  // Rows of the file by rank, and rank by its columns; while it is read.
+  std::vector<float> left_, right_;
+  std::vector<float> sum_, change_;
+  std::vector<std::byte> rounded_;
+  double change_squares_ = 0, error_squares_ = 0;
+
+  void load();
+};
+
+MergeLoss loss_of(const std::vector<MergedTensor>& tensors);
+
+}  // namespace sluice::core

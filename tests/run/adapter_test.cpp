@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that train adapters beside a base: what their checkpoints hold, how they go on, and who reads them.
+#include <nlohmann/json.hpp>
+
+#include "io/elements.h"
+#include "io/safetensors.h"
+#include "planner/refusal.h"
+#include "run/inference/evaluator.h"
+#include "run/inputs/resolve.h"
+#include "run/small_session.h"
+#include "state/checkpoint.h"
+#include "state/weights.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AdapterRuns : public testing::Test {
+ protected:
+  AdapterRuns() {
+    fs::create_directories(base());
+    for (const char* name : {"config.json", "model.safetensors"})
+      fs::copy_file(fs::path(SLUICE_FIXTURES) / "llama_tiny" / name, base() / name);
+  }
+  fs::path base() const { return dir_ / "base"; }
+  // A run on the base, of rank 4 unless `more` says otherwise.
+  std::vector<std::string> settings(std::vector<std::string> more = {}) const {
+    std::vector<std::string> out = small_run(dir_);
+    std::erase_if(out, [](const std::string& s) { return s.starts_with("model."); });
+    out.push_back("model.path=" + base().string());
+    out.emplace_back("adapter.rank=4");
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
+  }
+  Prepared prepared(std::vector<std::string> more = {}) const {
+    return must(prepare(must(load_config("", settings(std::move(more)))), "", false));
+  }
+  static std::vector<float> values_in(const fs::path& folder, const std::string& tensor) {
+    const TensorFiles files = must(TensorFiles::open(folder));
+    const SafeTensor& found = *must(files.get(tensor));
+    std::vector<float> out;
+    read_elements(found.info.type, found.bytes, out);
+    return out;
+  }
+  TempDir dir_;
+};
+
+TEST_F(AdapterRuns, SaveWhatIsTrainedAsPeftDoes) {
+  const std::string before = file_bytes(base() / "model.safetensors");
+  const Prepared p = prepared({"adapter.targets=[\"q_proj\", \"mlp\"]", "adapter.modules_to_save=lm_head"});
+  (void)run_session(p, 6, dir_ / "saved");
+  std::set<std::string> names, files;
+  for (const auto& entry : fs::directory_iterator(dir_ / "saved")) files.insert(entry.path().filename());
+  EXPECT_EQ(files, (std::set<std::string>{"adapter_config.json", "adapter_model.safetensors",
+                                          "checkpoint.json", "optimizer.safetensors"}));
+  const TensorFiles tensors = must(TensorFiles::open(dir_ / "saved"));
+  for (const std::string_view name : tensors.names()) {
+    if (name.find("layers.1") != name.npos || name.find("layers") == name.npos) names.emplace(name);
+  }
+  const std::string layer = "base_model.model.model.layers.1.";
+  std::set<std::string> expected{"base_model.model.lm_head.weight"};
+  for (const char* module : {"self_attn.q_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+    for (const char* part : {"A", "B"})
+      expected.insert(fmt::format("{}{}.lora_{}.weight", layer, module, part));
+  }
+  EXPECT_EQ(names, expected);
+  const auto config = nlohmann::json::parse(file_bytes(dir_ / "saved/adapter_config.json"));
+  EXPECT_EQ(config["base_model_name_or_path"], base().string());
+  EXPECT_EQ(config["target_modules"].dump(), R"(["down_proj","gate_proj","q_proj","up_proj"])");
+  EXPECT_EQ(config["modules_to_save"].dump(), R"(["lm_head"])");
+  EXPECT_EQ(file_bytes(base() / "model.safetensors"), before) << "the base stays";
+}
+
+TEST_F(AdapterRuns, GoOnWithTheSameBitsUnderOtherCaps) {
+  const Prepared p = prepared();
+  const std::vector<double> whole = run_session(p, 6, dir_ / "whole");
+  (void)run_session(p, 3, dir_ / "half");
+  const auto too_little = prepare(must(load_config("", settings({"memory.device=4KiB"}))), "", false);
+  ASSERT_FALSE(too_little.ok());
+  const int64_t least = shortage_of(too_little.error())->least_bytes;
+  const Prepared later =
+      prepared({"run.resume=" + (dir_ / "half").string(), fmt::format("memory.device={}B", least)});
+  EXPECT_LT(later.stages.arena_bytes()[kDevice], p.stages.arena_bytes()[kDevice]);
+  const auto session = must(Session::open(later));
+  EXPECT_EQ(session->steps_done(), 3);
+  for (size_t step = 3; step < 6; ++step) EXPECT_EQ(must(session->step()).loss, whole[step]) << step;
+  must(session->save(dir_ / "again"));
+  EXPECT_EQ(file_bytes(dir_ / "again/adapter_model.safetensors"),
+            file_bytes(dir_ / "whole/adapter_model.safetensors"));
+}
+
+TEST_F(AdapterRuns, RefuseAnotherBase) {
+  (void)run_session(prepared(), 2, dir_ / "saved");
+  // One weight of a layer is another one; where the base lies does not matter.
+  fs::rename(base(), dir_ / "moved");
+  fs::create_directories(base());
+  fs::copy_file(dir_ / "moved/config.json", base() / "config.json");
+  const Prepared fresh = must(prepare_small(dir_));
+  const auto other = must(Session::open(fresh));
+  must(other->save(dir_ / "other"));
+  fs::copy_file(dir_ / "other/model.safetensors", base() / "model.safetensors");
+  const std::string resume = "run.resume=" + (dir_ / "saved").string();
+  const Prepared on_another = prepared({resume});
+  const auto refused = Session::open(on_another);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("it was trained beside another base"), std::string::npos)
+      << refused.message();
+  const Prepared on_moved = prepared({resume, "model.path=" + (dir_ / "moved").string()});
+  const auto session = Session::open(on_moved);
+  ASSERT_TRUE(session.ok()) << session.message();
+  EXPECT_EQ((*session)->steps_done(), 2);
+  // An adapter of another rank is another run.
+  const Prepared of_rank = prepared({resume, "adapter.rank=2"});
+  EXPECT_NE(Session::open(of_rank).message().find("adapter.rank is 2, it was 4"), std::string::npos);
+}
+
+TEST_F(AdapterRuns, BeginFromAnAdaptersFolder) {
+  (void)run_session(prepared({"adapter.alpha=12", "adapter.targets=v_proj"}), 6, dir_ / "saved");
+  std::vector<std::string> settings = small_run(dir_);
+  std::erase_if(settings, [](const std::string& s) { return s.starts_with("model."); });
+  settings.push_back("model.path=" + (dir_ / "saved").string());
+  const RunConfig config = must(load_config("", settings));
+  EXPECT_EQ(config.model.weights, base().string());
+  EXPECT_EQ(config.adapter.path, (dir_ / "saved").string());
+  EXPECT_EQ(config.adapter.rank, 4);
+  EXPECT_EQ(config.adapter.alpha, 12);
+  EXPECT_EQ(config.adapter.targets, std::vector<std::string>{"v_proj"});
+  const Prepared p = must(prepare(config, "", false));
+  const auto session = must(Session::open(p));
+  const std::string name = "model.layers.2.self_attn.v_proj.lora_B.weight";
+  const std::vector<float> begun = must(session->engine().tensor({}, name));
+  EXPECT_EQ(begun, values_in(dir_ / "saved", name));
+  // What it says twice it says alike.
+  const auto other = load_config("", {"adapter.path=" + (dir_ / "saved").string(), "adapter.rank=8"});
+  ASSERT_FALSE(other.ok());
+  EXPECT_NE(other.message().find("adapter.rank = 8: the adapter has rank 4"), std::string::npos);
+  settings.emplace_back("adapter.targets=[\"v_proj\", \"q_proj\"]");
+  const auto more = prepare(must(load_config("", settings)), "", false);
+  ASSERT_FALSE(more.ok());
+  EXPECT_NE(more.message().find("no tensor 'model.layers.0.self_attn.q_proj.lora_A.weight'"),
+            std::string::npos)
+      << more.message();
+}
+
+}  // namespace
+}  // namespace sluice::core
