@@ -136,6 +136,12 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
         return error("{}.modules_to_save: {} and {} are one weight here: name both or neither", section, one,
                      other.tensor);
     }
+    // Classes of transformers call these otherwise than their files do.
+    const bool renamed = weight.part == ModelPart::Experts || weight.part == ModelPart::Router ||
+                         (weight.part == ModelPart::Head && spec.family == "gpt_neox");
+    if (whole && renamed)
+      return error("{}.modules_to_save: {} has another name in PEFT, which would not find it; leave it out",
+                   section, one);
     if (whole && weight.part == ModelPart::Embedding && spec.tied_embeddings)
       return error(
           "{}.modules_to_save: {} is the head of this model, too, of which other programs would train or "

@@ -164,8 +164,9 @@ TEST(Adapters, AreForWhatPatternsName) {
 }
 
 TEST(Adapters, AreRefusedWhereTheyHaveNoPlace) {
-  ModelSpec tied = small_model();
+  ModelSpec tied = small_model(), neox = small_model();
   tied.tied_embeddings = true;
+  neox.family = "gpt_neox";
   const auto refusal = [](ModelSpec spec, Adapters adapters) {
     if (adapters.rank == 0) adapters.rank = 8;
     return adapt(spec, std::move(adapters), "adapter").message();
@@ -187,6 +188,7 @@ TEST(Adapters, AreRefusedWhereTheyHaveNoPlace) {
        {.ranks = {{"v_proj", 4}}},
        "k_proj.weight has rank 8 and scale 0.125, that of model.layers.0.self_attn.v_proj.weight rank 4"},
       {small_model(), {.whole = {"k_proj"}}, "k_proj.weight and model.layers.0.self_attn.v_proj.weight are"},
+      {neox, {.whole = {"lm_head"}}, "lm_head.weight has another name in PEFT"},
       {tied, {.whole = {"embed_tokens"}}, "model.embed_tokens.weight is the head of this model, too"},
   };
   for (const auto& [spec, adapters, says] : cases)
