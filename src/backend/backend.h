@@ -50,7 +50,8 @@ struct CopyPart {
   int64_t begin, bytes;
 };
 
-// Copies from one tier's arena to another's, which the command's lane joins.
+// Copies from one tier's arena to another's, which the command's lane joins; or, on a compute lane, within
+// the arena of its device, from and to places that do not overlap.
 struct Copy {
   Location from, to;
   int64_t bytes;
@@ -116,6 +117,13 @@ class Backend {
   // Reserves an arena of so many bytes in every tier, once. The backend owns them. Work that takes long, such
   // as pinning the host arena, may go on after this returns: begin() waits for it and returns its error.
   virtual Result<Arenas> reserve(const BytesByTier& bytes) = 0;
+
+  // Between two steps, has the arenas hold at least so many bytes each. What lies in them stays, at its
+  // offsets; where they begin may change. An error says what cannot be had; all is then as it was, but for
+  // arenas that have grown.
+  virtual Result<Arenas> grow(const BytesByTier& /*bytes*/) {
+    return error("the arenas of the {} backend do not grow", name());
+  }
 
   // Prepares everything launching these ops needs (kernels, library plans), so that no step does.
   virtual Status prepare(std::span<const SharedOp> ops) = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
@@ -18,29 +19,37 @@ Arena::~Arena() {
 
 Result<Arena> Arena::create(std::string_view what, int64_t bytes, ThreadPool& pool) {
   Arena arena;
-  if (bytes == 0) return arena;
+  SLUICE_TRY(arena.grow(what, bytes, pool));
+  return arena;
+}
+
+Status Arena::grow(std::string_view what, int64_t bytes, ThreadPool& pool) {
+  const int64_t more = bytes - bytes_;
+  if (more <= 0) return {};
   const int64_t available = available_bytes();
-  if (bytes > available) {
+  if (more > available) {
     return error(ErrorKind::Device,
                  "the {} arena needs {} of main memory, but only {} is available: lower the {} cap", what,
-                 format_bytes(bytes), format_bytes(available), what);
+                 format_bytes(more), format_bytes(available), what);
   }
-  void* data =
-      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data = data_ == nullptr
+                   ? mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                   : mremap(data_, static_cast<size_t>(bytes_), static_cast<size_t>(bytes), MREMAP_MAYMOVE);
   if (data == MAP_FAILED) {
     return error(ErrorKind::Device, "mapping {} for the {} arena failed: {}", format_bytes(bytes), what,
                  std::strerror(errno));
   }
-  arena.data_ = static_cast<std::byte*>(data);
-  arena.bytes_ = bytes;
+  data_ = static_cast<std::byte*>(data);
+  const int64_t first = std::exchange(bytes_, bytes);
   // Only a hint: without huge pages everything works, with more page-table walks.
   (void)madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   constexpr int64_t kBlock = 32 * kMiB;
-  pool.parallel_for((bytes + kBlock - 1) / kBlock, [&](int64_t block, int) {
-    std::memset(arena.data_ + block * kBlock, 0,
-                static_cast<size_t>(std::min(kBlock, bytes - block * kBlock)));
+  pool.parallel_for((more + kBlock - 1) / kBlock, [&](int64_t block, int) {
+    std::memset(data_ + first + block * kBlock, 0,
+                static_cast<size_t>(std::min(kBlock, more - block * kBlock)));
   });
-  return arena;
+  return {};
 }
 
 }  // namespace sluice::core::cpu

@@ -27,6 +27,10 @@ class Arena {
   // names the arena in errors.
   static Result<Arena> create(std::string_view what, int64_t bytes, ThreadPool& pool);
 
+  // Makes it larger, to so many bytes; what it holds stays, where it begins may change. `what` as above.
+  // After an error it is as it was.
+  Status grow(std::string_view what, int64_t bytes, ThreadPool& pool);
+
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 

@@ -103,6 +103,14 @@ class CpuBackend final : public Backend {
     return bases_;
   }
 
+  Result<Arenas> grow(const BytesByTier& bytes) override {
+    for (const Tier tier : lanes().tiers()) {
+      SLUICE_TRY(arenas_[tier].grow(name_of(tier), bytes[tier], workers_.front()->pool));
+      bases_[tier] = arenas_[tier].data();
+    }
+    return bases_;
+  }
+
   Status prepare(std::span<const SharedOp> ops) override {
     int64_t scratch = 0;
     for (const Op& op : ops) {

@@ -59,8 +59,9 @@ Status Lanes::submit(const Command& command, const Arenas& arenas) {
     after(command.id, lane_of_[w]) = std::max(after(command.id, lane_of_[w]), w + 1);
   }
   const bool is_launch = std::holds_alternative<Launch>(command.work);
-  SLUICE_CHECK(is_launch != table_[command.lane].copies(), "command {}: a {} on lane {}", command.id,
-               is_launch ? "launch" : "copy", name_of(table_[command.lane]));
+  const LaneEnds& ends = table_[command.lane];
+  SLUICE_CHECK(is_launch ? !ends.copies() : !ends.network, "command {}: a {} on lane {}", command.id,
+               is_launch ? "launch" : "copy", name_of(ends));
   if (is_launch) {
     const auto& launch = std::get<Launch>(command.work);
     SLUICE_CHECK(launch.operands.size() <= kMaxOperands, "{} operands", launch.operands.size());

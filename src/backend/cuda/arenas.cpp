@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,42 +26,81 @@ namespace {
 constexpr int64_t kPiece = 128 * kMiB;
 constexpr int64_t kMostThreads = 16;
 
+// Addresses for an arena that grows: they cost nothing, unless they are limited (ulimit -v).
+int64_t addresses_bytes() {
+  rlimit limit{};
+  const int64_t all = host_limit().bytes;
+  const bool free = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+  return free && all != kUnlimited ? align_up(all, kHugePage) : 0;
+}
+
+// What is not there of main memory: the system would promise more than it has, and end a process that takes
+// it at its word.
+Status is_available(int64_t bytes) {
+  if (const int64_t available = available_bytes(); bytes > available) {
+    return error(ErrorKind::Device,
+                 "the host arena needs {}, but only {} of main memory are available: lower the host cap",
+                 format_bytes(bytes), format_bytes(available));
+  }
+  return {};
+}
+
 }  // namespace
 
 // The memory and the threads that register it. Lives in one place, as they refer to it.
 struct HostArena::Mapping {
   std::byte* data = nullptr;
-  int64_t bytes = 0;
+  int64_t bytes = 0, most_bytes = 0;  // in use, and of addresses
   int device = 0;
-  std::atomic<int64_t> next = 0;  // piece to register
-  std::vector<char> registered;   // by piece
+  struct Piece {
+    int64_t begin, bytes;
+    bool registered = false;
+  };
+  std::vector<Piece> pieces;   // ascending
+  std::atomic<size_t> next{};  // piece to register
   std::mutex mutex;
   Status status;  // the first error
   std::vector<std::jthread> threads;
 
-  int64_t pieces() const { return (bytes + kPiece - 1) / kPiece; }
-  int64_t piece_bytes(int64_t piece) const { return std::min(kPiece, bytes - piece * kPiece); }
-
-  // Calls f(piece) for every piece, on threads of its own.
+  // Calls f(piece) for every piece from `first` on, on threads of its own.
   template <class F>
-  void start(F f) {
-    next = 0;
-    const int64_t most = std::min<int64_t>(kMostThreads, std::max(1u, std::thread::hardware_concurrency()));
-    for (int64_t t = 0; t < std::min(pieces(), most); ++t) {
+  void start(size_t first, F f) {
+    next = first;
+    const size_t most =
+        std::min<size_t>(size_t(kMostThreads), std::max(1u, std::thread::hardware_concurrency()));
+    for (size_t t = 0; t < std::min(pieces.size() - first, most); ++t) {
       threads.emplace_back([this, f] {
         cudaSetDevice(device);  // else a thread would open a context on the first GPU
-        for (int64_t piece = next++; piece < pieces(); piece = next++) f(piece);
+        for (size_t piece = next++; piece < pieces.size(); piece = next++) f(pieces[piece]);
       });
     }
   }
 
-  void register_piece(int64_t piece) {
-    std::byte* begin = data + piece * kPiece;
-    populate(begin, piece_bytes(piece));
-    const Status done = check(cudaHostRegister(begin, size_t(piece_bytes(piece)), cudaHostRegisterPortable),
-                              "cudaHostRegister");
+  // Lets `to` bytes be touched.
+  Status open(int64_t to) {
+    if (mprotect(data + bytes, size_t(to - bytes), PROT_READ | PROT_WRITE) != 0) {
+      return error(ErrorKind::Device,
+                   "the host arena needs {}, but the system does not give it: mprotect: {}", format_bytes(to),
+                   std::strerror(errno));
+    }
+    madvise(data, size_t(to), MADV_HUGEPAGE);  // a wish; plain pages work too
+    return {};
+  }
+
+  // Has it hold `to` bytes, and begins to register those that are new.
+  void extend(int64_t to) {
+    const size_t first = pieces.size();
+    for (; bytes < to; bytes += pieces.back().bytes) pieces.push_back({bytes, std::min(kPiece, to - bytes)});
+    start(first, [this](Piece& piece) { register_piece(piece); });
+  }
+
+  void register_piece(Piece& piece) {
+    populate(data + piece.begin, piece.bytes);
+    const Status done =
+        check(cudaHostRegister(data + piece.begin, size_t(piece.bytes), cudaHostRegisterPortable),
+              "cudaHostRegister");
     if (done.ok()) {
-      registered[size_t(piece)] = 1;
+      piece.registered = true;
       return;
     }
     cudaGetLastError();  // of this thread
@@ -70,17 +110,17 @@ struct HostArena::Mapping {
                      "the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
                      format_bytes(bytes), done.message());
     }
-    next = pieces();  // the others need not go on
+    next = pieces.size();  // the others need not go on
   }
 
   ~Mapping() {
-    next = pieces();
+    next = pieces.size();
     threads.clear();
-    start([this](int64_t piece) {
-      if (registered[size_t(piece)]) cudaHostUnregister(data + piece * kPiece);
+    start(0, [this](const Piece& piece) {
+      if (piece.registered) cudaHostUnregister(data + piece.begin);
     });
     threads.clear();
-    if (data != nullptr) munmap(data, size_t(bytes));
+    if (data != nullptr) munmap(data, size_t(most_bytes));
   }
 };
 
@@ -98,7 +138,9 @@ int64_t HostArena::bytes() const {
 
 int64_t HostArena::in_one_piece(const void* p, int64_t bytes) const {
   const int64_t offset = static_cast<const std::byte*>(p) - data();
-  return std::min(bytes, kPiece - offset % kPiece);
+  const auto& pieces = mapping_->pieces;
+  const auto behind = std::ranges::upper_bound(pieces, offset, {}, &Mapping::Piece::begin);
+  return std::min(bytes, std::prev(behind)->begin + std::prev(behind)->bytes - offset);
 }
 
 Result<DeviceArena> DeviceArena::reserve(int64_t bytes, const CudaDevice& device, const Nvml& nvml,
@@ -135,29 +177,43 @@ Result<HostArena> HostArena::reserve(int64_t bytes, int device, std::span<const 
   HostArena arena;
   if (bytes == 0) return arena;
   const int64_t mapped = align_up(bytes, kHugePage);
-  // The system would promise more than it has, and end a process that takes it at its word.
-  if (const int64_t available = available_bytes(); mapped > available) {
-    return error(ErrorKind::Device,
-                 "the host arena needs {}, but only {} of main memory are available: lower the host cap",
-                 format_bytes(mapped), format_bytes(available));
-  }
-  void* data = mmap(nullptr, size_t(mapped), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  SLUICE_TRY(is_available(mapped));
+  const int64_t most = std::max(mapped, addresses_bytes());
+  void* data = mmap(nullptr, size_t(most), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return error(ErrorKind::Device, "the host arena needs {}, but the system does not give it: mmap: {}",
                  format_bytes(bytes), std::strerror(errno));
   }
-  madvise(data, size_t(mapped), MADV_HUGEPAGE);  // a wish; plain pages work too
   arena.mapping_ = std::make_unique<Mapping>();
   Mapping& mapping = *arena.mapping_;
   mapping.data = static_cast<std::byte*>(data);
-  mapping.bytes = mapped;
+  mapping.most_bytes = most;
   mapping.device = device;
+  SLUICE_TRY(mapping.open(mapped));
   // Now, as the owner may be the first to touch pages as soon as this returns.
   populate_near(mapping.data, parts);
-  mapping.registered.resize(size_t(mapping.pieces()));
-  mapping.start([&mapping](int64_t piece) { mapping.register_piece(piece); });
+  mapping.extend(mapped);
   return arena;
+}
+
+Status HostArena::grow(int64_t bytes, std::span<const NearPart> parts) {
+  const int64_t mapped = align_up(bytes, kHugePage);
+  if (mapped <= this->bytes()) return {};
+  if (!mapping_ || mapped > mapping_->most_bytes) {
+    return error(ErrorKind::Device, "the host arena of {} cannot grow to {}: there are addresses for {}",
+                 format_bytes(this->bytes()), format_bytes(mapped),
+                 format_bytes(mapping_ ? mapping_->most_bytes : 0));
+  }
+  SLUICE_TRY(is_available(mapped - this->bytes()));
+  SLUICE_TRY(mapping_->open(mapped));
+  std::vector<NearPart> added;
+  for (NearPart part : parts) {
+    part.begin = std::max(part.begin, this->bytes());
+    if (part.begin < part.end) added.push_back(std::move(part));
+  }
+  populate_near(mapping_->data, added);
+  mapping_->extend(mapped);
+  return {};
 }
 
 Status HostArena::wait() {

@@ -82,6 +82,7 @@ class CudaBackend final : public Backend {
 
   void set_host_parts(std::vector<HostPart> parts) override { host_parts_ = std::move(parts); }
   Result<Arenas> reserve(const BytesByTier& bytes) override;
+  Result<Arenas> grow(const BytesByTier& bytes) override;
   Status prepare(std::span<const SharedOp> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
@@ -99,6 +100,7 @@ class CudaBackend final : public Backend {
   void note_failure(const std::optional<cuda::Lanes::Failure>& failure);
   void note_failed_exchange();
   void end_noting(std::span<const Interval> timeline);
+  std::vector<NearPart> near() const;
   Status queue(const Command& command);
   Status queue_copy(const Copy& copy, cudaStream_t stream);
   // The error with the GPU's number, where there are several.
@@ -153,10 +155,34 @@ Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
     gpu.arena = std::move(*arena);
     arenas[Tier::device(d)] = gpu.arena.data();
   }
+  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], gpus_.front().index, near()));
+  arenas[kHost] = host_arena_.data();
+  return arenas;
+}
+
+std::vector<NearPart> CudaBackend::near() const {
   std::vector<std::string> addresses;
   for (const Gpu& gpu : gpus_) addresses.push_back(gpu.device.pci);
-  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], gpus_.front().index,
-                                                      near_parts(host_parts_, addresses)));
+  return near_parts(host_parts_, addresses);
+}
+
+// A device's arena does not grow: what is there of it and what it would grow to have no room beside each
+// other.
+Result<Arenas> CudaBackend::grow(const BytesByTier& bytes) {
+  Arenas arenas;
+  for (size_t d = 0; d < gpus_.size(); ++d) {
+    const int64_t held = gpus_[d].arena.bytes(), wanted = bytes[Tier::device(d)];
+    if (wanted > held) {
+      return of(gpus_[d],
+                error(ErrorKind::Device, "the device arena has {}, and cannot grow to {}: {} are lacking",
+                      exact_bytes(held), exact_bytes(wanted), exact_bytes(wanted - held)))
+          .error();
+    }
+    arenas[Tier::device(d)] = gpus_[d].arena.data();
+  }
+  SLUICE_TRY(host_arena_.wait());
+  SLUICE_TRY(host_arena_.grow(bytes[kHost], near()));
+  SLUICE_TRY(host_arena_.wait());
   arenas[kHost] = host_arena_.data();
   return arenas;
 }

@@ -23,6 +23,11 @@ Result<Arenas> SimBackend::reserve(const BytesByTier& bytes) {
   return Arenas{};
 }
 
+Result<Arenas> SimBackend::grow(const BytesByTier& bytes) {
+  raise_to(bytes, memory_);
+  return Arenas{};
+}
+
 Status SimBackend::begin(uint32_t commands, bool) {
   queued_.clear();
   queued_.reserve(commands);

@@ -29,6 +29,7 @@ class SimBackend final : public Backend {
   int64_t alignment() const override { return 256; }
   int64_t workspace_bytes(const Op&) const override { return 0; }
   Result<Arenas> reserve(const BytesByTier& bytes) override;
+  Result<Arenas> grow(const BytesByTier& bytes) override;
   Status prepare(std::span<const SharedOp>) override { return {}; }
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;

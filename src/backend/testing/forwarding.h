@@ -24,6 +24,7 @@ class ForwardingBackend : public Backend {
   int64_t workspace_bytes(const Op& op) const override { return inner_->workspace_bytes(op); }
   void set_host_parts(std::vector<HostPart> parts) override { inner_->set_host_parts(std::move(parts)); }
   Result<Arenas> reserve(const BytesByTier& bytes) override { return inner_->reserve(bytes); }
+  Result<Arenas> grow(const BytesByTier& bytes) override { return inner_->grow(bytes); }
   Status prepare(std::span<const SharedOp> ops) override { return inner_->prepare(ops); }
   Status begin(uint32_t commands, bool timed) override { return inner_->begin(commands, timed); }
   Status submit(const Command& command) override { return inner_->submit(command); }
