@@ -101,6 +101,16 @@ struct SaveEvent {
   bool best = false;          // it is the weights alone, of the lowest held-out loss so far
 };
 
+// Other plans of the same programs from here on; no bit of any result depends on that.
+struct AdoptionEvent {
+  int64_t step = 0;                              // done by then
+  double before_seconds = 0, after_seconds = 0;  // a step as the plans predict it
+  int64_t moved_bytes = 0;                       // between the places that both have for what outlives a step
+  double predicted_seconds = 0;                  // for moving
+  double seconds = 0;                            // that it took
+  std::string why;                               // "asked for"
+};
+
 // Derive from it and override what is of interest. Called on the thread that called the library; what a call
 // takes is time of the run.
 class Observer {
@@ -113,6 +123,7 @@ class Observer {
   virtual void stepped(const StepEvent&) {}
   virtual void evaluated(const EvaluationEvent&) {}
   virtual void saved(const SaveEvent&) {}
+  virtual void adopted(const AdoptionEvent&) {}
 };
 
 // One that does nothing.

@@ -289,7 +289,7 @@ struct Session::Impl {
     SLUICE_TRY(take(b, *prepared, batch.part(0, n)));
     core::Rows rows;
     for (int64_t at = 0; at < n; at += rows.tokens()) {
-      const int64_t all = core::evaluation_of(prepared->stages, (n - at) / seq_len()).model.shape.tokens();
+      const int64_t all = engine->evaluation_of((n - at) / seq_len()).model.shape.tokens();
       if (rows.tokens() != all) rows = core::Rows(layout, all);
       const int64_t here = std::min(n - at, rows.tokens());
       rows.copy(batch, at, here);
@@ -388,7 +388,7 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                         .gradient_norm = r.gradient_norm,
                         .learning_rate = r.learning_rate,
                         .seconds = r.ns / 1e9,
-                        .predicted_seconds = p.stages.main.plan.makespan_ns / 1e9,
+                        .predicted_seconds = impl_->engine->stages().main.plan.makespan_ns / 1e9,
                         .tokens = impl_->queued,
                         .memory = memory(),
                         .skipped = r.skipped,
@@ -533,6 +533,21 @@ Result<std::vector<float>> Session::state(std::string_view slot, std::string_vie
 
 Status Session::set_state(std::string_view slot, std::string_view name, std::span<const float> values) {
   return impl_->set({core::TensorKind::State, slot}, name, values);
+}
+
+Result<AdoptionEvent> Session::adopt(const Plan& plan) {
+  const std::shared_ptr<const core::Prepared> other = plan.prepared();
+  const core::Prepared& own = *impl_->prepared;
+  if (!other->machine.traits().runs_models)
+    return error("adopt(): the plan is for {}, which is only simulated; plan for the machine at hand",
+                 other->machine.description);
+  if (other->config.train.seed != own.config.train.seed)
+    return error("adopt(): the plan has the seed {}, the session {}", other->config.train.seed,
+                 own.config.train.seed);
+  // As plans hold what they were made from, this one lives as long as it is run.
+  const auto adopted = impl_->engine->adopt({other, &other->stages}, other->machine.profile, "asked for");
+  if (!adopted.ok()) return core::error_at("adopt()", adopted.error());
+  return *adopted;
 }
 
 int64_t Session::steps_done() const {

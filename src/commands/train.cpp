@@ -80,7 +80,7 @@ Status expect_same_settings(Job& job, const Manifest& own) {
 Status check_alike(Job& job, Session& session) {
   if (job.alone()) return {};
   SLUICE_TRY(expect_same_settings(job, session.manifest()));
-  const Stage& s = session.engine().prepared().stages.main;
+  const Stage& s = session.engine().stages().main;
   std::string order;
   for (const TaskId task : exchanges(s.plan)) order += s.model.program.task(task).name + " ";
   SLUICE_TRY(job.expect_same(order, [](const auto&, const auto&) {
@@ -175,7 +175,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.sample_every = p.config.sample.every;
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
-      const Stage& s = p.stages.main;
+      const Stage& s = session->engine().stages().main;
       observer.report(
           write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, activities)));
       return Status();

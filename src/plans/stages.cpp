@@ -189,6 +189,16 @@ Status plan_stages(Stages& stages, const StageRequest& r, const Profile& profile
   return {};
 }
 
+Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile, int threads,
+                          std::stop_token stop) {
+  StageRequest request;
+  request.caps = caps;
+  request.threads = threads;
+  request.stop = std::move(stop);
+  SLUICE_TRY(plan_stages(stages, request, profile));
+  return stages;
+}
+
 Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
   Stages stages = build_stages(r);
   SLUICE_TRY(plan_stages(stages, r, profile));

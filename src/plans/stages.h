@@ -42,6 +42,10 @@ struct StageRequest {
 Stages build_stages(const StageRequest& request);
 // Plans them. One that is optional and saves nothing is left out.
 Status plan_stages(Stages& stages, const StageRequest& request, const Profile& profile);
+// The same programs under other caps, or with other costs: a model in memory can adopt these plans
+// (run/passes/loaded.h). An optional program that is not there stays left out.
+Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile, int threads,
+                          std::stop_token stop = {});
 // Both.
 Result<Stages> make_stages(const StageRequest& request, const Profile& profile);
 // Room that the programs between steps take beside a shape's plan; for which evaluates, what the request says

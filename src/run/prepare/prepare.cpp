@@ -195,6 +195,15 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   return p;
 }
 
+Result<Prepared> prepare_under(Prepared p, const BytesByTier& caps, std::stop_token stop) {
+  p.config.caps = caps;
+  SLUICE_TRY(check_settings(p.config, p.machine));
+  p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
+  SLUICE_ASSIGN(p.stages, plan_again(std::move(p.stages), caps, p.machine.profile, search_threads(), stop));
+  if (stop.stop_requested()) return stopped_planning();
+  return p;
+}
+
 Status check_fit(RunConfig config, Machine machine) {
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
   return check_fit(std::move(config), std::move(machine), std::move(needs));

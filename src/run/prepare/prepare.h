@@ -44,6 +44,8 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
 // are not compared with the model: check_early() did.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options = {});
+// The same programs under other caps: shape and formats stay what they are, whatever these caps would choose.
+Result<Prepared> prepare_under(Prepared prepared, const BytesByTier& caps, std::stop_token stop = {});
 // Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);

@@ -320,12 +320,12 @@ std::vector<DeviceActivity> Engine::activities() {
 
 std::string Engine::slow_links(std::span<const Interval> timeline) const {
   if (p_.machine.traits().shares_cores) return {};
-  return sluice::core::slow_links(p_.stages.main.plan, timeline, p_.machine.profile.transfer_latency_ns,
+  return sluice::core::slow_links(stages().main.plan, timeline, p_.machine.profile.transfer_latency_ns,
                                   loaded_->backend());
 }
 
 Engine::Beside Engine::beside(std::string_view name) const {
-  const Stage& stage = p_.stages.at(name);
+  const Stage& stage = stages().at(name);
   return {stage.model, loaded_->at(name)};
 }
 
@@ -357,10 +357,16 @@ Status Engine::meet() {
   return shared_ ? shared_->meet([this] { return apply_pending(); }) : Status();
 }
 
+const Stage& Engine::evaluation_of(int64_t sequences) const {
+  const Stage& stage = sluice::core::evaluation_of(stages(), sequences);
+  return loaded_->runs(stage.name) ? stage : stages().at(kEvaluation);
+}
+
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   SLUICE_TRY(state_);
-  const Stage* stage = &evaluation_of(p_.stages, rows.tokens() / p_.shape.seq_len);
-  const Stage* const updating = pending_ ? p_.stages.find(kUpdatingEvaluation) : nullptr;
+  const Stage* stage = &evaluation_of(rows.tokens() / p_.shape.seq_len);
+  const Stage* const updating =
+      pending_ && loaded_->runs(kUpdatingEvaluation) ? stages().find(kUpdatingEvaluation) : nullptr;
   StepArgs args{};
   if (updating != nullptr && stage->name == kLongEvaluation) {
     stage = updating;
@@ -497,6 +503,29 @@ Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<cons
   SLUICE_TRY(write_tensor(p_.stages.main.model, kind, name, values, loaded_->main()));
   if (kind.of == TensorKind::Gradient) passed_->changed = true;
   return {};
+}
+
+Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, const Profile& profile,
+                                            std::string why) {
+  SLUICE_TRY(state_);
+  sluice::AdoptionEvent event{.step = steps_done_,
+                              .before_seconds = stages().main.plan.makespan_ns / 1e9,
+                              .after_seconds = next->main.plan.makespan_ns / 1e9,
+                              .why = std::move(why)};
+  // These refer to executors.
+  text_.reset();
+  shared_.reset();
+  const auto adopted = loaded_->adopt(std::move(next), profile);
+  if (p_.optimizer.sharded.is()) shared_ = std::make_unique<SharedState>(p_, loaded_->main());
+  if (!adopted.ok() && !adopted.error().detail("state").empty())
+    return lost("a change of plans", adopted.error()).error();
+  SLUICE_TRY(adopted);
+  event.moved_bytes = adopted->bytes;
+  event.predicted_seconds = adopted->predicted_s;
+  event.seconds = adopted->seconds;
+  SLUICE_TRY(check_caps());
+  observer_.adopted(event);
+  return event;
 }
 
 Result<Checksum> Engine::checksum_of_weights() const {

@@ -84,6 +84,8 @@ class Engine {
   // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned; the rows are
   // those of a pass of evaluation_of().
   Result<const TokenLosses*> evaluate(const Rows& rows);
+  // The program for the next pass where so many sequences are left. REQUIRES: evaluation was planned.
+  const Stage& evaluation_of(int64_t sequences) const;
   // What a sampled text looks back at, and the most of it that one pass reads. REQUIRES: sampling was
   // planned.
   int64_t sample_window() const { return p_.stages.at(kSampling).model.capacity; }
@@ -126,6 +128,11 @@ class Engine {
   Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
   Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
 
+  // Goes on under other plans of the same programs, as Loaded::adopt() does; the observer is told, and why.
+  // An update that is pending stays so, and what passes left for one that is not decided.
+  Result<sluice::AdoptionEvent> adopt(std::shared_ptr<const Stages> stages, const Profile& profile,
+                                      std::string why);
+
   // Of all weights, as they lie in memory.
   Result<Checksum> checksum_of_weights() const;
 
@@ -141,7 +148,9 @@ class Engine {
   // Of a timed training step: what slow_links() says of it; nothing where links share cores with compute,
   // which slows both.
   std::string slow_links(std::span<const Interval> timeline) const;
+  // As the run began; but for its plans, which are stages()'.
   const Prepared& prepared() const { return p_; }
+  const Stages& stages() const { return loaded_->stages(); }
 
  private:
   Engine(const Prepared& prepared, Observer& observer)

@@ -63,7 +63,7 @@ void Session::begin_record(Observer& observer) {
 double Session::evaluation_seconds() const {
   double ns = 0;
   for (int64_t left = heldout_rows().rows; left > 0;) {
-    const Stage& stage = evaluation_of(engine_->prepared().stages, left);
+    const Stage& stage = engine_->evaluation_of(left);
     ns += stage.plan.makespan_ns;
     left -= stage.model.shape.sequences();
   }
@@ -74,7 +74,7 @@ double Session::evaluation_seconds() const {
 void Session::choose_evaluations() {
   HeldoutRecord& record = engine_->heldout();
   if (record.every == 0 || record.of_steps != schedule_.steps) {
-    const double step_s = engine_->prepared().stages.main.plan.makespan_ns / 1e9;
+    const double step_s = engine_->stages().main.plan.makespan_ns / 1e9;
     record.every = choose_interval(schedule_.steps, step_s, evaluation_seconds()).every;
     record.of_steps = schedule_.steps;
   }
@@ -90,7 +90,7 @@ EvaluationInterval Session::evaluations() const {
   const int64_t every = schedule_.evaluate_every;
   EvaluationInterval out{every, 1 + (schedule_.evaluate_first ? 1 : 0)};
   if (every > 0) out.count += (schedule_.steps - 1) / every;
-  const double run_s = double(schedule_.steps) * engine_->prepared().stages.main.plan.makespan_ns / 1e9;
+  const double run_s = double(schedule_.steps) * engine_->stages().main.plan.makespan_ns / 1e9;
   const double spent_s = double(out.count) * evaluation_seconds();
   out.share = spent_s > 0 ? spent_s / (run_s + spent_s) : 0;
   return out;
@@ -144,7 +144,7 @@ Result<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
   const int64_t rows = std::min(schedule_.evaluate_rows, data_->heldout->epoch_rows());
   return evaluate_rows(
       *data_->heldout, rows,
-      [&](int64_t left) { return evaluation_of(engine_->prepared().stages, left).model.shape.sequences(); },
+      [&](int64_t left) { return engine_->evaluation_of(left).model.shape.sequences(); },
       [&](const Rows& part) { return engine_->evaluate(part); }, stop);
 }
 

@@ -90,7 +90,6 @@ Status no_update(int64_t step, int64_t skipped, const std::string& why, const Tr
 Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOptions& options) {
   Engine& engine = session.engine();
   const sluice::Schedule& schedule = session.schedule();
-  const double predicted_s = engine.prepared().stages.main.plan.makespan_ns / 1e9;
   int64_t skipped = 0;
   SLUICE_TRY(evaluate_first(session, observer, options));
   for (int64_t taken = 0; session.steps_done() < schedule.steps; ++taken) {
@@ -112,7 +111,7 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
                           r.gradient_norm,
                           r.learning_rate,
                           r.ns / 1e9,
-                          predicted_s,
+                          engine.stages().main.plan.makespan_ns / 1e9,
                           r.tokens,
                           in_public(engine.memory()),
                           r.skipped,
