@@ -508,6 +508,15 @@ NB_MODULE(_sluice, m) {
       .def_prop_ro("tokens_per_step", &Plan::tokens_per_step)
       .def_prop_ro("packed", &Plan::packed)
       .def_prop_ro("notices", &Plan::notices, "What should be known of its model, caps and steps.")
+      .def(
+          "under",
+          [](const Plan& of, std::optional<int64_t> device, std::optional<int64_t> host) {
+            return value(
+                interruptible([&](const std::stop_token& stop) { return of.under({device, host}, stop); }));
+          },
+          "device"_a.none() = nb::none(), "host"_a.none() = nb::none(),
+          "The fastest plan of the same programs under other caps in bytes, for Session.adopt(): shape and "
+          "formats stay what they are here. None: that cap stays, too.")
       .def("json", &Plan::json, "The plan in numbers; diff() compares them.")
       .def("html", &Plan::html, "One page that opens offline.")
       .def(
@@ -577,6 +586,20 @@ NB_MODULE(_sluice, m) {
       .def_ro("router", &StepEvent::router, "ExpertLoad; None: the model has no experts.")
       .def("__repr__", [](const StepEvent& of) {
         return "<sluice.Step " + std::to_string(of.step) + ": loss " + std::to_string(of.loss) + ">";
+      });
+
+  using sluice::AdoptionEvent;
+  nb::class_<AdoptionEvent>(m, "Adoption", "A change to another plan between two steps.")
+      .def_ro("step", &AdoptionEvent::step, "Done by then.")
+      .def_ro("before_seconds", &AdoptionEvent::before_seconds, "A step, as the plan before predicts it.")
+      .def_ro("after_seconds", &AdoptionEvent::after_seconds, "A step, as the plan from here on predicts it.")
+      .def_ro("moved_bytes", &AdoptionEvent::moved_bytes)
+      .def_ro("predicted_seconds", &AdoptionEvent::predicted_seconds, "For moving.")
+      .def_ro("seconds", &AdoptionEvent::seconds, "That moving took.")
+      .def_ro("why", &AdoptionEvent::why)
+      .def("__repr__", [](const AdoptionEvent& of) {
+        return "<sluice.Adoption after step " + std::to_string(of.step) + ": " +
+               std::to_string(of.moved_bytes) + " bytes in " + std::to_string(of.seconds) + " s>";
       });
 
   using sluice::Dataset;
@@ -685,6 +708,12 @@ NB_MODULE(_sluice, m) {
                 self.use_asking([&](Session& s) { return s.optim_step(learning_rate, hyperparameters); }));
           },
           "learning_rate"_a, "hyperparameters"_a)
+      .def(
+          "adopt",
+          [](Held& self, const sluice::Plan& plan) {
+            return value(self.use([&](Session& s) { return s.adopt(plan); }));
+          },
+          "plan"_a)
       .def("discard", [](Held& self) { self.use([](Session& s) { s.discard(); }); })
       .def_prop_ro("queued_tokens",
                    [](Held& self) { return self.use([](Session& s) { return s.queued_tokens(); }); })

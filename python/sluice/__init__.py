@@ -13,7 +13,7 @@ from typing import Callable, Mapping, Sequence
 from . import _sluice, losses
 from ._errors import Error
 from ._session import Queued, Session
-from ._sluice import Dataset, ExpertLoad, LayerLoad, Machine, Model, Plan, Sample, Step, parse_bytes
+from ._sluice import Adoption, Dataset, ExpertLoad, LayerLoad, Machine, Model, Plan, Sample, Step, parse_bytes
 from ._tables import Records, compare, estimate, sweep
 from ._trainer import Run, Trainer
 from ._views import Lane, Memory

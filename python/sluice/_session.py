@@ -109,6 +109,14 @@ class Session:
         """
         return self._of.optim_step(learning_rate, hyperparameters)
 
+    def adopt(self, plan: _sluice.Plan) -> _sluice.Adoption:
+        """Goes on under another plan of the same model and options for this machine: between two steps, with what waits.
+
+        No bit of any result depends on it. What outlives a step moves to where that plan has it, within the memory that the session
+        holds, which grows first where the plan needs more. The caps stay those that the session was opened with.
+        """
+        return self._of.adopt(plan)
+
     def discard(self) -> None:
         """As if the rows that wait had not come."""
         self._of.discard()

@@ -113,6 +113,21 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   return Plan(std::make_shared<const core::Prepared>(std::move(*prepared)));
 }
 
+Result<Plan> Plan::under(const Caps& given, std::stop_token stop) const {
+  core::BytesByTier caps = prepared_->config.caps;
+  if (given.device_bytes) {
+    SLUICE_ASSIGN(const int64_t bytes, cap_of(given.device_bytes, "device_bytes"));
+    for (size_t d = 0; d < prepared_->machine.devices(); ++d) caps[core::Tier::device(d)] = bytes;
+  }
+  if (given.host_bytes) {
+    SLUICE_ASSIGN(caps[core::kHost], cap_of(given.host_bytes, "host_bytes"));
+  }
+  auto prepared = core::prepare_under(*prepared_, caps, stop);
+  if (stop.stop_requested()) return core::stopped_planning();
+  if (!prepared.ok()) return prepared.error();
+  return Plan(std::make_shared<const core::Prepared>(std::move(*prepared)));
+}
+
 double Plan::step_seconds() const {
   return prepared_->stages.main.plan.makespan_ns / 1e9;
 }

@@ -598,5 +598,55 @@ TEST(Verbs, ReadAndWriteWeightsByName) {
   EXPECT_EQ(all_weights(*session), all_weights(r.session));
 }
 
+// Between steps, with rows that wait, gradients that were read, and an update that is pending.
+TEST(Verbs, GoOnUnderOtherPlansWithTheSameBits) {
+  StepOptions options = every_verb();
+  options.sample_window = 16;
+  options.deferred_updates = true;
+  Running fixed(options), changing(options);
+  const Plan tight = *fixed.plan.under({fixed.plan.device_bytes() * 2 / 3, {}});
+  ASSERT_LT(tight.device_bytes(), fixed.plan.device_bytes());
+  int64_t moved = 0;
+  const auto adopt = [&](const Plan& plan) {
+    const auto adopted = changing.session.adopt(plan);
+    ASSERT_TRUE(adopted.ok()) << adopted.message();
+    moved += adopted->moved_bytes;
+    EXPECT_EQ(adopted->after_seconds, plan.step_seconds());
+    EXPECT_EQ(adopted->step, changing.session.steps_done());
+  };
+  const std::vector<int32_t> prompt{3, 1, 4};
+  for (int32_t step = 0; step < 4; ++step) {
+    const Rows rows(32, step), more(32, step + 9);
+    for (Running* r : {&fixed, &changing}) {
+      ASSERT_TRUE(r->session.forward_backward(rows.batch()).ok());
+      if (r == &changing) adopt(step % 2 == 0 ? tight : fixed.plan);
+      ASSERT_TRUE(r->session.forward_backward(more.batch()).ok());
+      if (step > 1) {
+        ASSERT_TRUE(r->session.gradient("model.norm.weight").ok());
+      }
+      if (step == 2 && r == &changing) adopt(fixed.plan);
+      ASSERT_TRUE(r->session.optim_step(1e-2).ok());
+    }
+    if (step != 1) continue;
+    const Rows heldout(64, 77);
+    EXPECT_EQ(*changing.session.evaluate(heldout.batch()), *fixed.session.evaluate(heldout.batch()));
+    EXPECT_EQ(changing.session.sample(prompt)->tokens, fixed.session.sample(prompt)->tokens);
+  }
+  EXPECT_GT(moved, 0);
+  EXPECT_EQ(changing.recorder.losses, fixed.recorder.losses);
+  EXPECT_EQ(all_weights(changing.session), all_weights(fixed.session));
+
+  options.clip_norm = 2;
+  expect_error(changing.session.adopt(*plan(tiny(), options, {}, here())).error(), ErrorKind::Invalid,
+               "another step");
+  options = every_verb();
+  options.seed = 9;
+  expect_error(changing.session.adopt(*plan(tiny(), options, {}, here())).error(), ErrorKind::Invalid,
+               "seed 9");
+  expect_error(changing.session.adopt(*plan(tiny(), options, {}, *Machine::preset("rtx4090"))).error(),
+               ErrorKind::Invalid, "only simulated");
+  EXPECT_EQ(all_weights(changing.session), all_weights(fixed.session));
+}
+
 }  // namespace
 }  // namespace sluice
