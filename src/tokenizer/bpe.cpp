@@ -69,17 +69,36 @@ const std::array<std::string, 256>& byte_characters() {
   return kCharacters;
 }
 
-std::optional<std::string> bytes_of_characters(std::string_view token) {
+namespace {
+
+// The byte that the character at `at` stands for; -1: none.
+int byte_at(std::string_view token, size_t at) {
   static const std::vector<int16_t> kBytes = [] {
     std::vector<int16_t> bytes(512, -1);
     for (int16_t byte = 0; byte < 256; ++byte) bytes[utf8_at(byte_characters()[size_t(byte)], 0)] = byte;
     return bytes;
   }();
+  const uint32_t code = utf8_at(token, at);
+  return code < kBytes.size() ? kBytes[code] : -1;
+}
+
+}  // namespace
+
+std::optional<std::string> bytes_of_characters(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size(); at += size_t(utf8_length(token[at]))) {
-    const uint32_t code = utf8_at(token, at);
-    if (code >= kBytes.size() || kBytes[code] < 0) return std::nullopt;
-    bytes += static_cast<char>(kBytes[code]);
+    const int byte = byte_at(token, at);
+    if (byte < 0) return std::nullopt;
+    bytes += static_cast<char>(byte);
+  }
+  return bytes;
+}
+
+size_t bytes_at_begin(std::string_view token, std::string_view text) {
+  size_t bytes = 0;
+  for (size_t at = 0; at < token.size(); at += size_t(utf8_length(token[at]))) {
+    if (bytes == text.size() || byte_at(token, at) != static_cast<unsigned char>(text[bytes])) return 0;
+    ++bytes;
   }
   return bytes;
 }

@@ -50,6 +50,8 @@ class TokenMap {
 const std::array<std::string, 256>& byte_characters();
 // The bytes that a token of such characters stands for; nothing: it has another character.
 std::optional<std::string> bytes_of_characters(std::string_view token);
+// How many they are, where a text begins with them; 0: it does not.
+size_t bytes_at_begin(std::string_view token, std::string_view text);
 
 // What encoding writes to, and pieces it remembers: of bounded size, for one thread at a time, and for one of
 // the two ways to encode.

@@ -533,10 +533,18 @@ Status Tokenizer::Impl::Places::open(bool begins, Scratch& scratch) {
 Status Tokenizer::Impl::Places::add(std::span<const int32_t> ids, size_t offset,
                                     std::vector<Stretch>& places) {
   constexpr std::string_view kMark = "\u2581";
+  const bool bytes_alone = impl_.pre_tokenizer_.makes_bytes();
   for (const int32_t id : ids) {
+    // Most tokens are bytes of the text as they stand.
+    const bool plain = bytes_alone && size_t(id) < impl_.tokens_.size() && !impl_.added_.contains(id);
+    if (const size_t bytes = plain ? bytes_at_begin(impl_.tokens_[size_t(id)], whole_.substr(at_)) : 0) {
+      places.push_back({offset + back(at_), offset + back(at_ + bytes)});
+      at_ += bytes;
+      continue;
+    }
     const auto text = impl_.token(id);
     std::string surface = text ? *text : std::string();
-    if (impl_.pre_tokenizer_.makes_bytes() && !impl_.added_.contains(id)) {
+    if (bytes_alone && !impl_.added_.contains(id)) {
       surface = bytes_of_characters(surface).value_or(surface);
     } else if (surface.size() == 6 && surface.starts_with("<0x") &&
                !whole_.substr(at_).starts_with(surface)) {
