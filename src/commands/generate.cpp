@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/stopwatch.h"
 #include "commands/chat_turns.h"
@@ -23,6 +24,7 @@
 #include "run/inputs/resolve.h"
 #include "run/passes/folder_defaults.h"
 #include "run/prepare/checks.h"
+#include "text/json.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 
@@ -162,8 +164,8 @@ struct Prompt {
 };
 
 // The lines of a file, without those that are empty; of JSON lines what their "prompt" says, and with turns
-// those that have messages.
-Result<std::vector<Prompt>> prompts_of_file(const std::string& path, bool turns) {
+// those that have messages. `notice` is of what else the file seems to say.
+Result<std::vector<Prompt>> prompts_of_file(const std::string& path, bool turns, std::string& notice) {
   std::string text;
   if (path == "-") {
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
@@ -171,6 +173,7 @@ Result<std::vector<Prompt>> prompts_of_file(const std::string& path, bool turns)
     SLUICE_ASSIGN(text, read_file(path));
   }
   std::vector<Prompt> prompts;
+  std::set<std::string> others;
   int64_t number = 0;
   for (size_t begin = mark_bytes(text); begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -179,19 +182,37 @@ Result<std::vector<Prompt>> prompts_of_file(const std::string& path, bool turns)
     ++number;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
-    if (path.ends_with(".jsonl")) {
-      const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (object.is_object() && object.contains("messages")) {
+    const bool records = path.ends_with(".jsonl");
+    if (records || number == 1) {
+      const auto object = parse_json(line);
+      const auto has = [&](const char* key) {
+        return object.ok() && object->is_object() && object->contains(key);
+      };
+      if (records && has("messages")) {
         if (!turns) return error("{}: line {} has messages, of which --chat makes turns", path, number);
         prompts.push_back({std::move(line), true});
         continue;
       }
-      if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string())
-        return error("{}: line {} is no JSON object with a string \"prompt\"", path, number);
-      line = object["prompt"].get<std::string>();
+      if (records && (!has("prompt") || !(*object)["prompt"].is_string()))
+        return error("{}: line {} is no JSON object with a string \"prompt\"{}", path, number,
+                     object.ok() ? "" : ": " + object.message());
+      if (records) {
+        line = (*object)["prompt"].get<std::string>();
+        for (const auto& [key, value] : object->items()) {
+          if (key != "prompt") others.insert(key);
+        }
+      } else if (has("prompt") || (object.ok() && object->is_array())) {
+        notice = fmt::format(
+            "{}: its first line is JSON, all of which is taken for a prompt; of a file whose name ends in "
+            ".jsonl each line's \"prompt\" is taken",
+            path);
+      }
     }
     prompts.push_back({std::move(line)});
   }
+  if (!others.empty())
+    notice =
+        fmt::format("{}: \"prompt\" alone is taken of its lines, and not {}", path, fmt::join(others, ", "));
   if (prompts.empty()) return error("{}: there is no prompt in it", path);
   return prompts;
 }
@@ -254,12 +275,14 @@ Result<GenerationTask> task_of(const GenerateRequest& request, const Source& sou
 }
 
 Result<Work> work_of(const GenerateRequest& request, const RunConfig& config, const Source& source,
-                     int64_t vocab) {
+                     int64_t vocab, Observer& observer) {
   Work work;
   std::vector<Prompt> prompts;
   for (const std::string& text : request.prompts) prompts.push_back({text});
   if (!request.file.empty()) {
-    SLUICE_ASSIGN(const std::vector<Prompt> more, prompts_of_file(request.file, request.chat));
+    std::string notice;
+    SLUICE_ASSIGN(const std::vector<Prompt> more, prompts_of_file(request.file, request.chat, notice));
+    if (!notice.empty()) observer.warned(notice);
     prompts.insert(prompts.end(), more.begin(), more.end());
   }
   for (const Prompt& prompt : prompts) work.prompts.push_back(prompt.text);
@@ -314,7 +337,8 @@ Result<Ends> ends_of(const GenerateRequest& request, const Source& source, int64
     SLUICE_TRY(take_stop_string(source, text, "--stop", ends));
   }
   for (const int64_t token : request.stop_tokens) {
-    if (token >= vocab) return error("--stop-token {}: the model has tokens 0 to {} only", token, vocab - 1);
+    if (token < 0 || token >= vocab)
+      return error("--stop-token {}: the model has tokens 0 to {} only", token, vocab - 1);
     ends.tokens.push_back(int32_t(token));
   }
   if (request.ignore_stop_tokens) return ends;
@@ -414,7 +438,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
                     request.model));
   Work work;
   if (!request.plan || !request.prompts.empty() || !request.file.empty()) {
-    SLUICE_ASSIGN(work, work_of(request, config, source, vocab));
+    SLUICE_ASSIGN(work, work_of(request, config, source, vocab, console));
   } else {
     // Without prompts the plan is for a full batch of what the defaults let them be.
     SLUICE_ASSIGN(const int64_t most, tokens_after(request, source, 1));

@@ -73,9 +73,7 @@ Status read_texts(const char* file, const json& from, const char* key, std::vect
   return {};
 }
 
-// What transformers' generate() does and Sluice does not, with the value that changes nothing; null alone
-// changes nothing where that is null. The last ones play a part only where tokens are drawn.
-// Others of transformers' GenerationConfig: those that are read here, and those that change no text.
+// Keys of transformers' GenerationConfig that are read here, and those that change no text.
 constexpr std::string_view kKnown =
     " eos_token_id stop_strings max_new_tokens max_length repetition_penalty suppress_tokens do_sample "
     "temperature top_k top_p min_p bos_token_id pad_token_id decoder_start_token_id transformers_version "
@@ -84,10 +82,12 @@ constexpr std::string_view kKnown =
     "output_hidden_states output_scores output_logits return_dict_in_generate is_assistant "
     "num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold "
     "prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind "
-    "target_lookbehind compile_config disable_compile token_healing generation_kwargs trust_remote_code "
+    "target_lookbehind compile_config disable_compile generation_kwargs trust_remote_code "
     "use_model_defaults prefill_chunk_size chat_format max_window_size continuous_batching_config "
     "custom_generate num_assistant_tokens_per_step ";
 
+// What transformers' generate() does and Sluice does not, with the value that changes nothing; null alone
+// changes nothing where that is null. The last ones play a part only where tokens are drawn.
 struct Foreign {
   const char* key;
   json neutral;
@@ -116,6 +116,7 @@ const std::vector<Foreign>& foreign_keys() {
                                                 {"guidance_scale", 1},
                                                 {"watermarking_config", nullptr},
                                                 {"num_return_sequences", 1},
+                                                {"token_healing", false},
                                                 {"typical_p", 1, true},
                                                 {"epsilon_cutoff", 0, true},
                                                 {"eta_cutoff", 0, true},
@@ -183,10 +184,11 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view config,
   const std::pair<const char*, std::optional<int64_t>*> lengths[] = {{"max_new_tokens", &out.new_tokens},
                                                                      {"max_length", &out.length}};
   for (const auto& [key, length] : lengths) {
+    if (!own.contains(key) || own[key].is_null()) continue;
     int64_t tokens = 0;
     SLUICE_TRY(read(kGeneration, own, key, tokens));
-    if (tokens < 0) return wrong(kGeneration, key, own[key], "whole numbers from 1");
-    if (tokens > 0) *length = tokens;
+    if (tokens < 1) return wrong(kGeneration, key, own[key], "whole numbers from 1");
+    *length = tokens;
   }
   out.passed_over = passed_over(own);
   SLUICE_TRY(read_rule(kGeneration, own, out.rule));

@@ -28,13 +28,14 @@ GenerateRequest request() {
   return r;
 }
 
-std::string printed(const GenerateRequest& r, Outcome* outcome = nullptr) {
+std::string printed(const GenerateRequest& r, Outcome* outcome = nullptr, std::string* warned = nullptr) {
   Requests asked;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const Outcome got = generate(r, asked);
   const std::string out = testing::internal::GetCapturedStdout();
-  (void)testing::internal::GetCapturedStderr();
+  const std::string err = testing::internal::GetCapturedStderr();
+  if (warned != nullptr) *warned = err;
   EXPECT_TRUE(outcome != nullptr || got.ok()) << got.message;
   if (outcome != nullptr) *outcome = got;
   return out;
@@ -65,6 +66,29 @@ TEST(GenerateCommand, AnswersComeInTheOrderOfThePrompts) {
     for (const json& token : lines[i].at("tokens")) text += char(token.get<int>());
     EXPECT_EQ(lines[i].at("text"), text);
   }
+}
+
+TEST(GenerateCommand, WhatAFileOfPromptsSaysBesideIsNamed) {
+  const TempDir dir;
+  GenerateRequest r = request();
+  const auto warned = [&](const char* name, const char* text) {
+    std::string out;
+    Outcome ignored;  // the model has no token of a brace
+    r.file = dir.add(name, text).string();
+    printed(r, &ignored, &out);
+    return out;
+  };
+  EXPECT_NE(warned("a.jsonl", R"({"prompt": "A", "system": "S", "id": 3})")
+                .find("a.jsonl: \"prompt\" alone is taken of its lines, and not id, system"),
+            std::string::npos);
+  EXPECT_NE(warned("a.JSONL", R"({"prompt": "A"})").find("a.JSONL: its first line is JSON, all of which is"),
+            std::string::npos);
+  EXPECT_EQ(warned("a.txt", "{A}\nB\n").find("JSON"), std::string::npos);
+  Outcome outcome;
+  r.file = dir.add("b.jsonl", R"({"prompt": "A", "prompt": "B"})").string();
+  printed(r, &outcome);
+  EXPECT_NE(outcome.message.find("line 1 is no JSON object with a string \"prompt\": "), std::string::npos)
+      << outcome.message;
 }
 
 TEST(GenerateCommand, TextIsThatOfTheJson) {
@@ -212,6 +236,9 @@ TEST(GenerateCommand, AStopStringThatIsASpecialTokenStops) {
   r.stop_tokens = {97};
   printed(r, &outcome);
   EXPECT_EQ(outcome.message, "--stop-token 97: the model has tokens 0 to 96 only");
+  r.stop_tokens = {-1};
+  printed(r, &outcome);
+  EXPECT_EQ(outcome.message, "--stop-token -1: the model has tokens 0 to 96 only");
 }
 
 TEST(GenerateCommand, TheLengthThatAFolderSaysIsKept) {

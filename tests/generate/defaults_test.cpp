@@ -93,6 +93,8 @@ TEST(GenerationDefaults, WhatCannotBeIsNamed) {
             "generation_config.json: stop_strings = [7]; allowed are a text, or a list of some");
   EXPECT_EQ(message("", R"({"max_new_tokens": -1})"),
             "generation_config.json: max_new_tokens = -1; allowed are whole numbers from 1");
+  EXPECT_EQ(message("", R"({"max_new_tokens": 0})"),
+            "generation_config.json: max_new_tokens = 0; allowed are whole numbers from 1");
 }
 
 }  // namespace
