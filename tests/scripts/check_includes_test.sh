@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/check_includes follows the table of docs/architecture.md: trees that break it in one way each.
+# scripts/check_includes follows the table of docs/internals/rooms.md: trees that break it in one way each.
 set -euo pipefail
 check=check_includes
 # shellcheck source=tests/scripts/lib.sh
@@ -14,14 +14,14 @@ expect() {
   complain "$1" "$2"
 }
 # table ROW...: the document with these rows.
-table() { printf '%s\n' 'Words.' '' '| folder | may include |' '|---|---|' "$@" '' 'More words.' >"$tree/docs/architecture.md"; }
+table() { printf '%s\n' 'Words.' '' '| folder | may include |' '|---|---|' "$@" '' 'More words.' >"$tree/docs/internals/rooms.md"; }
 # file PATH HEADER...: a source with these includes.
 file() {
   mkdir -p "$tree/$(dirname "$1")"
   printf '#include "%s"\n' "${@:2}" >"$tree/$1"
 }
 
-mkdir -p "$tree/docs"
+mkdir -p "$tree/docs/internals"
 file src/low/a.h low/b.h
 file src/mid/a.cpp low/a.h mid/a.h
 file src/mid/part/a.cpp mid/a.h low/a.h
@@ -49,13 +49,13 @@ expect 'a row that allows less' 'src/mid/a.cpp:1: low/a.h: mid may include: mid'
 table "${rows[@]:0:2}" '| top | mid, mid/part |'
 expect 'public headers' 'src/top/a.cpp:3: sluice/sluice.h: top may not include public headers'
 table "${rows[@]:0:2}"
-expect 'a folder without a row' 'src/top is not in the table of docs/architecture.md'
+expect 'a folder without a row' 'src/top is not in the table of docs/internals/rooms.md'
 table "${rows[@]}" '| mid | top |'
 expect 'two rows' 'mid has two rows'
 table '| low | none |'
 expect 'a folder that is not there' 'low may include none, which has no row'
 table '| low | top |' "${rows[@]:1}"
 expect 'a circle' 'would include itself'
-echo 'No table.' >"$tree/docs/architecture.md"
+echo 'No table.' >"$tree/docs/internals/rooms.md"
 expect 'no table' 'there is no table'
 exit $failed
