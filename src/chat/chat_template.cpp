@@ -275,7 +275,8 @@ struct ChatTemplate::Impl {
   ChatSettings settings;
   std::string name, text;
   std::string source = {};
-  bool known = false, names_date = false, learnt_unthought = false;  // as KnownText has it
+  // As KnownText has it.
+  bool known = false, names_date = false, learnt_unthought = false, left_system = false;
   bool takes_strings = false;  // it asks whether a call's arguments are a string
   TurnMarks marks = {};
 
@@ -343,10 +344,15 @@ RenderedChat ChatTemplate::Impl::finish(const Conversation& conversation,
   chat.text = rendering.text.bytes();
   std::vector<bool> answers(messages.size()), shown(messages.size()), thought(messages.size()),
       called(messages.size());
-  for (size_t i = 0; i < messages.size(); ++i) answers[i] = messages[i].find("role")->text == "assistant";
-  Turns turns = turns_of(rendering.text, answers, marks);
+  std::vector<Speaker> speakers;
+  for (const ChatValue& message : messages) speakers.push_back(speaker_of(message.find("role")->text));
+  for (size_t i = 0; i < messages.size(); ++i) answers[i] = speakers[i] == Speaker::Assistant;
+  Turns turns = turns_of(rendering.text, speakers, marks);
   chat.pieces = std::move(turns.pieces);
-  if (learnt_unthought) chat.unthought = std::move(turns.unthought);
+  if (learnt_unthought) chat.renewed = std::move(turns.unthought);
+  for (size_t i = 0; left_system && i < messages.size(); ++i) {
+    if (messages[i].find("role")->text == "system") chat.renewed.push_back(int32_t(i));
+  }
   bool tools = false;
   for (const auto& run : rendering.text.runs()) {
     if ((run.origin & ~jinja::kMarked) == jinja::kTemplate) continue;
@@ -443,6 +449,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view text, ChatSettings set
   impl->known = known != nullptr;
   impl->names_date = known != nullptr && known->names_date;
   impl->learnt_unthought = known != nullptr && known->learnt_unthought;
+  impl->left_system = known != nullptr && known->left_system;
   impl->probe();
   return ChatTemplate(std::move(impl));
 }

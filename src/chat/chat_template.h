@@ -50,8 +50,8 @@ struct RenderedChat {
   // What the template does not show, though the conversation has it.
   bool lacks_tools = false, lacks_tool_calls = false, lacks_reasoning = false;
   int32_t lacks_messages = 0;
-  // Answers before which the template says that nothing was thought. Sluice 0.2 learnt that.
-  std::vector<int32_t> unthought = {};
+  // Messages of whose turns Sluice 0.2 learnt more or less, where they are learnt.
+  std::vector<int32_t> renewed = {};
 };
 
 // A conversation up to where the next answer begins: what transformers renders with add_generation_prompt.
@@ -114,7 +114,7 @@ class ChatTemplate {
   // The text, with the variables of ChatSettings::kwargs set where nobody sets them.
   std::string text() const;
   std::string_view source() const;  // the file that it is of, or where else it comes from
-  // Whether some of what Sluice 0.2 learnt with it is not learnt now: RenderedChat::unthought.
+  // Whether some of what Sluice 0.2 learnt with it is not learnt now.
   bool marks_anew() const;
   // Equal for templates and settings that render the same.
   std::string identity() const;

@@ -187,7 +187,7 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
   tokens.markup = markup;
   const auto learns_of = [&](int32_t message) { return rule.learns({0, 0, message, /*own=*/true, false}); };
   tokens.renewed =
-      learn != Learn::Everything && std::any_of(chat.unthought.begin(), chat.unthought.end(), learns_of);
+      learn != Learn::Everything && std::any_of(chat.renewed.begin(), chat.renewed.end(), learns_of);
   for (const ChatValue& message : conversation.messages)
     tokens.renewed = tokens.renewed || is_renewed(message, learn);
   for (size_t i = conversation.answers_from; i < rule.turns().size(); ++i) {

@@ -57,7 +57,7 @@ constexpr KnownText kKnown[] = {
     {0x1e08e21917da243a, "qwen3-2507"},
     {0xadc0f0b3d5b00254, "qwen3-2507"},
     {0x63f0db6b054cf93b, "smollm2"},
-    {0x7b138db42d09a0f5, "smollm3-short"},
+    {0x7b138db42d09a0f5, "smollm3-short", false, false, true},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ struct KnownText {
   std::string_view name;
   bool names_date = false;        // the day is part of that name
   bool learnt_unthought = false;  // it learnt a thought of nothing that the template puts in
+  bool left_system = false;       // where all turns are learnt, it left out that of the system
 };
 // nullptr: none of them.
 const KnownText* known_text(uint64_t fingerprint);

@@ -184,12 +184,12 @@ size_t empty_thought(std::string_view text) {
 
 class Finder {
  public:
-  Finder(const jinja::Text& text, const std::vector<bool>& assistants, const TurnMarks& marks)
+  Finder(const jinja::Text& text, const std::vector<Speaker>& speakers, const TurnMarks& marks)
       : text_(text.view()),
         runs_(text.runs()),
-        assistants_(assistants),
+        speakers_(speakers),
         marks_(marks),
-        places_(places_of(text_, runs_, assistants.size(), marks.ends)) {
+        places_(places_of(text_, runs_, speakers.size(), marks.ends)) {
     size_t said = 0;  // where the last one who spoke ended
     for (size_t m = 0; m < places_.size(); ++m) {
       if (places_[m].said_begin == kNowhere) say_nothing(m);
@@ -285,7 +285,7 @@ class Finder {
     constexpr std::string_view kOpen = "<think>", kClose = "</think>";
     for (size_t m = 0; m < places_.size(); ++m) {
       const Place& place = places_[m];
-      if (!assistants_[m] || place.own_begin == kNowhere) continue;
+      if (!answers(m) || place.own_begin == kNowhere) continue;
       const std::string_view text = text_.substr(0, place.own_end);
       const size_t close = text.find(kClose, place.own_begin);
       if (close == text.npos) continue;
@@ -326,7 +326,7 @@ class Finder {
     size_t at = place.begin;
     const std::string_view all = text_.substr(place.begin, place.end - place.begin);
     for (const std::string& header : marks_.headers) {
-      const size_t found = assistants_[m] && !header.empty() ? all.find(header) : all.npos;
+      const size_t found = answers(m) && !header.empty() ? all.find(header) : all.npos;
       if (found == all.npos) continue;
       at += found + header.size();
       break;
@@ -334,6 +334,18 @@ class Finder {
     at = behind_thought(m, at, place.end);
     if (const auto [end, size] = first_end(at, place.end); size > 0) at = end;
     place.said_begin = place.said_end = at;
+  }
+
+  bool answers(size_t m) const { return speakers_[m] == Speaker::Assistant; }
+  // What stands before and behind the role in a header, as in that of an answer: the marks of a special token
+  // and what ends the line or the header. Empty: headers say no role.
+  std::pair<std::string_view, std::string_view> around_role() const {
+    if (marks_.headers.empty()) return {};
+    const std::string_view header = marks_.headers.back();
+    const size_t token = token_from(header).size();
+    const size_t role = header.find_first_not_of("abcdefghijklmnopqrstuvwxyz", token);
+    if (token == 0 || role == token || role == header.npos) return {};
+    return {header.substr(0, token), header.substr(role)};
   }
 
   // Behind the header, in the bytes between what was said before and what is said now.
@@ -344,8 +356,16 @@ class Finder {
     const bool marked = place.begin < first;
     const size_t from = std::min(first, marked ? std::max(said, place.begin) : said);
     const std::string_view gap = text_.substr(from, first - from);
-    // Of other roles it is what they say, up to the end.
-    if (!assistants_[m]) return first;
+    if (speakers_[m] == Speaker::Asks) return first;
+    if (speakers_[m] == Speaker::Other) {
+      const auto [open, close] = around_role();
+      if (open.empty()) return first;
+      if (const size_t header = gap.rfind(open); header != gap.npos) {
+        const size_t end = gap.find(close, header + open.size());
+        return end == gap.npos ? first : from + end + close.size();
+      }
+      return marked && place.begin >= said ? from : first;
+    }
     for (const std::string& header : marks_.headers) {
       if (header.empty()) continue;
       const size_t at = gap.rfind(header);
@@ -386,7 +406,7 @@ class Finder {
     }
     if (const auto [at, size] = first_end(place.said_end, limit); size > 0) return at + size;
     if (place.header != kNowhere && place.header >= place.said_end) return place.header;
-    if (marks_.next_role && assistants_[m]) {
+    if (marks_.next_role && answers(m)) {
       const std::string_view rest = text_.substr(own), token = token_at_begin(rest);
       if (token.starts_with('<') || token.starts_with('['))
         return own + size_t(token.data() - rest.data()) + token.size();
@@ -407,7 +427,7 @@ class Finder {
 
   std::string_view text_;
   std::vector<jinja::Text::Run> runs_;
-  const std::vector<bool>& assistants_;
+  const std::vector<Speaker>& speakers_;
   const TurnMarks& marks_;
   std::vector<Place> places_;
   std::vector<size_t> order_;  // of those who speak, as they stand in the text
@@ -500,8 +520,13 @@ TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const 
   return marks;
 }
 
-Turns turns_of(const jinja::Text& text, const std::vector<bool>& assistants, const TurnMarks& marks) {
-  return Finder(text, assistants, marks).turns();
+Speaker speaker_of(std::string_view role) {
+  if (role == "assistant") return Speaker::Assistant;
+  return role == "user" || role == "system" || role == "developer" ? Speaker::Asks : Speaker::Other;
+}
+
+Turns turns_of(const jinja::Text& text, const std::vector<Speaker>& speakers, const TurnMarks& marks) {
+  return Finder(text, speakers, marks).turns();
 }
 
 }  // namespace sluice::core

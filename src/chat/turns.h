@@ -31,7 +31,12 @@ struct Turns {
   std::vector<ChatPiece> pieces;   // in order
   std::vector<int32_t> unthought;  // answers before which the template says that nothing was thought
 };
-// `assistants`: which messages answer. A thought of nothing that the template puts in is not of the turn.
-Turns turns_of(const jinja::Text& text, const std::vector<bool>& assistants, const TurnMarks& marks);
+// Who a message is of. What a template writes before the words of those who ask, such as today's date, is its
+// own; before those of others, such as "<tool_response>", it is of their turn.
+enum class Speaker : uint8_t { Assistant, Asks, Other };
+Speaker speaker_of(std::string_view role);
+
+// A thought of nothing that the template puts in is not of the turn.
+Turns turns_of(const jinja::Text& text, const std::vector<Speaker>& speakers, const TurnMarks& marks);
 
 }  // namespace sluice::core

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "jinja/interpreter.h"
+#include "tokenizer/code_set.h"
 
 namespace sluice::core::jinja {
 namespace {
@@ -250,7 +251,7 @@ Value format_percent(Interpreter& in, const Value& format, const Value& values, 
       continue;
     }
     if (std::string_view("diuxXoeEfFgG").find(spec.type) == std::string_view::npos)
-      return in.fail(at, "%: the format {} is not known", spec.type);
+      return in.fail(at, "%: the format {} is not known", bytes.substr(i, size_t(utf8_length(bytes[i]))));
     if (!value->is_number()) return in.fail(at, "%{}: a {} is no number", spec.type, type_name(*value));
     Value number = *value;
     if (number.is(Kind::Bool)) number = Value::of(number.as_integer(), number.origin);

@@ -369,6 +369,30 @@ TEST(LearntTokens, ThoughtsMayBeContext) {
             kSaid);
 }
 
+TEST(LearntTokens, ATurnOfAToolHasTheMarksAroundItsResult) {
+  constexpr std::string_view kTurns =
+      R"([{"role": "system", "content": "s"}, {"role": "user", "content": "q"},
+          {"role": "assistant", "content": "a"}, {"role": "tool", "content": "r"},
+          {"role": "tool", "content": "t"}, {"role": "assistant", "content": "b"}])";
+  EXPECT_EQ(learnt_of("qwen2.5", kTurns, Learn::AllTurns, {}),
+            "s<|im_end|>|q<|im_end|>|a<|im_end|>|<tool_response>\nr\n</tool_response>\n<tool_response>\nt\n"
+            "</tool_response><|im_end|>|b<|im_end|>|");
+  EXPECT_EQ(learnt_of("llama3.1", kTurns, Learn::AllTurns, {}),
+            "s<|eot_id|>|q<|eot_id|>|a<|eot_id|>|\"r\"<|eot_id|>|\"t\"<|eot_id|>|b<|eot_id|>");
+}
+
+// Sluice 0.2 left a system's turn out there, of this template alone.
+TEST(LearntTokens, OfASystemAreAnewWhereTheyWereLeftOut) {
+  constexpr std::string_view kTurns =
+      R"([{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])";
+  for (const auto& [name, learn, renewed] : {std::tuple("smollm3-short", Learn::AllTurns, true),
+                                             {"smollm3-short", Learn::Assistant, false},
+                                             {"chatml", Learn::AllTurns, false}}) {
+    const auto [conversation, chat] = rendered(name, kTurns);
+    EXPECT_EQ(learnt_tokens(conversation, chat, learn, tokenizer("gpt2"))->renewed, renewed) << name;
+  }
+}
+
 TEST(LearntTokens, SpecialTokensInTextAreAllowedByName) {
   const Tokenizer& gpt2 = tokenizer("gpt2");
   const auto [conversation, chat] = rendered(

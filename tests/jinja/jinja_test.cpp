@@ -57,6 +57,8 @@ TEST(Jinja, WhatIsNotKnownIsNamedWithItsPlace) {
   EXPECT_EQ(rendered("{{ 'a'.strip(nope=1) }}"),
             "refused: line 1, column 13: strip: the argument nope is not known");
   EXPECT_EQ(rendered("{{ lipsum() }}"), "refused: line 1, column 4: lipsum is not known");
+  const std::string format = rendered("{{ '%\u00e9' % 1 }}");
+  EXPECT_TRUE(format.ends_with("%: the format \u00e9 is not known")) << format;
   EXPECT_EQ(rendered("{{ 'a'.encode() }}"), "refused: line 1, column 14: encode of a str is not known");
   EXPECT_EQ(rendered("{{ [1].append(2) }}"),
             "refused: line 1, column 14: append: templates may not change lists and dictionaries");
