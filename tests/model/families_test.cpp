@@ -253,6 +253,8 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   refused(R"("rope_scaling": {"type": "linear", "factor": 2},
              "rope_parameters": {"rope_type": "linear", "factor": 4})",
           {"rope_parameters and rope_scaling say different things"});
+  refused(R"("rope_theta": 5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4})",
+          {"rope_theta is 5 beside rope_parameters.rope_theta = 10000.0; leave one of them out"});
   refused(R"("rope_scaling": {"factor": 2})", {"rope_scaling.factor is 2 without a rope_type"});
   refused(R"("rope_scaling": {"rope_type": "llama3"})", {"rope_scaling.factor is missing"});
 }

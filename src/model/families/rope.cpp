@@ -193,6 +193,10 @@ Status read_one(const json& root, int64_t context, RopeScaling& rope) {
     if (!object.is_object())
       return error("model config: {} is {}; allowed are null and an object", name, describe(object));
     if (object.empty()) continue;
+    // transformers 5 goes by the object, transformers 4 by the root.
+    if (says(root, "rope_theta") && says(object, "rope_theta") && root["rope_theta"] != object["rope_theta"])
+      return error("model config: rope_theta is {} beside {}.rope_theta = {}; leave one of them out",
+                   describe(root["rope_theta"]), name, describe(object["rope_theta"]));
     if (chosen == nullptr) {
       chosen = &object;
       SLUICE_TRY(read_object(root, object, name, context, rope));
