@@ -101,6 +101,11 @@ Status point_link(const fs::path& link, const std::string& target) {
   SLUICE_CHECK(target.size() < kMostName && target.find_first_not_of(kOfNames) == target.npos, "link to {}",
                target);
   std::error_code code;
+  if (fs::is_directory(fs::symlink_status(link, code)))
+    return error(ErrorKind::Io,
+                 "{}: a directory, where a link to {} belongs: a copy that follows links makes one of it. "
+                 "Remove it (rm -r), and the same command goes on",
+                 link.string(), target);
   if (fs::exists(fs::symlink_status(link, code)) && !target_of(link)) return in_the_way(link);
   const fs::path temporary = temporary_of(link);
   SLUICE_TRY(remove_tree(temporary));

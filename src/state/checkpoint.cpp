@@ -468,6 +468,10 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
 
 Result<CheckpointInfo> read_checkpoint_info(const fs::path& dir) {
   const fs::path path = dir / "checkpoint.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored) && fs::is_directory(dir / "checkpoints", ignored))
+    return error("{}: a run's directory; name one of its checkpoints, such as {}", dir.string(),
+                 (dir / "checkpoints/latest").string());
   SLUICE_ASSIGN(const std::string text, read_file(path, kMostInfoBytes));
   return parse_checkpoint_info(text, path);
 }

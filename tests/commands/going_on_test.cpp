@@ -199,6 +199,10 @@ TEST_F(GoingOn, AnewTakesTheNextDirectory) {
 
 TEST_F(GoingOn, ABranchKeepsItsBeginning) {
   ASSERT_EQ(start("run").message, "");
+  const Outcome run = start("branch", {"run.resume=" + (dir_ / "run").string()});
+  EXPECT_NE(run.message.find("/run: a run's directory; name one of its checkpoints, such as "),
+            std::string::npos)
+      << run.message;
   const std::string resume = "run.resume=" + (dir_ / "run/checkpoints/step-2").string();
   ASSERT_EQ(start("branch", {resume}).message, "");
   EXPECT_EQ(results_of(dir_ / "branch"), results_of(dir_ / "run"));

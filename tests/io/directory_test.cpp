@@ -86,6 +86,11 @@ TEST(Link, IsReplacedAndReplacesNothingElse) {
   dir.add("file", "content");
   EXPECT_FALSE(point_link(dir / "file", "a").ok());
   EXPECT_FALSE(fs::is_symlink(dir / "file"));
+  // As cp -rL has it.
+  fs::create_directory(dir / "latest");
+  const Status copied = point_link(dir / "latest", "step-2");
+  EXPECT_NE(copied.message().find("latest: a directory, where a link to step-2 belongs"), std::string::npos)
+      << copied.message();
 }
 
 // A file stands for a link where a file system has none.
