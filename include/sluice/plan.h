@@ -36,6 +36,18 @@ struct Caps {
   std::optional<int64_t> device_bytes, host_bytes;
 };
 
+// Low-rank adapters (LoRA) that are trained in place of the weights, as the keys of [adapter] say
+// (docs/adapters.md).
+struct Adapter {
+  int64_t rank = 16;
+  std::optional<double> alpha;                          // nothing: twice the rank
+  std::vector<std::string> targets = {}, exclude = {};  // patterns; no targets: every product of a layer
+  bool rslora = false;
+  std::map<std::string, double> ranks = {}, alphas = {};  // of some, by pattern
+  std::vector<std::string> modules_to_save = {};          // weights that are trained beside them
+  bool decay = false;                                     // weight decay reaches them
+};
+
 // What one optimizer step is. Sizes are in tokens.
 struct StepOptions {
   int64_t seq_len = 1024;
@@ -48,6 +60,7 @@ struct StepOptions {
   std::optional<bool> stochastic;                      // rounding of bf16 weights and state
   std::optional<bool> deferred_updates;                // just before a weight's next use
   std::vector<std::string> freeze;                // names of tensors that stay, as train.freeze takes them
+  std::optional<Adapter> adapter;                 // nothing: the weights are trained
   std::string optimizer = "adamw";                // or "sgd", "lion"
   std::map<std::string, double> hyperparameters;  // of the optimizer: "beta1"; the others keep their defaults
   double clip_norm = 1;                           // of the gradient, over all weights; 0: none

@@ -53,6 +53,23 @@ Result<int64_t> cap_of(const std::optional<int64_t>& bytes, const char* name) {
   return error("{} = {}: allowed are positive numbers of bytes, or nothing for no cap", name, *bytes);
 }
 
+Status take(const Adapter& from, core::RunConfig& config) {
+  if (from.rank < 1) return error("adapter.rank = {}: allowed are whole numbers from 1", from.rank);
+  auto& a = config.adapter;
+  a.rank = from.rank;
+  a.alpha = from.alpha;
+  a.rslora = from.rslora;
+  a.decay = from.decay;
+  a.targets = from.targets;
+  a.exclude = from.exclude;
+  a.modules_to_save = from.modules_to_save;
+  for (const auto& [pattern, rank] : from.ranks)
+    a.rank_pattern.push_back(fmt::format("{}={}", pattern, rank));
+  for (const auto& [pattern, alpha] : from.alphas)
+    a.alpha_pattern.push_back(fmt::format("{}={}", pattern, alpha));
+  return {};
+}
+
 // What a configuration file would say, and so with the names of its keys in errors.
 Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, const Caps& caps,
                                   const Machine& machine) {
@@ -77,6 +94,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   t.stochastic = o.stochastic;
   t.deferred_update = o.deferred_updates;
   t.freeze = o.freeze;
+  if (o.adapter) SLUICE_TRY(take(*o.adapter, c));
   t.optimizer = o.optimizer;
   t.clip_norm = o.clip_norm;
   t.router_z_loss = o.router_z_loss;

@@ -570,6 +570,32 @@ TEST(Verbs, SayWhereThereAreNoGradients) {
   expect_error(r.session.state("m", "model.embed_tokens.weight").error(), ErrorKind::Invalid, "not trained");
 }
 
+TEST(Verbs, TrainAdaptersInPlaceOfWeights) {
+  StepOptions options = every_verb();
+  options.adapter = Adapter{.rank = 4, .targets = {"v_proj", "mlp"}, .ranks = {{"down_proj", 2}}};
+  Running r(options);
+  const std::string base = "model.layers.0.self_attn.v_proj.weight",
+                    b = "model.layers.0.self_attn.v_proj.lora_B.weight";
+  const std::vector<WeightInfo> infos = r.session.weights();
+  const auto it = std::ranges::find(infos, "model.layers.0.mlp.down_proj.lora_A.weight", &WeightInfo::name);
+  ASSERT_NE(it, infos.end());
+  EXPECT_EQ(it->shape.front(), 2);
+  const std::vector<float> before = *r.session.weight(base), zeros = *r.session.weight(b);
+  ASSERT_TRUE(r.session.step(some_rows().batch(), 1e-2).ok());
+  EXPECT_EQ(*r.session.weight(base), before);
+  EXPECT_NE(*r.session.weight(b), zeros);
+  expect_error(r.session.state("m", base).error(), ErrorKind::Invalid, "not trained");
+  const TempDir dir;
+  ASSERT_TRUE(r.session.save_weights(dir / "adapter").ok());
+  EXPECT_TRUE(std::filesystem::exists(dir / "adapter/adapter_model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "adapter/model.safetensors"));
+  options.adapter->targets = {"q"};
+  const auto refused = plan(*Model::preset("tiny"), options, {}, here());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("adapter.targets: 'q' names no tensor"), std::string::npos)
+      << refused.message();
+}
+
 TEST(Verbs, ReadAndWriteWeightsByName) {
   Running r(every_verb());
   const std::vector<WeightInfo> infos = r.session.weights();
