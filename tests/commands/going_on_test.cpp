@@ -119,7 +119,7 @@ TEST_F(GoingOn, AllowsWhatIsSaid) {
   more.allow = "";
   EXPECT_EQ(start(more).ending, Ending::NothingLeft);
   more.allow = "everything";
-  EXPECT_NE(start(more).message.find("allowed are steps, learning_rate, data, freeze, formats, backend"),
+  EXPECT_NE(start(more).message.find("allowed are steps, learning_rate, data, freeze, adapter, formats, backend"),
             std::string::npos);
 }
 

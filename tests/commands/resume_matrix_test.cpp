@@ -42,7 +42,23 @@ struct Change {
 };
 using Settings = std::vector<std::string>;
 
+// An adapter of a base that lies in two places: its folder.
+fs::path add_adapter(const TextRuns& runs, const fs::path& weights) {
+  for (const char* place : {"base", "moved"}) {
+    fs::create_directories(runs.dir_ / place);
+    fs::copy_file(runs.dir_ / "model/config.json", runs.dir_ / place / "config.json");
+    fs::copy_file(weights, runs.dir_ / place / "model.safetensors");
+  }
+  const Settings settings{"train.compute=f32", "model.config=", "model.path=" + (runs.dir_ / "base").string(),
+                          "adapter.rank=2", "adapter.targets=[\"q_proj\"]"};
+  EXPECT_EQ(runs.start("adapter", settings).message, "");
+  return runs.dir_ / "adapter/checkpoints/step-4";
+}
+
 std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weights) {
+  const std::string adapter = add_adapter(runs, weights).string();
+  const Settings adapted{"train.compute=f32", "adapter.rank=4", "adapter.alpha=8"};
+  const Settings from_adapter{"train.compute=f32", "model.config=", "adapter.path=" + adapter};
   const TempDir& dir = runs.dir_;
   dir.add("other/a.txt", std::string(4000, 'x'));
   dir.add("wide/config.json", [&] {
@@ -68,6 +84,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
   const Settings rounded{"train.compute=bf16", "train.master=off", "train.state=f32", "train.stochastic=on"};
   const auto path = [&](const char* name) { return (dir / name).string(); };
+  fs::copy(adapter, dir / "other adapter", fs::copy_options::recursive);
   const Settings mixture{"train.compute=f32", "train.router_z_loss=0.01",
                          "model.config=" + path("mixture/config.json")};
   return {
@@ -76,6 +93,17 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"model.path", {{"model.config=", "model.path=" + path("wide")}, f32, "model.intermediate_size is 48"}},
       {"model.config", {{"model.config=" + path("wide/config.json")}, f32, "model.intermediate_size is 48"}},
       {"model.weights", {{"model.weights=" + weights.string()}, f32, ""}},
+      {"adapter.rank", {{"adapter.rank=2"}, adapted, ""}},
+      {"adapter.alpha", {{"adapter.alpha=2"}, adapted, ""}},
+      {"adapter.rslora", {{"adapter.rslora=true"}, adapted, ""}},
+      {"adapter.targets", {{"adapter.targets=[\"mlp\"]"}, adapted, ""}},
+      {"adapter.exclude", {{"adapter.exclude=[\"mlp\"]"}, adapted, ""}},
+      {"adapter.rank_pattern", {{"adapter.rank_pattern=[\"down_proj=2\"]"}, adapted, ""}},
+      {"adapter.alpha_pattern", {{"adapter.alpha_pattern=[\"down_proj=2\"]"}, adapted, ""}},
+      {"adapter.modules_to_save", {{"adapter.modules_to_save=[\"lm_head\"]"}, adapted, ""}},
+      {"adapter.decay", {{"adapter.decay=true"}, adapted, ""}},
+      {"adapter.path", {{"adapter.path=" + path("other adapter")}, from_adapter, ""}},
+      {"adapter.base", {{"adapter.base=" + path("moved")}, from_adapter, ""}},
       {"data.paths", {{"data.paths=[\"" + path("other") + "\"]"}, f32, "data.content is "}},
       {"data.include", {{"data.include=[\"a.txt\", \"b.txt\"]"}, f32, "data.content is "}},
       {"data.exclude", {{"data.exclude=[\"a.txt\"]"}, f32, "data.content is "}},
@@ -220,7 +248,7 @@ TEST(ResumeMatrix, IsWhatHappens) {
     };
     if (means == "same bits") {
       EXPECT_EQ(first.message, "");
-      for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+      for (const char* name : {"model.safetensors", "adapter_model.safetensors", "optimizer.safetensors"})
         EXPECT_TRUE(file(run, name) == file(whole, name)) << name << " differs";
       continue;
     }
