@@ -11,7 +11,8 @@
 namespace sluice::core {
 namespace {
 
-// The first row that has a model_type among its own, which spaces part, decides.
+// The first row that has a model_type among its own, which spaces part, decides. What makes no text from text
+// has no family that is near.
 struct Lack {
   std::string_view types, lacks, near;
 };
@@ -52,16 +53,16 @@ constexpr Lack kLacks[] = {
     {"whisper qwen2_audio voxtral voxtral_realtime granite_speech moshi musicgen musicgen_melody "
      "audioflamingo3 "
      "phi4_multimodal csm qwen3_asr",
-     "sound", "llama"},
+     "sound", ""},
     {"bert roberta xlm-roberta xlm-roberta-xl camembert electra deberta deberta-v2 distilbert albert "
      "modernbert "
      "ernie longformer mpnet mobilebert esm nomic_bert eurobert megatron-bert rembert roformer big_bird "
      "bert-generation data2vec-text squeezebert funnel fnet layoutlm luke xlm xmod gte jina_embeddings_v3",
-     "attention in both directions: it is no decoder", "llama"},
+     "attention in both directions: it is no decoder", ""},
     {"t5 mt5 umt5 longt5 t5gemma t5gemma2 switch_transformers bart mbart pegasus pegasus_x marian m2m_100 "
      "nllb-moe led blenderbot blenderbot-small prophetnet plbart mvp bigbird_pegasus fsmt trocr "
      "encoder-decoder",
-     "encoder: it is no decoder alone", "llama"},
+     "encoder: it is no decoder alone", ""},
     {"falcon", "attention and MLP beside each other with keys of groups in one tensor", "gpt_neox"},
     {"gptj codegen", "attention and MLP beside each other with a bias of the head", "gpt_neox"},
     {"gpt_neox_japanese", "biases of its attention", "gpt_neox"},
@@ -99,7 +100,8 @@ Error unknown_family(std::string_view type) {
   std::string missing;
   for (const Lack& lack : kLacks) {
     if (!missing.empty() || !has_word(lack.types, type)) continue;
-    missing = fmt::format(", and Sluice lacks its {}; the nearest family is {}", lack.lacks, lack.near);
+    missing = fmt::format(", and Sluice lacks its {}", lack.lacks);
+    if (!lack.near.empty()) missing += fmt::format("; the nearest family is {}", lack.near);
   }
   if (missing.empty()) {
     const std::string near = nearest(type, model_families());
