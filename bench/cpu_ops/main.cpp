@@ -51,6 +51,22 @@ std::vector<SharedOp> mixture_ops(const Model& m, DType t, int64_t experts) {
           GatedAddBwd{m.tokens, m.dim, t}};
 }
 
+// The ops of a gated delta rule, with sizes of Qwen3.5 9B's.
+std::vector<SharedOp> delta_ops(int64_t tokens, DType t) {
+  const auto f32 = DType::F32;
+  const DeltaSizes s{16, 32, 128, 128};
+  return {ShortConv{tokens, s.columns(), 4, t, false, false, true},
+          ShortConvBwd{tokens, s.columns(), 4, t, f32, true, false, false, true},
+          DeltaGates{tokens, s.value_heads, t},
+          DeltaGatesBwd{tokens, s.value_heads, t, f32, true, true},
+          DeltaRule{tokens, s, t},
+          DeltaRuleBwd{tokens, s, t},
+          HeadGate{tokens, s.value_heads, s.value_dim, t, true, 1e-6f},
+          HeadGateBwd{tokens, s.value_heads, s.value_dim, t, f32, true, true, 1e-6f},
+          HeadGate{tokens, 16, 256, t},
+          HeadGateBwd{tokens, 16, 256, t, f32}};
+}
+
 // The ops of one layer, the head and the update.
 std::vector<SharedOp> ops_of(const Model& m, DType t) {
   const int64_t q = m.heads * m.head_dim, kv = 2 * m.kv_heads * m.head_dim, n = m.tokens;
@@ -233,6 +249,7 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
       // Experts of some 64 and of some 256 rows.
       groups.push_back(mixture_ops(model, type, 64));
       groups.push_back(mixture_ops(model, type, 16));
+      groups.push_back(delta_ops(model.tokens, type));
     }
   }
   for (const DType type : types) groups.push_back(attention_ops(type));

@@ -9,7 +9,7 @@ using enum DType;
 using enum Values;
 
 Operands ShortConv::operands() const {
-  Operands o{{"bcx", Read, dtype, tokens * 3 * dim, Activations},
+  Operands o{{"bcx", Read, dtype, tokens * columns(), Activations},
              {"w", Read, dtype, dim * width, Weights},
              {"pos", Read, I32, tokens, Positions},
              {"y", Write, dtype, tokens * dim, Activations}};
@@ -19,11 +19,11 @@ Operands ShortConv::operands() const {
 }
 
 Operands ShortConvBwd::operands() const {
-  Operands o{{"bcx", Read, dtype, tokens * 3 * dim, Activations},
+  Operands o{{"bcx", Read, dtype, tokens * columns(), Activations},
              {"w", Read, dtype, dim * width, Weights},
              {"pos", Read, I32, tokens, Positions},
              {"dy", Read, dtype, tokens * dim, Activations},
-             {"dbcx", Write, dtype, tokens * 3 * dim, Activations},
+             {"dbcx", Write, dtype, tokens * columns(), Activations},
              {"dw", write_or(accumulate), grad_dtype, dim * width, Activations}};
   if (has_before) {
     o.push_back({"before", Read, dtype, (width - 1) * dim, Activations});
@@ -37,7 +37,7 @@ int64_t ShortConvBwd::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands CachedConv::operands() const {
-  return {{"bcx", Read, dtype, tokens() * 3 * dim, Activations},
+  return {{"bcx", Read, dtype, tokens() * columns(), Activations},
           {"w", Read, dtype, dim * width, Weights},
           {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
           {"cache", Accumulate, dtype, rows * (width - 1) * dim, Activations},

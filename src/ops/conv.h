@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Double-gated depthwise causal convolution, as layers of LFM2 have it in place of attention: over a chunk,
-// its gradient, and over new tokens of texts that are generated.
+// Depthwise causal convolution: over a chunk, its gradient, and over new tokens of texts that are generated.
 //
-// The input has three blocks of `dim` columns, B, C and X. With u[t] = B[t] X[t], rounded to dtype,
+// With two gates, as layers of LFM2 have it in place of attention, the input has three blocks of `dim`
+// columns, B, C and X. With u[t] = B[t] X[t], rounded to dtype,
 //
-//   y[t] = C[t] sum over j < width of w[:, width - 1 - j] u[t - j],
+//   y[t] = C[t] s[t],  s[t] = the sum over j < width of w[:, width - 1 - j] u[t - j],
 //
-// elementwise, where only tokens of t's own document count: j <= pos[t]. Sums are f32.
+// elementwise, where only tokens of t's own document count: j <= pos[t]. Sums are f32. If `silu`, as before a
+// gated delta rule, the input is u itself, and y[t] = s[t] sigmoid(s[t]).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,9 @@ struct ShortConv {
   int64_t tokens, dim, width;
   DType dtype;
   bool has_before = false, has_tail = false;
+  bool silu = false;
 
+  int64_t columns() const { return silu ? dim : 3 * dim; }  // of the input
   int before_operand() const { return kY + 1; }
   int tail_operand() const { return before_operand() + (has_before ? 1 : 0); }
   Operands operands() const;
@@ -38,6 +41,7 @@ struct ShortConv {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("width", width), f("dtype", dtype), f("before", has_before),
         f("tail", has_tail);
+    if (silu) f("silu", silu);
   }
 };
 
@@ -49,7 +53,9 @@ struct ShortConvBwd {
   DType dtype, grad_dtype;
   bool accumulate;  // dw
   bool has_before = false, has_tail = false;
+  bool silu = false;
 
+  int64_t columns() const { return silu ? dim : 3 * dim; }
   int before_operand() const { return kDw + 1; }
   int d_before_operand() const { return before_operand() + 1; }
   int d_tail_operand() const { return kDw + 1 + (has_before ? 2 : 0); }
@@ -59,6 +65,7 @@ struct ShortConvBwd {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("width", width), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate), f("before", has_before), f("tail", has_tail);
+    if (silu) f("silu", silu);
   }
 };
 
@@ -70,14 +77,17 @@ struct CachedConv {
   enum { kBcx, kW, kSpans, kCache, kY };
   int64_t rows, q_len, capacity, dim, width;
   DType dtype;
+  bool silu = false;
 
   int64_t tokens() const { return rows * q_len; }
+  int64_t columns() const { return silu ? dim : 3 * dim; }
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("capacity", capacity), f("dim", dim), f("width", width),
         f("dtype", dtype);
+    if (silu) f("silu", silu);
   }
 };
 

@@ -19,6 +19,7 @@
 #include "ops/attention.h"
 #include "ops/cast.h"
 #include "ops/conv.h"
+#include "ops/delta.h"
 #include "ops/embed.h"
 #include "ops/exchange.h"
 #include "ops/experts.h"
@@ -39,15 +40,14 @@
 
 namespace sluice::core {
 
-using AnyOp =
-    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
-                 Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
-                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
-                 CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
-                 SumOverProcesses, ShareWeight, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor,
-                 Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
-                 GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
-                 LowRankWgrad>;
+using AnyOp = std::variant<
+    Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd, Rope, RopeBwd,
+    Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments, SgdMomentum, SgdMomentumState,
+    Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights,
+    LayerNorm, LayerNormBwd, AddGradients, SumOverProcesses, ShareWeight, ShortConv, ShortConvBwd, CachedConv,
+    SinkGrad, Adafactor, Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad,
+    GroupedWgrad, GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
+    LowRankWgrad, DeltaGates, DeltaGatesBwd, DeltaRule, DeltaRuleBwd, CachedDelta, HeadGate, HeadGateBwd>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

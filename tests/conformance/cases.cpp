@@ -307,6 +307,55 @@ void add_convolutions(List& list) {
   }
 }
 
+// Gated delta rules, with the convolution before and the gates around them: of documents that are shorter and
+// longer than a block, of one that goes on from the piece before, at a token that is no block's first.
+void add_deltas(List& list) {
+  for (const auto [tokens, dim, width] : {std::array<int64_t, 3>{1, 8, 2}, {33, 200, 4}, {70, 18, 8}}) {
+    for (const bool before : {false, true}) {
+      const bool tail = before && tokens >= width;
+      for (const DType dtype : kDTypes) list.add(ShortConv{tokens, dim, width, dtype, before, tail, true});
+      for (const auto [dtype, grad] : kGradDTypes)
+        list.add(ShortConvBwd{tokens, dim, width, dtype, grad, before, before, tail, true});
+    }
+  }
+  const DeltaSizes one{1, 1, 16, 16}, odd{2, 4, 24, 8}, wide{1, 3, 128, 128};
+  for (const auto& [tokens, sizes, first] : {std::tuple{int64_t{1}, one, int64_t{0}},
+                                             {70, one, 0},
+                                             {40, odd, 0},
+                                             {130, one, 1000},
+                                             {150, odd, 67},
+                                             {70, wide, 1000}}) {
+    const Data data = first == 0 ? Data{} : Data{.documents = {first}};
+    for (const DType dtype : kDTypes) {
+      for (const bool before : {false, true}) {
+        for (const bool after : {false, true}) {
+          list.add(DeltaRule{tokens, sizes, dtype, before, after}, "", data);
+          list.add(DeltaRuleBwd{tokens, sizes, dtype, before, after}, "", data);
+        }
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(CachedConv{4, 7, 40, 24, 4, dtype, true});
+    list.add(CachedDelta{1, 1, 3, one, dtype});
+    list.add(CachedDelta{4, 1, 90, wide, dtype});
+    list.add(CachedDelta{5, 70, 300, odd, dtype});
+    for (const int64_t heads : {1, 3}) {
+      list.add(HeadGate{33, heads, 24, dtype});
+      list.add(HeadGate{33, heads, 24, dtype, true, kEps});
+    }
+  }
+  for (const auto [dtype, grad] : kGradDTypes) {
+    list.add(HeadGateBwd{33, 3, 24, dtype, grad});
+    list.add(HeadGateBwd{33, 3, 24, dtype, grad, true, true, kEps});
+    list.add(HeadGateBwd{1100, 1, 18, dtype, grad, true, false, kEps});
+    list.add(DeltaGatesBwd{1, 1, dtype, grad, false, false});
+    list.add(DeltaGatesBwd{130, 20, dtype, grad, true, false});
+  }
+  list.add(DeltaGates{1, 1});
+  list.add(DeltaGates{130, 20});
+}
+
 // Gates that are limited, most of them and few.
 void add_limits(List& list) {
   for (const DType dtype : kDTypes) {
@@ -458,6 +507,7 @@ std::vector<Case> all_cases() {
   add_later_parts(list);
   add_softcaps(list);
   add_convolutions(list);
+  add_deltas(list);
   add_sinks(list);
   add_limits(list);
   add_experts(list);

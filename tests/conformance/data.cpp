@@ -194,6 +194,31 @@ void adapt(const ShortConv& op, const Data& data, Random&, Tensors& t) {
 void adapt(const ShortConvBwd& op, const Data& data, Random&, Tensors& t) {
   fill_short_documents(t[ShortConvBwd::kPos], data, op.tokens, op.has_before);
 }
+// Betas within (0, 1), and decays between a few tokens and many.
+template <class T>
+requires requires {
+  T::kGates;
+  T::kQkv;
+}
+void adapt(const T& op, const Data& data, Random& random, Tensors& t) {
+  Tensor& gates = t[T::kGates];
+  const int64_t heads = op.sizes.value_heads;
+  for (int64_t i = 0; i < gates.elements(); ++i) {
+    const bool decays = i / heads % 2 == 1;
+    gates.set(i, decays ? 0.3 * std::exp(random.normal()) : 1 / (1 + std::exp(-random.normal())));
+  }
+  if constexpr (requires { T::kSpans; }) {
+    fill_spans(t[T::kSpans], random, op.q_len, op.capacity);
+  } else if (data.documents.empty()) {
+    fill_short_documents(t[T::kPos], data, op.tokens, op.has_before);
+  } else {
+    // One that goes on, and another from the given token on.
+    for (int64_t i = 0; i < op.tokens; ++i) {
+      const int64_t first = data.documents.front();
+      t[T::kPos].set(i, double(i < first ? i + (op.has_before ? 100 : 0) : i - first));
+    }
+  }
+}
 void adapt(const Swiglu&, const Data& data, Random&, Tensors& t) {
   put_special(t[Swiglu::kGu], data);
 }

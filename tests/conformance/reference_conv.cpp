@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Double-gated short convolution, from the formula in ops/conv.h.
+// Short convolutions, from the formulas in ops/conv.h.
 #include <algorithm>
 
 #include "conformance/reference_ops.h"
@@ -17,6 +17,7 @@ struct Conv {
   DType dtype;
   std::vector<double> bcx, w, before;
   std::span<const int32_t> pos;
+  bool silu;
 
   double b(int64_t t, int64_t d) const { return bcx[index(t * 3 * dim + d)]; }
   double c(int64_t t, int64_t d) const { return bcx[index((t * 3 + 1) * dim + d)]; }
@@ -24,6 +25,7 @@ struct Conv {
   double tap(int64_t j, int64_t d) const { return w[index(d * width + width - 1 - j)]; }
   Approx u(int64_t t, int64_t d) const {
     if (t < 0) return {before[index((t + width - 1) * dim + d)]};
+    if (silu) return {bcx[index(t * dim + d)]};
     return stored(Approx(b(t, d)) * Approx(x(t, d)), dtype);
   }
   bool counts(int64_t t, int64_t j) const { return j <= pos[index(t)] && (t - j >= 0 || !before.empty()); }
@@ -45,7 +47,12 @@ Conv conv_of(const auto& op, Inputs in, bool has_before, int before) {
           in[O::kBcx].values(),
           in[O::kW].values(),
           has_before ? in[index(before)].values() : std::vector<double>(),
-          in[O::kPos].template as<int32_t>()};
+          in[O::kPos].template as<int32_t>(),
+          op.silu};
+}
+
+Approx sigmoid(const Approx& x) {
+  return Approx(1) / (Approx(1) + exp(-x));
 }
 
 }  // namespace
@@ -54,12 +61,16 @@ Outputs expect(const ShortConv& op, Inputs in) {
   const Conv conv = conv_of(op, in, op.has_before, op.before_operand());
   Expected y{ShortConv::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
-    for (int64_t d = 0; d < op.dim; ++d) y.values.push_back(Approx(conv.c(t, d)) * conv.sum(t, d));
+    for (int64_t d = 0; d < op.dim; ++d) {
+      const Approx sum = conv.sum(t, d);
+      y.values.push_back((op.silu ? sigmoid(sum) : Approx(conv.c(t, d))) * sum);
+    }
   }
   if (!op.has_tail) return {y};
   Expected tail{op.tail_operand()};
   for (int64_t t = op.tokens - (op.width - 1); t < op.tokens; ++t) {
-    for (int64_t d = 0; d < op.dim; ++d) tail.values.push_back(Approx(conv.b(t, d)) * Approx(conv.x(t, d)));
+    for (int64_t d = 0; d < op.dim; ++d)
+      tail.values.push_back(op.silu ? conv.u(t, d) : Approx(conv.b(t, d)) * Approx(conv.x(t, d)));
   }
   return {y, tail};
 }
@@ -72,7 +83,10 @@ Outputs expect(const ShortConvBwd& op, Inputs in) {
   const Old old(op.accumulate, in[ShortConvBwd::kDw]);
   const int64_t slots = op.width - 1;
   const auto dsum = [&](int64_t t, int64_t d) {
-    return Approx(dy[index(t * op.dim + d)]) * Approx(conv.c(t, d));
+    const Approx given(dy[index(t * op.dim + d)]);
+    if (!op.silu) return given * Approx(conv.c(t, d));
+    const Approx sum = conv.sum(t, d), s = sigmoid(sum);
+    return given * s * (Approx(1) + sum * (Approx(1) - s));
   };
   const auto du = [&](int64_t s, int64_t d) {
     Sum sum;
@@ -84,17 +98,19 @@ Outputs expect(const ShortConvBwd& op, Inputs in) {
     if (op.has_tail && in_tail >= 0) sum.add(Approx(d_tail[index(in_tail * op.dim + d)]));
     return sum.total();
   };
-  Expected dbcx{ShortConvBwd::kDbcx, std::vector<Approx>(index(op.tokens * 3 * op.dim))};
+  Expected dbcx{ShortConvBwd::kDbcx, std::vector<Approx>(index(op.tokens * op.columns()))};
   Expected dw{ShortConvBwd::kDw};
   std::vector<Sum> sums(index(op.dim * op.width));
   for (size_t i = 0; i < sums.size(); ++i) sums[i].add(old[i]);
   for (int64_t t = 0; t < op.tokens; ++t) {
     for (int64_t d = 0; d < op.dim; ++d) {
       const Approx input = du(t, d);
-      Approx* to = &dbcx.values[index(t * 3 * op.dim + d)];
-      to[0] = input * Approx(conv.x(t, d));
-      to[op.dim] = Approx(dy[index(t * op.dim + d)]) * conv.sum(t, d);
-      to[2 * op.dim] = input * Approx(conv.b(t, d));
+      Approx* to = &dbcx.values[index(t * op.columns() + d)];
+      to[0] = op.silu ? input : input * Approx(conv.x(t, d));
+      if (!op.silu) {
+        to[op.dim] = Approx(dy[index(t * op.dim + d)]) * conv.sum(t, d);
+        to[2 * op.dim] = input * Approx(conv.b(t, d));
+      }
       for (int64_t j = 0; j < op.width; ++j) {
         if (conv.counts(t, j))
           sums[index(d * op.width + op.width - 1 - j)].add(dsum(t, d) * conv.u(t - j, d));
@@ -126,6 +142,7 @@ Outputs expect(const CachedConv& op, Inputs in) {
     };
     const auto u = [&](int64_t i, int64_t d) {
       if (i < 0) return Approx(cache[index((row * slots + i + slots) * op.dim + d)]);
+      if (op.silu) return Approx(bcx[index((row * op.q_len + i) * op.dim + d)]);
       return stored(Approx(at(i, 0, d)) * Approx(at(i, 2, d)), op.dtype);
     };
     for (int64_t i = 0; i < count; ++i) {
@@ -133,13 +150,15 @@ Outputs expect(const CachedConv& op, Inputs in) {
         Sum sum;
         for (int64_t j = 0; j < op.width && j <= held + i; ++j)
           sum.add(u(i - j, d), w[index(d * op.width + op.width - 1 - j)]);
-        y.values[index((row * op.q_len + i) * op.dim + d)] = Approx(at(i, 1, d)) * sum.total();
+        const Approx total = sum.total();
+        y.values[index((row * op.q_len + i) * op.dim + d)] =
+            (op.silu ? sigmoid(total) : Approx(at(i, 1, d))) * total;
       }
     }
     for (int64_t slot = 0; slot < slots; ++slot) {
       for (int64_t d = 0; d < op.dim; ++d) {
         const int64_t i = count - slots + slot;
-        after.values.push_back(i < 0 ? u(i, d) : Approx(at(i, 0, d)) * Approx(at(i, 2, d)));
+        after.values.push_back(i < 0 || op.silu ? u(i, d) : Approx(at(i, 0, d)) * Approx(at(i, 2, d)));
       }
     }
   }

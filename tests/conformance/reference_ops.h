@@ -73,6 +73,15 @@ Outputs expect(const LowRank& op, Inputs in);
 Outputs expect(const LowRankDgrad& op, Inputs in);
 Outputs expect(const LowRankWgrad& op, Inputs in);
 
+// reference_delta.cpp
+Outputs expect(const DeltaGates& op, Inputs in);
+Outputs expect(const DeltaGatesBwd& op, Inputs in);
+Outputs expect(const DeltaRule& op, Inputs in);
+Outputs expect(const DeltaRuleBwd& op, Inputs in);
+Outputs expect(const CachedDelta& op, Inputs in);
+Outputs expect(const HeadGate& op, Inputs in);
+Outputs expect(const HeadGateBwd& op, Inputs in);
+
 // Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
 void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
             std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back,

@@ -83,3 +83,17 @@ inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b,
                      int64_t ldc, bool accumulate) {
   multiply_any(m, n, k, a, b, ldb, c, ldc, accumulate);
 }
+
+// to[c][r] = scale * from[r][c]; rows and columns are multiples of 16.
+SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols, float scale, float* to) {
+  for (int64_t r = 0; r < rows; r += kVec) {
+    for (int64_t c = 0; c < cols; c += kVec) {
+      F16 x[kVec];
+#pragma GCC unroll 16
+      for (int i = 0; i < kVec; ++i) x[i] = load(from + (r + i) * cols + c) * scale;
+      transpose(x);
+#pragma GCC unroll 16
+      for (int i = 0; i < kVec; ++i) store(to + (c + i) * rows + r, x[i]);
+    }
+  }
+}

@@ -2,8 +2,8 @@
 // The CUDA backend: NVIDIA GPUs of compute capability 8.0 and up. No CUDA header is needed to use it.
 //
 // Products run on cuBLASLt, attention on cuDNN or on own kernels, everything else on own kernels. Activations
-// and parameters are bf16; gradients, optimizer state and master weights bf16 or f32. Ops of dense models' steps
-// take f32, too, without TF32: for measurements, as no run is planned in it (BackendTraits::takes_f32).
+// and parameters are bf16; gradients, optimizer state and master weights bf16 or f32. Ops of dense models'
+// steps take f32, too, without TF32: for measurements, as no run is planned in it (BackendTraits::takes_f32).
 //
 // Order of calls: reserve(), prepare(), then uploads and steps. prepare() times library algorithms with the
 // device arena as its scratch, so whatever the arena held before it is lost.
@@ -28,6 +28,11 @@
 #include "ops/gpu_workspace.h"
 
 namespace sluice::core {
+
+// Ops of gated delta rules, which run on CPUs alone so far.
+template <class T>
+concept HasNoKernel =
+    T::kName.starts_with("delta_") || T::kName.starts_with("head_gate") || T::kName == "cached_delta";
 
 struct CudaOptions {
   // The GPUs that share a step, of one kind. One named twice is two devices of its memory, to try things.
@@ -72,7 +77,8 @@ std::string why_no_nccl();
 // Which attributes its kernels heed.
 std::span<const Heeded> cuda_heeds();
 
-// Whether the backend can run the op: element types, row lengths that are multiples of 8, head sizes. The error names the op and what is allowed.
+// Whether the backend can run the op: element types, row lengths that are multiples of 8, head sizes. The
+// error names the op and what is allowed.
 Status cuda_supports(const Op& op);
 
 struct CudaDevice {
@@ -81,7 +87,7 @@ struct CudaDevice {
   int cc_major = 0, cc_minor = 0;
   int multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;
-  DeviceUse now;                           // what is in use of it
+  DeviceUse now;                            // what is in use of it
   int pcie_generation = 0, pcie_width = 0;  // the most that the slot and the GPU do; 0: unknown
   std::string others;                       // "process 123 holds 4.2 GiB, ..."; empty if none is known
   std::string pci;                          // its address on the bus: "0000:1b:00.0"; empty: unknown

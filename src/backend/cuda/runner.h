@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/attention.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/exchange.h"
 #include "backend/cuda/products.h"
 
@@ -91,6 +92,10 @@ class Runner {
   Status run(const LowRank& op, const Call& call);
   Status run(const LowRankDgrad& op, const Call& call);
   Status run(const LowRankWgrad& op, const Call& call);
+  template <HasNoKernel T>
+  static Status run(const T& op, const Call&) {
+    return error("no CUDA kernel for {}", op.kName);
+  }
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

@@ -210,16 +210,25 @@ void examine(const CachedAttention& op, Objection& o) {
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim).most("rows", op.rows, 65535);
   o.most("query heads for each key head", op.q_heads / op.kv_heads, cuda::kMostSharing);
 }
+constexpr std::string_view kNoDelta =
+    "gated delta rules have no CUDA kernels yet; run.backend = cpu trains them";
 void examine(const ShortConv& op, Objection& o) {
+  o.require(!op.silu, kNoDelta);
   o.activations(op.dtype).rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
 }
 void examine(const ShortConvBwd& op, Objection& o) {
+  o.require(!op.silu, kNoDelta);
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
   o.most("width", op.width, kMostConvWidth);
 }
 void examine(const CachedConv& op, Objection& o) {
+  o.require(!op.silu, kNoDelta);
   o.activations(op.dtype).rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
   o.most("rows", op.rows, 65535);
+}
+template <HasNoKernel T>
+void examine(const T&, Objection& o) {
+  o.require(false, kNoDelta);
 }
 void examine(const LastLogits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});

@@ -308,6 +308,7 @@ void backward(const ShortConv& op, Node node, Gradients& g) {
   const ObjectId dbcx = g.into_new(bcx);
   const auto dw = g.into(w);
   ShortConvBwd bwd{op.tokens, op.dim, op.width, op.dtype, g.param_dtype(), dw.accumulate, op.has_before};
+  bwd.silu = op.silu;
   std::vector<Bound> uses{bcx, w, task.uses[ShortConv::kPos], dy, dbcx, dw.object};
   if (op.has_before) {
     const ObjectId before = task.uses[size_t(op.before_operand())].object;
@@ -317,6 +318,50 @@ void backward(const ShortConv& op, Node node, Gradients& g) {
     const ObjectId tail = task.uses[size_t(op.tail_operand())].object;
     bwd.has_tail = true;
     uses.emplace_back(g.of(tail));
+  }
+  g.task(task, named(task, "_bwd"), bwd, uses);
+}
+
+void backward(const DeltaGates& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId ba = task.uses[DeltaGates::kBa].object, a_log = task.uses[DeltaGates::kALog].object,
+                 dt_bias = task.uses[DeltaGates::kDtBias].object;
+  const ObjectId dgates = g.of(task.uses[DeltaGates::kGates].object), dba = g.into_new(ba, op.dtype);
+  const auto da_log = g.into(a_log), ddt_bias = g.into(dt_bias);
+  g.task(
+      task, named(task, "_bwd"),
+      DeltaGatesBwd{op.tokens, op.heads, op.dtype, g.param_dtype(), da_log.accumulate, ddt_bias.accumulate},
+      {ba, a_log, dt_bias, dgates, dba, da_log.object, ddt_bias.object});
+}
+
+// As of convolutions, the piece behind has been here before.
+void backward(const DeltaRule& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId qkv = task.uses[DeltaRule::kQkv].object, gates = task.uses[DeltaRule::kGates].object;
+  const ObjectId d_o = g.of(task.uses[DeltaRule::kO].object);
+  const ObjectId dqkv = g.into_new(qkv), dgates = g.into_new(gates);
+  std::vector<Bound> uses{qkv, gates, task.uses[DeltaRule::kPos], d_o, dqkv, dgates};
+  if (op.has_before) {
+    const ObjectId before = task.uses[size_t(op.before_operand())].object;
+    uses.insert(uses.end(), {before, g.into_new(before)});
+  }
+  if (op.has_after) uses.emplace_back(g.of(task.uses[size_t(op.after_operand())].object));
+  g.task(task, named(task, "_bwd"), DeltaRuleBwd{op.tokens, op.sizes, op.dtype, op.has_before, op.has_after},
+         uses);
+}
+
+void backward(const HeadGate& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId x = task.uses[HeadGate::kX].object, z = task.uses[HeadGate::kZ].object;
+  const ObjectId dy = g.of(task.uses[HeadGate::kY].object);
+  HeadGateBwd bwd{op.tokens, op.heads, op.head_dim, op.dtype, g.param_dtype(), op.normed};
+  bwd.eps = op.eps;
+  std::vector<Bound> uses{x, z, dy, g.into_new(x), g.into_new(z)};
+  if (op.normed) {
+    const ObjectId w = task.uses[HeadGate::kW].object;
+    const auto dw = g.into(w);
+    bwd.accumulate = dw.accumulate;
+    uses.insert(uses.end(), {w, dw.object});
   }
   g.task(task, named(task, "_bwd"), bwd, uses);
 }

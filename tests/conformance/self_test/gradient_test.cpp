@@ -407,6 +407,59 @@ TEST(Gradients, LimitedExperts) {
   expect_expert_gradients(GateActivation::QuickGelu, 0.8f);
 }
 
+// Of documents, the first of which goes on from a piece before, and the last into one behind.
+TEST(Gradients, DeltaRule) {
+  const DeltaRuleBwd backward{7, {1, 2, 3, 2}, kF32, true, true};
+  const auto given = make_operands(backward, {.documents = {4}});
+  const auto out = reference(backward, given);
+  const DeltaRule forward{7, backward.sizes, kF32, true, true};
+  std::vector<Tensor> in{given[DeltaRuleBwd::kQkv],
+                         given[DeltaRuleBwd::kGates],
+                         given[DeltaRuleBwd::kPos],
+                         make_tensor(kF32, 7 * backward.sizes.values()),
+                         given[size_t(backward.before_operand())],
+                         make_tensor(kF32, backward.sizes.state())};
+  const auto d_o = given[DeltaRuleBwd::kDo].values(),
+             d_after = given[size_t(backward.d_after_operand())].values();
+  for (const auto& [from, x] : {std::pair<int, int>{DeltaRuleBwd::kDqkv, DeltaRule::kQkv},
+                                {DeltaRuleBwd::kDgates, DeltaRule::kGates},
+                                {backward.d_before_operand(), forward.before_operand()}}) {
+    expect_derivative(values_of(out, from), in[size_t(x)], [&] {
+      const Outputs made = reference(forward, in);
+      return dot(values_of(made, DeltaRule::kO), d_o) +
+             dot(values_of(made, forward.after_operand()), d_after);
+    });
+  }
+}
+
+TEST(Gradients, DeltaGates) {
+  using O = DeltaGatesBwd;
+  const O backward{5, 3, kF32, kF32, false, false};
+  const auto given = make_operands(backward, {});
+  const auto out = reference(backward, given);
+  const std::vector<Tensor> in{given[O::kBa], given[O::kALog], given[O::kDtBias], make_tensor(kF32, 30)};
+  const auto dy = given[O::kDgates].values();
+  for (const auto& [from, x] :
+       {std::pair<int, int>{O::kDba, O::kBa}, {O::kDaLog, O::kALog}, {O::kDdtBias, O::kDtBias}})
+    expect_gradient(values_of(out, from), DeltaGates{5, 3}, in, x, DeltaGates::kGates, dy);
+}
+
+TEST(Gradients, HeadGate) {
+  using O = HeadGateBwd;
+  for (const bool normed : {false, true}) {
+    const O backward{3, 2, 5, kF32, kF32, normed, false, 1e-5f};
+    const auto given = make_operands(backward, {});
+    const auto out = reference(backward, given);
+    std::vector<Tensor> in{given[O::kX], given[O::kZ], make_tensor(kF32, 30)};
+    if (normed) in.push_back(given[O::kW]);
+    const HeadGate forward{3, 2, 5, kF32, normed, 1e-5f};
+    const auto dy = given[O::kDy].values();
+    expect_gradient(values_of(out, O::kDx), forward, in, HeadGate::kX, HeadGate::kY, dy);
+    expect_gradient(values_of(out, O::kDz), forward, in, HeadGate::kZ, HeadGate::kY, dy);
+    if (normed) expect_gradient(values_of(out, O::kDw), forward, in, HeadGate::kW, HeadGate::kY, dy);
+  }
+}
+
 TEST(Gradients, GatedAdd) {
   const GatedAddBwd backward{3, 5, kF32};
   const auto given = make_operands(backward, {});

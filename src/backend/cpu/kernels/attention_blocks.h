@@ -16,20 +16,6 @@ SLUICE_INLINE void copy_block(const T* from, int64_t from_stride, int64_t rows, 
   for (int64_t j = rows * to_stride; j < padded_rows * to_stride; j += kVec) store(to + j, F16{});
 }
 
-// to[c][r] = scale * from[r][c]; rows and columns are multiples of 16.
-SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols, float scale, float* to) {
-  for (int64_t r = 0; r < rows; r += kVec) {
-    for (int64_t c = 0; c < cols; c += kVec) {
-      F16 x[kVec];
-#pragma GCC unroll 16
-      for (int i = 0; i < kVec; ++i) x[i] = load(from + (r + i) * cols + c) * scale;
-      transpose(x);
-#pragma GCC unroll 16
-      for (int i = 0; i < kVec; ++i) store(to + (c + i) * rows + r, x[i]);
-    }
-  }
-}
-
 // score = cap * tanh(score / cap) for `count` vectors' worth of scores; a cap of 0 leaves them.
 SLUICE_INLINE void cap_scores(float cap, int64_t count, float* scores) {
   if (cap == 0) return;

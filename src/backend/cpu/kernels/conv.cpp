@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Double-gated short convolution (ops/conv.h). Forward tasks own tokens; in the backward pass they own
+// Short convolutions (ops/conv.h). Forward tasks own tokens; in the backward pass they own
 // channels, over all tokens, so that every element of dw has one owner.
 #include <algorithm>
 
@@ -16,7 +16,9 @@ struct ConvInput {
   const T* before;  // null: nothing comes before the first token
   const int32_t* pos;
   int64_t tokens, dim, width;
+  bool silu;
 
+  int64_t columns() const { return silu ? dim : 3 * dim; }
   // How many tokens before t count for it.
   int64_t seen(int64_t t) const {
     const int64_t most = std::min<int64_t>(width - 1, pos[t]);
@@ -40,6 +42,9 @@ struct CachedConvRow {
   const T *bcx, *w;
   T *cache, *y;
   int64_t held, count, q_len, dim, width;
+  bool silu;
+
+  int64_t columns() const { return silu ? dim : 3 * dim; }
 };
 
 }  // namespace
@@ -58,7 +63,8 @@ Status launch(const ShortConv& op, const Args& args, const Machine& machine) {
                           .pos = args.in<int32_t>(ShortConv::kPos),
                           .tokens = op.tokens,
                           .dim = op.dim,
-                          .width = op.width};
+                          .width = op.width,
+                          .silu = op.silu};
     T* y = args.out<T>(ShortConv::kY);
     T* tail = op.has_tail ? args.out<T>(op.tail_operand()) : nullptr;
     machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerConvTask), [&](int64_t task, int) {
@@ -78,7 +84,8 @@ Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine) 
                             .pos = args.in<int32_t>(ShortConvBwd::kPos),
                             .tokens = op.tokens,
                             .dim = op.dim,
-                            .width = op.width};
+                            .width = op.width,
+                            .silu = op.silu};
       const ConvGradient<T, G> out{.dy = args.in<T>(ShortConvBwd::kDy),
                                    .dbcx = args.out<T>(ShortConvBwd::kDbcx),
                                    .dw = args.out<G>(ShortConvBwd::kDw),
@@ -99,7 +106,7 @@ Status launch(const CachedConv& op, const Args& args, const Machine& machine) {
   const auto* spans = args.in<int32_t>(CachedConv::kSpans);
   with_type(op.dtype, [&]<class T>(T) {
     machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
-      const CachedConvRow<T> text{.bcx = args.in<T>(CachedConv::kBcx) + row * op.q_len * 3 * op.dim,
+      const CachedConvRow<T> text{.bcx = args.in<T>(CachedConv::kBcx) + row * op.q_len * op.columns(),
                                   .w = args.in<T>(CachedConv::kW),
                                   .cache = args.out<T>(CachedConv::kCache) + row * (op.width - 1) * op.dim,
                                   .y = args.out<T>(CachedConv::kY) + row * op.q_len * op.dim,
@@ -107,7 +114,8 @@ Status launch(const CachedConv& op, const Args& args, const Machine& machine) {
                                   .count = std::clamp<int64_t>(spans[2 * row + 1], 0, op.q_len),
                                   .q_len = op.q_len,
                                   .dim = op.dim,
-                                  .width = op.width};
+                                  .width = op.width,
+                                  .silu = op.silu};
       SLUICE_LOOP(machine.isa, convolve_cached, text);
     });
   });

@@ -25,16 +25,30 @@ SLUICE_INLINE void load_taps(const T* w, int64_t width, int64_t channel, int64_t
   }
 }
 
-// B X of a row of the input.
+// What a row of the input is convolved with: B X, or if it has no gates itself.
 template <class T>
-SLUICE_INLINE F16 gated_input(const T* row, int64_t dim, auto part) {
-  return as_stored<T>(load(row, part) * load(row + 2 * dim, part));
+SLUICE_INLINE F16 convolved(const auto& in, const T* row, auto part) {
+  if (in.silu) return load(row, part);
+  return as_stored<T>(load(row, part) * load(row + 2 * in.dim, part));
 }
 
 template <class T>
 SLUICE_INLINE F16 input_at(const ConvInput<T>& in, int64_t t, int64_t channel, auto part) {
   if (t < 0) return load(in.before + (t + in.width - 1) * in.dim + channel, part);
-  return gated_input(in.bcx + t * 3 * in.dim + channel, in.dim, part);
+  return convolved(in, in.bcx + t * in.columns() + channel, part);
+}
+
+template <class T>
+SLUICE_INLINE F16 sum_at(const ConvInput<T>& in, const F16* taps, int64_t t, int64_t c, auto part) {
+  F16 sum{};
+  for (int64_t j = 0; j <= in.seen(t); ++j) sum += taps[j] * input_at(in, t - j, c, part);
+  return sum;
+}
+
+// y of a sum, given the row's B.
+template <class T>
+SLUICE_INLINE F16 gated_sum(const auto& in, const T* row, F16 sum, auto part) {
+  return (in.silu ? sigmoid(sum) : load(row + in.dim, part)) * sum;
 }
 
 template <class T>
@@ -44,20 +58,22 @@ void convolve(const ConvInput<T>& in, int64_t first, int64_t end, T* y, T* tail)
     F16 taps[kMostConvWidth];
     load_taps(in.w, in.width, c, lanes_of(part), taps);
     for (int64_t t = first; t < end; ++t) {
-      F16 sum{};
-      for (int64_t j = 0; j <= in.seen(t); ++j) sum += taps[j] * input_at(in, t - j, c, part);
-      store(y + t * in.dim + c, load(in.bcx + (t * 3 + 1) * in.dim + c, part) * sum, part);
+      const F16 sum = sum_at(in, taps, t, c, part);
+      store(y + t * in.dim + c, gated_sum(in, in.bcx + t * in.columns() + c, sum, part), part);
       if (tail != nullptr && t >= tail_begin)
         store(tail + (t - tail_begin) * in.dim + c, input_at(in, t, c, part), part);
     }
   });
 }
 
-// The gradient of what a token's sum was, dy C.
+// The gradient of a token's sum: dy C, or dy times the slope of SiLU.
 template <class T, class G>
-SLUICE_INLINE F16 sum_gradient(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_t t, int64_t c,
-                               auto part) {
-  return load(out.dy + t * in.dim + c, part) * load(in.bcx + (t * 3 + 1) * in.dim + c, part);
+SLUICE_INLINE F16 sum_gradient(const ConvInput<T>& in, const ConvGradient<T, G>& out, const F16* taps,
+                               int64_t t, int64_t c, auto part) {
+  const F16 dy = load(out.dy + t * in.dim + c, part);
+  if (!in.silu) return dy * load(in.bcx + (t * 3 + 1) * in.dim + c, part);
+  const F16 sum = sum_at(in, taps, t, c, part), s = sigmoid(sum);
+  return dy * s * (1.0f + sum * (1.0f - s));
 }
 
 template <class T, class G>
@@ -66,31 +82,34 @@ void convolve_back(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_
     const int64_t c = first + i, before = in.width - 1;
     F16 taps[kMostConvWidth], dw[kMostConvWidth] = {};
     load_taps(in.w, in.width, c, lanes_of(part), taps);
-    for (int64_t t = 0; t < in.tokens; ++t) {
-      const F16 dsum = sum_gradient(in, out, t, c, part);
-      F16 sum{};
-      for (int64_t j = 0; j <= in.seen(t); ++j) {
-        const F16 u = input_at(in, t - j, c, part);
-        sum += taps[j] * u;
-        dw[j] += dsum * u;
-      }
-      store(out.dbcx + (t * 3 + 1) * in.dim + c, load(out.dy + t * in.dim + c, part) * sum, part);
-    }
-    for (int64_t s = out.d_before == nullptr ? 0 : -before; s < in.tokens; ++s) {
+    // Of the tokens from one on, as many as the convolution is wide.
+    F16 dsums[kMostConvWidth] = {};
+    for (int64_t t = in.tokens - 1; t >= (out.d_before == nullptr ? 0 : -before); --t) {
+      for (int64_t j = before; j > 0; --j) dsums[j] = dsums[j - 1];
+      dsums[0] = t < 0 ? F16{} : sum_gradient(in, out, taps, t, c, part);
       F16 du{};
-      for (int64_t j = 0; j < in.width && s + j < in.tokens; ++j) {
-        if (s + j >= 0 && j <= in.seen(s + j)) du += taps[j] * sum_gradient(in, out, s + j, c, part);
+      for (int64_t j = 0; j < in.width && t + j < in.tokens; ++j) {
+        if (t + j >= 0 && j <= in.seen(t + j)) du += taps[j] * dsums[j];
       }
-      if (s < 0) {
-        store(out.d_before + (s + before) * in.dim + c, du, part);
+      if (t < 0) {
+        store(out.d_before + (t + before) * in.dim + c, du, part);
         continue;
       }
-      const int64_t in_tail = s - (in.tokens - before);
+      const int64_t in_tail = t - (in.tokens - before);
       if (out.d_tail != nullptr && in_tail >= 0) du += load(out.d_tail + in_tail * in.dim + c, part);
-      const T* row = in.bcx + s * 3 * in.dim + c;
-      T* to = out.dbcx + s * 3 * in.dim + c;
+      const T* row = in.bcx + t * in.columns() + c;
+      T* to = out.dbcx + t * in.columns() + c;
+      if (in.silu) {
+        store(to, du, part);
+        continue;
+      }
       store(to, du * load(row + 2 * in.dim, part), part);
+      store(to + in.dim, load(out.dy + t * in.dim + c, part) * sum_at(in, taps, t, c, part), part);
       store(to + 2 * in.dim, du * load(row, part), part);
+    }
+    for (int64_t t = 0; t < in.tokens; ++t) {
+      const F16 dsum = sum_gradient(in, out, taps, t, c, part);
+      for (int64_t j = 0; j <= in.seen(t); ++j) dw[j] += dsum * input_at(in, t - j, c, part);
     }
     for (int64_t j = 0; j < in.width; ++j) {
       float x[kVec];
@@ -112,12 +131,12 @@ void convolve_cached(const CachedConvRow<T>& t) {
     // Of token i among the new ones, or if that is negative of one before them.
     const auto input = [&](int64_t i) SLUICE_INLINE_BODY {
       if (i < 0) return load(t.cache + (i + slots) * t.dim + c, part);
-      return gated_input(t.bcx + i * 3 * t.dim + c, t.dim, part);
+      return convolved(t, t.bcx + i * t.columns() + c, part);
     };
     for (int64_t i = 0; i < t.q_len; ++i) {
       F16 sum{};
       for (int64_t j = 0; j < t.width && j <= t.held + i && i < t.count; ++j) sum += taps[j] * input(i - j);
-      store(t.y + i * t.dim + c, load(t.bcx + (i * 3 + 1) * t.dim + c, part) * sum, part);
+      store(t.y + i * t.dim + c, gated_sum(t, t.bcx + i * t.columns() + c, sum, part), part);
       if (i >= t.count) store(t.y + i * t.dim + c, F16{}, part);
     }
     // Those that stay move towards the first slot, which is read before it is written.

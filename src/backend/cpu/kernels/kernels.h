@@ -116,6 +116,13 @@ Status launch(const GatedAddBwd& op, const Args& args, const Machine& machine);
 Status launch(const LowRank& op, const Args& args, const Machine& machine);
 Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine);
 Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine);
+Status launch(const DeltaGates& op, const Args& args, const Machine& machine);
+Status launch(const DeltaGatesBwd& op, const Args& args, const Machine& machine);
+Status launch(const DeltaRule& op, const Args& args, const Machine& machine);
+Status launch(const DeltaRuleBwd& op, const Args& args, const Machine& machine);
+Status launch(const CachedDelta& op, const Args& args, const Machine& machine);
+Status launch(const HeadGate& op, const Args& args, const Machine& machine);
+Status launch(const HeadGateBwd& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -135,6 +142,7 @@ int64_t workspace_of(const SumOverProcesses& op);
 int64_t workspace_of(const Adafactor& op);
 int64_t workspace_of(const Muon& op);
 int64_t workspace_of(const RouterLoad& op);
+int64_t workspace_of(const HeadGateBwd& op);
 int64_t workspace_of(const GroupedLinear& op);
 int64_t workspace_of(const GroupedDgrad& op);
 int64_t workspace_of(const GroupedWgrad& op);
@@ -150,6 +158,9 @@ int64_t scratch_of(const CombineExperts& op);
 int64_t scratch_of(const LowRank& op);
 int64_t scratch_of(const LowRankDgrad& op);
 int64_t scratch_of(const LowRankWgrad& op);
+int64_t scratch_of(const DeltaRule& op);
+int64_t scratch_of(const DeltaRuleBwd& op);
+int64_t scratch_of(const CachedDelta& op);
 
 // Hands out consecutive pieces of a workspace or scratch block, each aligned to 64 bytes; with a null base it
 // only adds up.

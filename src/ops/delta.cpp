@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/delta.h"
+
+namespace sluice::core {
+using enum Access;
+using enum DType;
+using enum Values;
+
+namespace {
+
+// Of a token of every value head: products of its key and query with the state and of its key into the
+// state, and within blocks half of a block's rows with its keys, twice, and with its values, twice.
+double block_flops(int64_t tokens, const DeltaSizes& s) {
+  const double pairs = double(kDeltaBlock) / 2;
+  const double of_token =
+      3 * double(s.head_state()) + 2 * pairs * double(s.key_dim) + 2 * pairs * double(s.value_dim);
+  return 2 * double(tokens) * double(s.value_heads) * of_token;
+}
+
+}  // namespace
+
+Operands DeltaGates::operands() const {
+  return {{"ba", Read, F32, tokens * 2 * heads, Activations},
+          {"a_log", Read, F32, heads, Weights},
+          {"dt_bias", Read, F32, heads, Weights},
+          {"gates", Write, F32, tokens * 2 * heads, Activations}};
+}
+
+Operands DeltaGatesBwd::operands() const {
+  return {{"ba", Read, F32, tokens * 2 * heads, Activations},
+          {"a_log", Read, F32, heads, Weights},
+          {"dt_bias", Read, F32, heads, Weights},
+          {"dgates", Read, F32, tokens * 2 * heads, Activations},
+          {"dba", Write, dtype, tokens * 2 * heads, Activations},
+          {"da_log", write_or(accumulate_a), grad_dtype, heads, Activations},
+          {"ddt_bias", write_or(accumulate_dt), grad_dtype, heads, Activations}};
+}
+
+Operands DeltaRule::operands() const {
+  Operands o{{"qkv", Read, dtype, tokens * sizes.columns(), Activations},
+             {"gates", Read, F32, tokens * 2 * sizes.value_heads, Squares},
+             {"pos", Read, I32, tokens, Positions},
+             {"o", Write, dtype, tokens * sizes.values(), Activations}};
+  if (has_before) o.push_back({"before", Read, F32, sizes.state(), Activations});
+  if (has_after) o.push_back({"after", Write, F32, sizes.state(), Activations});
+  return o;
+}
+Work DeltaRule::work() const {
+  return Work::product(block_flops(tokens, sizes));
+}
+
+Operands DeltaRuleBwd::operands() const {
+  Operands o{{"qkv", Read, dtype, tokens * sizes.columns(), Activations},
+             {"gates", Read, F32, tokens * 2 * sizes.value_heads, Squares},
+             {"pos", Read, I32, tokens, Positions},
+             {"do", Read, dtype, tokens * sizes.values(), Activations},
+             {"dqkv", Write, dtype, tokens * sizes.columns(), Activations},
+             {"dgates", Write, F32, tokens * 2 * sizes.value_heads, Activations}};
+  if (has_before) {
+    o.push_back({"before", Read, F32, sizes.state(), Activations});
+    o.push_back({"d_before", Write, F32, sizes.state(), Activations});
+  }
+  if (has_after) o.push_back({"d_after", Read, F32, sizes.state(), Activations});
+  return o;
+}
+Work DeltaRuleBwd::work() const {
+  Work work = Work::product(2 * block_flops(tokens, sizes));
+  work.again_flops = block_flops(tokens, sizes);
+  return work;
+}
+
+Operands CachedDelta::operands() const {
+  return {{"qkv", Read, dtype, tokens() * sizes.columns(), Activations},
+          {"gates", Read, F32, tokens() * 2 * sizes.value_heads, Squares},
+          {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
+          {"cache", Accumulate, F32, rows * sizes.state(), Activations},
+          {"o", Write, dtype, tokens() * sizes.values(), Activations}};
+}
+Work CachedDelta::work() const {
+  return Work::product(block_flops(tokens(), sizes));
+}
+
+Operands HeadGate::operands() const {
+  const int64_t elements = tokens * heads * head_dim;
+  Operands o{{"x", Read, dtype, elements, Activations},
+             {"z", Read, dtype, elements, Activations},
+             {"y", Write, dtype, elements, Activations}};
+  if (normed) o.push_back({"w", Read, F32, head_dim, Weights});
+  return o;
+}
+
+Operands HeadGateBwd::operands() const {
+  const int64_t elements = tokens * heads * head_dim;
+  Operands o{{"x", Read, dtype, elements, Activations},
+             {"z", Read, dtype, elements, Activations},
+             {"dy", Read, dtype, elements, Activations},
+             {"dx", Write, dtype, elements, Activations},
+             {"dz", Write, dtype, elements, Activations}};
+  if (normed) {
+    o.push_back({"w", Read, F32, head_dim, Weights});
+    o.push_back({"dw", write_or(accumulate), grad_dtype, head_dim, Activations});
+  }
+  return o;
+}
+
+}  // namespace sluice::core
