@@ -10,6 +10,7 @@
 #include "io/directory.h"
 #include "run/prepare/manifest.h"
 #include "run/session/sampled_text.h"
+#include "run/session/step_queue.h"
 #include "run/training/training.h"
 #include "sluice/session.h"
 
@@ -17,71 +18,6 @@ namespace sluice {
 namespace {
 
 using core::error;
-
-// What a batch says of its targets' part in the loss; empty: nothing. Seeds are weights with the sign turned.
-std::span<const float> loss_column(const Batch& b) {
-  return b.seeds.empty() ? b.weights : b.seeds;
-}
-
-// A caller's batch of whole sequences, checked, into rows of a layout, which need not have every column.
-Status take(const Batch& b, const core::Prepared& p, core::RowsView rows) {
-  const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
-  if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
-    return error("batch: {} tokens, {} targets, {} positions; they must be as many", n, b.targets.size(),
-                 b.positions.size());
-  }
-  if (!b.weights.empty() && !b.seeds.empty()) return error("batch: it has weights and seeds; one is allowed");
-  const char* const name = b.seeds.empty() ? "weights" : "seeds";
-  const std::span<const float> factors = loss_column(b);
-  if (!factors.empty() && factors.size() != n)
-    return error("batch: {} tokens, {} {}; they must be as many", n, factors.size(), name);
-  if (!factors.empty() && !p.stages.main.model.layout.has(core::BatchColumn::Weights))
-    return error("batch: it has {}; plan with the option weighted", name);
-  const int64_t vocab = p.model.vocab;
-  for (size_t i = 0; i < n; ++i) {
-    if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
-      return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
-    if (b.targets[i] < -1 || b.targets[i] >= vocab)
-      return error("batch: targets[{}] is {}; allowed are -1 to {}", i, b.targets[i], vocab - 1);
-    if (!factors.empty() && !std::isfinite(factors[i]))
-      return error("batch: {}[{}] is {}; allowed are finite numbers", name, i, factors[i]);
-  }
-  if (rows.layout().has(core::BatchColumn::Weights)) {
-    const std::span<float> weights = rows.column<float>(core::BatchColumn::Weights);
-    if (factors.empty()) {
-      rows.fill_padding(core::BatchColumn::Weights);
-    } else if (b.seeds.empty()) {
-      std::ranges::copy(factors, weights.begin());
-    } else {
-      std::ranges::transform(factors, weights.begin(), [](float seed) { return -seed; });
-    }
-  }
-  std::ranges::copy(b.tokens, rows.column(core::BatchColumn::Tokens).begin());
-  std::ranges::copy(b.targets, rows.column(core::BatchColumn::Targets).begin());
-  const auto positions = rows.column(core::BatchColumn::Positions);
-  for (size_t i = 0; i < n; ++i) {
-    const auto plain = int32_t(i % seq);
-    positions[i] = b.positions.empty() ? plain : b.positions[i];
-    const int32_t before = plain == 0 ? -1 : positions[i - 1];
-    if (positions[i] != before + 1 && positions[i] != 0)
-      return error("batch: positions[{}] is {}; allowed are {} and, where a document begins, 0", i,
-                   positions[i], before + 1);
-    if (positions[i] != plain && !p.shape.packed)
-      return error("batch: a document begins at {}, inside a sequence; plan with the option packed", i);
-  }
-  return {};
-}
-
-Status check_sequences(const Batch& b, int64_t seq) {
-  const int64_t n = int64_t(b.tokens.size());
-  if (n > 0 && n % seq == 0) return {};
-  return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
-}
-
-// From token `begin` on, sequences without targets.
-void fill_missing(core::Rows& rows, int64_t begin, int64_t seq) {
-  for (int64_t row = begin; row < rows.tokens(); row += seq) rows.part(row, seq).fill_padding();
-}
 
 constexpr std::string_view kClipNorm = "clip_norm";
 
@@ -126,28 +62,25 @@ Status check_rate(std::string_view name, double rate) {
 }  // namespace
 
 struct Queued::Impl {
-  enum class State : uint8_t { Waits, Ran, Gone };
-  int64_t first, count;  // tokens, in the step's rows
-  State state = State::Waits;
-  std::string gone = {};  // why
-  std::vector<float> log_probs = {};
+  std::shared_ptr<core::QueuedRows> rows;
 };
 
 int64_t Queued::tokens() const {
-  return impl_->count;
+  return impl_->rows->count;
 }
 
 Result<std::vector<float>> Queued::log_probabilities() const {
-  switch (impl_->state) {
-    case Impl::State::Waits:
+  const core::QueuedRows& rows = *impl_->rows;
+  switch (rows.state) {
+    case core::QueuedRows::State::Waits:
       return error("log_probabilities(): the rows wait for optim_step()");
-    case Impl::State::Gone:
-      return error("log_probabilities(): {}", impl_->gone);
-    case Impl::State::Ran:
+    case core::QueuedRows::State::Gone:
+      return error("log_probabilities(): {}", rows.gone);
+    case core::QueuedRows::State::Ran:
       break;
   }
-  if (impl_->log_probs.empty()) return error("log_probabilities(): plan with the option log_probabilities");
-  return impl_->log_probs;
+  if (rows.log_probs.empty()) return error("log_probabilities(): plan with the option log_probabilities");
+  return rows.log_probs;
 }
 
 struct Session::Impl {
@@ -155,125 +88,13 @@ struct Session::Impl {
   Observer* observer;
   std::shared_ptr<core::Engine> engine;
   std::string content = kCallersData;
-  core::Rows batch, step;  // of evaluations, and what waits for an optimizer step
-  int64_t queued = 0;      // tokens of that
-  bool seeded = false;
-  std::vector<std::weak_ptr<Queued::Impl>> waiting = {};
-  // Of what waits, rows whose seeds a loss says while the step runs.
-  struct Asked {
-    int64_t first, count;  // tokens, in the step's rows
-    RoundLoss loss;
-  };
-  std::vector<Asked> asked = {};
-
-  ~Impl() { drop("the session ended before they were learnt"); }
+  std::optional<core::StepQueue> queue;
+  core::Rows batch;  // of evaluations
 
   int64_t seq_len() const { return prepared->shape.seq_len; }
-  // Ends the queue; what waited is gone for that reason.
-  void drop(const std::string& why) {
-    for (const auto& weak : waiting) {
-      if (const auto one = weak.lock()) one->state = Queued::Impl::State::Gone, one->gone = why;
-    }
-    waiting.clear();
-    asked.clear();
-    queued = 0;
-    if (engine) engine->call_off_update();
-  }
-  // Of what waits, whose passes ran.
-  void resolve() {
-    const std::span<const float> all = engine->log_probs();
-    for (const auto& weak : waiting) {
-      const auto one = weak.lock();
-      if (!one) continue;
-      one->state = Queued::Impl::State::Ran;
-      if (all.empty()) continue;
-      const auto own = all.subspan(size_t(one->first), size_t(one->count));
-      one->log_probs.assign(own.begin(), own.end());
-    }
-    waiting.clear();
-    asked.clear();
-  }
-  core::StepLoss loss() const {
-    core::StepLoss out{seeded ? core::LossScale::One : core::LossScale::PerTarget};
-    if (asked.empty()) return out;
-    out.ask = [this](int64_t first, std::span<const float> log_probs, std::span<float> weights) -> Status {
-      for (const Asked& one : asked) SLUICE_TRY(ask(one, first, log_probs, weights));
-      return {};
-    };
-    return out;
-  }
-  // Asks one loss for the weights of its rows among those of a round.
-  Status ask(const Asked& one, int64_t first, std::span<const float> log_probs,
-             std::span<float> weights) const {
-    const int64_t begin = std::max(first, one.first);
-    const int64_t end = std::min(first + int64_t(weights.size()), one.first + one.count);
-    if (begin >= end) return {};
-    const auto at = size_t(begin - first), count = size_t(end - begin);
-    const auto targets = step.column(core::BatchColumn::Targets).subspan(size_t(begin), count);
-    if (std::ranges::none_of(targets, [](int32_t t) { return t >= 0; })) return {};
-    std::vector<float> seeds(count);
-    SLUICE_TRY(one.loss({begin - one.first, targets, log_probs.subspan(at, count)}, seeds));
-    for (size_t i = 0; i < count; ++i) {
-      if (!std::isfinite(seeds[i]) && targets[i] >= 0) {
-        return error(
-            "loss: the derivative with respect to log-probability {} is {}; allowed are finite numbers",
-            begin - one.first + int64_t(i), seeds[i]);
-      }
-      weights[at + i] = targets[i] >= 0 ? -seeds[i] : 0;
-    }
-    return {};
-  }
-  // Checks a batch and puts it behind what waits.
-  Result<std::shared_ptr<Queued::Impl>> queue(const Batch& given, bool has_seeds) {
-    const core::Prepared& p = *prepared;
-    SLUICE_TRY(check_sequences(given, seq_len()));
-    const auto n = int64_t(given.tokens.size());
-    if (engine->has_passed()) {
-      return error(
-          "forward_backward(): the gradients of {} tokens were made; optim_step() or discard() comes first",
-          queued);
-    }
-    if (queued + n > p.shape.tokens()) {
-      const std::string rest = queued > 0 ? fmt::format(", with {} that wait for optim_step()", queued) : "";
-      return error("batch: {} tokens{}; the plan's step has {}", n, rest, p.shape.tokens());
-    }
-    if (queued > 0 && has_seeds != seeded) {
-      return error("batch: it has {}seeds, and what waits for optim_step() has {}; all of a step, or none",
-                   has_seeds ? "" : "no ", has_seeds ? "none" : "some");
-    }
-    if (step.tokens() == 0) step = core::Rows(p.stages.main.model.layout, p.shape.tokens());
-    SLUICE_TRY(take(given, p, step.part(queued, n)));
-    auto one = std::make_shared<Queued::Impl>(Queued::Impl{queued, n});
-    queued += n;
-    seeded = has_seeds;
-    waiting.push_back(one);
-    return one;
-  }
-  // What waits, made into a step's rows.
-  const core::Rows& rows() {
-    fill_missing(step, queued, seq_len());
-    return step;
-  }
-  // Makes the gradients of what waits, if they are not there.
-  Status make_gradients(std::string_view call) {
-    if (queued == 0) return error("{}: no rows wait; forward_backward() brings them", call);
-    if (engine->has_passed()) return {};
-    if (!prepared->optimizer.deferred) {
-      return error(
-          "{}: the plan updates weights while it makes their gradients; plan with "
-          "the option deferred_updates = true",
-          call);
-    }
-    if (const Status made = engine->make_passes(rows(), loss()); !made.ok()) {
-      drop("their passes failed: " + made.message());
-      return made;
-    }
-    resolve();
-    return {};
-  }
   Status set(core::TensorKind kind, std::string_view name, std::span<const float> values) {
     SLUICE_TRY(engine->check_write(kind, name, values));
-    if (kind.of == core::TensorKind::Gradient) SLUICE_TRY(make_gradients("set_gradient()"));
+    if (kind.of == core::TensorKind::Gradient) SLUICE_TRY(queue->make_gradients("set_gradient()"));
     return engine->set_tensor(kind, name, values);
   }
 
@@ -282,18 +103,18 @@ struct Session::Impl {
   Status pass(const Batch& b, std::string_view call, F&& f) {
     const core::Stage* const stage = prepared->stages.find(core::kEvaluation);
     if (stage == nullptr) return error("{}: plan with the option evaluate", call);
-    SLUICE_TRY(check_sequences(b, seq_len()));
+    SLUICE_TRY(core::check_sequences(b, *prepared));
     const core::BatchLayout& layout = stage->model.layout;
     const auto n = int64_t(b.tokens.size());
     if (batch.tokens() != n) batch = core::Rows(layout, n);
-    SLUICE_TRY(take(b, *prepared, batch.part(0, n)));
+    SLUICE_TRY(core::take(b, *prepared, batch.part(0, n)));
     core::Rows rows;
     for (int64_t at = 0; at < n; at += rows.tokens()) {
       const int64_t all = engine->evaluation_of((n - at) / seq_len()).model.shape.tokens();
       if (rows.tokens() != all) rows = core::Rows(layout, all);
       const int64_t here = std::min(n - at, rows.tokens());
       rows.copy(batch, at, here);
-      fill_missing(rows, here, seq_len());
+      core::fill_missing(rows, here, seq_len());
       SLUICE_ASSIGN(const core::TokenLosses* const losses, engine->evaluate(rows));
       f(at, here, *losses);
     }
@@ -315,6 +136,7 @@ Result<Session> Session::open(const Plan& plan, Observer& observer) {
                  impl->prepared->machine.description);
   }
   SLUICE_ASSIGN(impl->engine, core::Engine::open(*impl->prepared, observer));
+  impl->queue.emplace(impl->engine);
   return Session(std::move(impl));
 }
 
@@ -358,14 +180,13 @@ Result<Queued> Session::forward_backward(const Batch& batch, RoundLoss loss) {
     return error("forward_backward(): it has a loss; plan with the option round_losses");
   if (const char* const name = !batch.weights.empty() ? "weights" : !batch.seeds.empty() ? "seeds" : nullptr)
     return error("batch: it has {} and a loss; one is allowed", name);
-  SLUICE_ASSIGN(std::shared_ptr<Queued::Impl> queued, impl_->queue(batch, /*has_seeds=*/true));
-  impl_->asked.push_back({queued->first, queued->count, std::move(loss)});
-  return Queued(std::move(queued));
+  SLUICE_ASSIGN(auto queued, impl_->queue->add(batch, std::move(loss)));
+  return Queued(std::make_shared<Queued::Impl>(Queued::Impl{std::move(queued)}));
 }
 
 Result<Queued> Session::forward_backward(const Batch& batch) {
-  SLUICE_ASSIGN(std::shared_ptr<Queued::Impl> queued, impl_->queue(batch, !batch.seeds.empty()));
-  return Queued(std::move(queued));
+  SLUICE_ASSIGN(auto queued, impl_->queue->add(batch));
+  return Queued(std::make_shared<Queued::Impl>(Queued::Impl{std::move(queued)}));
 }
 
 Result<StepEvent> Session::optim_step(double learning_rate,
@@ -374,14 +195,10 @@ Result<StepEvent> Session::optim_step(double learning_rate,
   SLUICE_TRY(check_rate("learning_rate", learning_rate));
   SLUICE_ASSIGN(const core::UpdateValues values, values_with(p.optimizer, hyperparameters));
   SLUICE_TRY(impl_->engine->check_values(values));
-  if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
-  const auto stepped = impl_->engine->has_passed() ? impl_->engine->decide_update(learning_rate, values)
-                                                   : impl_->engine->step(impl_->rows(), learning_rate,
-                                                                         nullptr, impl_->loss(), &values);
-  if (!stepped.ok()) {
-    impl_->drop("its step failed: " + stepped.message());
-    return stepped.error();
-  }
+  const int64_t tokens = impl_->queue->tokens();
+  if (tokens == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
+  const auto stepped = impl_->queue->step(learning_rate, values);
+  if (!stepped.ok()) return stepped.error();
   const core::StepResult& r = *stepped;
   const StepEvent event{.step = steps_done(),
                         .loss = r.loss,
@@ -389,14 +206,12 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                         .learning_rate = r.learning_rate,
                         .seconds = r.ns / 1e9,
                         .predicted_seconds = impl_->engine->stages().main.plan.makespan_ns / 1e9,
-                        .tokens = impl_->queued,
+                        .tokens = tokens,
                         .memory = memory(),
                         .skipped = r.skipped,
                         .learnt_tokens = r.targets,
                         .accuracy = double(r.hits) / double(r.targets),
                         .router = r.router};
-  impl_->resolve();
-  impl_->queued = 0;
   impl_->observer->stepped(event);
   return event;
 }
@@ -410,17 +225,17 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
 }
 
 int64_t Session::queued_tokens() const {
-  return impl_->queued;
+  return impl_->queue->tokens();
 }
 
 void Session::discard() {
-  impl_->drop("discard() dropped the rows");
+  impl_->queue->drop("discard() dropped the rows");
 }
 
 Status Session::train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory,
                       std::stop_token stop) {
-  if (impl_->queued > 0)
-    return error("train(): {} tokens wait for optim_step(); call that, or discard()", impl_->queued);
+  if (impl_->queue->tokens() > 0)
+    return error("train(): {} tokens wait for optim_step(); call that, or discard()", impl_->queue->tokens());
   for (const core::BatchSource* source : {data.data()->train.get(), data.data()->heldout.get()}) {
     if (source != nullptr && source->packed() && !impl_->prepared->shape.packed)
       return error("data: documents begin inside a sequence; plan with the option packed");
@@ -480,7 +295,7 @@ Status Session::load_state(const std::filesystem::path& directory) {
   // Every call of train() brings its schedule.
   const std::vector<std::string> allow{"steps", "learning_rate"};
   const core::Manifest now = core::manifest_of(*impl_->prepared, impl_->content);
-  impl_->drop("load_state() dropped the rows");
+  impl_->queue->drop("load_state() dropped the rows");
   return impl_->engine->load(core::tolerating(info.manifest, now, allow), directory);
 }
 
@@ -508,7 +323,7 @@ Status Session::set_weight(std::string_view name, std::span<const float> values)
 
 Result<std::vector<float>> Session::gradient(std::string_view name) {
   SLUICE_TRY(impl_->engine->check_tensor({core::TensorKind::Gradient}, name));
-  SLUICE_TRY(impl_->make_gradients("gradient()"));
+  SLUICE_TRY(impl_->queue->make_gradients("gradient()"));
   return impl_->engine->tensor({core::TensorKind::Gradient}, name);
 }
 
