@@ -511,8 +511,9 @@ NB_MODULE(_sluice, m) {
       .def(
           "under",
           [](const Plan& of, std::optional<int64_t> device, std::optional<int64_t> host) {
-            return value(
-                interruptible([&](const std::stop_token& stop) { return of.under({device, host}, stop); }));
+            return value(interruptible([&](const std::stop_token& stop) {
+              return of.under({device, host}, stop);
+            }));
           },
           "device"_a.none() = nb::none(), "host"_a.none() = nb::none(),
           "The fastest plan of the same programs under other caps in bytes, for Session.adopt(): shape and "

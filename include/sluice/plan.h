@@ -89,9 +89,9 @@ class Plan {
   // What people should know of its model, caps and steps, a sentence each. text() has them, too.
   std::vector<std::string> notices() const;
 
-  // The fastest plan of the same programs under other caps, which a Session of this one can adopt(): what a
-  // step computes, its shape and its formats stay what they are here, whatever these caps would choose. A cap
-  // that is not given stays, too. Errors: as those of plan().
+  // The fastest plan of the same programs under other caps, which a Session of this one can adopt(). Shape
+  // and formats stay what they are here, whatever these caps would choose. A cap that is not given stays,
+  // too. Errors: as those of plan().
   Result<Plan> under(const Caps& caps, std::stop_token stop = {}) const;
 
   std::string text() const;  // a page for people

@@ -160,11 +160,11 @@ class Session {
   Result<std::vector<float>> state(std::string_view slot, std::string_view name);
   Status set_state(std::string_view slot, std::string_view name, std::span<const float> values);
 
-  // Goes on under another plan, made by the same model and options for this machine: between two steps, with
-  // rows that wait and updates that are pending. No bit of any result depends on it, as on no plan. What
+  // Goes on under another plan of the same model and options on this machine, such as Plan::under() finds:
+  // also while rows wait and updates are pending. No bit of any result depends on it. Everything that
   // outlives a step moves to where the other plan has it, within the memory that the session holds; where
   // that plan needs more, that is taken first. The caps stay those that the session was opened with, and hold
-  // all the while. Errors: a plan of another step (Invalid), one that these caps or arenas have no room for
+  // all the while. Errors: a plan of another step (Invalid), one that caps or arenas have no room for
   // (DoesNotFit, Device). All is then as it was.
   Result<AdoptionEvent> adopt(const Plan& plan);
 

@@ -48,7 +48,7 @@ class Run {
         batch_.push_back(&c);
         continue;
       }
-      // What the host's own copies write is there before the lanes are told of whoever waits for it.
+      // The lanes know nothing of copies within the host: those are made before anything waits for them.
       const size_t first = waits_.size();
       for (const uint32_t w : m_.waits_of(c)) {
         if (m_.copies[w].lane == host_lane_) {
@@ -65,7 +65,7 @@ class Run {
     return flush();
   }
 
-  // Whether two copies within the host may not be made at once.
+  // Two copies within the host that touch each other's bytes are not made at once.
   static bool touch(const MigrationCopy& a, const MigrationCopy& b) {
     const auto overlap = [&](const Location& x, const Location& y) {
       return x.offset < y.offset + b.bytes && y.offset < x.offset + a.bytes;

@@ -98,7 +98,7 @@ class MigrationVerifier {
     return {};
   }
 
-  // Has no stretch of a tier go across an offset.
+  // Splits the stretch that goes across an offset.
   void cut(Tier tier, int64_t offset) {
     MovedArena& arena = arenas_[tier];
     auto it = arena.lower_bound(offset);
@@ -116,7 +116,8 @@ class MigrationVerifier {
     return {arena.lower_bound(place.offset), arena.lower_bound(place.offset + bytes)};
   }
 
-  // Calls f(stretch) with all of which the bytes of an object from `begin` on consist, which lie at a place.
+  // Checks that a place has an object's bytes from `begin` on, and calls f(stretch) with each of their
+  // stretches.
   template <class F>
   Status holds(Location place, int64_t bytes, ObjectId object, int64_t begin, F&& f) {
     int64_t known = place.offset;

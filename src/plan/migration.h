@@ -28,7 +28,7 @@ struct Migration {
   std::vector<MigrationCopy> copies;  // in the order of submission
   std::vector<uint32_t> waits;
   double makespan_ns = 0;   // simulated
-  int64_t spare_bytes = 0;  // of all copies, those that went to room that neither plan has for the object
+  int64_t spare_bytes = 0;  // copied to spare room on the way
 
   std::span<const uint32_t> waits_of(const MigrationCopy& c) const {
     return {waits.data() + c.first_wait, c.wait_count};
@@ -36,8 +36,8 @@ struct Migration {
   int64_t bytes() const;  // of all copies
 };
 
-// The lanes of a backend, and behind them one from the host to itself. Copies within a device are made on the
-// lane that computes there; those within the host by the thread that submits.
+// The lanes of a backend, and behind them one from the host to itself. A device's compute lane makes the
+// copies within that device; the thread that submits makes those within the host.
 LaneTable migration_lanes(const LaneTable& lanes);
 
 // Proves that `migration` takes every persistent object of the program from its homes under `before` to all

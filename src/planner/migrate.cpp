@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces whose new place is free go there, until all have or all are in each other's way. Then the pieces
-// that lie where one of them has to go move to a spare place, from which they go on when theirs is free.
+// Pieces go to their new places as these become free. Where all that are left are in each other's way, the
+// pieces that lie on one new place move to spare room. They go on from there when their own places are free.
 #include "planner/migrate.h"
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@ struct Piece {
   ObjectId object;
   int64_t begin, bytes;
   Location at;
-  bool home = false;  // that is one of its new places: nothing else has to go there
-  int64_t copy = -1;  // which brought it there
+  bool home = false;  // it lies at one of its new places, which no other piece needs
+  int64_t copy = -1;  // the copy that brought it there
 };
 
 // A place where a piece has to be in the end.
@@ -92,10 +92,10 @@ class MigrationSearch {
   ByTier<std::map<int64_t, size_t>> targets_at_;  // by offset
   std::deque<size_t> ready_;                      // targets
   int64_t longest_ = 0;
-  // Places that were left, with the copy that read them last: by offset, those that a later one covers gone.
+  // Places that pieces have left, by offset. One that a later one covers is not kept.
   struct Left {
     int64_t end;
-    uint32_t copy;
+    uint32_t copy;  // the last that read it
   };
   ByTier<std::multimap<int64_t, Left>> left_;
 };
@@ -106,13 +106,14 @@ double MigrationSearch::cost_ns(Tier from, Tier to, int64_t bytes) const {
   return profile_.transfer_latency_ns + 1e9 * double(bytes) / rate;
 }
 
-// A shift by less than a piece covers its own source: by shorter pieces it does not.
+// A piece that shifts by less than its length would cover its own source. Shorter ones do not; where these
+// would be many, pieces go by spare room.
 int64_t MigrationSearch::piece_bytes_of(ObjectId object, int64_t most) const {
   int64_t bytes = most;
   for (const Location& to : after_.homes[object.value].places()) {
     const int64_t from = before_.homes[object.value].offset(to.tier);
-    if (from == kNowhere || from == to.offset) continue;
-    bytes = std::min(bytes, std::max(std::abs(to.offset - from), options_.least_bytes));
+    const int64_t shift = std::abs(to.offset - from);
+    if (from != kNowhere && 4 * shift >= most) bytes = std::min(bytes, shift);
   }
   return bytes;
 }
@@ -127,7 +128,7 @@ void MigrationSearch::add(ObjectId object, int64_t piece_bytes) {
     if (stays(place)) hold(place, all, kAtHome);
   }
   if (std::all_of(now.begin(), now.end(), stays)) return;
-  // Its source: a place that stays, else one in a tier where it has to go, else any.
+  // It is copied from a place that stays, else from a tier in which it has a new place, else from any.
   const auto same = std::find_if(now.begin(), now.end(), stays);
   const bool home = same != now.end();
   Location at = home ? *same : old.front();
@@ -168,7 +169,7 @@ void MigrationSearch::hold(Location place, int64_t bytes, size_t piece) {
   each_target(place, bytes, piece, [&](size_t t) { ++targets_[t].blockers; });
 }
 
-// The piece is elsewhere, too, by the last copy.
+// The last copy took the piece from its place, which others may now have.
 void MigrationSearch::release(size_t piece) {
   const Piece& p = pieces_[piece];
   arenas_[p.at.tier].erase(p.at.offset);
@@ -183,7 +184,7 @@ void MigrationSearch::copy(size_t piece, Location to, bool to_spare) {
   MigrationCopy c{.object = p.object, .begin = p.begin, .bytes = p.bytes, .from = p.at, .to = to};
   c.lane = out_.lanes.copy(p.at.tier, to.tier);
   c.cost_ns = cost_ns(p.at.tier, to.tier, p.bytes);
-  // Whoever brought it, and whoever left the place; of each other lane, the last one.
+  // It waits for the copy that brought the piece, and for those that left the place: the last of each lane.
   std::vector<int64_t> last(out_.lanes.size(), -1);
   const auto await = [&](int64_t earlier) {
     if (earlier < 0 || out_.copies[size_t(earlier)].lane == c.lane) return;
@@ -214,8 +215,7 @@ void MigrationSearch::copy(size_t piece, Location to, bool to_spare) {
   p.copy = id;
 }
 
-// A place for some bytes that nothing holds, and that covers none of `but`; one where no piece has to go, if
-// asked.
+// A free place for some bytes that covers none of `but`, nor, if asked, a place where a piece has to go.
 std::optional<Location> MigrationSearch::spare(Tier tier, int64_t bytes, Location but, int64_t but_bytes,
                                                bool off_targets) const {
   const Arena& arena = arenas_[tier];
@@ -237,8 +237,8 @@ std::optional<Location> MigrationSearch::spare(Tier tier, int64_t bytes, Locatio
   return std::nullopt;
 }
 
-// Copies a piece to a place where no other is in the way; by a spare place where it would cover its own
-// source, or nothing joins the tiers. False: there is none.
+// Copies a piece to its free new place. It goes by spare room where it would cover its own source, or where
+// no lane joins the tiers. False: there is no such room.
 bool MigrationSearch::go(size_t target) {
   const size_t piece = targets_[target].piece;
   const Location to = targets_[target].to;
@@ -279,7 +279,7 @@ std::optional<Lack> MigrationSearch::make_way(size_t target) {
     std::optional<Location> place;
     for (const bool off_targets : {true, false}) {
       for (const Tier tier : before_.lanes.tiers()) {
-        // Its own tier comes first, which is the least work.
+        // Its own tier comes first: that is the least work.
         const Tier in = tier == kDevice ? p.at.tier : tier == p.at.tier ? kDevice : tier;
         if (!place && joined(p.at.tier, in)) place = spare(in, p.bytes, to, bytes, off_targets);
       }
@@ -296,7 +296,7 @@ std::optional<Lack> MigrationSearch::run(int64_t piece_bytes) {
   for (uint32_t o = 0; o < program_.objects().size(); ++o) {
     if (program_.objects()[o].persistent) add(ObjectId(o), piece_bytes);
   }
-  // Those that were added before the pieces in their way do not know of them.
+  // Blockers are counted once all pieces lie at their places.
   for (Target& t : targets_) t.blockers = 0;
   for (size_t p = 0; p < pieces_.size(); ++p) {
     if (!pieces_[p].home)
@@ -305,8 +305,8 @@ std::optional<Lack> MigrationSearch::run(int64_t piece_bytes) {
   for (size_t t = 0; t < targets_.size(); ++t) {
     if (targets_[t].blockers == 0) ready_.push_back(t);
   }
-  std::vector<size_t> stuck;  // nothing is in their way, but they need room to go by
-  // Every way that is made lets a piece go home, unless that one is stuck.
+  std::vector<size_t> stuck;  // their places are free, but they need spare room
+  // Every way that is made lets a piece go home, or adds a stuck one: so the number of ways is bounded.
   for (size_t ways = 0; ways <= 4 * targets_.size();) {
     const size_t before = out_.copies.size();
     while (!ready_.empty()) {

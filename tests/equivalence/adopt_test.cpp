@@ -61,7 +61,7 @@ class RandomStages {
         profile_(rig::profile_of(*backend_)),
         most_(most),
         programs_(build_stages(request)) {
-    // Which takes long to plan on several devices.
+    // Planning these takes long on several devices.
     if (backend_->lanes().devices() > 1)
       std::erase_if(programs_.beside, [](const Stage& s) { return s.optional; });
     for (const Stage& stage : programs_.beside) {
@@ -208,7 +208,7 @@ TEST_P(ChangesOfPlans, ChangeNoBitAndExceedNoCap) {
     for (int64_t step = 1; step <= count; ++step) steps.step(step);
     expected = steps.end(count);
   }
-  // What all plans may take of each tier, and the process beside them of the host.
+  // Plans may take so much of each tier, and the process some of the host beside them.
   BytesByTier arenas, caps;
   constexpr int64_t kBeside = 96 * kMiB;
   const int64_t all = 2 * footprint(fixed.main.model.program).total;

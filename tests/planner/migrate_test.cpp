@@ -94,7 +94,7 @@ std::byte content(uint32_t object, int64_t at) {
   return std::byte((object * 37 + at * 11 + at / 256) & 0xff);
 }
 
-// Whether the copies, one after the other, have every object at every one of its new homes.
+// True: the copies, made one after the other, bring every object to all of its new homes.
 bool moves_all(const Case& c, const Migration& m) {
   ByTier<std::vector<std::byte>> arenas;
   for (const Tier tier : c.lanes.tiers()) arenas[tier].resize(size_t(c.room[tier]));

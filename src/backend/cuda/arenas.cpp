@@ -34,8 +34,7 @@ int64_t addresses_bytes() {
   return free && all != kUnlimited ? align_up(all, kHugePage) : 0;
 }
 
-// What is not there of main memory: the system would promise more than it has, and end a process that takes
-// it at its word.
+// The system would promise more main memory than it has, and end a process that takes it at its word.
 Status is_available(int64_t bytes) {
   if (const int64_t available = available_bytes(); bytes > available) {
     return error(ErrorKind::Device,
@@ -92,6 +91,16 @@ struct HostArena::Mapping {
     const size_t first = pieces.size();
     for (; bytes < to; bytes += pieces.back().bytes) pieces.push_back({bytes, std::min(kPiece, to - bytes)});
     start(first, [this](Piece& piece) { register_piece(piece); });
+  }
+
+  // Gives back what came by a call of extend() that failed. REQUIRES: no thread runs.
+  void shrink(int64_t to) {
+    for (; !pieces.empty() && pieces.back().begin >= to; pieces.pop_back()) {
+      if (pieces.back().registered) cudaHostUnregister(data + pieces.back().begin);
+    }
+    madvise(data + to, size_t(bytes - to), MADV_DONTNEED);
+    bytes = to;
+    status = {};
   }
 
   void register_piece(Piece& piece) {
@@ -212,8 +221,11 @@ Status HostArena::grow(int64_t bytes, std::span<const NearPart> parts) {
     if (part.begin < part.end) added.push_back(std::move(part));
   }
   populate_near(mapping_->data, added);
+  const int64_t before = this->bytes();
   mapping_->extend(mapped);
-  return {};
+  const Status pinned = wait();
+  if (!pinned.ok()) mapping_->shrink(before);
+  return pinned;
 }
 
 Status HostArena::wait() {

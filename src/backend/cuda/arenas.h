@@ -48,9 +48,9 @@ class HostArena {
   // Maps the memory, with pages for `parts` where they shall lie, and begins to register it with `device`.
   // The error names what is available.
   static Result<HostArena> reserve(int64_t bytes, int device, std::span<const NearPart> parts);
-  // Has the arena hold so many bytes and begins to register those that are new; `parts` are of all of it.
-  // What it holds stays, and where: there are addresses for as much as the machine has. REQUIRES: wait() was
-  // called.
+  // Has the arena hold so many bytes and registers those that are new; `parts` are of all of it. What it
+  // holds stays, and where: there are addresses for as much as the machine has. After an error it is as it
+  // was. REQUIRES: wait() was called.
   Status grow(int64_t bytes, std::span<const NearPart> parts);
   // Waits until all of it is registered. Copies of the GPU need that; plain access does not.
   Status wait();

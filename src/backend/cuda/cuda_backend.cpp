@@ -166,8 +166,7 @@ std::vector<NearPart> CudaBackend::near() const {
   return near_parts(host_parts_, addresses);
 }
 
-// A device's arena does not grow: what is there of it and what it would grow to have no room beside each
-// other.
+// A device's arena does not grow: there is no room for the old one and the new one at once.
 Result<Arenas> CudaBackend::grow(const BytesByTier& bytes) {
   Arenas arenas;
   for (size_t d = 0; d < gpus_.size(); ++d) {
@@ -182,7 +181,6 @@ Result<Arenas> CudaBackend::grow(const BytesByTier& bytes) {
   }
   SLUICE_TRY(host_arena_.wait());
   SLUICE_TRY(host_arena_.grow(bytes[kHost], near()));
-  SLUICE_TRY(host_arena_.wait());
   arenas[kHost] = host_arena_.data();
   return arenas;
 }

@@ -76,7 +76,7 @@ Status Loaded::check_alike(const Stages& next) const {
   if (next.main.plan.lanes != backend_->lanes())
     return error("the plan is for {} devices, or for others: {} run the steps", next.main.plan.devices(),
                  backend_->lanes().devices());
-  // What processes exchange, all of them exchange in one order.
+  // All processes exchange in one order.
   if (exchanges(next.main.plan) != exchanges(stages_->main.plan))
     return error("the plan exchanges gradients in another order than the one that it would replace");
   for (const Stage& stage : stages_->beside) {
@@ -108,7 +108,7 @@ Status Loaded::prove(const Stages& next) const {
 }
 
 Status Loaded::check_room(const Stages& next, const BytesByTier& bytes, const Profile& profile) {
-  // Of each action more than there are now: its command, operands and words.
+  // Each action takes this for its command, operands and words.
   constexpr int64_t kActionBytes = 512;
   const auto actions = int64_t(next.main.plan.actions.size());
   const BytesByTier held = memory().bytes;
@@ -130,24 +130,42 @@ Status Loaded::check_room(const Stages& next, const BytesByTier& bytes, const Pr
   return {};
 }
 
+Result<Migration> Loaded::migration_to(const Stages& next, const BytesByTier& bytes,
+                                       const Profile& profile) const {
+  const Program& program = stages_->main.model.program;
+  // A thread copies so much within the host, about; the first change tells.
+  constexpr double kBytesPerS = 3e9;
+  MigrationOptions options;
+  options.host_bytes_per_s = host_bytes_per_s_ > 0 ? host_bytes_per_s_ : kBytesPerS * search_threads();
+  SLUICE_ASSIGN(Migration found,
+                plan_migration(program, stages_->main.plan, next.main.plan, bytes, profile, options));
+  SLUICE_TRY(verify(program, found, stages_->main.plan, next.main.plan, bytes));
+  return found;
+}
+
+Result<double> Loaded::seconds_to(const Stages& next, const Profile& profile) const {
+  SLUICE_TRY(check_alike(next));
+  BytesByTier bytes = next.arena_bytes();
+  raise_to(arena_bytes_, bytes);
+  SLUICE_ASSIGN(const Migration migration, migration_to(next, bytes, profile));
+  return migration.makespan_ns / 1e9;
+}
+
 Result<Adopted> Loaded::adopt(std::shared_ptr<const Stages> next, const Profile& profile) {
   SLUICE_TRY(check_alike(*next));
   SLUICE_TRY(prove(*next));
   BytesByTier bytes = next->arena_bytes();
   raise_to(arena_bytes_, bytes);
   SLUICE_TRY(check_room(*next, bytes, profile));
-  const Program& program = stages_->main.model.program;
-  MigrationOptions options;
-  if (host_bytes_per_s_ > 0) options.host_bytes_per_s = host_bytes_per_s_;
-  SLUICE_ASSIGN(const Migration migration,
-                plan_migration(program, stages_->main.plan, next->main.plan, bytes, profile, options));
-  SLUICE_TRY(verify(program, migration, stages_->main.plan, next->main.plan, bytes));
-  main_.reset();  // what they have of the host, those that follow need
+  SLUICE_ASSIGN(const Migration migration, migration_to(*next, bytes, profile));
+  main_.reset();  // the next executors need their memory
   beside_.clear();
   if (!within(bytes, arena_bytes_)) {
     backend_->set_host_parts(host_parts(next->main.plan));
     const auto grown = backend_->grow(bytes);
     if (!grown.ok()) {
+      // Some arenas may have grown, and begin elsewhere.
+      SLUICE_ASSIGN(arenas_, backend_->grow(arena_bytes_));
       make_executors();
       return grown.error();
     }

@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "exec/executor.h"
+#include "plan/migration.h"
 #include "plans/beside.h"
 #include "sluice/observer.h"
 
@@ -22,7 +23,7 @@ struct MemoryReport {
   BytesByTier peak_bytes;  // the most seen
 };
 
-// What a change of plans took.
+// A change of plans that was made.
 struct Adopted {
   int64_t bytes = 0;  // moved
   double predicted_s = 0, seconds = 0;
@@ -44,16 +45,20 @@ class Loaded {
   Executor& at(std::string_view name) const;
 
   const Stages& stages() const { return *stages_; }
-  // Whether a stage beside the main one can run: one that was adopted cannot where it is optional and has ops
-  // that the first plans had not.
+  // Whether a stage beside the main one can run. An optional one that was adopted cannot if it has ops that
+  // prepare() did not know.
   bool runs(std::string_view name) const;
 
   // Between two steps, goes on under other plans of the same programs, which are proved again: everything
-  // that outlives a step moves to where they have it, and executors that were had end. The arenas stay, and
+  // that outlives a step moves to where they have it, and references to executors end. The arenas stay, and
   // grow first where the plans need more. Caps hold all the while; `profile` says what is held beside arenas
-  // and how fast copies are. What programs beside the main one have of their own is lost. An error leaves
-  // all as it was, but for one with the detail "state", after which there is none.
+  // and how fast copies are. Programs beside the main one lose what they have of their own. An error leaves
+  // all as it was, but for one with the detail "state", after which there is no state.
   Result<Adopted> adopt(std::shared_ptr<const Stages> next, const Profile& profile);
+
+  // The predicted time of moving to other plans. Errors: those that adopt() has for them.
+  Result<double> seconds_to(const Stages& next, const Profile& profile) const;
+  const BytesByTier& arena_bytes() const { return arena_bytes_; }
 
   // Gives all commands paths for profilers.
   void annotate();
@@ -68,10 +73,11 @@ class Loaded {
       : backend_(std::move(backend)), stages_(std::shared_ptr<void>(), &stages), caps_(caps) {}
   void make_executors();
   bool is_prepared(const Program& program) const;
-  // Whether plans are of the programs that run here, on these devices.
+  // An error where plans are of other programs than run here, or for other devices.
   Status check_alike(const Stages& next) const;
   Status prove(const Stages& next) const;
-  // Whether the caps have room for arenas of so many bytes and these plans.
+  Result<Migration> migration_to(const Stages& next, const BytesByTier& bytes, const Profile& profile) const;
+  // An error where the caps have no room for arenas of so many bytes and these plans.
   Status check_room(const Stages& next, const BytesByTier& bytes, const Profile& profile);
 
   std::unique_ptr<Backend> backend_;
