@@ -256,6 +256,7 @@ std::vector<Value> Interpreter::items_of(const Value& value, const Node& at) {
     }
     case Kind::String: {
       std::vector<Value> characters;
+      if (!has_room(count_characters(value.text().view()) * kPieceBytes, at)) return {};
       const auto places = boundaries(value.text().view());
       if (!spend(int64_t(places.size()), at)) return {};
       for (size_t i = 0; i + 1 < places.size() && !failed(); ++i) {
@@ -392,6 +393,8 @@ Value Interpreter::slice(const Node& node) {
     const size_t last = ascii ? size_t(end) : first + byte_of(text.view().substr(first), end - begin);
     return string(text.slice(first, last), object.str().markup);
   }
+  constexpr int64_t kIndexBytes = 2 * sizeof(int64_t);  // with the place of a character
+  if (!has_room(count * kIndexBytes, node)) return {};
   std::vector<int64_t> indices;
   if (step > 0) {
     for (int64_t i = begin; i<end; i = step> end - i ? end : i + step) indices.push_back(i);
@@ -425,6 +428,8 @@ Value Interpreter::binary(Op op, const Value& a, const Value& b, const Node& at)
     return v.is(Kind::List) && (v.list().form == List::Form::List || v.list().form == List::Form::Tuple);
   };
   if (op == Op::Add && is_list(a) && is_list(b) && a.list().form == b.list().form) {
+    const auto bytes = int64_t((a.list().items.size() + b.list().items.size()) * sizeof(Value));
+    if (!has_room(bytes, at)) return {};
     std::vector<Value> items = a.list().items;
     items.insert(items.end(), b.list().items.begin(), b.list().items.end());
     return list(std::move(items), a.list().form, at);
@@ -435,14 +440,14 @@ Value Interpreter::binary(Op op, const Value& a, const Value& b, const Node& at)
     const int64_t times = std::max<int64_t>(0, many.as_integer());
     if (what.is_string() || is_list(what)) {
       const int64_t size = what.is_string() ? std::ssize(what.text().bytes()) : std::ssize(what.list().items);
-      if (size > 0 && times > 10'000'000 / size) return fail(at, "something repeated {} times", times);
+      if (size > 0 && times > 1'000'000 / size) return fail(at, "something repeated {} times", times);
       if (what.is_string()) {
         Text text;
         for (int64_t i = 0; i < times && size > 0; ++i) text.append(what.text());
         return string(std::move(text), what.str().markup);
       }
       std::vector<Value> items;
-      if (!spend(size * times, at)) return {};
+      if (!spend(size * times, at) || !has_room(size * times * int64_t(sizeof(Value)), at)) return {};
       for (int64_t i = 0; i < times; ++i)
         items.insert(items.end(), what.list().items.begin(), what.list().items.end());
       return list(std::move(items), what.list().form, at);

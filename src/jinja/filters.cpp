@@ -50,6 +50,7 @@ Value title(Interpreter& in, Value subject, Bound&, const Node& at) {
   const Value value = in.string_of(subject, at);
   if (in.failed()) return {};
   const Text& text = value.text();
+  if (!in.has_room_for_places(text.view(), at)) return {};
   const auto places = boundaries(text.view());
   Text out;
   bool begins = true;
@@ -313,7 +314,9 @@ Value indent(Interpreter& in, Value subject, Bound& bound, const Node& at) {
   text.append("\n", kTemplate);
   Text out;
   if (is_true(bound[1])) out.append(step);
-  const auto lines = lines_of(text.view(), false);
+  const std::string_view bytes = text.view();
+  if (!in.has_room(std::count(bytes.begin(), bytes.end(), '\n') * int64_t(sizeof(size_t) * 2), at)) return {};
+  const auto lines = lines_of(bytes, false);
   if (!in.spend(std::ssize(lines) * (1 + std::ssize(step.bytes()) / 16), at)) return {};
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto [from, to] = lines[i];
@@ -437,6 +440,7 @@ Value replace(Interpreter& in, Value subject, Bound& bound, const Node& at) {
 
 Value reverse(Interpreter& in, Value subject, Bound&, const Node& at) {
   if (subject.is_string()) {
+    if (!in.has_room_for_places(subject.text().view(), at)) return {};
     const auto places = boundaries(subject.text().view());
     Text out;
     for (size_t i = places.size() - 1; i > 0; --i) out.append(subject.text(), places[i - 1], places[i]);

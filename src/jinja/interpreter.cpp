@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kMostSteps = 5'000'000;          // beside some for each byte that was passed in
 constexpr int64_t kMostBytes = int64_t{24} << 20;  // beside some times of what was passed in
+constexpr int64_t kUsualBytes = int64_t{1} << 20;  // of a string, beside some times of what was passed in
 constexpr int kMostNesting = 200;                  // of lists in lists
 
 }  // namespace
@@ -18,6 +19,7 @@ Interpreter::Interpreter(const Syntax& syntax, const Inputs& inputs)
       inputs_(inputs),
       most_bytes_(kMostBytes + 24 * inputs.bytes),
       most_steps_(kMostSteps + 16 * inputs.bytes),
+      usual_bytes_(kUsualBytes + 4 * inputs.bytes),
       globals_(syntax.names.size()) {
   for (const auto& [name, value] : inputs.variables) {
     if (const auto it = syntax.ids.find(name); it != syntax.ids.end()) globals_[size_t(it->second)] = value;
@@ -43,7 +45,8 @@ void Interpreter::set_error(const Node& at, std::string message) {
 
 Value Interpreter::string(Text text, bool markup) {
   auto object = make<String>(text.held());
-  steps_ += int64_t(text.size()) / 16;
+  // What is much longer than all that was passed in costs more.
+  steps_ += int64_t(text.size()) / 16 + std::max<int64_t>(0, int64_t(text.size()) - usual_bytes_) / 2;
   object->text = std::move(text);
   object->markup = markup;
   Value value;
@@ -82,6 +85,11 @@ bool Interpreter::spend(int64_t steps, const Node& at) {
   return !failed();
 }
 
+bool Interpreter::has_room(int64_t bytes, const Node& at) {
+  if (!failed() && bytes > room()) fail(at, "it holds more than {} MiB", most_bytes_ >> 20);
+  return !failed();
+}
+
 bool Interpreter::spend_search(std::string_view text, std::string_view what, const Node& at) {
   constexpr int64_t kLong = 256;  // a search for more bytes takes no longer
   return spend(product(std::ssize(text), std::min(kLong, std::ssize(what))) / 512, at);
@@ -103,7 +111,8 @@ void Interpreter::write(const Text& text, Text& out, const Node& at) {
   } else {
     out.append_owned(text, owner_);
   }
-  if (out.held() > most_bytes_) fail(at, "it writes more than {} MiB", most_bytes_ >> 20);
+  // It doubles when it grows.
+  if (out.held() > most_bytes_ / 2) fail(at, "it writes more than {} MiB", most_bytes_ >> 21);
 }
 
 void Interpreter::note_asked(const Value& value) {

@@ -59,6 +59,15 @@ class Interpreter {
   Value dict(std::vector<std::pair<Value, Value>> members, const Node& at);
   // Work beside the evaluation of nodes, such as bytes that are copied.
   bool spend(int64_t steps, const Node& at);
+  // What a piece of a string takes at least, with its place.
+  static constexpr int64_t kPieceBytes = 64;
+  // Whether so many bytes more may be held; false: it has failed.
+  bool has_room(int64_t bytes, const Node& at);
+  // The same for the places of all characters.
+  bool has_room_for_places(std::string_view text, const Node& at) {
+    return has_room(std::ssize(text) * int64_t(sizeof(size_t)), at);
+  }
+  int64_t room() const { return most_bytes_ - account_.held; }
 
   // A search for some bytes in others.
   bool spend_search(std::string_view text, std::string_view what, const Node& at);
@@ -150,7 +159,7 @@ class Interpreter {
   const Syntax& syntax_;
   const Inputs& inputs_;
   Account account_;
-  int64_t steps_ = 0, most_bytes_ = 0, most_steps_ = 0;
+  int64_t steps_ = 0, most_bytes_ = 0, most_steps_ = 0, usual_bytes_ = 0;
   int depth_ = 0;
   Origin owner_ = kTemplate;  // of what the template writes now
   std::optional<Error> error_;

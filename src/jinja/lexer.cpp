@@ -54,10 +54,12 @@ class Lexer {
     for (; known_ < at; ++known_) {
       if (text_[known_] == '\n') {
         ++line_;
-        line_begin_ = known_ + 1;
+        column_ = 1;
+      } else if ((static_cast<unsigned char>(text_[known_]) & 0xc0) != 0x80) {
+        ++column_;
       }
     }
-    return {line_, int(count_characters(std::string_view(text_).substr(line_begin_, at - line_begin_))) + 1};
+    return {line_, column_};
   }
   void add(Token::Kind kind, std::string text) {
     const auto [line, column] = place(at_);
@@ -328,8 +330,8 @@ class Lexer {
   size_t at_ = 0;
   bool line_starting_ = true;
   std::vector<Token> tokens_;
-  mutable size_t known_ = 0, line_begin_ = 0;
-  mutable int line_ = 1;
+  mutable size_t known_ = 0;
+  mutable int line_ = 1, column_ = 1;
 };
 
 }  // namespace

@@ -107,11 +107,16 @@ Value split(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   const int64_t most = integer_of(in, bound[1], -1, "split", at);
   if (separator && separator->empty()) return in.fail(at, "split: an empty separator");
   if (in.failed() || !in.spend_search(self.text().view(), separator.value_or(""), at)) return {};
-  return pieces(in, self, cuts_of(self.text().view(), separator, most, kRight), Form::List, at);
+  const int64_t room = in.room() / Interpreter::kPieceBytes;
+  const Cuts cuts = cuts_of(self.text().view(), separator, most < 0 ? room : std::min(most, room), kRight);
+  if (!in.has_room(std::ssize(cuts) * Interpreter::kPieceBytes, at)) return {};
+  return pieces(in, self, cuts, Form::List, at);
 }
 
 Value split_lines(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
-  return pieces(in, self, lines_of(self.text().view(), is_true(bound[0])), Form::List, at);
+  const std::string_view text = self.text().view();
+  if (!in.has_room(std::count(text.begin(), text.end(), '\n') * Interpreter::kPieceBytes, at)) return {};
+  return pieces(in, self, lines_of(text, is_true(bound[0])), Form::List, at);
 }
 
 template <bool kRight>
@@ -178,6 +183,7 @@ Value count(Interpreter& in, const Value& self, Bound& bound, const Node& at) {
   int64_t times = 0;
   if (!in.spend_search(part, what, at)) return {};
   for (size_t i = find_in(part, what); i != part.npos; i = find_in(part, what, i + what.size())) ++times;
+  if (!in.spend(times / 4, at)) return {};
   return Value::of(times);
 }
 
@@ -218,8 +224,9 @@ Value capitalize(Interpreter& in, const Value& self, Bound&, const Node&) {
   return in.string(capitalized(self.text()), self.str().markup);
 }
 
-Value swap_case(Interpreter& in, const Value& self, Bound&, const Node&) {
+Value swap_case(Interpreter& in, const Value& self, Bound&, const Node& at) {
   Text out;
+  if (!in.has_room_for_places(self.text().view(), at)) return {};
   const auto places = boundaries(self.text().view());
   for (size_t i = 0; i + 1 < places.size(); ++i) {
     const Text one = self.text().slice(places[i], places[i + 1]);

