@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keys of records and messages that programs which train give a meaning, and what becomes of each here:
-// one table, which the reader goes by and docs/data.md shows.
+// one table, which the reader goes by and docs/data-keys.md shows.
 #pragma once
 
 #include <cstdint>

@@ -314,10 +314,10 @@ TEST(Keys, EveryOneOfTheTableIsReadAsTheTableSays) {
 }
 
 TEST(Keys, TheDocumentShowsTheTable) {
-  const auto document = read_file(std::filesystem::path(SLUICE_DOCS) / "data.md");
+  const auto document = read_file(std::filesystem::path(SLUICE_DOCS) / "data-keys.md");
   ASSERT_TRUE(document.ok());
   EXPECT_NE(document->find(data_keys_table()), document->npos)
-      << "docs/data.md lacks the table as it is now:\n"
+      << "docs/data-keys.md lacks the table as it is now:\n"
       << data_keys_table();
 }
 
