@@ -17,6 +17,7 @@
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
+#include "plans/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/training/trial.h"
 #include "state/offered.h"
@@ -152,6 +153,7 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
   }
   p.question = {*in.subject.spec, std::move(config), in.tokens, in.price};
   p.question.model.freeze = p.question.config.train.freeze;
+  SLUICE_TRY(resolve_adapters(p.question.config, p.question.model));
   return p;
 }
 

@@ -46,13 +46,22 @@ int64_t length_of(int64_t number) {
 }
 static_assert(kGrain << (kMostPlannedNumber / kChunks - 1) == kMostPlannedTokens / kChunks);
 
-// As scaled_to() needs them. What names layers by their numbers freezes some of them.
+// As scaled_to() needs them. What names layers by their numbers trains some of them otherwise.
 bool are_alike(const ModelSpec& model) {
+  const auto names_no_layer = [](const std::vector<std::string>& patterns) {
+    return std::all_of(patterns.begin(), patterns.end(), [](const std::string& pattern) {
+      return pattern.find_first_of("0123456789[?") == pattern.npos;
+    });
+  };
+  const Adapters& a = model.adapters;
+  std::vector<std::string> others;
+  for (const auto* of : {&a.ranks, &a.alphas}) {
+    for (const Adapters::Other& other : *of) others.push_back(other.pattern);
+  }
   return std::all_of(model.layers.begin(), model.layers.end(),
                      [&](const LayerSpec& layer) { return layer == model.layers.front(); }) &&
-         std::all_of(model.freeze.begin(), model.freeze.end(), [](const std::string& pattern) {
-           return pattern.find_first_of("0123456789[?") == pattern.npos;
-         });
+         names_no_layer(model.freeze) && names_no_layer(a.targets) && names_no_layer(a.exclude) &&
+         names_no_layer(a.whole) && names_no_layer(others);
 }
 
 void count_activations(const Prepared& p, PlannedCase& c) {
