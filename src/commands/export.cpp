@@ -146,7 +146,7 @@ void show(const ExportRequest& request, const Exported& done) {
   if (!end.note.empty() && !request.end_token) say("  note: {}\n", end.note);
 }
 
-// Of what is exported, where that is an adapter.
+// The folder of the base of an adapter; empty: a model is exported.
 Result<std::filesystem::path> base_of(const ExportRequest& request) {
   SLUICE_ASSIGN(const std::filesystem::path folder, folder_to_read(request.from, request.best));
   if (is_adapter_folder(folder)) return base_of_adapter(folder, request.base);

@@ -23,7 +23,8 @@ bool is_hub_name(std::string_view path);
 // cache does not have it.
 std::optional<std::filesystem::path> find_in_hub_cache(std::string_view name, HubKind kind);
 
-// What others load the model in a folder by: the name of the hub, of a snapshot there, or else its path.
+// The name by which others load the model in a folder: a snapshot has one of the hub, other folders their
+// path.
 std::string base_name(const std::filesystem::path& folder);
 
 // Whether a folder is such a snapshot of a data set.

@@ -48,9 +48,9 @@ struct OtherKind {
 };
 constexpr OtherKind kOtherKinds[] = {
     {"adapter_config", ".json",
-     "{0} is there: it is an adapter of another model, with which alone train, generate, evaluate and export "
-     "take it, where adapter_model.safetensors lies beside it; sluice export --merged {1} NEW_FOLDER makes "
-     "a model of both"},
+     "{0} is there: it is an adapter of another model, which train, generate, evaluate and export take where "
+     "adapter_model.safetensors lies beside it; sluice export --merged {1} NEW_FOLDER makes one model of "
+     "both"},
     {"", ".gguf", "{0} is there: scripts/gguf_to_folder {1}/{0} NEW_FOLDER makes a folder of it"},
     {"pytorch_model", ".bin",
      "{0} is there: these are weights of PyTorch, which are programs. Write them as safetensors: "

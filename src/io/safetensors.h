@@ -80,7 +80,7 @@ class TensorFiles {
     for (const SafeTensorsFile& file : files_) file.release();
   }
   const std::filesystem::path& path() const { return path_; }
-  // Of the first file; empty: it says nothing of that.
+  // A value of the first file's metadata; empty: there is none.
   std::string metadata(const std::string& key) const;
   // Names of what weights lie in the directory beside those that are read; rising.
   const std::vector<std::string>& passed_over() const { return passed_over_; }

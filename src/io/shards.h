@@ -19,7 +19,7 @@ constexpr int64_t kShardBytes = 5'000'000'000;
 constexpr std::string_view kWeightsName = "model.safetensors";
 constexpr std::string_view kWeightsIndexName = "model.safetensors.index.json";
 
-// What PEFT calls the files of an adapter.
+// The files of an adapter, as PEFT calls them.
 constexpr std::string_view kAdapterName = "adapter_model.safetensors";
 constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 

@@ -147,8 +147,8 @@ bool frozen(std::span<const std::string> patterns, std::string_view tensor);
 // Whether a pattern, which is as freeze's but for the mark, names a tensor or what it is part of, from any
 // part of its name on: "k_proj" and "layers.3" do, of the third layer's keys.
 bool names_part(std::string_view pattern, std::string_view tensor);
-// Of the names of tensors, and of the parts of which they are made ("self_attn", "q_proj.weight"), those that
-// are nearest to what a pattern says between its stars.
+// The names of tensors, or of their parts ("self_attn", "q_proj.weight"), that are nearest to a pattern's
+// text between its stars.
 std::vector<std::string> near_names(std::string_view pattern, const std::vector<Weight>& weights);
 
 // What ModelSpec::stored says of a tensor.

@@ -18,8 +18,8 @@ constexpr double kTokens = 1024;  // of the steps that the optimizers' rates are
 // of rates falls as ours do. Rates above those of small models help nobody.
 constexpr double kTokensByParams = 1.5, kMostTokens = 524288, kMostRandom = 1;
 constexpr double kMostGiven = 2.5;
-// Of adapters: the best rates for them were about so many times the best for all weights, of models of many
-// sizes and ranks of all kinds ("LoRA Without Regret", Schulman et al. 2025).
+// The best rate for adapters is about so many times the best for all weights, whatever the model's size and
+// the rank ("LoRA Without Regret", Schulman et al. 2025).
 constexpr double kAdapters = 10;
 
 double two_digits(double value) {

@@ -42,8 +42,8 @@ struct Source {
   std::vector<SafeTensorsFile> masters = {};  // where master weights would be
   bool from_masters = false;                  // whether they are, and are read
   std::vector<const SafeTensor*> parts = {};  // by the numbers of StoredPart
-  // Of an adapter, which lies in `dir`: what is written of it, where it is not to be added to its base, whose
-  // files then are `files`.
+  // An adapter in `dir` is written by itself (Adapter), or added to its base (Base), whose files are then
+  // `files`.
   Held held = Held::Whole;
   std::optional<TensorFiles> adapter = {};
   std::vector<MergedTensor> merged = {};      // in the place of parts
@@ -114,7 +114,7 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
         "{}: tensor {} is in MXFP4, which is only read; a checkpoint of a run that began from it has numbers "
         "in its place",
         source.dir.string(), part.tensor);
-  // What was trained as it is lies beside the adapters.
+  // Weights that were trained whole lie beside the adapters.
   const bool beside = source.held == Held::Base && weight.trainable;
   SLUICE_ASSIGN(const FoundTensor found,
                 find_tensor(beside ? *source.adapter : source.files, part, weight.matrix));

@@ -24,8 +24,7 @@ struct ExportOptions {
   int64_t shard_bytes = kShardBytes;
   Unread unread = Unread::Refuse;
   bool best = false;  // of a run: the model with the lowest held-out loss, not the newest
-  // Of an adapter: the folder of its base, and whether the adapter is added to it. Base empty: `from` has a
-  // model.
+  // The folder of an adapter's base, and whether the adapter is added to it. Empty: `from` has a model.
   std::filesystem::path base = {};
   bool merged = false;
   // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps

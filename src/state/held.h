@@ -25,7 +25,7 @@ inline bool has_adapters(const std::vector<Weight>& weights) {
   return std::any_of(weights.begin(), weights.end(),
                      [](const Weight& w) { return w.part == ModelPart::Adapter; });
 }
-// What checkpoints and exports of a model have.
+// The part that checkpoints and exports of a model have.
 inline Held saved_of(const std::vector<Weight>& weights) {
   return has_adapters(weights) ? Held::Adapter : Held::Whole;
 }

@@ -12,7 +12,7 @@
 
 namespace sluice::core {
 
-// What rounding left of the changes.
+// How much of the changes rounding took.
 struct MergeLoss {
   int64_t tensors = 0;
   int64_t lost = 0;   // of them, those of whose change rounding leaves less than half
@@ -28,7 +28,7 @@ class MergedTensor {
 
   // Elements [first, first + count) of the sum. Every element once for what loss() says.
   const std::vector<float>& read(int64_t first, int64_t count);
-  // Of what was read, with elements rounded to the type it is written in. Negative: nothing changed.
+  // |round(W + D) - W - D| / |D| of the elements that were read. Negative: nothing changed.
   double loss() const;
 
  private:

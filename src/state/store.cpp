@@ -10,6 +10,7 @@
 #include "io/directory.h"
 #include "io/file.h"
 #include "io/set_aside.h"
+#include "io/shards.h"
 #include "state/checkpoint.h"
 
 namespace sluice::core {
@@ -56,7 +57,8 @@ Status look_at(const fs::path& dir, int64_t step) {
 // Whether it has, or has left, what a save puts there. What else has such a name is somebody else's.
 bool was_checkpoint(const fs::path& dir) {
   return is_there(dir / "checkpoint.json") || is_there(dir / "model.safetensors") ||
-         is_there(dir / "model.safetensors.index.json") || is_there(dir / "optimizer.safetensors");
+         is_there(dir / "model.safetensors.index.json") || is_there(dir / "optimizer.safetensors") ||
+         is_there(dir / kAdapterName);
 }
 
 // Whether all that lies in a checkpoint is its own. What a user put there is not ours to remove.

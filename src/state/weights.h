@@ -64,7 +64,7 @@ Result<std::optional<Checksum>> load_model(const Model& model, const WeightsFrom
 // In the metadata of an adapter's file: the checksum of its base.
 constexpr const char* kBaseValues = "sluice.base_values";
 // Whether an adapter goes with a base of these values; nothing: nobody knows them. `base` is where they are
-// from.
+// from. An adapter that cannot be read says nothing.
 Status check_base(const std::filesystem::path& adapter, const std::filesystem::path& base,
                   const std::optional<Checksum>& values);
 

@@ -84,11 +84,59 @@ TEST_F(HeldOutRuns, AutoIsAtBothEndsAndAfterEveryStepOfAShortRun) {
   EXPECT_EQ(line["learnt_tokens"], 32);
 }
 
-// A rate that is far too high: it gets worse from some step on.
-TEST_F(HeldOutRuns, TheBestModelIsKeptAndIsTheOneThatWasBest) {
-  ASSERT_EQ(start("run", {"eval.every=auto", "run.keep_best=on", "train.steps=6", "train.learning_rate=1"})
+// From the run, from an export, where the base is elsewhere by now, and as one model with it.
+TEST_F(HeldOutRuns, AnAdapterIsEvaluatedWithItsBase) {
+  const TempDir& dir = runs_.dir_;
+  ASSERT_EQ(start("first", {}).message, "");
+  std::filesystem::copy(dir / "first/checkpoints/step-4", dir / "base");
+  ASSERT_EQ(start("run", {"model.config=", "model.path=" + (dir / "base").string(), "adapter.rank=4",
+                          "eval.every=auto", "run.keep_best=on"})
                 .message,
             "");
+  const auto all = evaluations("run");
+  const double begun = all.front().second, last = all.back().second;
+  EXPECT_LT(last, begun);
+  const auto near = [&](const Json& found) { EXPECT_NEAR(found["loss"].get<double>(), last, 1e-6 * last); };
+  near(evaluate_own("run", false));
+  near(evaluate("run", true));
+  for (const bool merged : {false, true}) {
+    ExportRequest request;
+    request.from = (dir / "run").string();
+    request.to = (dir / (merged ? "merged" : "adapter")).string();
+    request.merged = merged;
+    Requests asked;
+    ASSERT_EQ(export_model(request, asked).message, "");
+  }
+  near(evaluate("merged", false));
+  std::filesystem::rename(dir / "base", dir / "moved");
+  EvaluateRequest request;
+  request.model = (dir / "adapter").string();
+  request.files = {(dir / "text/c.txt").string()};
+  request.seq_len = 16;
+  request.settings = {"run.backend=cpu", "run.threads=1", "data.cache=" + (dir / "cache").string(),
+                      "train.compute=f32"};
+  Requests asked;
+  EXPECT_NE(sluice::core::evaluate(request, asked).message.find("adapter.base (--base) names it"),
+            std::string::npos);
+  request.base = (dir / "moved").string();
+  near(evaluate(request));
+  GenerateRequest text;
+  text.model = (dir / "adapter").string();
+  text.base = request.base;
+  text.prompts = {"a 1"};
+  text.tokens = 4;
+  text.settings = {"run.backend=cpu", "run.threads=1"};
+  testing::internal::CaptureStdout();
+  const Outcome generated = generate(text, asked);
+  EXPECT_FALSE(testing::internal::GetCapturedStdout().empty());
+  EXPECT_EQ(generated.message, "");
+}
+
+// A rate that is far too high: it gets worse from some step on.
+TEST_F(HeldOutRuns, TheBestModelIsKeptAndIsTheOneThatWasBest) {
+  ASSERT_EQ(
+      start("run", {"eval.every=auto", "run.keep_best=on", "train.steps=6", "train.learning_rate=1"}).message,
+      "");
   const auto all = evaluations("run");
   const auto best = *std::min_element(all.begin(), all.end(),
                                       [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -131,7 +131,7 @@ TEST_F(AdapterRuns, BeginFromAnAdaptersFolder) {
   const std::string name = "model.layers.2.self_attn.v_proj.lora_B.weight";
   const std::vector<float> begun = must(session->engine().tensor({}, name));
   EXPECT_EQ(begun, values_in(dir_ / "saved", name));
-  // What it says twice it says alike.
+  // A key that contradicts the file is refused.
   const auto other = load_config("", {"adapter.path=" + (dir_ / "saved").string(), "adapter.rank=8"});
   ASSERT_FALSE(other.ok());
   EXPECT_NE(other.message().find("adapter.rank = 8: the adapter has rank 4"), std::string::npos);

@@ -47,7 +47,7 @@ PathReader read_from(const Place& place) {
   };
 }
 
-// What the adapter's own file says, where no key does.
+// Keys that are left open get what the adapter's own file says.
 Status read_adapter(RunConfig& config, const std::string& text) {
   auto& a = config.adapter;
   SLUICE_ASSIGN(const AdapterConfig file, parse_adapter_config(text));
@@ -75,7 +75,7 @@ Status read_adapter(RunConfig& config, const std::string& text) {
   return {};
 }
 
-// Of a model that is an adapter and its base the adapter becomes adapter.path, and the base model.path.
+// A model that is an adapter's folder becomes two: adapter.path is the adapter, model.path its base.
 Status name_adapter(RunConfig& config) {
   auto& m = config.model;
   auto& a = config.adapter;
@@ -100,7 +100,7 @@ Status name_adapter(RunConfig& config) {
   if (!read.ok()) return error_at(file.string(), read.error());
   if (!a.base.empty()) {
     m.path = model_folder(std::exchange(a.base, "")).string();
-  } else if (m.path.empty() && m.config.empty() && m.weights.empty()) {
+  } else if (m.path.empty() && m.weights.empty()) {
     SLUICE_ASSIGN(const fs::path base, base_of_adapter(a.path, ""));
     m.path = base.string();
   }

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What says nothing about the arithmetic, or follows from the base.
+// Fields that say nothing about the arithmetic, or that follow from the base.
 constexpr std::string_view kNoMatter[] = {"auto_mapping",   "peft_version",     "revision",
                                           "inference_mode", "fan_in_fan_out",   "layers_pattern",
                                           "megatron_core",  "qalora_group_size"};
