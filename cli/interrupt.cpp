@@ -58,6 +58,10 @@ void on_save(int) {
   requests.save = true;
 }
 
+void on_replan(int) {
+  requests.replan = true;
+}
+
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -75,6 +79,7 @@ sluice::core::Requests& watch_signals() {
   handle(SIGINT, on_stop);
   handle(SIGTERM, on_stop);
   handle(SIGUSR1, on_save);
+  handle(SIGUSR2, on_replan);
   handle(SIGPIPE, SIG_IGN);
   return requests;
 }

@@ -11,6 +11,7 @@
 //   twice, and for one within a quarter of a second, which `timeout` and batch systems send to a process and
 //   again to its group. SIGHUP stays ignored where it was (nohup).
 // - SIGUSR1 asks it to save and go on.
+// - SIGUSR2 asks it to plan again and go on.
 // - SIGPIPE is ignored: who reads what a run says may leave before it ends.
 sluice::core::Requests& watch_signals();
 // The same for a command that has nothing to save: before it looks at requests a signal ends it without

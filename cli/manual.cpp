@@ -85,6 +85,7 @@ std::string manual(const CLI::App& app) {
       entry("75", "It was interrupted, and the same command goes on from what it saved.") +
       entry("128+N", "Signal N ended it; nothing had been done that could be saved.") + ".SH SIGNALS\n" +
       "Once steps run, SIGINT, SIGTERM and SIGHUP end a run after its step, with a checkpoint; before, and "
-      "the second time, at once. SIGUSR1 writes a checkpoint and the run goes on.\n";
+      "the second time, at once. SIGUSR1 writes a checkpoint and the run goes on. SIGUSR2 has it plan "
+      "again.\n";
   return out;
 }

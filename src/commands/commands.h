@@ -33,8 +33,9 @@ struct Outcome {
 
 // What somebody asks of a command while it works. Written from signal handlers, so nothing but atomics.
 struct Requests {
-  std::atomic<bool> stop = false;  // finish what is in progress, keep it, and end
-  std::atomic<bool> save = false;  // write a checkpoint and go on; whoever takes the request clears it
+  std::atomic<bool> stop = false;    // finish what is in progress, keep it, and end
+  std::atomic<bool> save = false;    // write a checkpoint and go on; whoever takes the request clears it
+  std::atomic<bool> replan = false;  // plan again, as run.replan = auto does by itself; cleared as `save`
   // Set by the command when it looks at `stop` from now on. Before that there is nothing to save: whoever
   // wants it to stop ends the process.
   std::atomic<bool> heeded = false;

@@ -123,6 +123,9 @@ Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked
   TrainingOptions options;
   options.stop = [&] { return asked.stop.load(); };
   options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, session, own); };
+  Replanner replanner(session.engine(), silent_observer(), p.config.run.replan == "auto");
+  options.replanner = &replanner;
+  options.replan = [&] { return asked.replan.exchange(false); };
   asked.heeded = true;
   const auto end = train(session, silent_observer(), options);
   if (!end.ok() && end.error().detail("of all").empty()) job.abandon(end.error());
@@ -167,6 +170,9 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.log = [&](const StepEvent& e, const EvaluationEvent* heldout) { return observer.add(e, heldout); };
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
+  Replanner replanner(session->engine(), observer, p.config.run.replan == "auto");
+  options.replanner = &replanner;
+  options.replan = [&] { return asked.replan.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
   if (!job.alone())
     options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, *session, own); };

@@ -139,6 +139,20 @@ void TrainingObserver::saved(const SaveEvent& e) {
   (void)draw();  // where the directory is gone the next step says so
 }
 
+void TrainingObserver::adopted(const AdoptionEvent& e) {
+  steps_line_.end();
+  const std::string words = fmt::format(
+      "another plan after step {}: {}; a step is predicted to take {:.4g} s instead of {:.4g} s; {} moved in "
+      "{:.3g} s (predicted {:.3g} s)\n",
+      e.step, e.why, e.after_seconds, e.before_seconds, format_bytes(e.moved_bytes), e.seconds,
+      e.predicted_seconds);
+  say("{}", words);
+  const std::filesystem::path text = dir_ / "plan.txt";
+  const auto before = read_file(text);
+  report(before.ok() ? write_file(text, *before + words) : Status(before.error()));
+  adopted_ = e;
+}
+
 void TrainingObserver::report(const Status& written) {
   if (written.ok() || !unwritten_.insert(written.message()).second) return;
   warned(written.message() + "; the run goes on, and this is tried again");
@@ -184,6 +198,19 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
   if (peak_flops_ > 0) {
     line["mfu"] = model_flops_ / e.seconds / peak_flops_;
     scalars.emplace_back("mfu", model_flops_ / e.seconds / peak_flops_);
+  }
+  if (adopted_) {
+    const AdoptionEvent& a = *adopted_;
+    line["adopted"] = {{"after_step", a.step},
+                       {"why", a.why},
+                       {"before_ms", a.before_seconds * 1e3},
+                       {"after_ms", a.after_seconds * 1e3},
+                       {"moved_bytes", a.moved_bytes},
+                       {"moving_ms", a.seconds * 1e3},
+                       {"predicted_moving_ms", a.predicted_seconds * 1e3}};
+    scalars.emplace_back("plan/after_ms", a.after_seconds * 1e3);
+    scalars.emplace_back("plan/moving_ms", a.seconds * 1e3);
+    adopted_.reset();
   }
   if (heldout != nullptr) SLUICE_TRY(add_heldout(*heldout, line, scalars));
   report(add_scalars(now, e.step, scalars));

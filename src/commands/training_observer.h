@@ -44,6 +44,7 @@ class TrainingObserver : public Console {
   void stepped(const StepEvent& e) override;
   void evaluated(const EvaluationEvent& e) override;
   void saved(const SaveEvent& e) override;
+  void adopted(const AdoptionEvent& e) override;
   // Draws texts from the model as it is, as many as there is time for; a line of samples.jsonl. The run goes
   // on, or is done, without.
   Status sample(Session& session, const std::atomic<bool>& asked, bool at_end);
@@ -85,6 +86,7 @@ class TrainingObserver : public Console {
   std::set<std::string> unwritten_;  // what was said of it
   int64_t skipped_ = 0;
   std::optional<EvaluationEvent> evaluated_;  // last
+  std::optional<AdoptionEvent> adopted_;      // since the last line of metrics.jsonl
 };
 
 }  // namespace sluice::core

@@ -208,6 +208,12 @@ void visit_keys(Config& c, F&& key) {
       "number format of the weights in checkpoints: the run's, or f32, its master weights where it has any");
   key("run.resume", c.run.resume, InputPath(),
       "checkpoint of another run to go on from in this run's own directory");
+  key("run.replan", c.run.replan, Choices{"off", "auto"},
+      "auto: where steps take another time than predicted, plans are searched for beside the run, by what "
+      "ops "
+      "and links take now; one that gains more than changing to it takes is adopted between two steps. No "
+      "bit "
+      "of a result depends on it");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
   key("run.trace_kernels", c.run.trace_kernels, nullptr,
       "name the kernels of that step in it (CUPTI, whose memory counts against the caps)");

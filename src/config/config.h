@@ -107,6 +107,7 @@ struct RunConfig {
     std::optional<bool> keep_best;      // none: where a save costs little
     std::string export_dtype = "auto";  // of checkpoints' weights
     std::string resume;
+    std::string replan = "off";
     bool trace = true, trace_kernels = false;
     bool deterministic = false;
   } run;

@@ -8,6 +8,9 @@ int all_cores();
 // Launchers bind processes to some; at least 1.
 int allowed_cores();
 
+// Has the calling thread, and those that it starts from here on, run where others leave cores idle.
+void yield_to_others();
+
 // Of each of `processes` of a host with `all` cores: what they may use divided among them, or what a launcher
 // has bound each of them to, whole.
 constexpr int cores_of_each(int allowed, int all, int processes) {

@@ -372,29 +372,49 @@ class WithoutCopies {
   std::vector<std::pair<double, int>> changes_;  // when, and how many copies are under way from then on
 };
 
-}  // namespace
-
-Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
-             int64_t device_overhead_bytes, const CalibrateOptions& options,
-             const std::filesystem::path& path, Profile profile) {
-  const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
-  std::map<std::string, std::vector<double>> runs;
+// Times of ops by cost_key(), and sums of links, from a measured step.
+struct Taught {
+  std::map<std::string, double> ns;
   LinkSums loads, stores, peers;
+};
+Taught taught_by(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+                 const Profile& profile) {
+  const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
+  Taught out;
+  std::map<std::string, std::vector<double>> runs;
   for (size_t i = 0; i < timeline.size(); ++i) {
     const Action& a = plan.actions[i];
     if (a.kind == ActionKind::Run) {
       runs[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
     } else {
-      LinkSums& link = a.hands_over() ? peers : a.loads() ? loads : stores;
+      LinkSums& link = a.hands_over() ? out.peers : a.loads() ? out.loads : out.stores;
       link.add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
+  for (auto& [key, ns] : runs) out.ns[key] = median(std::move(ns));
+  return out;
+}
+
+}  // namespace
+
+Profile learnt(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+               bool shared_cores, Profile profile) {
+  const Taught taught = taught_by(program, plan, timeline, profile);
+  for (const auto& [key, ns] : taught.ns) profile.measured_ns[key] = ns;
+  if (!shared_cores) learn_rates(profile, taught.loads, taught.stores, taught.peers);
+  return profile;
+}
+
+Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+             int64_t device_overhead_bytes, const CalibrateOptions& options,
+             const std::filesystem::path& path, Profile profile) {
+  const Taught taught = taught_by(program, plan, timeline, profile);
   json cache = read_cache(path, profile);
   if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
   json& of_kind = cache["steps"][options.kind];
-  for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);
+  for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = ns;
   if (!options.shared_cores) {
-    learn_rates(profile, loads, stores, peers);
+    learn_rates(profile, taught.loads, taught.stores, taught.peers);
     keep_links(profile, of_kind);
   }
   profile.set_device_overhead(std::max(profile.overhead_bytes[kDevice], device_overhead_bytes));

@@ -50,6 +50,11 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const OpProgress& progress);
 
+// The profile with the times that ops took within a measured step. It has the rates of links, too, unless
+// these share cores with compute. learn() keeps the same.
+Profile learnt(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+               bool shared_cores, Profile profile);
+
 // Keeps what ops took within a measured step, less what copies beside them cost (profile.copy_slowdown), in
 // place of what calibrate() measured: medians over the runs of each op, amid all the others and with the
 // links at work. Also keeps the rates of links, unless they share cores with compute, and what the process

@@ -12,6 +12,7 @@
 
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "exec/executor.h"
 #include "ops/chosen_parts.h"
 #include "planner/builder.h"
 #include "planner/coarse_search.h"
@@ -518,6 +519,15 @@ Status caps_work(const Program& program, const Profile& profile, const PlanReque
     return Planner(program, profile, request).caps_work();
   }
   return ring_works(program, profile, request);
+}
+
+void recost(const Program& program, const Profile& profile, Plan& plan) {
+  const TaskCosts costs = cost_of(program, profile);
+  for (Action& a : plan.actions) {
+    a.cost_ns = a.kind == ActionKind::Run ? costs.ns[a.task.value]
+                                          : profile.transfer_ns(a.bytes, a.from.tier, a.to.tier);
+  }
+  predict(program, plan, {profile.copy_slowdown, profile.network.core_share()});
 }
 
 std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,

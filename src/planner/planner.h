@@ -69,6 +69,10 @@ constexpr size_t kLargeProgram = 1'500;
 // given, the largest residents at the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
+// Gives the plan's actions their costs by a profile, and predicts its times anew. Loads of chosen parts are
+// taken without the time of reading the choice.
+void recost(const Program& program, const Profile& profile, Plan& plan);
+
 // Whether a plan's arenas fit caps beside what a process holds with so many actions of a step's plan; 0 for a
 // plan that runs at another one's boundary.
 Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions);

@@ -45,6 +45,10 @@ kill -s USR1 $!
 until [[ -e $dir/asked/checkpoints/latest ]] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
 first=$(readlink "$dir/asked/checkpoints/latest") steps=$(lines asked)
 until [[ $(lines asked) -gt $((steps + 1)) ]] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+# SIGUSR2 has it plan again, beside its steps.
+kill -s USR2 $!
+until grep -q 'asked for' "$dir/out" || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+check "what SIGUSR2 came to" "$(grep -cE 'asked for: planned again, and the plan stays|another plan after step' "$dir/out")" 1
 kill -s TERM $!
 wait $!
 check "the exit status after SIGUSR1 and SIGTERM" $? 75

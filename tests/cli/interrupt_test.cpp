@@ -127,14 +127,16 @@ TEST(Hangup, StaysIgnored) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST(Signals, AskToSave) {
+TEST(Signals, AskToSaveAndToPlanAgain) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         const Requests& asked = watch_signals();  // before anything is heeded, too
         std::raise(SIGUSR1);
         std::raise(SIGPIPE);
-        std::_Exit(asked.save && !asked.stop ? 0 : 3);
+        const bool saves = asked.save && !asked.stop && !asked.replan;
+        std::raise(SIGUSR2);
+        std::_Exit(saves && asked.replan && !asked.stop ? 0 : 3);
       },
       testing::ExitedWithCode(0), "");
 }

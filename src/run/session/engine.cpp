@@ -506,10 +506,10 @@ Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<cons
 }
 
 Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, const Profile& profile,
-                                            std::string why) {
+                                            std::string why, std::optional<double> before_s) {
   SLUICE_TRY(state_);
   sluice::AdoptionEvent event{.step = steps_done_,
-                              .before_seconds = stages().main.plan.makespan_ns / 1e9,
+                              .before_seconds = before_s.value_or(stages().main.plan.makespan_ns / 1e9),
                               .after_seconds = next->main.plan.makespan_ns / 1e9,
                               .why = std::move(why)};
   // These refer to executors.

@@ -129,9 +129,16 @@ class Engine {
   Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
 
   // Goes on under other plans of the same programs, as Loaded::adopt() does; the observer is told, and why.
-  // An update that is pending stays so, and what passes left for one that is not decided.
+  // A pending update stays pending, and passes keep what they left for one that is not decided. `before_s`: a
+  // step under the plan so far by the same costs as the new one's; nothing: as that plan predicts it.
   Result<sluice::AdoptionEvent> adopt(std::shared_ptr<const Stages> stages, const Profile& profile,
-                                      std::string why);
+                                      std::string why, std::optional<double> before_s = {});
+
+  // The predicted time of such a change, as Loaded has it.
+  Result<double> seconds_to(const Stages& stages, const Profile& profile) const {
+    return loaded_->seconds_to(stages, profile);
+  }
+  const BytesByTier& arena_bytes() const { return loaded_->arena_bytes(); }
 
   // Of all weights, as they lie in memory.
   Result<Checksum> checksum_of_weights() const;

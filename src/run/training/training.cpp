@@ -102,9 +102,10 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
     if (options.agree) end = options.agree(end);
     if (end) return *end;
     const bool traced = options.trace && taken == 1;
+    const bool learns = options.replanner != nullptr && options.replanner->wants_timeline();
     std::vector<Interval> timeline;
     if (traced) engine.note_activities();
-    SLUICE_ASSIGN(const StepResult r, session.step(traced ? &timeline : nullptr));
+    SLUICE_ASSIGN(const StepResult r, session.step(traced || learns ? &timeline : nullptr));
     const int64_t step = session.steps_done();
     const StepEvent event{step,
                           r.loss,
@@ -131,6 +132,10 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
     if (options.log) SLUICE_TRY(options.log(event, heldout ? &*heldout : nullptr));
     if (options.sample && is_due(step, options.sample_every) && step < schedule.steps && !options.stop())
       SLUICE_TRY(options.sample(step));
+    if (options.replanner != nullptr) {
+      if (options.replan && options.replan()) options.replanner->ask();
+      SLUICE_TRY(options.replanner->after_step(r.ns, timeline, schedule.steps - step));
+    }
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options).error();
     if (options.saver == nullptr) continue;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "run/session/session.h"
+#include "run/training/replan.h"
 #include "run/training/saver.h"
 
 namespace sluice::core {
@@ -22,7 +23,9 @@ struct TrainingOptions {
   // Of several processes: what all of them do of what this one would, before every step; nothing: the step.
   // May be empty.
   std::function<std::optional<TrainingEnd>(std::optional<TrainingEnd>)> agree;
-  std::function<bool()> save;  // asked after every step, whether to save and go on; empty: no
+  Replanner* replanner = nullptr;  // null: the plan stays
+  std::function<bool()> replan;    // asked after every step, whether to plan again; empty: no
+  std::function<bool()> save;      // asked after every step, whether to save and go on; empty: no
   // Gets every step when it is done with, and what an evaluation after it found, else null; before any
   // checkpoint that has it. May be empty.
   std::function<Status(const StepEvent&, const EvaluationEvent*)> log;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/training/replan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "host/cores.h"
+#include "host/host_memory.h"
+#include "measure/calibrate.h"
+#include "planner/planner.h"
+
+namespace sluice::core {
+namespace {
+
+// A search beside a run takes so much for each task of a step: it copies the programs, and has plans.
+constexpr int64_t kBytesPerTask = 12 * kKiB;
+
+// The host's cap, and of devices what the present arenas and the process beside them come to.
+BytesByTier caps_within(const Engine& engine, const Profile& profile) {
+  const BytesByTier& arenas = engine.arena_bytes();
+  const auto actions = int64_t(engine.stages().main.plan.actions.size());
+  BytesByTier caps = engine.prepared().config.caps;
+  for (const Tier tier : engine.stages().main.plan.lanes.tiers()) {
+    if (!tier.is_device()) continue;
+    const int64_t held = arenas[tier] + profile.held_beside(tier, arenas[tier], actions);
+    caps[tier] = std::min(caps[tier], held);
+  }
+  return caps;
+}
+
+}  // namespace
+
+struct Replanner::Search {
+  std::string why;
+  Profile profile;
+  double before_s = 0;  // a step under the plan that there is, by the profile
+  std::optional<Result<Stages>> found;
+  std::atomic<bool> done = false;
+  std::jthread thread;  // last: it ends before what it writes to
+};
+
+Replanner::Replanner(Engine& engine, Observer& observer, bool by_itself)
+    : engine_(engine), observer_(observer), by_itself_(by_itself) {}
+
+Replanner::~Replanner() = default;
+
+void Replanner::wait() {
+  if (searching()) search_->done.wait(false);
+}
+
+void Replanner::ask() {
+  if (why_.empty()) why_ = "asked for";
+}
+
+void Replanner::compare(double step_s) {
+  // The first ones are not warm.
+  constexpr int kCold = 2;
+  if (++taken_ <= kCold || !by_itself_ || !why_.empty()) return;
+  const double expected_s = expected_s_.value_or(engine_.stages().main.plan.makespan_ns / 1e9);
+  const double off = step_s / expected_s - 1;
+  const bool longer = off > 0;
+  if (std::abs(off) <= kMargin || (differing_ != 0 && longer != (differing_ > 0))) differing_ = 0, sum_s_ = 0;
+  if (std::abs(off) <= kMargin) return;
+  differing_ += longer ? 1 : -1;
+  sum_s_ += step_s;
+  if (std::abs(differing_) < kSteps) return;
+  const double mean_s = sum_s_ / kSteps;
+  why_ = fmt::format("steps took {:.1f} % {} than predicted", 100 * std::abs(mean_s / expected_s - 1),
+                     longer ? "longer" : "less");
+  differing_ = 0;
+  sum_s_ = 0;
+}
+
+Status Replanner::after_step(double step_ns, std::span<const Interval> timeline, int64_t steps_left) {
+  if (searching()) return search_->done ? end(steps_left) : Status();
+  if (!timeline.empty() && !why_.empty()) {
+    begin(timeline);
+  } else {
+    compare(step_ns / 1e9);
+  }
+  return {};
+}
+
+void Replanner::begin(std::span<const Interval> timeline) {
+  const Prepared& p = engine_.prepared();
+  const Stage& main = engine_.stages().main;
+  const auto tasks = int64_t(main.model.program.tasks().size());
+  const int64_t cap = p.config.caps[kHost], held = resident_bytes();
+  if (cap != kUnlimited && held + tasks * kBytesPerTask > cap) {
+    observer_.warned(
+        fmt::format("{}; the search for another plan takes about {}, and memory.host = {} leaves {}",
+                    std::exchange(why_, ""), format_bytes(tasks * kBytesPerTask), format_bytes(cap),
+                    format_bytes(std::max<int64_t>(0, cap - held))));
+    return;
+  }
+  search_ = std::make_unique<Search>();
+  search_->why = std::exchange(why_, "");
+  search_->profile =
+      learnt(main.model.program, main.plan, timeline, p.machine.traits().shares_cores, p.machine.profile);
+  Plan now = main.plan;
+  recost(main.model.program, search_->profile, now);
+  search_->before_s = now.makespan_ns / 1e9;
+  search_->thread =
+      std::jthread([search = search_.get(), stages = engine_.stages(),
+                    caps = caps_within(engine_, search_->profile)](std::stop_token stop) mutable {
+        yield_to_others();
+        search->found = plan_again(std::move(stages), caps, search->profile, /*threads=*/1, stop);
+        search->done = true;
+        search->done.notify_all();
+      });
+}
+
+Status Replanner::end(int64_t steps_left) {
+  const std::unique_ptr<Search> search = std::move(search_);
+  search->thread.join();
+  release_freed_memory();
+  expected_s_ = search->before_s;
+  const auto stays = [&](const std::string& because) {
+    observer_.warned(fmt::format("{}: planned again, and the plan stays: {}", search->why, because));
+    return Status();
+  };
+  if (!search->found->ok()) return stays(search->found->message());
+  auto stages = std::make_shared<const Stages>(std::move(**search->found));
+  const double after_s = stages->main.plan.makespan_ns / 1e9, gain_s = search->before_s - after_s;
+  if (gain_s < kLeastGain * search->before_s)
+    return stays(
+        fmt::format("by what ops and links take now a step takes {:.4g} s, and {:.4g} s under the best "
+                    "plan found",
+                    search->before_s, after_s));
+  auto moving_s = engine_.seconds_to(*stages, search->profile);
+  if (!moving_s.ok()) return stays(moving_s.message());
+  // The driver pins some 3 GB/s.
+  constexpr double kPinnedPerS = 3e9;
+  const int64_t more = stages->arena_bytes()[kHost] - engine_.arena_bytes()[kHost];
+  *moving_s += double(std::max<int64_t>(0, more)) / kPinnedPerS;
+  if (gain_s * double(steps_left) < *moving_s)
+    return stays(
+        fmt::format("moving to one that gains {:.3g} s a step would take {:.3g} s, with {} steps left",
+                    gain_s, *moving_s, steps_left));
+  const auto adopted = engine_.adopt(std::move(stages), search->profile, search->why, search->before_s);
+  if (!adopted.ok() && adopted.error().detail("state").empty()) return stays(adopted.message());
+  SLUICE_TRY(adopted);
+  expected_s_.reset();
+  return {};
+}
+
+}  // namespace sluice::core
