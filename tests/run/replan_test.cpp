@@ -22,7 +22,7 @@ struct Told : Observer {
 class Replans : public testing::Test {
  protected:
   void SetUp() override {
-    prepared_ = must(prepare_small(dir_));
+    prepared_ = must(prepare_small(dir_, {"train.tokens_per_step=32", "shape.chunk_tokens=16"}));
     Profile& profile = prepared_.machine.profile;
     profile.measured_ns.clear();
     profile.set_bytes_per_s(1e12);
