@@ -35,7 +35,7 @@ Status validate(const Attention& a) {
 }
 
 double product_columns(const Attention& a, int64_t) {
-  return 2 * double(a.q_dim()) + 2 * double(a.kv_dim());
+  return (a.gated ? 3 : 2) * double(a.q_dim()) + 2 * double(a.kv_dim());
 }
 
 int64_t cached_elements(const Attention& a, int64_t, int64_t capacity) {
@@ -47,6 +47,10 @@ void WeightTable::add(const Attention& a) {
   const TensorNames& names = spec_.names;
   matrix("wq", ModelPart::Projection, {projection(a, at(names.q), Qkv::Q, ".weight", d)});
   if (a.qkv_bias) bias("bq", {projection(a, at(names.q), Qkv::Q, ".bias", 1)});
+  if (a.gated) {
+    matrix("wq_gate", ModelPart::Projection, {gate(a, ".weight", d)});
+    if (a.qkv_bias) bias("bq_gate", {gate(a, ".bias", 1)});
+  }
   const auto keys_and_values = [&](const char* kind, int64_t cols) {
     return std::vector<WeightSource>{projection(a, at(names.k), Qkv::K, kind, cols),
                                      projection(a, at(names.v), Qkv::V, kind, cols)};
@@ -56,7 +60,9 @@ void WeightTable::add(const Attention& a) {
   if (a.qk_norm != QkNorm::None) {
     const bool whole = a.qk_norm == QkNorm::Whole;
     plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
+    turn_like_heads(a);
     plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
+    turn_like_heads(a);
   }
   if (a.sinks) bias("sinks", {{at(names.sinks), a.heads, 1}});
   matrix_into_stream("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}});
@@ -76,17 +82,53 @@ WeightSource WeightTable::projection(const Attention& a, const std::string& own,
     out.first_row = which == Qkv::Q ? 0 : which == Qkv::K ? q : q + kv;
   }
   const bool turned = a.rotated && which != Qkv::V && spec_.rotated != RotatedRows{};
-  if (!turned && !names.qkv_by_heads) return out;
-  out.blocks = {.rows = a.head_dim, .step = names.qkv_by_heads ? 3 * a.head_dim : a.head_dim};
+  const bool with_gate = a.gated && which == Qkv::Q;
+  if (with_gate) out.tensor_rows = 2 * a.q_dim();
+  if (!turned && !names.qkv_by_heads && !with_gate) return out;
+  const int64_t each = names.qkv_by_heads ? 3 : with_gate ? 2 : 1;  // heads of the tensor, for one of these
+  out.blocks = {.rows = a.head_dim, .step = each * a.head_dim};
   if (!turned) return out;
   out.blocks.paired = spec_.rotated_rows();
   out.blocks.interleaved = spec_.rotated.neighbours;
   return out;
 }
 
+// The rows of a head's gate follow those of its query.
+WeightSource WeightTable::gate(const Attention& a, const char* kind, int64_t cols) const {
+  return {.tensor = at(spec_.names.q) + kind,
+          .rows = a.q_dim(),
+          .cols = cols,
+          .first_row = a.head_dim,
+          .tensor_rows = 2 * a.q_dim(),
+          .blocks = {.rows = a.head_dim, .step = 2 * a.head_dim}};
+}
+
+// The norm that was added last has its elements as the heads that it is of.
+void WeightTable::turn_like_heads(const Attention& a) {
+  if (!a.rotated || spec_.rotated == RotatedRows{}) return;
+  out_.back().sources.front().blocks = {.rows = a.head_dim,
+                                        .step = a.head_dim,
+                                        .paired = spec_.rotated_rows(),
+                                        .interleaved = spec_.rotated.neighbours};
+}
+
 ObjectId Forward::mix(const Attention&, ObjectId x, const Place& at) {
   const Projected p = project_rotated(x, at);
-  return decodes() ? attend_to_cache(p, at) : attend(p, at);
+  const ObjectId o = decodes() ? attend_to_cache(p, at) : attend(p, at);
+  return p.gate.valid()
+             ? gate_heads("attn_gated", o, p.gate, attention(at).heads, attention(at).head_dim, "", at)
+             : o;
+}
+
+ObjectId Forward::gate_heads(std::string_view what, ObjectId x, ObjectId z, int64_t heads, int64_t head_dim,
+                             std::string_view norm, const Place& at) {
+  const ObjectId y = activation(what, heads * head_dim, at);
+  const HeadGate op{tokens(at), heads, head_dim, compute_, !norm.empty(), float(spec_.norm_eps)};
+  std::vector<Bound> uses{x, z, y};
+  if (op.normed) uses.emplace_back(weight(norm, at.layer));
+  program_.add(made(what, op, uses, at));
+  record();
+  return y;
 }
 
 Forward::Projection Forward::out_of(const Attention& a) const {
@@ -106,6 +148,12 @@ Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
                              x, q, {}, at));
   // Right behind the product: nothing else needs room between the two.
   if (rotated && !at_once) rotations.push_back(rotate("q_rope", q, a.heads, 0, at));
+  ObjectId gate;
+  if (a.gated) {
+    gate = activation("attn_gate", a.q_dim(), at);
+    products.push_back(project(
+        {"attn_gate_proj", "wq_gate", a.qkv_bias ? "bq_gate" : "", spec_.dim, a.q_dim()}, x, gate, {}, at));
+  }
   const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
   products.push_back(project(
       {"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), at_once ? a.kv_heads : 0}, x, kv,
@@ -113,9 +161,9 @@ Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
   if (rotated && !at_once) rotations.push_back(rotate("k_rope", kv, a.kv_heads, a.kv_dim(), at));
   if (gradients_ != nullptr) gradients_->record(products);
   if (gradients_ != nullptr && !rotations.empty()) gradients_->record(rotations);
-  if (finished) return {q, kv};
+  if (finished) return {q, kv, gate};
   return {norm_heads("q_norm", q, "q", a.heads, 0, at),
-          norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at)};
+          norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at), gate};
 }
 
 TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t rest, const Place& at) {

@@ -30,20 +30,23 @@ void WeightTable::add(const Convolution& c) {
 }
 
 ObjectId Forward::mix(const Convolution& c, ObjectId x, const Place& at) {
-  const int64_t width = c.width, dim = spec_.dim;
-  const ObjectId bcx = activation("bcx", 3 * dim, at);
-  project({"conv_in", "wconv_in", "", dim, 3 * dim}, x, bcx, {}, at);
+  const ObjectId bcx = activation("bcx", 3 * spec_.dim, at);
+  project({"conv_in", "wconv_in", "", spec_.dim, 3 * spec_.dim}, x, bcx, {}, at);
   record();
-  const ObjectId y = activation("conv", dim, at);
+  return convolve("conv", bcx, spec_.dim, c.width, false, at);
+}
+
+ObjectId Forward::convolve(std::string_view result, ObjectId x, int64_t dim, int64_t width, bool silu,
+                           const Place& at) {
+  const ObjectId y = activation(result, dim, at);
   if (decodes()) {
-    task("conv", CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_},
-         {bcx, weight("wconv", at.layer), inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], y},
-         at);
+    task("conv",
+         CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_, silu},
+         {x, weight("wconv", at.layer), inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], y}, at);
     return y;
   }
-  const int64_t piece = at.chunk % chunking_.per_sequence;
-  const ShortConv op{tokens(at), dim, width, compute_, piece > 0, piece + 1 < chunking_.per_sequence};
-  std::vector<Bound> uses{bcx, weight("wconv", at.layer), batch(at, BatchColumn::Positions), y};
+  const ShortConv op{tokens(at), dim, width, compute_, has_before(at), has_after(at), silu};
+  std::vector<Bound> uses{x, weight("wconv", at.layer), batch(at, BatchColumn::Positions), y};
   std::vector<ObjectId>& tails = tails_[size_t(at.layer)];
   if (op.has_before) uses.emplace_back(tails[size_t(at.chunk) - 1]);
   if (op.has_tail) {

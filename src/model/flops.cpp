@@ -51,6 +51,8 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
     const auto columns = [&](const auto& half) { return product_columns(half, spec.dim); };
     flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
+    // Of a state three products of its size: what its key and its query read, and what its key writes.
+    if (const GatedDelta* d = layer.delta()) flops += 18 * double(d->sizes.state());
   }
   if (spec.adapters.any()) {
     for (const Weight& w : weights_of(spec)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each kind of a layer's half says of itself, in a file of its own: attention.cpp, convolution.cpp,
-// mlp.cpp and experts.cpp. There it also adds its weights (weight_table.h) and its tasks (layers.h).
+// delta.cpp, mlp.cpp and experts.cpp. There it also adds its weights (weight_table.h) and its tasks
+// (layers.h).
 #pragma once
 
 #include "model/spec.h"
@@ -9,6 +10,7 @@ namespace sluice::core {
 
 Status validate(const Attention& a);
 Status validate(const Convolution& c);
+Status validate(const GatedDelta& d);
 Status validate(const Mlp& mlp);
 Status validate(const Experts& e);
 // `key` of config.json is one of a size.
@@ -19,11 +21,13 @@ Status validate_adapters(const ModelSpec& spec);
 // Columns that a token's products have, for each of the stream's `dim`.
 double product_columns(const Attention& a, int64_t dim);
 double product_columns(const Convolution& c, int64_t dim);
+double product_columns(const GatedDelta& d, int64_t dim);
 double product_columns(const Mlp& mlp, int64_t dim);
 double product_columns(const Experts& e, int64_t dim);
 
 // What a text of `capacity` tokens keeps in a layer for those that follow.
 int64_t cached_elements(const Attention& a, int64_t dim, int64_t capacity);
 int64_t cached_elements(const Convolution& c, int64_t dim, int64_t capacity);
+int64_t cached_elements(const GatedDelta& d, int64_t dim, int64_t capacity);
 
 }  // namespace sluice::core

@@ -195,6 +195,7 @@ std::vector<ObjectId> Forward::layers(int round) {
   const size_t chunks = inputs_.batch[size_t(round)].size(), layers = spec_.layers.size();
   kv_.assign(layers, std::vector<ObjectId>(chunks));
   tails_.assign(layers, std::vector<ObjectId>(chunks));
+  states_.assign(layers, std::vector<ObjectId>(chunks));
   std::vector<ObjectId> x;
   const bool embedded = decodes();
   for (size_t c = 0; c < chunks; ++c)

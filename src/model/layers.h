@@ -47,7 +47,7 @@ struct ModelInputs {
   // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up.
   // Without caches attention is over the round alone.
   struct {
-    std::vector<ObjectId> layers;
+    std::vector<ObjectId> layers, states;  // states: of gated delta rules, f32
     ObjectId spans, embedded;
     int64_t capacity = 0;
   } cache;
@@ -106,14 +106,26 @@ class Forward {
   // What a layer's first half has before it joins the stream, and the product with which it does.
   ObjectId mix(const Attention& a, ObjectId x, const Place& at);
   ObjectId mix(const Convolution& c, ObjectId x, const Place& at);
+  ObjectId mix(const GatedDelta& d, ObjectId x, const Place& at);
   Projection out_of(const Attention& a) const;
   Projection out_of(const Convolution& c) const;
+  Projection out_of(const GatedDelta& d) const;
   // The second half. Returns the stream with it.
   ObjectId feed_forward(const Mlp& mlp, ObjectId x, ObjectId stream, const Place& at);
   ObjectId feed_forward(const Experts& e, ObjectId x, ObjectId stream, const Place& at);
   struct Projected {
-    ObjectId q, kv;
+    ObjectId q, kv, gate;  // no gate: invalid
   };
+  // A short convolution of x, `dim` columns of which come out.
+  ObjectId convolve(std::string_view result, ObjectId x, int64_t dim, int64_t width, bool silu,
+                    const Place& at);
+  // A gate of what a mixer makes, and of its norm by heads where there is one; its weight has that name.
+  ObjectId gate_heads(std::string_view what, ObjectId x, ObjectId z, int64_t heads, int64_t head_dim,
+                      std::string_view norm, const Place& at);
+  bool has_before(const Place& at) const { return at.chunk % chunking_.per_sequence > 0; }
+  bool has_after(const Place& at) const {
+    return at.chunk % chunking_.per_sequence + 1 < chunking_.per_sequence;
+  }
   Projected project_rotated(ObjectId x, const Place& at);
   // REQUIRES: the layer has it.
   const Attention& attention(const Place& at) const { return *spec_.layers[size_t(at.layer)].attention(); }
@@ -210,7 +222,7 @@ class Forward {
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
   std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
   std::vector<std::vector<ObjectId>> kv_;                                     // [layer][chunk] of the round
-  std::vector<std::vector<ObjectId>> tails_;                                  // likewise, of convolutions
+  std::vector<std::vector<ObjectId>> tails_, states_;  // likewise, of convolutions and of delta rules
   // The newest product with an adapter's A, which rows of one tensor share.
   struct {
     ObjectId a, x, u;

@@ -37,6 +37,11 @@ std::string ffn_text(const LayerSpec& layer) {
 std::string to_text(const LayerSpec& layer) {
   if (const Convolution* c = layer.convolution())
     return fmt::format("convolution of {}, {}", c->width, ffn_text(layer));
+  if (const GatedDelta* d = layer.delta())
+    return fmt::format(
+        "gated delta rule of {} key heads of {} and {} value heads of {}, convolution of {}, {}",
+        d->sizes.key_heads, d->sizes.key_dim, d->sizes.value_heads, d->sizes.value_dim, d->width,
+        ffn_text(layer));
   const Attention& a = *layer.attention();
   const Mlp& mlp = layer.mlp();
   std::string out = fmt::format("{} query and {} key-value heads of {}, {}", a.heads, a.kv_heads, a.head_dim,
@@ -57,6 +62,7 @@ std::string to_text(const LayerSpec& layer) {
   if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
   if (a.softcap != 0) out += fmt::format(", scores capped at {}", a.softcap);
   if (a.sinks) out += ", sinks";
+  if (a.gated) out += ", gated";
   if (mlp.limit != 0) out += fmt::format(", gates limited at {}", mlp.limit);
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
   if (layer.parallel)
@@ -227,6 +233,7 @@ int64_t least_piece(const ModelSpec& spec) {
   int64_t out = 1;
   for (const LayerSpec& layer : spec.layers) {
     if (const Convolution* c = layer.convolution()) out = std::max(out, c->width - 1);
+    if (const GatedDelta* d = layer.delta()) out = std::max(out, d->width - 1);
   }
   return out;
 }

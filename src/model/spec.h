@@ -13,6 +13,7 @@
 
 #include "base/format.h"
 #include "base/status.h"
+#include "ops/delta.h"
 #include "ops/experts.h"
 #include "ops/gate_activation.h"
 
@@ -61,6 +62,7 @@ struct Attention {
   double scale = 0;     // of the scores; 0: 1 / sqrt(head_dim)
   double softcap = 0;   // of the scores, as AttnShape's; 0: none
   bool sinks = false;   // a learnt logit of every head in the softmax's sum, as AttnFwd's
+  bool gated = false;   // what it makes is multiplied by a gate of every element, as HeadGate's
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -73,6 +75,13 @@ struct Attention {
 struct Convolution {
   int64_t width = 0;
   bool operator==(const Convolution&) const = default;
+};
+
+// A gated delta rule (ops/delta.h) over q, k and v behind a short convolution, times a gate.
+struct GatedDelta {
+  DeltaSizes sizes = {};
+  int64_t width = 0;  // of the convolution
+  bool operator==(const GatedDelta&) const = default;
 };
 
 // down(activation(gate(x)) * up(x)), or without a gate down(activation(up(x)))
@@ -122,6 +131,10 @@ struct TensorNames {
              *o = "self_attn.o_proj", *sinks = "self_attn.sinks";
   const char *q_norm = "self_attn.q_norm", *k_norm = "self_attn.k_norm";
   const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
+  // Of a gated delta rule: what its tensors' names begin with, and whether those that read x have the rows of
+  // a key head, with the value heads that share it, before those of the next.
+  const char* delta = "linear_attn";
+  bool delta_by_heads = false;
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
   const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
   // Of a mixture: its router, its experts, which have a number each, and within one of them.
@@ -176,7 +189,7 @@ struct Adapters {
 };
 
 // The halves of a layer are of one kind each: what mixes tokens, and what every token goes through alone.
-using Mixer = std::variant<Attention, Convolution>;
+using Mixer = std::variant<Attention, Convolution, GatedDelta>;
 using FeedForward = std::variant<Mlp, Experts>;
 
 struct LayerSpec {
@@ -190,6 +203,7 @@ struct LayerSpec {
   const Attention* attention() const { return std::get_if<Attention>(&mixer); }
   Attention* attention() { return std::get_if<Attention>(&mixer); }
   const Convolution* convolution() const { return std::get_if<Convolution>(&mixer); }
+  const GatedDelta* delta() const { return std::get_if<GatedDelta>(&mixer); }
   const Experts* experts() const { return std::get_if<Experts>(&feed_forward); }
   Experts* experts() { return std::get_if<Experts>(&feed_forward); }
   // The MLP of every token, or of each expert.

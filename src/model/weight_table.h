@@ -23,6 +23,7 @@ class WeightTable {
  private:
   void add(const Attention& a);
   void add(const Convolution& c);
+  void add(const GatedDelta& d);
   void add(const Mlp& mlp);
   void add(const Experts& e);
 
@@ -40,6 +41,8 @@ class WeightTable {
   void plain_norm(const char* role, std::string tensor, int64_t rows);
   // A norm of the stream, with what its norms have.
   void norm(const std::string& role, const std::string& tensor, int64_t rows);
+  // One that is f32, whatever is computed in.
+  void kept(const char* role, ModelPart part, std::string tensor, int64_t rows, Init init);
   void bias(const char* role, std::vector<WeightSource> sources) {
     put(role, ModelPart::Bias, std::move(sources), {Init::Zeros});
   }
@@ -49,6 +52,8 @@ class WeightTable {
   enum class Qkv : uint8_t { Q, K, V };
   WeightSource projection(const Attention& a, const std::string& own, Qkv which, const char* kind,
                           int64_t cols) const;
+  WeightSource gate(const Attention& a, const char* kind, int64_t cols) const;
+  void turn_like_heads(const Attention& a);
   std::string of_expert(int64_t expert, const char* name, const char* kind) const;
   // Rows of a tensor that has those of all experts.
   WeightSource of_all(const Experts& e, int64_t expert, const char* name, const char* kind, int64_t rows,

@@ -90,6 +90,11 @@ void WeightTable::plain_norm(const char* role, std::string tensor, int64_t rows)
       {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros});
 }
 
+void WeightTable::kept(const char* role, ModelPart part, std::string tensor, int64_t rows, Init init) {
+  put(role, part, {{std::move(tensor), rows, 1}}, init);
+  out_.back().format = DType::F32;
+}
+
 void WeightTable::norm(const std::string& role, const std::string& tensor, int64_t rows) {
   if (spec_.norm.weight) plain_norm(role.c_str(), tensor + ".weight", rows);
   if (spec_.norm.bias) bias((role + "_bias").c_str(), {{tensor + ".bias", rows, 1}});

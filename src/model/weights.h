@@ -70,8 +70,8 @@ struct WeightSource {
 
 // How a weight begins where it is not loaded.
 struct Init {
-  enum Kind : uint8_t { Zeros, Ones, Normal, Uniform } kind = Zeros;
-  float deviation = 0;  // Normal; of Uniform the largest
+  enum Kind : uint8_t { Zeros, Ones, Normal, Uniform, LogUniform } kind = Zeros;
+  float deviation = 0;  // Normal; of Uniform the largest, and of LogUniform that of which it is the logarithm
 };
 
 // What of a model a weight is. Experts' weights are those that only tokens that chose them meet. Positions

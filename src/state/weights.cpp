@@ -161,6 +161,11 @@ void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t c
   if (init.kind == Init::Uniform) {
     uniforms(Hash().add(seed).add(weight.object).value(), first - before, values, init.deviation);
   }
+  if (init.kind == Init::LogUniform) {
+    constexpr float kLeast = 0.01f;  // its logarithm is a number
+    uniforms(Hash().add(seed).add(weight.object).value(), first - before, values, 1);
+    for (float& x : values) x = std::log(kLeast + (init.deviation - kLeast) * (x + 1) / 2);
+  }
   values.erase(values.begin(), values.begin() + before);
 }
 

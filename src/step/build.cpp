@@ -296,6 +296,11 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
                    layer.mixer);
     inputs.cache.layers.push_back(
         add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache, num_.compute, elements, int(l)));
+    const GatedDelta* const delta = layer.delta();
+    inputs.cache.states.push_back(delta == nullptr
+                                      ? ObjectId()
+                                      : add(fmt::format("state.L{}", l), "state", ObjectKind::Cache,
+                                            DType::F32, shape.rows * delta->sizes.state(), int(l)));
   }
 }
 

@@ -30,6 +30,13 @@ std::string Hyperparameter::allowed() const {
 }
 
 Numerics numerics_of(const Weight& weight, Numerics numerics) {
+  // What is f32 itself needs no master, and is not rounded.
+  if (weight.trainable && weight.format) {
+    numerics.compute = weight.format->type;
+    numerics.master = MasterWeights::Off;
+    numerics.state = DType::F32;
+    numerics.stochastic = false;
+  }
   // Weights that have rows of one tensor have one format.
   int64_t elements = weight.elements();
   for (const WeightSource& source : weight.sources)
