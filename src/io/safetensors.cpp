@@ -217,6 +217,8 @@ const SafeTensor* TensorFiles::find(std::string_view name) const {
   auto found = by_name_.find(name);
   if (found == by_name_.end()) found = by_name_.find(name.substr(name.find('.') + 1));
   if (found == by_name_.end()) found = by_name_.find(std::string(kTextPart).append(name));
+  if (found == by_name_.end())
+    found = by_name_.find(std::string(kTextOfModel).append(name.substr(name.find('.') + 1)));
   if (found == by_name_.end()) found = by_name_.find(std::string(kAdapterPart).append(name));
   return found == by_name_.end() ? nullptr : found->second;
 }

@@ -52,7 +52,11 @@ class SafeTensorsFile {
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text);
 
 // What stands in front of the names of a text model's tensors where it is a part of another model.
-constexpr std::string_view kTextPart = "language_model.";
+constexpr std::string_view kTextPart = "language_model.", kTextOfModel = "model.language_model.";
+// Whether a tensor of such a model is of its text model.
+inline bool is_of_text(std::string_view name) {
+  return name.starts_with(kTextPart) || name.starts_with(kTextOfModel);
+}
 
 // And what PEFT puts in front of names of adapters, and of what is trained beside them.
 constexpr std::string_view kAdapterPart = "base_model.model.";
@@ -66,8 +70,8 @@ class TensorFiles {
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
   // Null when there is no such tensor; one whose file was written of the model without its head lacks the
-  // first part of the name, up to a dot, one of a model that wraps it has kTextPart in front, and an
-  // adapter's kAdapterPart.
+  // first part of the name, up to a dot, one of a model that wraps it has kTextPart in front, or
+  // kTextOfModel for its first part, and an adapter's kAdapterPart.
   const SafeTensor* find(std::string_view name) const;
   // The same with an error that names the checkpoint.
   Result<const SafeTensor*> get(std::string_view name) const;

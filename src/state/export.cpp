@@ -331,15 +331,17 @@ PartReader reader_of(Source& source) {
 
 // Makes of the tensors of a text model those of the one that wraps it, which lies in `files`.
 Status wrap(Source& source, const TensorFiles& files, std::vector<StoredTensor>& tensors) {
+  std::set<std::string_view> own;
   for (StoredTensor& tensor : tensors) {
-    tensor.info.name.insert(0, kTextPart);
     SLUICE_ASSIGN(const SafeTensor* there, files.get(tensor.info.name));
+    tensor.info.name = there->info.name;
+    own.insert(there->info.name);
     if (there->info.shape != tensor.info.shape)
       return error("{}: tensor {} has shape [{}], the model's has [{}]", files.path().string(),
                    tensor.info.name, fmt::join(there->info.shape, ", "), fmt::join(tensor.info.shape, ", "));
   }
   for (const std::string_view name : files.names()) {
-    if (name.starts_with(kTextPart)) continue;
+    if (is_of_text(name) || own.contains(name)) continue;
     const SafeTensor* const other = files.find(name);
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(other);
@@ -454,8 +456,8 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
     // That its text part alone is read is not so of what is written.
     if (options.around.empty()) source.spec.notices.pop_back();
   } else if (!options.around.empty()) {
-    return error("{}: its model wraps no text model; allowed are the types gemma3 and mistral3",
-                 config_around.path.string());
+    return error("{}: its model wraps no text model; allowed are the types {}", config_around.path.string(),
+                 wrapper_names());
   }
   const fs::path folders[] = {dir, folder};
   SLUICE_ASSIGN(ModelFiles files, ModelFiles::open(std::span(folders, source.held == Held::Base ? 2 : 1)));

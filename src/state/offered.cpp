@@ -164,14 +164,14 @@ Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unr
   }
   const std::set<const SafeTensor*> read = read_tensors(spec, files);
   const bool wrapped = std::any_of(read.begin(), read.end(), [](const SafeTensor* tensor) {
-    return tensor != nullptr && tensor->info.name.starts_with(kTextPart);
+    return tensor != nullptr && is_of_text(tensor->info.name);
   });
   const std::string head = std::string(spec.names.head) + ".weight";
   const SafeTensor* const tied_head = spec.tied_embeddings ? files.find(head) : nullptr;
   std::vector<std::string_view> others;
   for (const std::string_view name : files.names()) {
     const SafeTensor* const tensor = files.find(name);
-    const bool of_whole = wrapped && !name.starts_with(kTextPart);
+    const bool of_whole = wrapped && !is_of_text(name);
     if (!read.contains(tensor) && tensor != tied_head && !of_whole && !is_buffer(spec, name))
       others.push_back(name);
   }

@@ -22,7 +22,16 @@ ModelSpec tiny(const std::string& type) {
   if (type != "gpt2" && type != "gpt_neox") config["num_key_value_heads"] = 2;
   if (type.starts_with("lfm2")) config["full_attn_idxs"] = {0};  // without it no layer has a convolution
   const bool local = type == "mixtral" || type == "gpt_oss";
-  const bool experts = local || type.ends_with("moe");
+  const bool gated = type.starts_with("qwen3_5") || type == "qwen3_next";
+  if (gated) {
+    config.update({{"linear_num_key_heads", 2},
+                   {"linear_num_value_heads", 4},
+                   {"linear_key_head_dim", 8},
+                   {"linear_value_head_dim", 6},
+                   {"layer_types", {"full_attention", "linear_attention"}},
+                   {"partial_rotary_factor", 0.5}});
+  }
+  const bool experts = local || type.ends_with("moe") || type.ends_with("moe_text") || type == "qwen3_next";
   if (experts) {
     config["num_experts_per_tok"] = 2;
     config[local ? "num_local_experts" : "num_experts"] = 6;
@@ -77,6 +86,7 @@ TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   std::vector<std::string> frozen{std::string(spec.names.layers) + ".0"};
   // A convolution's own weights, too: its op writes their gradient anyway.
   frozen.emplace_back(spec.layers[1].convolution() != nullptr ? "*.conv.conv"
+                      : spec.layers[1].delta() != nullptr     ? "*.linear_attn.A_log"
                       : spec.family == "mixtral"              ? "*.block_sparse_moe"
                                                               : "*.mlp");
   rig::must(freeze(spec, frozen, "train.freeze"));

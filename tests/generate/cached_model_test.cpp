@@ -30,7 +30,8 @@ const char* const kModels[] = {
     "gemma3_tiny",     "olmo_tiny",       "starcoder2_tiny",   "phi3_tiny",    "glm4_tiny",
     "cohere2_tiny",    "gpt_neox_tiny",   "gpt2_tiny",         "lfm2_tiny",    "gemma2_tiny",
     "ministral3_tiny", "glm4_tiny_yarn",  "mixtral_tiny",      "olmoe_tiny",   "qwen2_moe_tiny",
-    "qwen3_moe_tiny",  "lfm2_moe_tiny",   "gpt_oss_tiny"};
+    "qwen3_moe_tiny",  "lfm2_moe_tiny",   "gpt_oss_tiny",      "qwen3_5_tiny", "qwen3_5_moe_tiny",
+    "qwen3_next_tiny"};
 
 std::filesystem::path folder_of(const std::string& name) {
   return std::filesystem::path(SLUICE_FIXTURES) / name;

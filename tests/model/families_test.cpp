@@ -163,8 +163,8 @@ TEST_F(ModelConfig, KeysWithoutEffectAreTaken) {
 
 // A refusal says what is missing, which family is near, and the way to an estimate.
 TEST_F(ModelConfig, FamiliesThatThereAreNot) {
-  for (const auto& [type, lacks, near] : {std::tuple{"qwen3_5", "linear attention", "qwen3"},
-                                          {"qwen3_next", "linear attention", "qwen3_moe"},
+  for (const auto& [type, lacks, near] : {std::tuple{"kimi_linear", "linear attention", "qwen3_next"},
+                                          {"qwen4_exp", "decays of every key", "qwen3_5_moe_text"},
                                           {"deepseek_v3", "latent attention", "qwen3_moe"},
                                           {"gemma3n", "embeddings of every layer", "gemma3_text"},
                                           {"gemma4", "embeddings of every layer", "gemma3_text"},
@@ -322,6 +322,9 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"qwen2_moe", 2048, 24, 16, 16, 128, 1408, 151936, 1e4, false},
                             {"qwen3_moe", 2048, 24, 32, 4, 64, 768, 151936, 1e4, false},
                             {"lfm2_moe", 2048, 32, 32, 8, 64, 7168, 65536, 1e6, true, 1e-5},
+                            {"qwen3_5_text", 4096, 32, 16, 4, 256, 12288, 248320, 1e4, false},
+                            {"qwen3_5_moe_text", 2048, 40, 16, 2, 256, 512, 248320, 1e4, false},
+                            {"qwen3_next", 2048, 48, 16, 2, 256, 512, 151936, 1e4, false},
                             {"gpt_oss", 2880, 36, 64, 8, 64, 2880, 201088, 1.5e5, false, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
@@ -517,6 +520,47 @@ TEST_F(ModelConfig, QueriesAreTemperedInOneFamily) {
   expect_model_error(with_rope("ministral3", ""), {"llama_4_scaling_beta is missing"});
   expect_model_error(with_rope("mistral", R"(, "llama_4_scaling_beta": 0.25)"),
                      {"llama_4_scaling_beta is 0.25", "mistral"});
+}
+TEST_F(ModelConfig, GatedDeltaRulesAreWhereItSays) {
+  const auto text = [](const std::string& more) {
+    return fmt::format(R"({{"model_type": "qwen3_5_text", "num_hidden_layers": 4{}}})", more);
+  };
+  const auto delta_layers = [&](const std::string& more) {
+    const auto model = parse_model_config(text(more));
+    EXPECT_TRUE(model.ok()) << model.message();
+    std::string out;
+    for (const LayerSpec& layer : model->layers) out += layer.delta() != nullptr ? 'd' : 'a';
+    return out;
+  };
+  EXPECT_EQ(delta_layers(""), "ddda");
+  EXPECT_EQ(delta_layers(R"(, "full_attention_interval": 2)"), "dada");
+  EXPECT_EQ(delta_layers(R"(, "layer_types": ["full_attention", "linear_attention", "full_attention",
+                                              "full_attention"])"),
+            "adaa");
+  expect_model_error(text(R"(, "layer_types": ["sliding_attention", "a", "b", "c"])"), {"linear_attention"});
+  expect_model_error(text(R"(, "linear_num_value_heads": 24)"), {"linear_num_value_heads 24", "16"});
+  expect_model_error(text(R"(, "linear_conv_kernel_dim": 9)"), {"linear_conv_kernel_dim is 9", "2 to 8"});
+  expect_model_error(text(R"(, "attn_output_gate": false)"), {"attn_output_gate is false"});
+  expect_model_error(text(R"(, "output_gate_type": "sigmoid")"), {"output_gate_type is 'sigmoid'", "swish"});
+  expect_model_error(text(R"(, "mamba_ssm_dtype": "bfloat16")"), {"mamba_ssm_dtype", "float32"});
+  // Positions in images say nothing of a text's, but how many there are.
+  const auto mrope = [&](const std::string& sections) {
+    return text(fmt::format(R"(, "rope_parameters": {{"rope_type": "default", "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000, "mrope_interleaved": true, "mrope_section": {}}})",
+                            sections));
+  };
+  ASSERT_TRUE(parse_model_config(mrope("[11, 11, 10]")).ok());
+  expect_model_error(mrope("[11, 11, 11]"), {"mrope_section sums up to 33", "32"});
+  expect_model_error(mrope("[16, 16]"), {"mrope_section is [16,16]"});
+  // Of a model that also sees it is the text part.
+  const auto whole = parse_model_config(
+      R"({"model_type": "qwen3_5_moe", "image_token_id": 1, "video_token_id": 2, "vision_start_token_id": 3,
+          "vision_end_token_id": 4, "text_config": {"num_hidden_layers": 4, "mtp_num_hidden_layers": 1}})");
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  EXPECT_EQ(whole->family, "qwen3_5_moe_text");
+  EXPECT_EQ(whole->layers[3].experts()->count, 256);
+  EXPECT_TRUE(whole->layers[3].attention()->gated);
+  expect_model_error(R"({"model_type": "qwen3_5_moe_text", "mlp_only_layers": [1]})", {"mlp_only_layers is"});
 }
 TEST_F(ModelConfig, ConvolutionsAreWhereItSays) {
   const auto widths = [](const char* more) {

@@ -134,6 +134,10 @@ const Case kCases[] = {
     {"lfm2", "lfm2_tiny", "", {64, 128, 1, 1, 128}},
     {"lfm2_four_chunks_two_rounds", "lfm2_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_lfm2_four_chunks", "lfm2_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"qwen3_5", "qwen3_5_tiny", "", {64, 128, 1, 1, 128}},
+    {"qwen3_5_four_chunks_two_rounds", "qwen3_5_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_qwen3_5", "qwen3_5_tiny", "packed_", {128, 128, 1, 1, 128, true}},
+    {"packed_qwen3_5_four_chunks", "qwen3_5_tiny", "packed_", {128, 32, 4, 1, 32, true}},
     {"gpt_neox_serial_four_chunks_two_rounds", "gpt_neox_tiny_serial", "", {64, 16, 4, 2, 16}},
 };
 
@@ -154,6 +158,10 @@ const Case kWithExperts[] = {
     {"lfm2_moe", "lfm2_moe_tiny", "", {64, 128, 1, 1, 128}},
     {"lfm2_moe_four_chunks_two_rounds", "lfm2_moe_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_lfm2_moe_four_chunks", "lfm2_moe_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"qwen3_5_moe", "qwen3_5_moe_tiny", "", {64, 128, 1, 1, 128}},
+    {"qwen3_5_moe_four_chunks_two_rounds", "qwen3_5_moe_tiny", "", {64, 16, 4, 2, 16}},
+    {"qwen3_next", "qwen3_next_tiny", "", {64, 128, 1, 1, 128}},
+    {"packed_qwen3_next_four_chunks", "qwen3_next_tiny", "packed_", {128, 32, 4, 1, 32, true}},
     {"gpt_oss", "gpt_oss_tiny", "", {64, 128, 1, 1, 128}},
     {"gpt_oss_four_chunks_two_rounds", "gpt_oss_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_gpt_oss_four_chunks", "gpt_oss_tiny", "packed_", {128, 32, 4, 1, 32, true}},

@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Models, RoundTrip,
                                          "phi3_tiny", "phi3_tiny_long", "phi3_tiny_partial", "glm4_tiny",
                                          "cohere2_tiny", "gpt_neox_tiny", "gpt_neox_tiny_serial", "gpt2_tiny",
                                          "lfm2_tiny", "gemma2_tiny", "ministral3_tiny", "mixtral_tiny",
-                                         "qwen2_moe_tiny", "lfm2_moe_tiny", "gpt_oss_tiny"),
+                                         "qwen2_moe_tiny", "lfm2_moe_tiny", "gpt_oss_tiny", "qwen3_5_tiny",
+                                         "qwen3_next_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -247,6 +247,27 @@ def gpt_oss(r, n):
                            "layer_types": types(r, c["num_hidden_layers"]), "swiglu_limit": r.choice((0.3, 1.0, 7.0))}, "num_local_experts")
 
 
+def qwen3_5(r, n):
+    c = sizes(r, n)
+    keys, layers = r.choice((1, 2, 3)), c["num_hidden_layers"]
+    part = r.choice((0.5, 1.0)) if c["head_dim"] % 4 == 0 else 1.0
+    return c | {"rope_parameters": rope(r, 0, n, PLAIN) | {"partial_rotary_factor": part}, "attention_bias": r.random() < 0.5,
+                "layer_types": [r.choice(("linear_attention", "full_attention")) for _ in range(layers)],
+                "linear_num_key_heads": keys, "linear_num_value_heads": keys * r.choice((1, 2, 3)), "linear_key_head_dim": r.choice((3, 8, 17)),
+                "linear_value_head_dim": r.choice((2, 8, 19)), "linear_conv_kernel_dim": r.choice((2, 3, 4))}
+
+
+def qwen3_5_moe(r, n):
+    c = experts(r, qwen3_5(r, n), "num_experts")
+    del c["intermediate_size"], c["norm_topk_prob"]
+    return c | {"moe_intermediate_size": r.randint(3, 40), "shared_expert_intermediate_size": r.randint(3, 40)}
+
+
+def qwen3_next(r, n):
+    c = qwen3_5(r, n)
+    return experts(r, c | mixed_layers(r, c) | {"hidden_act": "silu", "shared_expert_intermediate_size": r.randint(3, 40)}, "num_experts")
+
+
 FAMILIES = {
     "llama": ("Llama", llama), "mistral": ("Mistral", mistral), "ministral3": ("Ministral3", ministral3), "qwen2": ("Qwen2", qwen2),
     "qwen3": ("Qwen3", qwen3), "smollm3": ("SmolLM3", smollm3), "olmo": ("Olmo", olmo), "olmo2": ("Olmo2", olmo), "olmo3": ("Olmo3", olmo3),
@@ -254,7 +275,8 @@ FAMILIES = {
     "starcoder2": ("Starcoder2", starcoder2), "phi3": ("Phi3", phi3), "glm4": ("Glm4", glm4), "cohere2": ("Cohere2", cohere2),
     "gpt_neox": ("GPTNeoX", gpt_neox), "gpt2": ("GPT2", gpt2), "lfm2": ("Lfm2", lfm2), "mixtral": ("Mixtral", mixtral), "olmoe": ("Olmoe", olmoe),
     "qwen2_moe": ("Qwen2Moe", qwen2_moe), "qwen3_moe": ("Qwen3Moe", qwen3_moe), "lfm2_moe": ("Lfm2Moe", lfm2_moe),
-    "gpt_oss": ("GptOss", gpt_oss),
+    "gpt_oss": ("GptOss", gpt_oss), "qwen3_5_text": ("Qwen3_5Text", qwen3_5), "qwen3_5_moe_text": ("Qwen3_5MoeText", qwen3_5_moe),
+    "qwen3_next": ("Qwen3Next", qwen3_next),
 }
 
 
@@ -267,7 +289,7 @@ def make_model(name, options, seed, folder):
             if parameter.endswith(".bias"):
                 p.copy_(0.2 * torch.randn(p.shape, generator=gen))
             elif p.dim() == 1:
-                mean = 0.0 if name.startswith("Gemma") else 1.0
+                mean = 0.0 if name.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) else 1.0
                 p.copy_(mean + 0.2 * torch.randn(p.shape, generator=gen))
             else:
                 p.copy_(0.2 * torch.randn(p.shape, generator=gen))

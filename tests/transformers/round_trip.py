@@ -39,6 +39,9 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq
           "original_max_position_embeddings": 16}
 LEFT_OUT = object()  # of SIZES
 # Class, what else the configuration says, type of the file.
+DELTAS = {"layer_types": ["linear_attention", "full_attention"], "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+          "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+MIXES = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
 MODELS = {
     "llama": ("Llama", {"tie_word_embeddings": False, "rope_parameters": LLAMA3}, torch.float32),
     "llama_tied_bf16": ("Llama", {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}, torch.bfloat16),
@@ -70,12 +73,15 @@ MODELS = {
     "lfm2_moe": ("Lfm2Moe", {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "num_experts": 6, "num_experts_per_tok": 2,
                              "moe_intermediate_size": 32, "pad_token_id": 0}, torch.float32),
     "gpt_oss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 32, "sliding_window": 16}, torch.float32),
+    "qwen3_5": ("Qwen3_5", DELTAS, torch.float32),
+    "qwen3_5_moe": ("Qwen3_5Moe", DELTAS | MIXES, torch.float32),
+    "qwen3_next": ("Qwen3Next", DELTAS | MIXES, torch.float32),
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 16}, torch.float32),
     "ministral3": ("Ministral3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
                                                       "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}}, torch.float32),
 }
 # Where they are not named after the family.
-CONFIGS, CLASSES = {"Gemma3": "Gemma3TextConfig"}, {"GPT2": "GPT2LMHeadModel"}
+CONFIGS, CLASSES = {"Gemma3": "Gemma3TextConfig", "Qwen3_5": "Qwen3_5TextConfig", "Qwen3_5Moe": "Qwen3_5MoeTextConfig"}, {"GPT2": "GPT2LMHeadModel"}
 
 
 def run(*command):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of families whose layers have experts.
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "model/families/keys.h"
@@ -90,9 +91,9 @@ void make_dense(int64_t ffn, LayerSpec& layer) {
 
 // Whether the softmax over all experts is made that over the chosen ones.
 Status read_normalised(const json& root, Experts& experts) {
-  bool normalised = false;
+  bool normalised = experts.score == RouterScore::Chosen;
   SLUICE_TRY(read(root, "norm_topk_prob", normalised));
-  if (normalised) experts.score = RouterScore::Chosen;
+  experts.score = normalised ? RouterScore::Chosen : RouterScore::Softmax;
   return {};
 }
 
@@ -183,6 +184,41 @@ void write_qwen2_moe(const ModelSpec& spec, json& root) {
 }
 Status read_qwen3_moe(const json& root, ModelSpec& spec) {
   return read_qwen_moe(root, {128, 8, "moe_intermediate_size", 768, 0.001}, 6144, {}, spec);
+}
+
+// Those of kDeltaReads, too.
+template <size_t n>
+constexpr auto with_delta_reads(const char* const (&more)[n]) {
+  std::array<const char*, n + std::size(kDeltaReads)> out;
+  std::copy(std::begin(more), std::end(more),
+            std::copy(std::begin(kDeltaReads), std::end(kDeltaReads), out.begin()));
+  return out;
+}
+constexpr auto kQwen35MoeReads = with_delta_reads(
+    {"num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
+     "shared_expert_intermediate_size", "mlp_only_layers", "output_router_logits", "router_aux_loss_coef"});
+constexpr auto kQwen3NextReads = with_delta_reads(kQwen2MoeReads);
+Status read_qwen35_moe(const json& root, ModelSpec& spec) {
+  SLUICE_TRY(read_delta_keys(root, spec));
+  if (says(root, "mlp_only_layers") && root["mlp_only_layers"] != json::array())
+    return error("model config: mlp_only_layers is {}; all layers of {} models have experts",
+                 describe(root["mlp_only_layers"]), spec.family);
+  Experts experts{.score = RouterScore::Chosen, .shared = 512};
+  SLUICE_TRY(read(root, "shared_expert_intermediate_size", experts.shared, int64_t{1}, kMostWidth));
+  return read_experts(root, {256, 8, "moe_intermediate_size", 512, 0.001}, experts, spec);
+}
+void write_qwen35_moe(const ModelSpec& spec, json& root) {
+  write_experts(spec, "num_experts", root);
+  const Experts& e = *with_experts(spec).experts();
+  root["moe_intermediate_size"] = e.each.ffn;
+  root["shared_expert_intermediate_size"] = e.shared;
+  root.erase("intermediate_size");
+}
+Status read_qwen3_next(const json& root, ModelSpec& spec) {
+  SLUICE_TRY(read_delta_keys(root, spec));
+  Experts experts{.score = RouterScore::Chosen, .shared = 512};
+  SLUICE_TRY(read(root, "shared_expert_intermediate_size", experts.shared, int64_t{1}, kMostWidth));
+  return read_qwen_moe(root, {512, 10, "moe_intermediate_size", 512, 0.001}, 5632, experts, spec);
 }
 
 constexpr const char* kLfm2MoeReads[] = {
@@ -279,6 +315,8 @@ void write_gpt_oss(const ModelSpec& spec, json& root) {
 const OwnKeys kMixtralOwnKeys{kMixtralReads, kMixtralNeutral, read_mixtral, write_mixtral};
 const OwnKeys kOlmoeOwnKeys{kOlmoeReads, {}, read_olmoe, write_olmoe};
 const OwnKeys kQwen2MoeOwnKeys{kQwen2MoeReads, {}, read_qwen2_moe, write_qwen2_moe};
+const OwnKeys kQwen35MoeOwnKeys{kQwen35MoeReads, kDeltaNeutral, read_qwen35_moe, write_qwen35_moe};
+const OwnKeys kQwen3NextOwnKeys{kQwen3NextReads, kDeltaNeutral, read_qwen3_next, write_qwen2_moe};
 const OwnKeys kQwen3MoeOwnKeys{kQwen3MoeReads, {}, read_qwen3_moe, write_qwen_moe};
 const OwnKeys kGptOssOwnKeys{kGptOssReads, kGptOssNeutral, read_gpt_oss, write_gpt_oss};
 const OwnKeys kLfm2MoeOwnKeys{kLfm2MoeReads, kLfm2MoeNeutral, read_lfm2_moe, write_lfm2_moe};

@@ -61,7 +61,10 @@ Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>
 struct Wrapper {
   std::string_view model_type, text;
 };
-constexpr Wrapper kWrappers[] = {{"gemma3", "gemma3_text"}, {"mistral3", "mistral"}};
+constexpr Wrapper kWrappers[] = {{"gemma3", "gemma3_text"},
+                                 {"mistral3", "mistral"},
+                                 {"qwen3_5", "qwen3_5_text"},
+                                 {"qwen3_5_moe", "qwen3_5_moe_text"}};
 
 const Wrapper* find_wrapper(std::string_view type) {
   const Wrapper* it = std::ranges::find(kWrappers, type, &Wrapper::model_type);
@@ -151,6 +154,30 @@ Status read_renamed(json& root, const Family& family) {
   return {};
 }
 
+// Which frequencies are of which of a token's three positions, in models that also see. A text's tokens have
+// these all alike, so that nothing follows but how many frequencies there are; -1: nothing is said.
+Result<int64_t> take_mrope(json& root) {
+  int64_t out = -1;
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!says(root, name) || !root[name].is_object()) continue;
+    root[name].erase("mrope_interleaved");
+    if (!says(root[name], "mrope_section")) continue;
+    const json sections = root[name]["mrope_section"];
+    root[name].erase("mrope_section");
+    int64_t sum = 0;
+    bool fits = sections.is_array() && sections.size() == 3;
+    for (const json& section : fits ? sections : json::array()) {
+      fits = fits && section.is_number_unsigned() && section <= kMostWidth;
+      if (fits) sum += section.get<int64_t>();
+    }
+    if (!fits || (out >= 0 && out != sum))
+      return error("model config: {}.mrope_section is {}; three sizes are needed, everywhere the same", name,
+                   sections.dump());
+    out = sum;
+  }
+  return out;
+}
+
 // Sizes of the layers, which are alike in these.
 Status read_layer(const json& root, const Family& family, const FamilyDefaults& defaults, int64_t dim,
                   LayerSpec& layer) {
@@ -205,6 +232,12 @@ bool wraps_text(std::string_view text) {
          find_wrapper(root["model_type"].get<std::string>()) != nullptr;
 }
 
+std::string wrapper_names() {
+  std::vector<std::string_view> names;
+  for (const Wrapper& wrapper : kWrappers) names.push_back(wrapper.model_type);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 Result<ModelSpec> parse_model_config(std::string_view text) {
   auto parsed = parse_json(text);
   if (!parsed.ok()) return error_at("model config", parsed.error());
@@ -229,6 +262,10 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   SLUICE_TRY(refuse_other_arithmetic(root, *family));
   std::vector<std::string> unknown;
   SLUICE_TRY(check_unknown(root, *family, unknown));
+  int64_t frequencies = -1;
+  if (family->deltas) {
+    SLUICE_ASSIGN(frequencies, take_mrope(root));
+  }
   FamilyDefaults defaults = family->defaults;
   // Any JSON would be a model otherwise.
   if (!says(root, "model_type"))
@@ -263,6 +300,9 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   spec.layers.assign(size_t(std::max<int64_t>(layers, 0)), layer);
   if (family->own != nullptr && family->own->read != nullptr) SLUICE_TRY(family->own->read(root, spec));
   if (!spec.layers.empty()) SLUICE_TRY(read_rotated_rows(root, *family, spec));
+  if (frequencies >= 0 && 2 * frequencies != spec.rotated_rows())
+    return error("model config: mrope_section sums up to {}; {} frequencies rotate a head", frequencies,
+                 spec.rotated_rows() / 2);
   spec.config = text;
   if (!spec.layers.empty()) note_sizes_left_out(root, spec, spec.notices);
   if (const Status valid = validate(spec); !valid.ok()) {

@@ -18,11 +18,13 @@ namespace sluice::core {
 // many; a value that would change it in a way Sluice does not do (another activation, another kind of rotary
 // embedding, experts) is an error, and so is a key that is one letter off one that is read.
 //
-// Of a model that wraps a text model (gemma3, mistral3) it is that one, whose tensors have kTextPart
+// Of a model that wraps a text model (gemma3, qwen3_5) it is that one, whose tensors have kTextPart
 // (io/safetensors.h) in front of their names.
 Result<ModelSpec> parse_model_config(std::string_view json);
 // Whether a config.json is of such a model.
 bool wraps_text(std::string_view json);
+// "gemma3, mistral3, ...": the types of such models.
+std::string wrapper_names();
 // The same text with the names that its model_type has for keys which most families have by one name, such as
 // gpt2's n_inner for intermediate_size. REQUIRES: a JSON object, of a family.
 std::string with_own_keys(std::string_view json);

@@ -108,6 +108,7 @@ struct Family {
   bool own_code_too = false;  // its files carry code of their own, beside transformers' class of the family
   bool gelu_is_tanh = false;  // what is called gelu is its approximation
   bool convolves = false;     // layers may have a convolution in place of attention
+  bool deltas = false;        // or a gated delta rule
   bool learns_positions = false;  // as many as max_position_embeddings; nothing is rotated
   std::span<const Renamed> renamed = {};
   const OwnKeys* own = nullptr;

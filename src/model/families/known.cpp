@@ -114,8 +114,9 @@ constexpr const char* kOfWholes[] = {"boi_token_id",         "boi_token_index",
                                      "model_type",           "multimodal_projector_bias",
                                      "projector_hidden_act", "quantization_config",
                                      "spatial_merge_size",   "text_config",
-                                     "tie_word_embeddings",  "vision_config",
-                                     "vision_feature_layer"};
+                                     "tie_word_embeddings",  "video_token_id",
+                                     "vision_config",        "vision_end_token_id",
+                                     "vision_feature_layer", "vision_start_token_id"};
 
 void note_unknown(const std::vector<std::string>& unknown, std::vector<std::string>& notices) {
   if (!unknown.empty())

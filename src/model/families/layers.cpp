@@ -5,6 +5,7 @@
 
 #include "model/families/family.h"
 #include "model/families/keys.h"
+#include "model/kinds.h"
 
 namespace sluice::core {
 namespace {
@@ -14,6 +15,7 @@ using nlohmann::json;
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kConv = "conv";
+constexpr const char* kLinear = "linear_attention";
 constexpr int64_t kMostWindow = int64_t{1} << 31;
 
 // A key of other families, which this one's class of transformers passes over: it must say nothing.
@@ -154,10 +156,58 @@ Status read_convolutions(const json& root, const Family& family, ModelSpec& spec
   return validate(spec);
 }
 
+// Sizes of a gated delta rule, as all layers have them.
+Result<GatedDelta> read_delta(const json& root) {
+  GatedDelta d{.sizes = {.key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128}, .width = 4};
+  SLUICE_TRY(read(root, "linear_num_key_heads", d.sizes.key_heads));
+  SLUICE_TRY(read(root, "linear_num_value_heads", d.sizes.value_heads));
+  SLUICE_TRY(read(root, "linear_key_head_dim", d.sizes.key_dim));
+  SLUICE_TRY(read(root, "linear_value_head_dim", d.sizes.value_dim));
+  SLUICE_TRY(read(root, "linear_conv_kernel_dim", d.width));
+  SLUICE_TRY(validate(d));
+  return d;
+}
+
+// Which layers have one: by their types, or all but every so manieth.
+Status read_deltas(const json& root, const Family& family, ModelSpec& spec) {
+  for (const char* key : {"sliding_window", "no_rope_layers", "no_rope_layer_interval"})
+    SLUICE_TRY(refuse_foreign(root, family, key, nullptr));
+  SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", false));
+  SLUICE_ASSIGN(const GatedDelta delta, read_delta(root));
+  const auto layers = int64_t(spec.layers.size());
+  int64_t interval = 4;
+  SLUICE_TRY(read(root, "full_attention_interval", interval, int64_t{1}, kMostLayers));
+  const json types = says(root, "layer_types") ? root["layer_types"] : json();
+  if (!types.is_null() && (!types.is_array() || int64_t(types.size()) != layers))
+    return error("model config: layer_types is {}; a list of {} entries, one per layer, is needed",
+                 types.is_array() ? fmt::format("a list of {}", types.size()) : describe(types), layers);
+  for (int64_t l = 0; l < layers; ++l) {
+    const json type = types.is_null() ? json((l + 1) % interval == 0 ? kFull : kLinear) : types[size_t(l)];
+    if (type != kFull && type != kLinear)
+      return error("model config: layer_types has {}; allowed are {} and {}", describe(type), kFull, kLinear);
+    if (type == kLinear) spec.layers[size_t(l)].mixer = delta;
+  }
+  return validate(spec);
+}
+
+void write_deltas(const ModelSpec& spec, json& root) {
+  for (const LayerSpec& layer : spec.layers) {
+    const GatedDelta* const d = layer.delta();
+    root["layer_types"].push_back(d != nullptr ? kLinear : kFull);
+    if (d == nullptr) continue;
+    root.update({{"linear_num_key_heads", d->sizes.key_heads},
+                 {"linear_num_value_heads", d->sizes.value_heads},
+                 {"linear_key_head_dim", d->sizes.key_dim},
+                 {"linear_value_head_dim", d->sizes.value_dim},
+                 {"linear_conv_kernel_dim", d->width}});
+  }
+}
+
 }  // namespace
 
 Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
   if (family.convolves) return read_convolutions(root, family, spec);
+  if (family.deltas) return read_deltas(root, family, spec);
   SLUICE_TRY(read_windows(root, family, spec));
   if (!family.windows_alone_rotate) return {};
   if (root.contains("sliding_window") && root["sliding_window"].is_null())
@@ -167,6 +217,7 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
 }
 
 void write_layers(const ModelSpec& spec, const Family& family, json& root) {
+  if (family.deltas) return write_deltas(spec, root);
   if (family.convolves) {
     for (const LayerSpec& layer : spec.layers) {
       const Convolution* const convolution = layer.convolution();

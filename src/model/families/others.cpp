@@ -25,9 +25,9 @@ constexpr Lack kLacks[] = {
     {"gemma3n gemma3n_text gemma4 gemma4_text gemma4_unified gemma4_unified_text gemma4_assistant",
      "embeddings of every layer and keys that layers share", "gemma3_text"},
     {"vaultgemma", "norms of Gemma 2 in part", "gemma2"},
-    {"qwen3_next qwen3_5_moe qwen3_5_moe_text minimax bailing_hybrid kimi_linear qwen4_exp qwen4_exp_text",
-     "linear attention", "qwen3_moe"},
-    {"qwen3_5 qwen3_5_text olmo_hybrid", "linear attention", "qwen3"},
+    {"minimax bailing_hybrid kimi_linear", "linear attention", "qwen3_next"},
+    {"qwen4_exp qwen4_exp_text", "delta rule with decays of every key", "qwen3_5_moe_text"},
+    {"olmo_hybrid", "linear attention", "qwen3_5_text"},
     {"deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 kimi_k2 kimi_k25 minicpm3 longcat_flash glm4_moe_lite "
      "glm_moe_dsa youtu axk1 axk2 sarvam_mla mistral4 mistral_large4",
      "latent attention", "qwen3_moe"},

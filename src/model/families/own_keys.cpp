@@ -205,6 +205,22 @@ void write_lfm2(const ModelSpec&, json& root) {
 
 }  // namespace
 
+Status read_delta_keys(const json& root, ModelSpec& spec) {
+  for (const auto& [key, only] : {std::pair{"output_gate_type", "swish"}, {"mamba_ssm_dtype", "float32"}}) {
+    std::string value = only;
+    SLUICE_TRY(read(root, key, value));
+    if (value != only)
+      return error("model config: {} is '{}'; {} models have {} only", key, value, spec.family, only);
+  }
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention()->gated = true;
+    if (layer.mlp().activation != GateActivation::Silu)
+      return error("model config: hidden_act; {} models have silu only", spec.family);
+  }
+  return {};
+}
+
+const OwnKeys kQwen35OwnKeys{kDeltaReads, kDeltaNeutral, read_delta_keys, nullptr};
 const OwnKeys kLlamaOwnKeys{{}, kLlamaNeutral, nullptr, nullptr};
 const OwnKeys kStarcoder2OwnKeys{kStarcoder2Reads, kStarcoder2Neutral, read_starcoder2, nullptr};
 const OwnKeys kPhi3OwnKeys{{}, kPhi3Neutral, nullptr, nullptr};

@@ -9,6 +9,16 @@ namespace sluice::core {
 
 extern const OwnKeys kLlamaOwnKeys, kStarcoder2OwnKeys, kPhi3OwnKeys, kGraniteOwnKeys, kGemmaOwnKeys,
     kGemma3OwnKeys, kGemma2OwnKeys, kCohere2OwnKeys, kGptNeoxOwnKeys, kGpt2OwnKeys, kLfm2OwnKeys,
-    kMixtralOwnKeys, kOlmoeOwnKeys, kQwen2MoeOwnKeys, kQwen3MoeOwnKeys, kLfm2MoeOwnKeys, kGptOssOwnKeys;
+    kQwen35OwnKeys, kQwen35MoeOwnKeys, kQwen3NextOwnKeys, kMixtralOwnKeys, kOlmoeOwnKeys, kQwen2MoeOwnKeys,
+    kQwen3MoeOwnKeys, kLfm2MoeOwnKeys, kGptOssOwnKeys;
+
+// Of families that have gated delta rules: attention is gated, and other keys say what holds anyway. The last
+// ones are of weights that are carried and not trained, and of positions in images.
+constexpr const char* kDeltaReads[] = {
+    "attn_output_gate",     "full_attention_interval", "linear_conv_kernel_dim",      "linear_key_head_dim",
+    "linear_num_key_heads", "linear_num_value_heads",  "linear_value_head_dim",       "mamba_ssm_dtype",
+    "output_gate_type",     "mtp_num_hidden_layers",   "mtp_use_dedicated_embeddings"};
+constexpr Neutral kDeltaNeutral[] = {{"attn_output_gate", 1}};
+Status read_delta_keys(const nlohmann::json& root, ModelSpec& spec);
 
 }  // namespace sluice::core
