@@ -126,8 +126,7 @@ void show(const ExportRequest& request, const Exported& done) {
   say("  {}{}{}\n", done.config, done.others.empty() ? "" : ", ", fmt::join(done.others, ", "));
   if (done.merge) {
     const MergeLoss& m = *done.merge;
-    say("  {} with an adapter; of {} rounding loses more than half of what training changed ({:.1f} %), in "
-        "the "
+    say("  {} with an adapter; rounding takes more than half of the change of {} of them ({:.1f} %), in the "
         "median {:.2g} of it{}\n",
         counted(m.tensors, "tensor"), m.lost, 100 * double(m.lost) / double(std::max<int64_t>(1, m.tensors)),
         m.median, done.types == std::vector{TensorType::F32} ? "" : "; --dtype f32 keeps it");
