@@ -119,8 +119,9 @@ TEST_F(GoingOn, AllowsWhatIsSaid) {
   more.allow = "";
   EXPECT_EQ(start(more).ending, Ending::NothingLeft);
   more.allow = "everything";
-  EXPECT_NE(start(more).message.find("allowed are steps, learning_rate, data, freeze, adapter, formats, backend"),
-            std::string::npos);
+  EXPECT_NE(
+      start(more).message.find("allowed are steps, learning_rate, data, freeze, adapter, formats, backend"),
+      std::string::npos);
 }
 
 std::vector<nlohmann::json> samples_of(const fs::path& run) {
