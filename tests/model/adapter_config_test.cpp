@@ -89,6 +89,16 @@ TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
     ASSERT_FALSE(config.ok()) << field;
     EXPECT_EQ(config.message().substr(0, std::string_view(says).size()), says);
   }
+  for (const auto& [number, least] : {std::pair{"\"r\": 2.5", 1},
+                                      {"\"r\": 0", 1},
+                                      {"\"lora_alpha\": -1", 0},
+                                      {"\"lora_alpha\": 1e300", 0}}) {
+    const auto config = parse_adapter_config(fmt::format("{{\"peft_type\": \"LORA\", {}}}", number));
+    ASSERT_FALSE(config.ok()) << number;
+    EXPECT_NE(config.message().find(fmt::format("numbers from {} to 1000000 are allowed", least)),
+              std::string::npos)
+        << config.message();
+  }
   EXPECT_FALSE(parse_adapter_config("[]").ok());
   EXPECT_FALSE(parse_adapter_config(R"({"r": 8})").ok());
   EXPECT_EQ(parse_adapter_config(R"({"peft_type": "IA3"})").message(),

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 
 #include "model/weights.h"
 #include "text/json.h"
@@ -76,10 +77,13 @@ Status read_others(std::string_view key, const Json& value, std::vector<Adapters
 Status read_field(const std::string& key, const Json& value, AdapterConfig& out) {
   Adapters& a = out.adapters;
   const auto number = [&](auto& field, double least) {
-    if (!value.is_number() || !(value.get<double>() >= least))
-      return Status(not_followed(key, value, fmt::format("a number from {} on is allowed", least)));
-    field = value.get<std::decay_t<decltype(field)>>();
-    return Status();
+    using Field = std::decay_t<decltype(field)>;
+    constexpr double kMost = 1e6;
+    const bool good = (std::is_integral_v<Field> ? value.is_number_integer() : value.is_number()) &&
+                      value.get<double>() >= least && value.get<double>() <= kMost;
+    if (good) field = value.get<Field>();
+    return good ? Status()
+                : not_followed(key, value, fmt::format("numbers from {} to {} are allowed", least, kMost));
   };
   if (key == "r") return number(a.rank, 1);
   if (key == "lora_alpha") return number(a.alpha, 0);
