@@ -196,6 +196,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"run.keep_last", {{"run.keep_last=1"}, f32, ""}},
       {"run.keep_every", {{"run.keep_every=3"}, f32, ""}},
       {"run.keep_best", {{"run.keep_best=off"}, f32, ""}},
+      {"run.replan", {{"run.replan=auto"}, f32, ""}},
       {"run.export_dtype", {{"run.export_dtype=f32"}, f32, ""}},
       {"run.resume", {{"run.resume=" + weights.parent_path().string()}, f32, "run.resume = "}},
       {"run.trace", {{"run.trace=true"}, f32, ""}},
