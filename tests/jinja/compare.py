@@ -135,10 +135,10 @@ def compare_continued(args):
             counts[kind] += 1
             if kind == "differ" and counts[kind] <= args.show:
                 print(f"--- {file.name}\n  {text[-200:]!r}\n  {answer['text'][-200:]!r}\n  {json.dumps(request['messages'], ensure_ascii=False)[-300:]}")
-    value = {"templates": len(templates_of(args)), **counts}
+    value = {"templates": len(templates_of(args)), **{kind: counts[kind] for kind in ("right", "refused", "differ")}}
     print(value)
     if args.record:
-        args.record("continued_answers", {}, value)
+        args.record("continued_answers", {"packages": "trl, axolotl, llama-cpp-python"}, value)
     return counts["differ"] > 0 or counts["right"] == 0
 
 
