@@ -15,7 +15,7 @@ std::string with_spaces(const std::vector<std::string>& words) {
   return out;
 }
 
-// What may stand in a place, by the name of its value.
+// Candidates for a place, by the name of its value.
 struct Offer {
   std::vector<std::string> words;
   bool files = false, folders = false, keys = false;

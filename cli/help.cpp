@@ -103,7 +103,7 @@ std::string unknown_option(const std::vector<CommandHelp>& commands, const Comma
          command.name + " --help lists all";
 }
 
-// What the parser found wrong, in a sentence: its own words count values instead of naming what to do.
+// The parser's error in a sentence: its own words count values instead of naming what to do.
 std::string describe(const CLI::ParseError& e) {
   const std::string what = e.what();
   const auto parts = [&](const std::string& middle) {

@@ -57,7 +57,7 @@ void set_error(const sluice::Error& e) {
   throw nb::python_error();
 }
 
-// What the system refuses to the C++ library, as to one of its threads.
+// Translates a refusal of the system to the C++ library, as to one of its threads.
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
@@ -80,8 +80,8 @@ void check(const sluice::Status& status) {
   if (!status.ok()) raise(status.error());
 }
 
-// Of a str, or what has one. Asked for here, as the binding would make an interrupt that comes meanwhile a
-// TypeError about arguments.
+// The path of a str, or of an object that has one. Asked for here, because the binding would turn an
+// interrupt meanwhile into a TypeError about arguments.
 std::filesystem::path path_of(const nb::object& named) {
   return nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(named));
 }
@@ -227,7 +227,7 @@ std::span<const int32_t> ids_of(const Ids& array) {
 }
 
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-// What the library found, in memory that Python owns.
+// A result of the library, in memory that Python owns.
 template <class T>
 using Found = nb::ndarray<nb::numpy, T>;
 
@@ -317,7 +317,7 @@ class AskedInPython {
   const std::shared_ptr<std::exception_ptr> raised_;
 };
 
-// What forward_backward() returns, with the shape of what it was given, and its session's calls.
+// The result of forward_backward(), with the shape of what it was given, and its session's calls.
 struct Waiting {
   sluice::Queued queued;
   std::vector<size_t> shape;
@@ -360,7 +360,7 @@ class Held {
       return (*asked)(rows, seeds);
     };
   }
-  // What Python's collector calls, which holds the interpreter's lock.
+  // Called by Python's collector, which holds the interpreter's lock.
   int visit_losses(visitproc visit, void* arg) const {
     for (const auto& weak : asked_) {
       if (const auto asked = weak.lock()) Py_VISIT(asked->loss());

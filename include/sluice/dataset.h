@@ -21,7 +21,7 @@ struct RunData;
 // Whole sequences one after another. Spans that are not empty are of equal lengths.
 struct Batch {
   std::span<const int32_t> tokens;
-  // What each token should predict; -1: does not count.
+  // The target of each token; -1: does not count.
   std::span<const int32_t> targets;
   // Counted from a document's first token in its sequence; empty: from each sequence's first token.
   std::span<const int32_t> positions;
@@ -57,9 +57,9 @@ class Dataset {
   static Dataset random(const Plan& plan);
 
   bool has_heldout() const;
-  // What people should know of how text became tokens, with places; a sentence each.
+  // Notices on how text became tokens, with places; a sentence each.
   std::vector<std::string> notices() const;
-  // What Session::train() learns after so many steps, from 0: a loop of one's own takes the same.
+  // The rows that Session::train() learns after so many steps, from 0, for a loop of one's own.
   BatchRows batch(int64_t steps_done) const;
 
   const std::shared_ptr<const core::RunData>& data() const { return data_; }

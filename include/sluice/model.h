@@ -32,7 +32,7 @@ class Model {
   int64_t vocabulary() const;
   int64_t layers() const;
   int64_t width() const;
-  // What the author of its config.json should know, such as sizes that it leaves out; a sentence each.
+  // Notices for the author of its config.json, such as sizes that it leaves out; a sentence each.
   std::vector<std::string> notices() const;
   // As the text of a config.json.
   std::string config() const;

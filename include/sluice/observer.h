@@ -27,10 +27,10 @@ struct MemoryUse {
   int64_t peak_device_bytes = 0, peak_host_bytes = 0;
 };
 
-// What the routers of a model with experts did in a step, by how many choices fell on each expert.
+// Loads of a model's routers in a step, by the choices that fell on each expert.
 struct ExpertLoad {
-  // Of the choices of a layer's experts, their standard deviation over their mean, 0: all have as many. In
-  // the mean of the layers, and of the layer in which it is largest.
+  // The standard deviation of the choices of a layer's experts over their mean; 0: all have as many. The mean
+  // of the layers, and the largest.
   double variation = 0, worst_variation = 0;
   int worst_layer = 0;
   double busiest = 0;  // the most choices that any expert had, over the mean of its layer

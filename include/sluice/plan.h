@@ -26,8 +26,8 @@ struct Prepared;
 // I8 is a format of optimizer state alone: a byte an element, and a scale for every 32.
 enum class Format : uint8_t { Auto, F32, BF16, I8 };
 
-// What keeps the precision that bf16 weights lack: copies in F32, or I8, a byte beside each that makes 24
-// bits of it.
+// Master weights keep the precision that bf16 weights lack: copies in F32, or I8, a byte beside each that
+// makes 24 bits of it.
 enum class MasterWeights : uint8_t { Auto, Off, F32, I8 };
 
 // Most bytes that may be in use; nothing: what a preset's card has, and no cap elsewhere. More than the
@@ -48,7 +48,7 @@ struct Adapter {
   bool decay = false;                                     // weight decay reaches them
 };
 
-// What one optimizer step is. Sizes are in tokens.
+// The settings of an optimizer step. Sizes are in tokens.
 struct StepOptions {
   int64_t seq_len = 1024;
   int64_t tokens_per_step = 16384;  // a multiple of seq_len
@@ -80,13 +80,13 @@ class Plan {
   double step_seconds() const;  // predicted
   double tokens_per_second() const;
   double mfu() const;  // model FLOPs over those of the machine's fastest product; 0: unknown
-  // Of the arenas that a Session takes.
+  // The arenas that a Session takes.
   int64_t device_bytes() const;
   int64_t host_bytes() const;
   int64_t seq_len() const;
   int64_t tokens_per_step() const;
   bool packed() const;
-  // What people should know of its model, caps and steps, a sentence each. text() has them, too.
+  // Notices on its model, caps and steps, a sentence each. text() has them, too.
   std::vector<std::string> notices() const;
 
   // The fastest plan of the same programs under other caps, which a Session of this one can adopt(). Shape
@@ -100,7 +100,7 @@ class Plan {
   // The files of a run directory: config.toml, plan.txt, plan.json, predicted.json and timeline.svg.
   Status save(const std::filesystem::path& directory) const;
 
-  // What changed between two plans, each as json() gives it, in words.
+  // The changes between two plans, each as json() gives it, in words.
   static Result<std::string> diff(std::string_view before_json, std::string_view after_json);
 
   const std::shared_ptr<const core::Prepared>& prepared() const { return prepared_; }

@@ -33,7 +33,7 @@ struct Schedule {
   bool evaluate_first = false;  // before the first step, too
 
   double lowest_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
-  // Of the update of a step, counted from 1: linear warm-up, then as `decay` says.
+  // The rate of an update, counted from 1: linear warm-up, then as `decay` says.
   double rate_at(int64_t step) const;
 };
 

@@ -112,7 +112,7 @@ class Session {
                                const std::map<std::string, double>& hyperparameters = {});
   // forward_backward() and optim_step().
   Result<StepEvent> step(const Batch& batch, double learning_rate);
-  // Of the rows that wait: how many tokens they have; and makes as if they had not come.
+  // The tokens of the waiting rows; discard() drops the rows.
   int64_t queued_tokens() const;
   void discard();
 
@@ -149,9 +149,9 @@ class Session {
   // StepOptions::deferred_updates = true, as an update within the step leaves none.
   Result<std::vector<float>> gradient(std::string_view name);
   Status set_gradient(std::string_view name, std::span<const float> values);
-  // What the optimizer keeps of each trained weight: "m" and "v" of adamw, and "master", where there are
-  // master weights, in f32 or of 24 bits, which set_weight() sets. Errors: as those of weights, another slot,
-  // a weight that is not trained.
+  // The optimizer's state of each trained weight: "m" and "v" of adamw, and "master", where there are master
+  // weights, in f32 or of 24 bits, which set_weight() sets. Errors: as those of weights, another slot, a
+  // weight that is not trained.
   std::vector<std::string> state_slots() const;
   // Those of one weight, where an optimizer keeps other things of some than of others; none of one that is
   // not trained. An error: another name.

@@ -16,7 +16,7 @@
 
 namespace sluice {
 
-// What a caller can do about an error.
+// The kind of an error, which says what a caller can do about it.
 enum class ErrorKind : uint8_t {
   Invalid,     // a value, a request or the content of a file is not allowed: change it
   NotFound,    // what was named is not there: name another

@@ -70,7 +70,7 @@ Status take(const Adapter& from, core::RunConfig& config) {
   return {};
 }
 
-// What a configuration file would say, and so with the names of its keys in errors.
+// The settings of a configuration file, and so with the names of its keys in errors.
 Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, const Caps& caps,
                                   const Machine& machine) {
   core::RunConfig c;

@@ -29,7 +29,7 @@ struct BackendTraits {
   int64_t host_bytes_per_table_byte = 0;
 };
 
-// What is in use of a device: bytes, and of these the ones of processes that the driver names.
+// Bytes of a device in use, and those of processes that the driver names.
 struct DeviceUse {
   int64_t used_bytes = 0, named_bytes = 0;
   int64_t unnamed() const { return used_bytes - named_bytes; }
@@ -57,13 +57,13 @@ struct JoinedDevices {
   std::string why_not;
 };
 
-// What a backend finds on this machine.
+// The machine as a backend finds it.
 struct FoundMachine {
   std::string name;         // hardware and versions: all that costs depend on
   std::string description;  // one line for people
   std::string model;        // of the accelerator, as its driver calls it; empty: none
   std::string uuid;         // of this very device; empty: unknown
-  // Of several devices: those that make() takes then, and whether they copy to each other.
+  // Several devices: those that make() takes, and whether they copy to each other.
   std::vector<int> devices;
   bool joined = false;
   std::vector<DeviceUse> before;            // each of those that make() takes

@@ -67,14 +67,15 @@ class BatchLayout {
   constexpr bool has(BatchColumn column) const {
     return std::find(columns_, columns_ + count_, column) != columns_ + count_;
   }
-  // Of a batch of so many tokens: where a column begins, and how long all are. REQUIRES: it is there.
+  // The place where a column begins in a batch of so many tokens, and the length of all columns. REQUIRES: it
+  // is there.
   int64_t offset(BatchColumn column, int64_t tokens) const {
     SLUICE_CHECK(has(column), "no column {}", facts_of(column).name);
     return before(std::find(columns_, columns_ + count_, column), tokens);
   }
   constexpr int64_t bytes(int64_t tokens) const { return before(columns_ + count_, tokens); }
   bool operator==(const BatchLayout&) const = default;
-  // Of all columns; bytes where they differ.
+  // The type of all columns; bytes where they differ.
   constexpr DType type() const {
     const DType first = facts_of(columns_[0]).type;
     const bool equal = std::all_of(columns_, columns_ + count_,
@@ -93,7 +94,7 @@ class BatchLayout {
   int count_ = 0;
 };
 
-// What every decoder reads.
+// The columns that every decoder reads.
 inline constexpr BatchLayout kPlainBatch{BatchColumn::Tokens, BatchColumn::Targets, BatchColumn::Positions};
 
 // Some consecutive tokens of Rows, to be written. Borrows.
@@ -143,7 +144,7 @@ class Rows {
   }
   // Has tokens [first, first + count) of `from` come first. REQUIRES: it has every column of these.
   void copy(const Rows& from, int64_t first, int64_t count);
-  // Of tokens [first, first + count), what a batch of so many holds of a column.
+  // The bytes of a column for tokens [first, first + count) of a batch.
   std::span<const std::byte> bytes(BatchColumn column, int64_t first, int64_t count) const;
 
  private:

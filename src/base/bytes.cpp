@@ -31,7 +31,7 @@ constexpr std::array<Unit, 13> kUnits{{{"b", 1},
 
 constexpr double kMostBytes = 0x1p50;  // no machine has more: a slip
 
-// What a number without a unit probably stands for: the memories of today are some GiB, or many MiB.
+// Guesses the unit of a number without one: the memories of today are some GiB, or many MiB.
 std::string with_a_unit(double number) {
   if (number <= 2048) return fmt::format("{:g}GiB", number);
   if (number < 1048576) return fmt::format("{:.15g}MiB", number);
@@ -70,7 +70,7 @@ std::string format(int64_t bytes, bool up) {
   constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
-  // What would be written as 1024 of a unit is one of the next.
+  // 1024 of a unit are written as one of the next.
   while (unit + 1 < kNames.size() &&
          (up ? std::ceil(std::abs(value)) : std::round(std::abs(value))) >= 1024) {
     value /= 1024;

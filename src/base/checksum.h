@@ -24,7 +24,7 @@ struct Checksum {
   bool operator==(const Checksum&) const = default;
 };
 
-// Of bytes that come in pieces: how they are cut does not matter.
+// Sums bytes that come in pieces; the cuts do not matter.
 class Checksummer {
  public:
   Checksummer();
@@ -34,7 +34,7 @@ class Checksummer {
 
   Checksummer& add(std::span<const std::byte> bytes);
   Checksummer& add(std::string_view text) { return add(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Of everything added so far; more may follow.
+  // The sum of everything added so far; more may follow.
   Checksum value() const;
 
  private:

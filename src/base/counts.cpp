@@ -10,7 +10,7 @@
 namespace sluice::core {
 namespace {
 
-// Of the suffixes k, M and G; nothing: there is none such.
+// The power of suffix k, M or G; nothing for any other.
 std::optional<int> power_of(std::string_view suffix) {
   if (suffix.size() != 1) return std::nullopt;
   switch (suffix.front()) {

@@ -32,7 +32,7 @@ class Lane {
   uint16_t index_ = 0;
 };
 
-// What a lane joins.
+// The ends of a lane.
 struct LaneEnds {
   Tier from, to;
   bool network = false;  // from a device to itself, by way of other processes

@@ -15,9 +15,9 @@ namespace sluice::core {
 // Host memory beside its arena through which a device that is not the host's exchanges, each of a process.
 constexpr int64_t kNetworkStagingBytes = 16 << 20;
 
-// What joins the devices of processes, one of each, without the host between them. Every process makes the
-// same calls in the same order, from one thread at a time, while nothing else is exchanged. Errors are of
-// kind Device. What backends of its kind exchange by it is theirs.
+// Joins the devices of processes, one of each, without the host between them. Every process makes the same
+// calls in the same order, from one thread at a time, while nothing else is exchanged. Errors are of kind
+// Device. Each kind of backend decides what it exchanges.
 class DeviceNetwork {
  public:
   virtual ~DeviceNetwork() = default;

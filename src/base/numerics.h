@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// What keeps the precision that bf16 parameters lack.
+// Weights that keep the precision that bf16 parameters lack.
 enum class MasterWeights : uint8_t {
   Off,
   F32,  // copies, of which the parameters are the rounding

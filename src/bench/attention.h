@@ -29,7 +29,7 @@ struct AttentionTimes {
   Measured forward, backward;   // wall clock
   int64_t kept_bytes = 0;       // inputs, outputs and what the forward pass leaves for the backward pass
   int64_t peak_bytes = 0;       // with gradients and what lives within a pass
-  // Of the naive one: seconds of both passes in matrix products and between them, in the mean.
+  // The naive attention: mean seconds of both passes in matrix products and between them.
   double products_s = 0, softmax_s = 0;
 
   bool ok() const { return status == "ok"; }
@@ -48,7 +48,7 @@ struct AttentionResult {
   bool ok() const { return fused.ok() && (naive.ok() || naive.status == "not here"); }
 };
 nlohmann::ordered_json to_json(const AttentionResult& result);
-// What to_json() made; nothing of anything else.
+// Reads the JSON of to_json(); nothing for any other.
 std::optional<AttentionResult> attention_of(const nlohmann::json& json);
 
 // A cell in words: "8 x 256, D 16, f32".

@@ -45,7 +45,7 @@ struct Measured {
 // REQUIRES: not empty.
 Measured measured_of(const std::vector<double>& values);
 
-// What ops do, for shares of a step.
+// Classes of ops, for shares of a step.
 enum class OpClass : uint8_t { Products, Attention, Norms, Elementwise, Loss, Optimizer };
 constexpr size_t kOpClasses = 6;
 std::string_view name_of(OpClass c);
@@ -67,7 +67,7 @@ struct MemorySample {
 constexpr size_t kPhases = 3;  // as Phase
 
 struct CellResult {
-  // What it is; `inputs` is a hash of all that decides it, the machine's name among it.
+  // The cell; `inputs` is a hash of all that decides it, the machine's name among it.
   std::string model, compute, inputs;
   int64_t seq_len = 0, batch = 0;
   // "ok", "does not fit", or "error": then the message says why.
@@ -85,7 +85,7 @@ struct CellResult {
   int64_t predicted_device_bytes = 0,
           device_bytes = 0;  // of the process: by the plan, and the most that was seen
   int64_t predicted_host_bytes = 0, host_bytes = 0;
-  // Of a program that only runs forward, on weights alone: its arena by the plan.
+  // The planned arena of a program that only runs forward, on weights alone.
   int64_t forward_only_bytes = 0;
   double copies_s = 0;  // of the lanes that copy, in a step
   std::array<OpTime, kOpClasses> classes;
@@ -97,7 +97,7 @@ struct CellResult {
   double mfu() const { return peak_flops > 0 ? model_flops / step.mean / peak_flops : 0; }
 };
 nlohmann::ordered_json to_json(const CellResult& result);
-// What to_json() made; nothing of anything else.
+// Reads the JSON of to_json(); nothing for any other.
 std::optional<CellResult> cell_of(const nlohmann::json& json);
 
 struct BenchOptions {

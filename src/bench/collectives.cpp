@@ -16,8 +16,8 @@
 namespace sluice::core {
 namespace {
 
-// Of an element on a rank: exact in bf16, of sizes so far apart that sums over ranks round, and in another
-// order otherwise.
+// A value exact in bf16. Values differ in size so far that sums over ranks round, and round otherwise in
+// another order.
 float value_of(int rank, size_t element) {
   uint32_t mixed = uint32_t(element) * 2654435761u + uint32_t(rank + 1) * 0x9e3779b9u;
   mixed = (mixed ^ mixed >> 16) * 0x85ebca6bu;  // neighbours in either become unlike

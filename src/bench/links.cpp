@@ -29,7 +29,7 @@ class LinkArenas {
 
   std::span<const LinkCopy> copies() const { return copies_; }
 
-  // What was never written is no memory yet.
+  // Pages take memory once they are written.
   Status reserve(Backend& backend) const {
     backend.set_host_parts(parts_);
     SLUICE_TRY(backend.reserve(arenas_));

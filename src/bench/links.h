@@ -19,10 +19,10 @@ struct RateSpread {
   double mean = 0;                            // all that they moved, by the time that they took
   double deviation = 0, least = 0, most = 0;  // of single copies
 };
-// Of copies of so many bytes. REQUIRES: not empty.
+// The spread over copies of so many bytes. REQUIRES: not empty.
 RateSpread spread_of(std::span<const Interval> copies, int64_t bytes);
 
-// Of one link and direction.
+// The result of one link and direction.
 struct LinkResult {
   std::string name;  // "host to device 0"
   RateSpread alone;  // nothing else is copied

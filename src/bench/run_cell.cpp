@@ -24,8 +24,8 @@ Error no_room(const std::string& what, int64_t bytes, int64_t there) {
           ErrorKind::DoesNotFit};
 }
 
-// What lives from step to step fits into main memory: known before anything is measured or searched for,
-// which takes minutes where the model is far too large.
+// Persistent state must fit into main memory: known before anything is measured or searched for, which takes
+// minutes where the model is far too large.
 Status check_state(const BenchCell& cell, const Machine& machine) {
   SLUICE_ASSIGN(const Numerics numerics, resolve_numerics(cell.config, machine));
   const OptimizerConfig optimizer = resolve_optimizer(cell.config, machine);

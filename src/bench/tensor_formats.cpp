@@ -14,7 +14,7 @@ struct Way {
   std::string_view key, name;
   Numerics numerics;
 };
-// What "auto" becomes where bf16 products are slow, on a CPU where they are fast, and on a GPU.
+// Formats for "auto" where bf16 products are slow, on a CPU where they are fast, and on a GPU.
 constexpr std::array<Way, 3> kWays{{
     {"f32", "f32", {}},
     {"bf16_masters", "bf16, f32 masters", {.compute = DType::BF16, .master = MasterWeights::F32}},

@@ -46,7 +46,7 @@ Status check_content(const ChatValue& content, size_t index) {
   return {};
 }
 
-// What is odd about a conversation, and may have to be said otherwise.
+// Oddities of a conversation that may have to be said otherwise.
 struct Oddities {
   bool lists = false;      // content that is a list of texts
   bool silent = false;     // calls without content
@@ -319,7 +319,7 @@ Result<jinja::Rendering> ChatTemplate::Impl::render_as_it_is(const Conversation&
   return rendering;
 }
 
-// What the template cannot show as it stands is said otherwise, one thing after the other.
+// Rewrites unsupported parts of a conversation for the template, one after the other.
 Result<jinja::Rendering> ChatTemplate::Impl::render(Conversation& conversation, const Oddities& odd,
                                                     bool prompt) const {
   const BadArguments bad = odd.arguments && !takes_strings ? read_arguments(conversation) : BadArguments();
@@ -367,7 +367,7 @@ RenderedChat ChatTemplate::Impl::finish(const Conversation& conversation,
     called[i] = called[i] || origin.field == ChatField::Calls || origin.field == ChatField::Arguments;
   }
   chat.lacks_tools = !conversation.tools.items.empty() && !tools;
-  // Of a message that says nothing there is nothing to show.
+  // A message without content has nothing to show.
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatValue* content = messages[i].find("content");
     const bool says = messages[i].find("tool_calls") != nullptr ||

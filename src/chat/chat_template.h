@@ -19,7 +19,7 @@
 
 namespace sluice::core {
 
-// What somebody says of a message: that it is learnt, or that it is not.
+// The user's mark of a message: learnt, or not.
 enum class Wish : uint8_t { None, Learn, Context };
 
 struct Conversation {
@@ -36,8 +36,7 @@ struct Conversation {
 struct ChatPiece {
   size_t begin = 0, end = 0;
   int32_t message = -1;  // whose it is; -1: nobody's
-  // What the one who speaks says, up to and with the token that ends the turn: what a model generates where
-  // it is the assistant that speaks.
+  // The speaker's own words, with the token that ends the turn: a model generates them for the assistant.
   bool own = false;
   bool data = false;     // from the conversation, so that special tokens in it are but text
   bool marked = false;   // inside of {% generation %}
@@ -47,7 +46,7 @@ struct ChatPiece {
 struct RenderedChat {
   std::string text;
   std::vector<ChatPiece> pieces;
-  // What the template does not show, though the conversation has it.
+  // Parts of the conversation that the template does not show.
   bool lacks_tools = false, lacks_tool_calls = false, lacks_reasoning = false;
   int32_t lacks_messages = 0;
   // Messages of whose turns Sluice 0.2 learnt more or less, where they are learnt.
@@ -70,11 +69,11 @@ struct AnswerShape {
 
 struct ChatDate {
   int year = 0, month = 0, day = 0;
-  // Of "2026-01-31".
+  // Parses "2026-01-31".
   static Result<ChatDate> parse(std::string_view text);
 };
 
-// What a template may use beside the conversation.
+// Values for a template beside the conversation.
 struct ChatSettings {
   std::optional<std::string> bos = {}, eos = {};  // the tokens' text, where the tokenizer has them
   std::optional<ChatDate> date = {};              // "today", for templates that ask
@@ -120,7 +119,7 @@ class ChatTemplate {
   std::string identity() const;
   // Errors name the message and the reason.
   Result<RenderedChat> render(const Conversation& conversation) const;
-  // Of one without thoughts, and with them; empty where the template shows neither.
+  // The shape of an answer without thoughts, and with them; empty where the template shows neither.
   AnswerShape answer() const;
   // The same as render(); an assistant is to speak next, or goes on.
   Result<ChatPrompt> prompt(const Conversation& conversation) const;

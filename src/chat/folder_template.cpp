@@ -88,7 +88,7 @@ Result<std::optional<FoundText>> text_in(const std::filesystem::path& folder, st
   return Found({std::move(*found), json.string()});
 }
 
-// What generation_config.json says that ends generation, by the names in tokenizer.json that they have.
+// Tokens that end generation by generation_config.json, by the names in tokenizer.json that they have.
 std::vector<std::string> stops_of(const std::filesystem::path& folder) {
   std::vector<std::string> stops;
   const auto read = [&](std::string_view file, std::string_view key) {

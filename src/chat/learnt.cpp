@@ -137,7 +137,7 @@ class Rule {
   int32_t last_ = -1, last_shown_ = -1;
 };
 
-// What Sluice 0.2 refused, or where it ended a turn before the template's last mark in it.
+// Messages that Sluice 0.2 refused, or whose turn it ended before the template's last mark.
 bool is_renewed(const ChatValue& message, Learn learn) {
   const ChatValue* content = message.find("content");
   if (content != nullptr && !content->is_null() && !content->is_string() && !content->is_array()) return true;

@@ -39,8 +39,8 @@ struct LearntTokens {
   bool renewed = false;         // Sluice 0.2 did
   bool markup = false;          // a header of the assistant is learnt
 
-  // Of a long text as many as it has bytes, so that growing does not hold them twice: what is not used of
-  // that takes no memory.
+  // Reserves as many tokens as a long text has bytes, so growing never holds them twice. Unused room takes no
+  // memory.
   void reserve_for(std::string_view text);
 };
 
@@ -54,7 +54,7 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
                                    const Tokenizer& tokenizer, bool thoughts = true,
                                    std::span<const int32_t> special = {});
 
-// Of each piece, whether it is learnt so.
+// Whether each piece is learnt.
 std::vector<bool> learnt_pieces(const Conversation& conversation, const RenderedChat& chat, Learn learn,
                                 bool thoughts = true);
 
@@ -64,8 +64,8 @@ std::vector<bool> learnt_pieces(const Conversation& conversation, const Rendered
 Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,
                                    const Tokenizer& tokenizer, std::span<const int32_t> special = {});
 
-// Of a text that was rendered elsewhere, with the special tokens that it has: what is learnt as stretches
-// that rise, in bytes.
+// The learnt tokens of a text that was rendered elsewhere with its special tokens. `learnt` has rising
+// stretches, in bytes.
 Result<LearntTokens> learnt_tokens(std::string_view text,
                                    const std::vector<std::pair<size_t, size_t>>& learnt,
                                    const Tokenizer& tokenizer);

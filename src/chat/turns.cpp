@@ -39,7 +39,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
       a.begin());
 }
 
-// What looks like a special token, from its first character on: "<|im_end|>", "[/INST]". Empty: nothing does.
+// Text from the first character that looks like a special token: "<|im_end|>", "[/INST]". Empty: none.
 std::string_view token_from(std::string_view text) {
   if (text.empty() || (text[0] != '<' && text[0] != '[')) return {};
   const size_t close = text.find_first_of(text[0] == '<' ? ">\n" : "]\n");
@@ -65,7 +65,7 @@ size_t header_in(std::string_view text, size_t at, size_t end) {
   return found;
 }
 
-// What a message said last, and where what it said before ended.
+// A message's last stretch, and the end of the one before.
 struct LastSaid {
   size_t begin = kNowhere, end = 0, before = 0;
   std::vector<std::string_view> all;  // that it said, but for this
@@ -87,8 +87,8 @@ void take_back_repeated(std::string_view text, const LastSaid& last, size_t head
   place.header = header_in(text, last.before, last.begin);
 }
 
-// What a template repeats of a message behind a later one is not said again. `ends`: the tokens that end
-// turns, as far as they are known.
+// Ignores repetitions of a message behind a later one. `ends`: the tokens that end turns, as far as they are
+// known.
 std::vector<Place> places_of(std::string_view text, const std::vector<jinja::Text::Run>& runs,
                              size_t messages, const std::vector<std::string>& ends) {
   std::vector<Place> places(messages);
@@ -220,7 +220,7 @@ class Finder {
         // Roles are known words, which some templates make special tokens of.
         const bool data = origin && origin->field != ChatField::Markup && origin->field != ChatField::Role;
         int32_t message = origin ? origin->message : -1;
-        // What the template writes in a turn is of the turn.
+        // Text of the template in a turn belongs to the turn.
         if (const int32_t turn = data ? -1 : turn_at(begin); turn >= 0) message = turn;
         const bool inside =
             message >= 0 && size_t(message) < places_.size() && owns(places_[size_t(message)], begin);
@@ -337,8 +337,8 @@ class Finder {
   }
 
   bool answers(size_t m) const { return speakers_[m] == Speaker::Assistant; }
-  // What stands before and behind the role in a header, as in that of an answer: the marks of a special token
-  // and what ends the line or the header. Empty: headers say no role.
+  // Marks before and behind the role in a header, as in that of an answer: special tokens and the end of the
+  // line or the header. Empty: headers say no role.
   std::pair<std::string_view, std::string_view> around_role() const {
     if (marks_.headers.empty()) return {};
     const std::string_view header = marks_.headers.back();
@@ -352,7 +352,7 @@ class Finder {
   size_t begin_of(size_t m, size_t said) {
     const Place& place = places_[m];
     const size_t first = place.said_begin;
-    // Of a message the template may have written nothing but what it says.
+    // The template may have written nothing but the message's content.
     const bool marked = place.begin < first;
     const size_t from = std::min(first, marked ? std::max(said, place.begin) : said);
     const std::string_view gap = text_.substr(from, first - from);
@@ -494,7 +494,7 @@ TurnMarks turn_marks(const jinja::Text& asked, const jinja::Text& prompt, const 
   if (places[1].said_begin < places[0].said_end || places[2].said_begin < places[1].said_end ||
       places[3].said_begin < places[2].said_end)
     return marks;
-  // What ends the question stands in both; the header is what the prompt has beyond that.
+  // The question's end stands in both; the header is what the prompt has beyond that.
   const std::string_view ended =
       known(question[0]) ? asked.view().substr(question[0].said_end) : std::string_view();
   const size_t without =

@@ -11,9 +11,9 @@
 
 namespace sluice::core {
 
-// What a template writes around an answer, as probes show it.
+// Marks of a template around an answer, as probes show them.
 struct TurnMarks {
-  // What a prompt for an answer ends with, the longest first: with and without the thought that it begins.
+  // Ends of a prompt for an answer, the longest first: with and without the thought that it begins.
   std::vector<std::string> headers;
   std::string after_user;  // from the end of a question to the answer
   std::string before;      // an answer, behind its header

@@ -76,7 +76,7 @@ Result<std::optional<ProcessLaunch>> launch_of(const Variables& variables) {
   }
   SLUICE_ASSIGN(const auto torch, launch_by(kTorch, variables));
   if (!torch) return found;
-  // What Slurm started is torchrun, which started this.
+  // Slurm started torchrun, which started this process.
   if (found && found->by == "srun" && variables("TORCHELASTIC_RUN_ID") != nullptr) found.reset();
   if (!found) {
     found = torch;

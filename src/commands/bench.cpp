@@ -196,7 +196,7 @@ Result<std::function<Result<JoinedDevices>(Network&)>> devices_of(const BenchReq
       });
 }
 
-// What is wrong with a request that all processes have: process 0 says it.
+// An error that all processes find in a request: process 0 prints it.
 Result<Ending> said_once(const Error& wrong) {
   const auto launch = launch_of_this_process();
   // Launchers end everybody at the first that fails, which here is the one that speaks.
@@ -311,7 +311,7 @@ Result<Ending> measure(const BenchRequest& r, Requests& asked, const Machine& ma
   asked.heeded = true;
   for (const Cell& cell : cells) {
     const auto it = known.find(inputs_of(cell, machine, options));
-    // What did not fit or failed may do so no more.
+    // A cell that did not fit or failed is tried again.
     if (!r.fresh && it != known.end() && it->second.ok()) {
       results.push_back(it->second);
       continue;

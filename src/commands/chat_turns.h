@@ -13,7 +13,7 @@
 
 namespace sluice::core {
 
-// What stands beside a prompt.
+// Parts beside a prompt.
 struct BesidePrompt {
   std::string system;          // what comes first; empty: nothing, or what the template puts there itself
   std::string answer;          // what the answer begins with
@@ -32,7 +32,7 @@ class ChatTurns {
   Result<std::vector<int32_t>> encode(const std::string& text) const;
   // The same of a record of JSON with messages, as data has them; what stands beside is not of it.
   Result<std::vector<int32_t>> encode_record(std::string_view json) const;
-  // What ends an answer, such as "<|im_end|>"; empty: nothing of the template's.
+  // The end of an answer, such as "<|im_end|>"; empty: the template has none.
   const std::string& end() const { return end_; }
 
  private:

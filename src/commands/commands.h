@@ -31,7 +31,7 @@ struct Outcome {
   bool ok() const { return ending != Ending::Failed && ending != Ending::Unsaved; }
 };
 
-// What somebody asks of a command while it works. Written from signal handlers, so nothing but atomics.
+// Requests to a command while it works. Written from signal handlers, so nothing but atomics.
 struct Requests {
   std::atomic<bool> stop = false;    // finish what is in progress, keep it, and end
   std::atomic<bool> save = false;    // write a checkpoint and go on; whoever takes the request clears it
@@ -171,7 +171,7 @@ struct BenchRequest {
   std::vector<std::string> models;  // as bench_model() of bench/cell.h takes them; none: a small one
   std::string out_dir = "runs/bench";
   std::string devices;  // run.devices, of links; empty: as configured
-  // Of whole steps, and of attention where that has it:
+  // Options of whole steps, and of attention where it has them:
   std::string seq_len = "128", compute = "auto";  // with commas between
   int64_t batch = 0;                              // sequences at once; 0: 4, of attention 8
   std::string head_dim = "64";                    // of attention: columns, with commas between
@@ -307,7 +307,7 @@ size_t text_columns();
 // Version, commit, and the backends that this program has and lacks: a line each.
 std::string version_text();
 
-// What this program is, for what is made from it.
+// Facts of this program for its manual page and completions.
 struct Release {
   std::string version;
   std::string date;  // of its commit; empty: unknown

@@ -21,7 +21,7 @@ namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
-// What people say that has no configuration file: a model's folder, if text is not bytes, and files.
+// The configuration without a file: a model's folder, if text is not bytes, and files.
 Result<RunConfig> config_of_files(std::vector<std::string> paths, const std::vector<std::string>& settings) {
   std::error_code ignored;
   std::vector<std::string> all{"data.heldout=0"};

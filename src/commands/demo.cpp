@@ -44,7 +44,7 @@ nlohmann::ordered_json to_json(const Breakdown& b) {
           {"storing", b.storing_ns / 1e6}};
 }
 
-// What demo.json says. `timeline` is of one measured step; it may be empty.
+// The content of demo.json. `timeline` is of one measured step; it may be empty.
 nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<const double> sorted_ns,
                                  const MemoryReport& memory, std::span<const Interval> timeline) {
   const Stage& s = p.stages.main;
@@ -138,7 +138,7 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
   return ending;
 }
 
-// What packed rows cost depends on the data: it is opened first, into `data`, where steps can run.
+// The cost of packed rows depends on the data, which is opened first, into `data`, where steps can run.
 Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, std::optional<RunData>& data,
                               Console& console) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));

@@ -55,13 +55,13 @@ Status show_links(const BackendKind& kind) {
   return {};
 }
 
-// What a time means: arithmetic for what is bound by it, else memory traffic.
+// The rate behind a time: arithmetic for what is bound by it, else memory traffic.
 std::string rate_of(const Op& op, double ns) {
   return flops(op) > 0 ? fmt::format("{:.1f} TFLOP/s", flops(op) / ns / 1e3)
                        : fmt::format("{:.1f} GB/s", traffic(op) / ns);
 }
 
-// What was timed of this machine, beside the data sheet of the card that it is, where that is known.
+// Timed rates of this machine, beside the data sheet of the card that it is, where that is known.
 Card card_of(const Prepared& p) {
   const Profile& profile = p.machine.profile;
   const Card* known = card_called(profile.name);

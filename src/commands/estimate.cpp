@@ -92,7 +92,7 @@ Result<EstimateInput> input_of(const EstimateRequest& request) {
   return in;
 }
 
-// What a recipe decides of a run.
+// Applies a recipe to a run.
 Status set_recipe(const Recipe& recipe, RunConfig& config) {
   if (!recipe.runs()) {
     std::vector<std::string_view> runs;

@@ -74,7 +74,7 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
   return config;
 }
 
-// What is evaluated, and as rows of which kind.
+// Evaluated text, and the kind of its rows.
 struct EvaluatedRows {
   BatchSource* rows;
   int64_t count;           // of the rows
@@ -105,7 +105,7 @@ Result<EvaluatedRows> open_files(const EvaluateRequest& request, RunConfig& conf
                        .data = std::move(data)};
 }
 
-// What a run holds out, as it does.
+// The held-out rows of a run, chosen as the run does.
 Result<EvaluatedRows> open_held_out(const RunConfig& config, int64_t vocab, Console& console) {
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, console));
   if (data.heldout == nullptr)

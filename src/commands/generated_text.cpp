@@ -49,7 +49,7 @@ void GeneratedText::leave() {
   std::fflush(stdout);
 }
 
-// Of several texts each has a line that says which it is.
+// Each of several texts has a line that says which it is.
 void GeneratedText::show_head() {
   if (std::exchange(begun_, true) || texts_.size() == 1) return;
   const std::string& prompt = prompts_[shown_];

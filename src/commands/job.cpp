@@ -59,7 +59,7 @@ Status Job::agree(const Status& own) {
   std::string text = own.ok() || rank != this->rank() ? "" : own.message();
   SLUICE_TRY(broadcast(text, rank));
   if (!speaks()) return Error{"", ErrorKind::Invalid, {{std::string(kSaid), std::string(kElsewhere)}}};
-  // What all of them find wrong is no one's.
+  // An error of all processes belongs to none.
   const bool all = std::ranges::all_of(failed, [](uint8_t f) { return f == 1; });
   Error out = rank == 0 ? own.error() : error("{}", text);
   if (!all) out.message = fmt::format("process {} of {}: {}", rank, size(), text);

@@ -63,7 +63,7 @@ class Job {
   Status expect_same(
       const std::string& own,
       const std::function<std::string(const std::string& first, const std::string& own)>& difference);
-  // What each process has, in the order of ranks. A process that cannot learn that ends the job.
+  // Values of all processes, in the order of ranks. A process that cannot learn that ends the job.
   std::vector<uint8_t> gather(uint8_t own);
   // Runs it in process 0, then in the first of each other host, then in the rest, which may find what those
   // left on a disk of their host, and measure alone. Once process 0 has run it, all call `share`, if there is
@@ -81,7 +81,7 @@ class Job {
   // process 0 says which it is, where, and what it was at. One that is late is named as often. 0: none are
   // sent.
   Status watch(const Machine& machine, int64_t lost_after);
-  // What this process is at, for the others.
+  // Tells the others this process's stage.
   void at(std::string_view stage);
 
   // Whether this machine may take part: where torchrun launched, one with a device of its own.
@@ -89,7 +89,7 @@ class Job {
   // Has a machine share steps with the others (run/processes/processes.h), and says where devices of theirs
   // exchange by way of the host, and why.
   Status put_on(Machine& machine);
-  // Of threads that compute here: those that the processes of this host have each, if that is left open.
+  // Shares the host's cores among its processes, if the threads that compute are left open.
   void share_cores(RunConfig& config) const;
 
   // After an error that the others may not have: says it and ends all processes.

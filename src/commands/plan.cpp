@@ -105,7 +105,7 @@ Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files)
       prepare(std::move(*config), request.machine, true, shows_passes ? &passes : nullptr, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
-  // What-ifs are planned with every pass: beside a plan without some they would say nothing.
+  // Plans of --what-if use every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
   const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs, asked));

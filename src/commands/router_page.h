@@ -10,8 +10,8 @@
 
 namespace sluice::core {
 
-// Of the steps so far; `last`: what they did in the last of them, of which the page has every layer and how
-// full the experts of the worst one are.
+// A page of all steps so far. `last` is the last of them: the page has each of its layers, and the load of
+// the experts of the worst one.
 Page router_page(const std::string& run, const RouterHistory& steps, int64_t step, const ExpertLoad& last);
 
 }  // namespace sluice::core

@@ -73,7 +73,7 @@ class SweepRun {
 // stands for it.
 std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) const {
   RunConfig config = cell.config;
-  // What shares a step is part of the machine, but for how devices hand over.
+  // The devices of a step are part of the machine, but for how devices hand over.
   config.run = {};
   config.run.peer = cell.config.run.peer;
   // Paths of its own; what is in the model's file is an input.

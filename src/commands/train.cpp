@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::string_view kOpenPrompt = "auto";  // of sample.prompt
 
-// What is held out, what of it is evaluated, and what that takes.
+// Describes the held-out text, its evaluated part, and the cost of that.
 std::string describe_heldout(const Session& session) {
   const RowsCount rows = session.heldout_rows();
   const EvaluationInterval often = session.evaluations();
@@ -253,8 +253,8 @@ Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, con
   return why;
 }
 
-// What a run is, as far as that is known before the search for a plan, which may take minutes: what cannot be
-// is refused before.
+// The facts of a run before the search for a plan, which may take minutes: impossible runs are refused
+// before.
 struct Beginning {
   RunConfig config;
   Machine machine;
@@ -341,7 +341,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   if (b.config.run.shard_state) {
     SLUICE_ASSIGN(b.config.all_see_dir, job.all_see(b.config.run.dir));
   }
-  // What one process measures and keeps, the others of its host find.
+  // One process of a host measures and keeps costs; the others find them.
   SLUICE_TRY(job.first_here([&] { return open_run_data(observer, b); }));
   console.stop();
   const int64_t steps_done = b.going_on.steps;

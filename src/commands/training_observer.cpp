@@ -264,7 +264,7 @@ Status TrainingObserver::add_scalars(double now, int64_t step, const Scalars& sc
 
 Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked, bool at_end) {
   const auto& s = c_.sample;
-  // Of this start's steps and those that are left: of those before nothing is known.
+  // Steps of this start, and those that are left; earlier ones are unknown.
   const double run_s = step_s() * double(int64_t(step_s_.size()) + c_.train.steps - session.steps_done());
   budget_.expect(predicted_text_s_ * step_s() / predicted_step_s_);
   std::vector<std::string> texts;

@@ -24,8 +24,8 @@
 
 namespace sluice::core {
 
-// What a run says on the console, and what it writes beside its checkpoints: metrics.jsonl, TensorBoard's
-// events, loss.svg and, of a model with experts, routers.html.
+// Writes a run's console lines, and the files beside its checkpoints: metrics.jsonl, TensorBoard's events,
+// loss.svg and, of a model with experts, routers.html.
 class TrainingObserver : public Console {
  public:
   // `bytes_per_token`: of held-out text, as RunData has it.

@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// What other programs call a key, and the key.
+// Other programs' names of keys, and the keys.
 std::span<const std::pair<std::string_view, std::string_view>> key_aliases();
 
 // The key whose other name, or whose last part, the last part of `name` is; else the one that is spelled most

@@ -15,7 +15,7 @@
 namespace sluice::core {
 namespace {
 
-// Of a step, and of steps: their product is far from where whole numbers end.
+// Limits per step and per run; their product is far below the end of whole numbers.
 constexpr double kMostTokens = 1 << 30, kMostSteps = 1e9;
 constexpr double kMostReplicas = 4096;
 constexpr Range kNotNegative{0, kMost};

@@ -119,19 +119,19 @@ struct RunConfig {
   // The keys that somebody named, whatever their values are.
   std::set<std::string, std::less<>> given;
 
-  // What people should know of how their words were taken, a sentence each: commands show them.
+  // Notices on how settings were understood, a sentence each: commands show them.
   std::vector<std::string> notices;
-  // Of paths to read that were written relative to something, by what they became: "'src' in configs/a.toml".
+  // Relative paths as they were written, by their absolute form: "'src' in configs/a.toml".
   std::map<std::string, std::string, std::less<>> written_paths;
 
-  // What a start says beside the keys, for this once. `latest` is the newest checkpoint of run.dir: the run
-  // there goes on, wherever it began. `allow` has words of run/prepare/manifest.h.
+  // Options of a single start, beside the keys. `latest` is the newest checkpoint of run.dir: the run there
+  // goes on, wherever it began. `allow` has words of run/prepare/manifest.h.
   std::string latest;
   std::vector<std::string> allow;
   // Whether every process of a job sees run.dir, as was tried: then each writes its part of the state there.
   bool all_see_dir = false;
 
-  // What the run goes on from; empty: it begins.
+  // The checkpoint that the run resumes from; empty: none.
   const std::string& checkpoint() const { return latest.empty() ? run.resume : latest; }
 
   // REQUIRES: what load_config() returned.
@@ -141,7 +141,7 @@ struct RunConfig {
     const auto it = train.hyperparameters.find(h.name);
     return it == train.hyperparameters.end() ? h.value : it->second;
   }
-  // Of all, in the optimizer's order.
+  // All values, in the optimizer's order.
   std::vector<double> optimizer_values() const {
     std::vector<double> out;
     for (const Hyperparameter& h : optimizer().hyperparameters) out.push_back(value_of(h));
@@ -154,7 +154,7 @@ struct KeyHelp {
   std::string allowed;  // "numbers from 0 to 10", "auto, f32, bf16", "a size such as 48MiB, or none"
 };
 
-// What a path to read becomes, of the key that names it: load_config() resolves it.
+// Resolves a path to read, named by a key, as load_config() does.
 using PathReader =
     std::function<std::string(RunConfig& config, std::string_view key, const std::string& path)>;
 

@@ -25,7 +25,7 @@ DeviceChoice first_devices(int count);
 // numbers of devices to compare, "1..64": the first, twice that, and so on up to the last, which is one of
 // them. The error says what is allowed.
 Result<DeviceChoice> parse_devices(std::string_view text);
-// What parse_devices() takes back.
+// Text that parse_devices() reads.
 std::string to_text(const DeviceChoice& devices);
 
 // Refuses what is to be compared where one step is to be made.

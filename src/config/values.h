@@ -36,7 +36,7 @@ struct InputPath {};      // relative to the file that sets it
 struct TemplateName {};   // a name, or an InputPath that ends in .jinja
 struct OutputPath {};     // relative to the working directory
 
-// What a value may be, for help and errors. What is optional may be "auto", too.
+// Allowed values, for help and errors. An optional value may be "auto", too.
 std::string allowed(const int64_t&, const Range& r);
 std::string allowed(const int64_t&, const Tokens& r);
 std::string allowed(const double&, const Range& r);

@@ -22,16 +22,16 @@ struct PeakRates {
   double f32 = 0, tf32 = 0, bf16 = 0, f16 = 0, f8 = 0;
 };
 
-// What steps in one number format reach, FLOPs per second. All are 0 where nobody knows.
+// Rates of steps in one number format, FLOPs per second. All are 0 where unknown.
 struct ReachedRates {
   double products = 0, attention_forward = 0, attention_backward = 0;
 
   bool known() const { return products > 0; }
 };
 
-// What a process holds beside its arenas where nothing else is known: context, kernels and library handles on
-// the device, measured on an H200; on the host what runs mostly held. A process sets some more aside, for the
-// most that one of them held (base/host_growth.h).
+// Memory of a process beside its arenas, by default: context, kernels and library handles on the device,
+// measured on an H200; on the host what runs mostly held. A process sets some more aside, for the most that
+// one of them held (base/host_growth.h).
 constexpr int64_t kHeldByDevice = 600 * kMiB, kHeldByHost = 686 * kMiB;
 
 struct Card {
@@ -84,7 +84,7 @@ Result<Card> find_card(std::string_view name);
 // 4090"; null: none.
 const Card* card_called(std::string_view driver_name);
 
-// What planning goes by, in the format that the steps compute in. The error of a format without rates names
+// The profile for plans, in the format that the steps compute in. The error of a format without rates names
 // those that there are.
 Result<Profile> profile_of(const Card& card, DType compute);
 

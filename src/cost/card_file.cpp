@@ -84,7 +84,7 @@ std::string written(Number number) {
   return number > 0 ? fmt::format("{}", double(number)) : "";
 }
 
-// What plans need beside rates of products is there, and rates are there as a whole.
+// Checks that rates are complete, and that plans have the other values they need.
 Status check(const Card& card) {
   if (card.memory_bytes <= kGiB) {
     return error("memory.size: allowed are sizes above 1GiB, which a driver keeps; such as \"24564MiB\"");

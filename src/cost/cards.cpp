@@ -12,7 +12,7 @@
 namespace sluice::core {
 namespace {
 
-// What products and attention reach of the peak of bf16 within steps; none: nobody knows, or Sluice does not
+// Shares of the bf16 peak that products and attention reach within steps; none: unknown, or Sluice does not
 // run there.
 struct Shares {
   double products = 0, attention_forward = 0, attention_backward = 0;

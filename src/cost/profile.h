@@ -36,20 +36,19 @@ struct Rates {
   double grouped_share = 0.45;
 };
 
-// What bytes travel over from one tier to another.
+// A connection from one tier to another.
 struct Link {
   Tier from, to;
   // Sustained: with both directions busy, or as measured beside the ops of a step.
   double bytes_per_s = 1e10;
 };
 
-// What processes exchange over.
+// Costs of the network between processes.
 struct NetworkCost {
-  // What a process sends, as it receives as much, together with adding; 0: there are no other processes.
+  // The rate at which a process sends and receives at once, adding included; 0: no other processes.
   double bytes_per_s = 0;
   double latency_ns = 1e5;  // of a sum over all of them
-  // What carrying a byte that is sent, and one that is received, takes of a core that would compute; 0: other
-  // cores do it.
+  // Time of a computing core per byte sent and received; 0: other cores carry them.
   double core_ns_per_byte = 0;
 
   // While all cores compute: what carries gets half of one at most.
@@ -85,7 +84,7 @@ struct Profile {
 
   OpCost cost(const Op& op) const;
   int64_t table_bytes(int64_t host_arena_bytes) const;
-  // What a process holds of a tier beside an arena of so many bytes there, its step's plan having so many
+  // Memory of a process in a tier beside an arena of so many bytes there, its step's plan having so many
   // actions.
   int64_t held_beside(Tier tier, int64_t arena_bytes, int64_t actions) const;
   // The largest arena that a cap has room for beside that; below 0 where it has not even room for the
@@ -111,7 +110,7 @@ struct Profile {
   // Between the device and the host.
   double load_ns(int64_t bytes) const { return transfer_ns(bytes, kHost, kDevice); }
   double store_ns(int64_t bytes) const { return transfer_ns(bytes, kDevice, kHost); }
-  // Of the links between the host and every device.
+  // Sets the rates of the links between the host and every device.
   void set_host_rates(double load_bytes_per_s, double store_bytes_per_s);
   // Between devices; 0 where none are joined.
   double peer_bytes_per_s() const;
@@ -122,7 +121,7 @@ struct Profile {
     return joins(from, to) ? transfer_ns(bytes, from, to)
                            : transfer_ns(bytes, from, kHost) + transfer_ns(bytes, kHost, to);
   }
-  // Of all links.
+  // Sets the rate of all links.
   void set_bytes_per_s(double rate) {
     for (Link& link : links) link.bytes_per_s = rate;
   }
@@ -143,8 +142,8 @@ struct CountedOp {
   SharedOp op;
   int64_t count = 0;
 };
-// What the measured times of a program's tasks come to as rates, ops of a kind together; launches are in
-// them. 0 where no op of a kind was measured.
+// Rates by the measured times of a program's tasks, per kind of op; launches are included. 0 where no op of a
+// kind was measured.
 Rates reached_rates(const Program& program, const Profile& profile);
 
 // The ops of a program's computing lanes with different cost_key.

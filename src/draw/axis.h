@@ -19,10 +19,9 @@ struct Tick {
   double at;
   std::string label;
 };
-// Of a span of time from zero, in the largest unit in which its ticks differ: "0 s", "2.5 s". REQUIRES:
-// end_ns > 0.
+// Ticks of a span from zero, in the largest unit in which they differ: "0 s", "2.5 s". REQUIRES: end_ns > 0.
 std::vector<Tick> time_ticks(double end_ns, int count);
-// Of bytes from zero: "0", "8 GiB". REQUIRES: bytes > 0.
+// Ticks of bytes from zero: "0", "8 GiB". REQUIRES: bytes > 0.
 std::vector<Tick> byte_ticks(double bytes, int count);
 
 // "12,345.6", so that digits are not counted.

@@ -32,7 +32,7 @@ std::span<const NamedInk> palette();
 // REQUIRES: the palette has the name.
 Ink ink(std::string_view name);
 
-// Of the i-th line of a chart.
+// The ink of the i-th line of a chart.
 Ink line_ink(size_t i);
 
 // The colour for a share of the scale of a heatmap, from 0 to 1: dark blue to yellow, evenly lighter, so that

@@ -103,7 +103,7 @@ void draw_axes(Svg& svg, const Plot& plot, const Axis& x, const Axis& y) {
   svg.line({x.from, y.from}, {x.from, y.to}, {.stroke = ink("muted")});
   svg.text({(x.from + x.to) / 2, kHeight - 14}, plot.x_label, below);
   svg.text({18, (y.from + y.to) / 2}, plot.y_label, {.anchor = Svg::Anchor::Middle, .rotate = -90});
-  // What is long is written smaller, so that nothing of it is cut off.
+  // Long headings are written smaller, so that none is cut off.
   const auto heading = [&](double at, const std::string& text, Svg::TextStyle style) {
     style.size *= std::min(1.0, (x.to - x.from) / std::max(1.0, text_width(text, style.size)));
     svg.text({x.from, at}, text, style);

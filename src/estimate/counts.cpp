@@ -73,7 +73,7 @@ class Split {
   }
 
  private:
-  // Of every task that is needed, once: those that write what is missing, and what these read.
+  // Counts every needed task once: those that write a missing object, and those that make its inputs.
   double flops_to_make(std::vector<size_t> missing, std::vector<bool> there) const {
     std::vector<bool> asked(kept_.size()), again(end_);
     for (const size_t o : missing) asked[o] = true;

@@ -45,7 +45,7 @@ struct KeptRole {
   int64_t objects = 0, bytes = 0;
 };
 
-// What a way to recompute keeps, and what it runs again for the rest that the backward pass reads.
+// The kept objects of a way to recompute, and its repeated tasks for the rest.
 struct Kept {
   int64_t bytes = 0;
   double again_flops = 0;

@@ -12,7 +12,7 @@
 
 namespace sluice::core {
 
-// What a device is to this arithmetic.
+// A device for this arithmetic.
 struct Device {
   std::string name;
   double memory_bytes = 0;

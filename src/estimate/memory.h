@@ -17,7 +17,7 @@ struct Recipe {
   std::string_view name;  // "adamw-bf16"
   std::string_view meaning;
   double weights, masters, grads, state;
-  // Of parameters outside the layers' matrices; as `state`, unless the optimizer treats them otherwise.
+  // State of parameters outside the layers' matrices; as `state`, unless the optimizer treats them otherwise.
   double other_state;
   // How Sluice is told to run it, and its Program's formats; empty: it does not.
   std::string_view settings;

@@ -8,7 +8,7 @@
 
 namespace sluice::core {
 
-// What all sections are about, counted once.
+// The counts that all sections use.
 struct Basis {
   const EstimateInput& in;
   double params = 0;     // P: every one
@@ -23,7 +23,7 @@ struct Basis {
   TrainingCounts training;
 
   double tokens() const { return double(in.batch.tokens()); }
-  // Of a step, by all devices.
+  // Replicas of a step over all devices.
   double replicas() const { return double(in.devices) / double(in.tp * in.pp); }
   double step_tokens() const { return tokens() * double(in.accumulate) * replicas(); }
   // Numbers of keys and values of one token.

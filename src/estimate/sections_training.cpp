@@ -110,9 +110,9 @@ Table lengths(const Basis& b) {
   return table;
 }
 
-// Of other programs, which have all scores and logits in memory, by batch and length around those that were
-// asked for. `naive`: numbers of a token and layer at length 0; a score tensor has `heads` more for each
-// token of the length.
+// Activations of other programs, which hold all scores and logits, for batches and lengths around the given
+// ones. `naive`: numbers of a token and layer at length 0. A score tensor adds `heads` for each token of the
+// length.
 Table naive_steps(const Basis& b, double naive, double heads, double size) {
   Table table{"naive_steps",
               fmt::format("A whole step with {} where scores and logits are materialised", b.in.recipe->name),
@@ -170,7 +170,7 @@ std::optional<Section> activations_section(const Basis& b) {
   const auto layers = double(spec.layers.size()), d = double(spec.dim);
   const auto q = double(spec.attention().q_dim()), k = double(spec.attention().kv_dim());
   const double heads = double(spec.attention().heads);
-  // Of all MLPs that a token meets.
+  // Counts all MLPs that a token meets.
   const Experts* const experts = layer.experts();
   const int64_t ffn = layer.mlp().ffn;
   const double f = experts == nullptr ? double(ffn) : double(ffn * experts->top_k + experts->shared);

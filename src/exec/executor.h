@@ -22,7 +22,7 @@ namespace sluice::core {
 // plan wastes nothing at its end.
 using Ledger = BytesByTier;
 
-// What a caller does with an object in the middle of a step: when the last task that writes it has run, and
+// A caller's change of an object in the middle of a step: when the last task that writes it has run, and
 // before anything that comes behind reads it, `with` gets its bytes, which it may change. An error ends the
 // step.
 struct Amendment {
@@ -64,7 +64,7 @@ class Executor {
   void annotate();
 
   const Ledger& ledger() const { return ledger_; }
-  // Of the last step.
+  // The bytes of the last step.
   LoadedBytes loaded_bytes() const { return {whole_loads_bytes_ + chosen_bytes_, chosen_bytes_}; }
   const Plan& plan() const { return plan_; }
   const Program& program() const { return program_; }

@@ -22,7 +22,7 @@ std::string count(double n) {
   return fmt::format("{:.0f}", n);
 }
 
-// What is trained of a model of which something is frozen.
+// Describes the trained part of a partly frozen model.
 std::string describe_trained(const ModelSpec& model) {
   int64_t trained = 0;
   // By name: several weights may be rows of one tensor.
@@ -57,7 +57,7 @@ std::string params_text(const ModelSpec& model) {
   return out;
 }
 
-// What crosses the link of experts that do not stay on the device, and how many tokens of a round take as
+// Describes the traffic of experts that do not stay on the device, and the tokens of a round that take as
 // long.
 std::string experts_text(const Prepared& p) {
   double bytes = 0;

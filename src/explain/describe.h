@@ -12,7 +12,7 @@ namespace sluice::core {
 
 // "llama, 8.03 B parameters".
 std::string describe_model(const Prepared& prepared);
-// What is planned, in a line.
+// The title of a plan, in a line.
 std::string title_of(const Prepared& prepared);
 // Model, shape (and why), machine and caps: names and words.
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& prepared);

@@ -86,8 +86,8 @@ constexpr std::string_view kKnown =
     "use_model_defaults prefill_chunk_size chat_format max_window_size continuous_batching_config "
     "custom_generate num_assistant_tokens_per_step ";
 
-// What transformers' generate() does and Sluice does not, with the value that changes nothing; null alone
-// changes nothing where that is null. The last ones play a part only where tokens are drawn.
+// Settings of transformers' generate() that Sluice lacks, with the value that changes nothing; if that is
+// null, only null. The last ones matter only where tokens are drawn.
 struct Foreign {
   const char* key;
   json neutral;

@@ -19,7 +19,7 @@ struct GenerationDefaults {
   std::vector<std::string> stop_strings;  // stop_strings
   std::optional<int64_t> new_tokens;      // max_new_tokens
   std::optional<int64_t> length;          // max_length: of a text, prompt and all
-  // What generation_config.json says that is not done here, in a sentence; empty: nothing.
+  // Unsupported settings of generation_config.json, in a sentence; empty: none.
   std::string passed_over;
 };
 

@@ -48,7 +48,7 @@ struct GenerationTask {
 enum class TextEnd : uint8_t { Length, StopToken, StopString };
 std::string_view name_of(TextEnd end);
 
-// What is made of the texts. `text` counts from 0, in the order of the tasks.
+// Receives the texts. `text` counts from 0, in the order of the tasks.
 class TextSink {
  public:
   virtual ~TextSink() = default;

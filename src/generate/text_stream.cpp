@@ -9,7 +9,7 @@ namespace {
 
 // Tokens of the prompt that are decoded with the first new one: enough to know whether a word begins.
 constexpr size_t kContext = 8;
-// What bytes of a character that is not whole yet are decoded to.
+// The replacement for an incomplete character's bytes.
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 // A character has four bytes at most; with as many tokens that are none, bytes are no character.
 constexpr size_t kMostHeld = 8;

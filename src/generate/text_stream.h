@@ -25,7 +25,7 @@ class TextStream {
   // Returns the text that can be shown now. Once a stop string is complete, all before it has been returned and
   // stopped() holds.
   Result<std::string> add(int32_t token);
-  // What was held back, when no token follows.
+  // The rest of the text, when no token follows.
   Result<std::string> finish();
 
   bool stopped() const { return stopped_; }

@@ -11,8 +11,8 @@ int allowed_cores();
 // Has the calling thread, and those that it starts from here on, run where others leave cores idle.
 void yield_to_others();
 
-// Of each of `processes` of a host with `all` cores: what they may use divided among them, or what a launcher
-// has bound each of them to, whole.
+// Cores of each of `processes` processes on a host with `all` cores. The allowed cores are divided, but cores
+// that a launcher bound a process to stay whole.
 constexpr int cores_of_each(int allowed, int all, int processes) {
   const int cores = allowed < all ? allowed : all / processes;
   return cores < 1 ? 1 : cores;

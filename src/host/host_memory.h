@@ -7,7 +7,8 @@
 
 namespace sluice::core {
 
-// What can still be taken: what the system calls available, or what the control groups of this process allow.
+// Memory that can still be taken: what the system calls available, or what the control groups of this process
+// allow.
 int64_t available_bytes();
 
 // All there is, and who says so: "this machine", or "the control group /job", which allows less.
@@ -17,11 +18,10 @@ struct HostLimit {
 };
 HostLimit host_limit();
 
-// What this process may still map of addresses (ulimit -v), looked for in steps of a MiB up to `wanted`,
-// which is returned if it is there.
+// Addresses that this process may still map (ulimit -v), probed in steps of a MiB up to `wanted`.
 int64_t mappable_bytes(int64_t wanted);
 
-// What this process has resident, pinned memory included.
+// Resident memory of this process, pinned memory included.
 int64_t resident_bytes();
 // Gives memory that was freed back to the operating system, which would go on counting it as the process's.
 void release_freed_memory();

@@ -14,7 +14,7 @@
 namespace sluice::core {
 namespace {
 
-// What a thread populates before it looks for more: some tens of milliseconds.
+// The piece that a thread populates at a time: some tens of milliseconds.
 constexpr int64_t kPiece = 128 * kMiB;
 
 bool stay_on(std::span<const int> cores) {

@@ -12,7 +12,7 @@ namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
-// What the versions call things. Limits from kNone on are none: version 1 writes a number even so.
+// Names in both versions. Limits from kNone on are none: version 1 writes a number even so.
 struct Version {
   const char* limit;
   const char* used;

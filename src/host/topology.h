@@ -23,8 +23,8 @@ std::vector<NumaNode> numa_nodes(const std::filesystem::path& root = "/");
 // The numbers in a list such as "0-3,8"; what is no list has none.
 std::vector<int> cores_in(std::string_view list);
 
-// What is known of a device on the PCI bus, by its address "0000:1b:00.0". The link is that of its own slot:
-// bridges above it may be narrower.
+// Facts of a device on the PCI bus, by its address "0000:1b:00.0". The link is that of its own slot: bridges
+// above it may be narrower.
 struct PciPlace {
   std::optional<int> node;  // the memory that it is near to
   int width = 0;            // lanes in use now; 0: unknown

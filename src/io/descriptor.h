@@ -47,7 +47,7 @@ class Descriptor {
   bool is_open() const { return fd_ >= 0; }
   void close();
 
-  // Of the file, as it is now. `path` is for the error.
+  // The size of the file as it is now. `path` is for the error.
   Result<int64_t> size(const std::filesystem::path& path) const;
   // Reads what comes next, up to all of `bytes`: fewer at the end of the file, where it is 0.
   Result<size_t> read(std::span<std::byte> bytes, const std::filesystem::path& path);

@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// What this user can still write at `path` or, if nothing is there yet, at the nearest directory above.
+// Bytes that this user can still write at `path` or, if nothing is there yet, at the nearest directory above.
 Result<int64_t> free_disk_bytes(const std::filesystem::path& path);
 
 // Bytes per second until they are on the device: of a file in `directory` that has no name, so that nothing

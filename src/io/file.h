@@ -23,7 +23,7 @@ namespace sluice::core {
 // never ends.
 Result<std::string> read_file(const std::filesystem::path& path, int64_t most_bytes = int64_t{1} << 30);
 
-// Of a regular file, which is read in pieces: it takes no memory to speak of.
+// The checksum of a regular file, read in pieces, so that it takes little memory.
 Result<Checksum> checksum_of_file(const std::filesystem::path& path);
 
 // Replaces the file at `path`; a reader sees the old content or the new one, never a part.

@@ -27,7 +27,7 @@ bool is_name_part(std::string_view part) {
          });
 }
 
-// Of main, or of the only one that there is.
+// The snapshot of main, or the only one.
 fs::path snapshot_in(const fs::path& repository) {
   std::error_code ignored;
   const auto revision = read_file(repository / "refs" / "main", 1 << 10);

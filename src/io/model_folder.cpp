@@ -78,7 +78,7 @@ constexpr OtherKind kOtherKinds[] = {
     {"", ".safetensors", "{0} is there: if it has the whole model, name that file by model.weights"},
 };
 
-// What lies in the place of a file that was not brought, by how it begins.
+// Stand-ins for files that were not downloaded, by their first bytes.
 struct Instead {
   std::string_view begins, words;
 };

@@ -76,7 +76,7 @@ Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
 
 namespace {
 
-// What is read of a file at once, and what is then taken out of the page cache.
+// The piece that is read at once, and then dropped from the page cache.
 constexpr int64_t kPieceBytes = 8 << 20;
 
 // A file that is read once, front to back.

@@ -51,7 +51,7 @@ class SafeTensorsFile {
 // does not reach outside its directory.
 Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text);
 
-// What stands in front of the names of a text model's tensors where it is a part of another model.
+// The prefix of a text model's tensors within another model.
 constexpr std::string_view kTextPart = "language_model.", kTextOfModel = "model.language_model.";
 // Whether a tensor of such a model is of its text model.
 inline bool is_of_text(std::string_view name) {
@@ -130,7 +130,7 @@ class SafeTensorsWriter {
   // REQUIRES: every tensor is complete.
   Status commit();
 
-  // Of the file that commit() makes. REQUIRES: so far, pieces came in the order of the file.
+  // The sum of the file that commit() makes. REQUIRES: so far, pieces came in the order of the file.
   FileSum sum() const;
 
  private:

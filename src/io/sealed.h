@@ -18,7 +18,7 @@
 
 namespace sluice::core {
 
-// What a file was made for, in full: a "name = value" a line. A key of it names the file.
+// The full request that a file was made for: a "name = value" a line. A key of it names the file.
 class SealedRequest {
  public:
   // `kind`: what the content is, and its format; no line breaks.
@@ -51,7 +51,7 @@ Status write_sealed(const std::filesystem::path& path, const SealedRequest& requ
 Result<std::string> read_sealed(const std::filesystem::path& path, const SealedRequest& request,
                                 int64_t most_bytes = int64_t{1} << 30);
 
-// What a file was made for: the text of the request, of a kind. Errors as those of read_sealed().
+// Reads the text of the request that a file of a kind was made for. Errors as those of read_sealed().
 Result<std::string> read_sealed_request(const std::filesystem::path& path, std::string_view kind,
                                         int64_t most_bytes = int64_t{1} << 30);
 

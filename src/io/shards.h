@@ -13,7 +13,7 @@
 
 namespace sluice::core {
 
-// Of the tensors of one file, in bytes, where nobody says otherwise.
+// The default size of the tensors of one file, in bytes.
 constexpr int64_t kShardBytes = 5'000'000'000;
 
 constexpr std::string_view kWeightsName = "model.safetensors";

@@ -11,7 +11,7 @@ namespace sluice::core {
 
 inline constexpr int64_t kMostTomlBytes = 16 << 20;
 
-// Of at most so many bytes. Errors name the file, and the line where one is to blame.
+// Reads files of at most so many bytes. Errors name the file, and the line if one is to blame.
 Result<Settings> read_toml(const std::filesystem::path& path);
 
 }  // namespace sluice::core

@@ -16,7 +16,7 @@ struct Arguments;
 struct Bound;
 struct Node;
 
-// What a filter, a method or a function may be told.
+// Parameters of a filter, a method or a function.
 struct Parameters {
   std::array<std::string_view, 4> names = {};  // empty behind the last
   size_t required = 0;

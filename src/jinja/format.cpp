@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMostWidth = 100'000;
 
-// What stands between % and the letter, or behind the colon of {}.
+// The specification between % and the letter, or behind the colon of {}.
 struct Spec {
   std::string fill = " ";
   char align = 0, sign = '-', type = 0;

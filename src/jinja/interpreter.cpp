@@ -27,7 +27,7 @@ Interpreter::Interpreter(const Syntax& syntax, const Inputs& inputs)
 }
 
 Interpreter::~Interpreter() {
-  // What holds itself lets go.
+  // Cyclic objects release themselves.
   for (const auto& object : cyclic_) {
     if (auto* space = dynamic_cast<Namespace*>(object.get())) space->attributes.members.clear();
     if (auto* loop = dynamic_cast<Loop*>(object.get())) {
@@ -45,7 +45,7 @@ void Interpreter::set_error(const Node& at, std::string message) {
 
 Value Interpreter::string(Text text, bool markup) {
   auto object = make<String>(text.held());
-  // What is much longer than all that was passed in costs more.
+  // A text that is much longer than all that was passed in costs more.
   steps_ += int64_t(text.size()) / 16 + std::max<int64_t>(0, int64_t(text.size()) - usual_bytes_) / 2;
   object->text = std::move(text);
   object->markup = markup;

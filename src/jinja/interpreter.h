@@ -59,7 +59,7 @@ class Interpreter {
   Value dict(std::vector<std::pair<Value, Value>> members, const Node& at);
   // Work beside the evaluation of nodes, such as bytes that are copied.
   bool spend(int64_t steps, const Node& at);
-  // What a piece of a string takes at least, with its place.
+  // Bytes that a piece of a string takes at least, with its place.
   static constexpr int64_t kPieceBytes = 64;
   // Whether so many bytes more may be held; false: it has failed.
   bool has_room(int64_t bytes, const Node& at);
@@ -80,7 +80,7 @@ class Interpreter {
   Value string_of(const Value& value, const Node& at) {
     return value.is_string() ? value : string(text_of(value, at));
   }
-  // What iterating over a value gives; an iterator is used up.
+  // Items of a value; an iterator is used up.
   std::vector<Value> items_of(const Value& value, const Node& at);
   int64_t length_of(const Value& value, const Node& at);
   Value attribute(const Value& object, std::string_view name, const Node& at);

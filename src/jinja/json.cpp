@@ -60,7 +60,7 @@ void append_string(const Text& text, bool ascii, Text& out) {
   out.append("\"", kTemplate);
 }
 
-// What stands for a scalar; empty: it is none.
+// The text of a scalar; empty: it is none.
 std::string scalar_text(const Value& value) {
   switch (value.kind) {
     case Kind::None:

@@ -35,7 +35,7 @@ class Parser : Cursor {
     node->column = at.column;
     return node;
   }
-  // What stands around others is deeper than they are.
+  // An outer node is deeper than its inner ones.
   NodePtr around(NodePtr node) {
     const auto deepen = [&](const Nodes& nodes) {
       for (const NodePtr& kid : nodes) node->depth = std::max(node->depth, kid ? kid->depth + 1 : 1);
@@ -479,7 +479,7 @@ class Parser : Cursor {
     return around(std::move(node));
   }
 
-  // What is assigned to: a name, several, or `ns.name`.
+  // The target of an assignment: a name, several, or `ns.name`.
   NodePtr target(std::string_view end_word) {
     const auto one = [&]() -> NodePtr {
       if (skip_sign("(")) {

@@ -38,12 +38,12 @@ enum class Kind : uint8_t {
   Loop,
 };
 
-// What a render holds in memory, in bytes.
+// Memory of a render, in bytes.
 struct Account {
   int64_t held = 0;
 };
 
-// What values share. An object counts in the account of the render that made it.
+// An object that values share. An object counts in the account of the render that made it.
 struct Object {
   Object() = default;
   Object(const Object&) = delete;
@@ -150,7 +150,7 @@ struct Function : Object {
   std::vector<Value> defaults = {};
 };
 
-// What `loop` is.
+// The object `loop`.
 struct Loop : Object {
   std::vector<Value> items;
   size_t index = 0;

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// What was copied tells the rates, where it was enough.
+// Copies give the rates if there were enough.
 void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores,
                  const LinkSums& peers = {}) {
   profile.set_host_rates(loads.rate(profile.bytes_per_s(kHost, kDevice)),
@@ -41,7 +41,7 @@ struct LinkTest {
   Copy store(size_t d) const {
     return {{Tier::device(d), bytes}, {kHost, int64_t(d) * room() + bytes}, bytes};
   }
-  // What both take of a device and of its part of the host.
+  // Room of both on a device and in its part of the host.
   int64_t room() const { return 2 * bytes; }
   BytesByTier arenas(size_t devices) const {
     BytesByTier out;
@@ -173,7 +173,7 @@ SealedRequest request_of(const std::filesystem::path& path, const Profile& profi
   return request;
 }
 
-// What the file holds, or nothing. `warn`, if any, is told when it is there and not believed.
+// The content of the file, or nothing. `warn`, if any, hears of a file that is rejected.
 json read_cache(const std::filesystem::path& path, const Profile& profile,
                 const std::function<void(const std::string&)>& warn = {}) {
   const json nothing = {{"steps", json::object()}};
@@ -281,7 +281,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   for (const Tier tier : {kDevice, kHost}) rest[tier] -= test.arenas(devices)[tier];
   Rehearsal rehearsal(step.ops, backend, rest, step.rows);
   BytesByTier bytes = rehearsal.arena_bytes();
-  // What one op needs may leave less.
+  // One op's needs may leave less.
   test.bytes =
       std::max(kLeastLinkBytes, std::min(test.bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
                                     kLeastLinkBytes * kLeastLinkBytes);
@@ -319,14 +319,14 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                   rehearsal.time(backend, options.rehearsal, traffic, progress));
     json& of_kind = cache["steps"][options.kind];
     for (size_t i = 0; i < ops.size(); ++i) {
-      // What is known stays, above all what a step taught.
+      // Known costs stay, above all those of a step.
       const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), times.ns[i]);
       if (fresh) of_kind["ns"][it->first] = it->second;
     }
     learn_rates(profile, times.loads, times.stores);
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
-  // What the process holds on the device beside its arena: context, kernels, library handles.
+  // Memory of the process on the device beside its arena: context, kernels, library handles.
   int64_t overhead_bytes =
       std::max<int64_t>(0, backend.memory()[kDevice] - bytes[kDevice] - profile.table_bytes(bytes[kHost]));
   // Programs between steps and library plans for other shapes load a few more kernels.
@@ -340,8 +340,8 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
 
 namespace {
 
-// What a run would have taken without copies beside it, which slow it down as the simulator has it: each of
-// the time's parts is divided by 1 + copies * slowdown.
+// The time of a run without copies beside it, by the simulator's slowdown: each of the time's parts is
+// divided by 1 + copies * slowdown.
 class WithoutCopies {
  public:
   WithoutCopies(const Plan& plan, std::span<const Interval> timeline, double slowdown) : slowdown_(slowdown) {

@@ -16,19 +16,19 @@ namespace sluice::core {
 
 struct CalibrateOptions {
   Rehearsal::Length rehearsal;  // how long the ops run in their mix
-  // Of the arenas and what is made beside them. More is taken only where an op needs it to run at all.
+  // A limit on the arenas and the memory beside them. Only an op that cannot run otherwise takes more.
   BytesByTier most_bytes{kUnlimited};
   // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,
   // and compute's loss is measured into profile.copy_slowdown; ops are timed without copies. Elsewhere ops
   // and the step's copies are timed beside each other, and where a step has few copies, links alone, both
   // directions at once.
   bool shared_cores = false;
-  // What the process held of a device before it took an arena there. What that is more than in the process
-  // which measured, such as torch's, is planned beside what was measured.
+  // Memory of the process on a device before its arena. An excess over the measuring process, such as
+  // torch's, is planned beside the measured memory.
   int64_t device_held_bytes = 0;
-  // What kind of step the costs are for, such as the model, number formats and sequence length in words. They
-  // are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first has
-  // them measured for all.
+  // The kind of step that the costs are for, such as the model, number formats and sequence length in words.
+  // They are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first
+  // has them measured for all.
   std::string kind;
   // Gets, from recall(), why a file is not believed, in a sentence; empty: nobody is told.
   std::function<void(const std::string&)> warn;

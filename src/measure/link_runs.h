@@ -28,8 +28,8 @@ Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<con
                                                  uint32_t times, const Launch& busy = {},
                                                  uint32_t launches = 0);
 
-// Of each lane what lies inside the time in which all that had anything to do were at work, their first ones
-// left out as warm-up; everything, where they did not meet, as on a machine busy with other things.
+// Runs of each lane within the time in which every lane with work was at it, without their first ones, which
+// warm up. All runs where lanes did not meet, as on a busy machine.
 ByLane<std::vector<Interval>> while_all_work(const ByLane<std::vector<Interval>>& runs);
 
 // Mean length, at least 1 ns. REQUIRES: not empty.

@@ -58,8 +58,8 @@ void fill_routing(const Operand& operand, int32_t* routing) {
   const RoutingLayout layout{experts, rows};
   std::vector<int32_t> expert(static_cast<size_t>(rows)), next(static_cast<size_t>(experts) + 1, 0);
   for (int64_t i = 0; i < rows; ++i) {
-    // Of as many choices as there are experts each has one, in an order of their own: no expert may have more
-    // rows than there are tokens.
+    // Every run of as many choices as experts takes each expert once, in its own order: no expert may have
+    // more rows than there are tokens.
     const uint64_t turn = philox(7, uint64_t(i / experts), 0).v[0];
     expert[size_t(i)] = int32_t((uint64_t(i) + turn) % uint64_t(experts));
     ++next[size_t(expert[size_t(i)]) + 1];
@@ -205,11 +205,10 @@ class FloatBlocks {
   const int64_t elements_, base_;
 };
 
-// What a command of a mix takes on the host, on its way and in the timeline, about; and so many that medians
-// mean something.
+// Approximate host bytes of a command of a mix, and the least number for meaningful medians.
 constexpr int64_t kBytesOfCommand = 1024, kLeastCommands = 8192;
 
-// What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
+// The order of runs: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
 // run equally often follow each other at the distance of their shares of the time, so that copies, which take
 // none of it, get between them. Number 0 comes first.
 std::vector<size_t> interleaved(std::span<const int64_t> times, std::span<const double> ns) {

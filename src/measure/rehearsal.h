@@ -19,14 +19,14 @@ namespace sluice::core {
 // Called with (done, total) as ops are measured.
 using OpProgress = std::function<void(int64_t, int64_t)>;
 
-// What a step is made of.
+// The ops and copies of a step.
 struct StepMix {
   std::vector<CountedOp> ops;
   int64_t loaded_bytes = 0, stored_bytes = 0;
   RowSample rows;  // of what it runs on, where documents begin inside a row
 };
 
-// What was copied over a link.
+// Sums of copies over a link.
 struct LinkSums {
   int64_t bytes = 0;
   double ns = 0;  // how long all copies took together, less the latency of each
@@ -47,7 +47,7 @@ class Rehearsal {
   Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes,
             RowSample rows = {});
 
-  // What fill() takes of the arenas. After it the host's are free again.
+  // Bytes that fill() takes of the arenas. After it the host's are free again.
   BytesByTier arena_bytes() const;
 
   // Makes operands that the ops can really meet, in the arenas from the offsets `base` on.

@@ -53,7 +53,7 @@ std::vector<int32_t> typical_positions(const AttnShape& shape, const RowSample& 
 int64_t document_tokens(const RowSample& sample) {
   if (sample.positions.empty()) return 0;
   const double sum = std::accumulate(sample.positions.begin(), sample.positions.end(), 0.0);
-  // Of a document of n tokens the mean position is (n - 1) / 2.
+  // The mean position in a document of n tokens is (n - 1) / 2.
   const double length = 2 * sum / double(sample.positions.size()) + 1;
   return std::llround(std::exp2(std::round(2 * std::log2(length)) / 2));
 }

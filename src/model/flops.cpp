@@ -17,7 +17,7 @@ double seen_twice(const Attention& attention, int64_t seq_len) {
   return cut ? window * (2 - window / double(seq_len)) : double(seq_len);
 }
 
-// What the backward pass leaves out.
+// FLOPs that the backward pass leaves out.
 double left_out(const ModelSpec& spec, int64_t seq_len) {
   double flops = 0;
   bool before = false;              // a weight before this one is trained, so that a gradient goes on to it
@@ -51,7 +51,7 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
     const auto columns = [&](const auto& half) { return product_columns(half, spec.dim); };
     flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
-    // Of a state three products of its size: what its key and its query read, and what its key writes.
+    // A state takes three products of its size: what its key and its query read, and what its key writes.
     if (const GatedDelta* d = layer.delta()) flops += 18 * double(d->sizes.state());
   }
   if (spec.adapters.any()) {

@@ -13,7 +13,7 @@ namespace sluice::core {
 // layer with a window of W < S tokens W (2 - W / S) takes the place of S: twice the tokens that one attends
 // to, on average.
 //
-// What is frozen takes less: a third of a matrix that is not trained, and two thirds of all before the first
+// Frozen weights take less: a third of a matrix that is not trained, and two thirds of all before the first
 // weight that is trained, to which no gradient goes.
 double model_flops_per_token(const ModelSpec& spec, int64_t seq_len);
 

@@ -25,7 +25,7 @@ double product_columns(const GatedDelta& d, int64_t dim);
 double product_columns(const Mlp& mlp, int64_t dim);
 double product_columns(const Experts& e, int64_t dim);
 
-// What a text of `capacity` tokens keeps in a layer for those that follow.
+// Elements that a text of `capacity` tokens keeps in a layer for later ones.
 int64_t cached_elements(const Attention& a, int64_t dim, int64_t capacity);
 int64_t cached_elements(const Convolution& c, int64_t dim, int64_t capacity);
 int64_t cached_elements(const GatedDelta& d, int64_t dim, int64_t capacity);

@@ -28,8 +28,8 @@ struct Chunking {
   bool packed = false;  // documents may begin inside a sequence
 };
 
-// Of training, what routers add to (LoadLayout): a sum of each layer, of which those without experts have
-// none; and one of each round, where a loss is made of it.
+// The sums that routers add to in training (LoadLayout): one per layer, none without experts, and one per
+// round if a loss uses it.
 struct RouterSums {
   std::vector<ObjectId> layers, rounds;
   std::vector<RouterLosses> losses;  // [round]; none: there are no such losses
@@ -43,9 +43,9 @@ struct ModelInputs {
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
   BatchLayout layout;                        // of each
   RouterSums router;
-  // Of passes that generate text: keys and values so far, by layer, for so many tokens of each row; spans
+  // Passes that generate text: caches of keys and values by layer, for so many tokens of each row; spans
   // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up.
-  // Without caches attention is over the round alone.
+  // Without caches attention covers the round alone.
   struct {
     std::vector<ObjectId> layers, states;  // states: of gated delta rules, f32
     ObjectId spans, embedded;
@@ -64,7 +64,7 @@ class Forward {
   // All layers over the chunks of a round, layer by layer. Returns the stream after the last one, by chunk.
   std::vector<ObjectId> layers(int round);
 
-  // What follows for one chunk: the last norm.
+  // The last norm of one chunk.
   ObjectId last_norm(ObjectId x, int round, int chunk);
   // And the sum of its losses, `sub_tokens` rows of logits at a time, into the f64 `loss`, with gradients, of
   // `grad` for the head; and where `log_probs` is valid, those of each token into it. The tokens' weights are
@@ -93,7 +93,7 @@ class Forward {
 
   bool decodes() const { return !inputs_.cache.layers.empty(); }
   ObjectId embed(int round, int chunk);
-  // What each token's position adds to its embedding; that itself in models that have no such table.
+  // The embedding plus each token's position; the embedding itself without such a table.
   ObjectId add_positions(ObjectId embedded, int round, int chunk);
   ObjectId layer(ObjectId x, const Place& at);
   struct Projection {
@@ -103,7 +103,7 @@ class Forward {
     Temperature temperature = {};  // of these
     bool f32_result = false;
   };
-  // What a layer's first half has before it joins the stream, and the product with which it does.
+  // The result of a layer's first half, and the product that adds it to the stream.
   ObjectId mix(const Attention& a, ObjectId x, const Place& at);
   ObjectId mix(const Convolution& c, ObjectId x, const Place& at);
   ObjectId mix(const GatedDelta& d, ObjectId x, const Place& at);
@@ -129,7 +129,7 @@ class Forward {
   Projected project_rotated(ObjectId x, const Place& at);
   // REQUIRES: the layer has it.
   const Attention& attention(const Place& at) const { return *spec_.layers[size_t(at.layer)].attention(); }
-  // Of rotated queries and keys, each: the embedding's, and what makes up for attention's own scale.
+  // The scale of rotated queries and of rotated keys: the embedding's, and the correction of attention's own.
   float rope_scale(const Place& at) const {
     const Attention& a = attention(at);
     return float(spec_.rope_of(a).attention_factor * a.rotation_scale());
@@ -140,7 +140,7 @@ class Forward {
     const bool same = spec_.rope_of(a).attention_factor == 1 || spec_.rotated_rows() == spec_.head_dim();
     return same ? 0 : float(a.rotation_scale());
   }
-  // Of queries.
+  // The temperature of queries.
   Temperature temperature(const Place& at) const {
     const RopeScaling& rope = spec_.rope_of(attention(at));
     return rope.temperature == 0 ? Temperature()
@@ -155,7 +155,7 @@ class Forward {
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
-  // Of an MLP what its down projection reads: activation(gate(x)) * up(x). Its names begin with `prefix`.
+  // The input of an MLP's down projection: activation(gate(x)) * up(x). Its names begin with `prefix`.
   ObjectId gated(const Mlp& mlp, std::string_view prefix, ObjectId x, const Place& at);
   // The stream behind a layer.
   ObjectId stream_after(const Place& at) {
@@ -175,14 +175,14 @@ class Forward {
   // y = x w^T (+ bias) (+ adapter) (+ residual, or rotated). Not recorded, but for the adapter.
   TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                  const Place& at);
-  // What a product has added to it: the residual, and what an adapter of its weight makes of x.
+  // The addend of a product: the residual, and the adapter's part of x.
   std::optional<ObjectId> adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                 const Place& at);
-  // Of the stream.
+  // A norm of the stream.
   ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at);
-  // Of what a half of a layer gives, as it is added to the stream.
+  // A norm of a half's output before it is added to the stream.
   void norm_after(std::string_view what, ObjectId half, ObjectId stream, ObjectId sum, const Place& at);
-  // What a half of a layer adds to the stream: a product whose sum with it is `sum`, normalised before if the
+  // Adds a half of a layer to the stream: a product whose sum with it is `sum`, normalised before if the
   // layer has norms after its halves, and then `half` names it meanwhile.
   void add_half(const Projection& p, std::string_view half, std::string_view norm, ObjectId x,
                 ObjectId stream, ObjectId sum, const Place& at);

@@ -19,8 +19,7 @@
 
 namespace sluice::core {
 
-// What a model may have at most of anything: far beyond those there are, and far from where products of sizes
-// end.
+// Upper limits of a model: far beyond those there are, and far from where products of sizes end.
 constexpr int64_t kMostLayers = 4096, kMostWidth = int64_t{1} << 24, kMostVocab = int64_t{1} << 28;
 
 // Rotary embedding frequencies: theta^(-2 i / head_dim), or by one of the ways of making them reach further,
@@ -66,7 +65,7 @@ struct Attention {
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
-  // What rotated q and k are multiplied by, each, so that scores over sqrt(head_dim) are of the scale.
+  // The factor of rotated q and of rotated k, so that scores over sqrt(head_dim) are of the scale.
   double rotation_scale() const { return scale == 0 ? 1 : std::sqrt(scale * std::sqrt(double(head_dim))); }
   bool operator==(const Attention&) const = default;
 };
@@ -115,15 +114,15 @@ struct Experts {
 // Where the norms of a layer's halves stand: x + half(norm(x)), x + norm(half(x)), or both.
 enum class Norms : uint8_t { Before, After, Around };
 
-// What norms of the stream do: divide by the root of the mean square (RMSNorm), or take the mean off before
-// (LayerNorm); and whether they have weights, and biases.
+// The kind of the stream's norms: they divide by the root of the mean square (RMSNorm), or take the mean off
+// before (LayerNorm); and whether they have weights, and biases.
 struct NormKind {
   bool centred = false, weight = true, bias = false;
   bool operator==(const NormKind&) const = default;
 };
 
-// What checkpoints call the tensors of a model and, behind `layers` and a number, those of a layer, and
-// whether several are one tensor there, stacked by rows.
+// Names of a model's tensors in checkpoints and, behind `layers` and a number, of a layer's, and whether
+// several are one tensor there, stacked by rows.
 struct TensorNames {
   const char *embedding = "model.embed_tokens", *layers = "model.layers", *norm = "model.norm",
              *head = "lm_head";
@@ -131,13 +130,13 @@ struct TensorNames {
              *o = "self_attn.o_proj", *sinks = "self_attn.sinks";
   const char *q_norm = "self_attn.q_norm", *k_norm = "self_attn.k_norm";
   const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
-  // Of a gated delta rule: what its tensors' names begin with, and whether those that read x have the rows of
+  // Names of a gated delta rule: what its tensors' names begin with, and whether those that read x have the rows of
   // a key head, with the value heads that share it, before those of the next.
   const char* delta = "linear_attn";
   bool delta_by_heads = false;
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
   const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
-  // Of a mixture: its router, its experts, which have a number each, and within one of them.
+  // Names of a mixture: its router, its numbered experts, and the parts of one expert.
   const char *router = "mlp.gate", *experts = "mlp.experts";
   const char *expert_gate = "gate_proj", *expert_up = "up_proj", *expert_down = "down_proj";
   const char* selection_bias = "mlp.expert_bias";
@@ -151,7 +150,7 @@ struct TensorNames {
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
   const char* positions = nullptr;
   bool transposed = false;  // matrices of layers have a row for each input
-  // Of the norms before and behind attention, and of those of the MLP; null: by their order, as most have it.
+  // Norms before and behind attention and MLP; null: by their order, as in most families.
   const char *norm1 = "input_layernorm", *norm1_after = "post_attention_layernorm", *norm2 = nullptr,
              *norm2_around = "pre_feedforward_layernorm", *norm2_after = "post_feedforward_layernorm";
   bool operator==(const TensorNames&) const = default;
@@ -227,7 +226,7 @@ struct ModelSpec {
   NormKind norm;
   TensorNames names;
   bool tied_embeddings = false;  // the head is the embedding
-  // What is multiplied: the embedding, what each half of a layer adds to the stream, and the logits.
+  // Factors of the embedding, what each half of a layer adds to the stream, and the logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   double logit_softcap = 0;  // as HeadLoss's; 0: none
   int64_t positions = 0;     // of a table with a row for each, added to the embedding; 0: there is none
@@ -235,11 +234,11 @@ struct ModelSpec {
   RopeScaling rope;
   std::optional<RopeScaling> window_rope = {};  // of layers with a window; nothing: as of the others
   RotatedRows rotated = {};
-  // What a step's loss has beside that of its tokens, of layers with experts: RouterLosses' balance, in the
-  // mean of its rounds, and z, in the mean of its tokens.
+  // Terms of a step's loss beside its tokens', from layers with experts: RouterLosses' balance, in the mean
+  // of its rounds, and z, in the mean of its tokens.
   double router_balance = 0, router_z = 0;
   std::vector<LayerSpec> layers;
-  // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
+  // Frozen weights: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
   Adapters adapters = {};
   // In which formats layers' products have their weights: the last that names a tensor decides. What is
@@ -247,11 +246,11 @@ struct ModelSpec {
   std::vector<StoredIn> stored;
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
-  // What the reader of that text should know, such as a size that it leaves out.
+  // Notices for the reader of that text, such as a size that it leaves out.
   std::vector<std::string> notices;
 
   int64_t params() const;
-  // Of these, the ones that a token's products are with: of experts, as many as it chooses.
+  // Parameters that a token is multiplied with: only those of the experts that it chooses.
   int64_t active_params() const;
   bool has_experts() const;
   // That of the first layer that has it, in many ways as all others; of none one without heads.

@@ -104,7 +104,7 @@ namespace {
 
 constexpr char kTakesBack = '!';
 
-// What a pattern names, without the mark.
+// The name in a pattern, without the mark.
 std::string_view named_by(std::string_view pattern) {
   return pattern.starts_with(kTakesBack) ? pattern.substr(1) : pattern;
 }
@@ -188,7 +188,7 @@ Status check_stored(const ModelSpec& spec, const Weight& weight) {
       return error("model: {} has rows of {} elements, and is stored in {}; a multiple of {} is needed",
                    other.tensor, other.cols, to_text(*format), format->padded(1));
   }
-  // What shares a scale cannot be updated element by element.
+  // Elements that share a scale cannot be updated one by one.
   if (format && weight.trainable)
     return error("model: {} is stored in {}, and is not trained so", one.tensor, to_text(*format));
   const bool has_none = weight.part == ModelPart::Experts || weight.part == ModelPart::Convolution;
@@ -230,7 +230,7 @@ Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_vi
                  fmt::join(near_names(pattern, weights), ", "));
   }
   for (const Weight& weight : weights) SLUICE_TRY(check_together(spec, weight, key));
-  // Of weights that nobody names some are never trained.
+  // Weights without a pattern: some are never trained.
   if (std::ranges::any_of(weights_of(spec), &Weight::trainable)) return {};
   return error("{} = [{}]: nothing is left to train", key, fmt::join(spec.freeze, ", "));
 }
@@ -243,7 +243,7 @@ int64_t RowBlocks::in_tensor(int64_t i) const {
 }
 
 std::vector<int64_t> WeightSource::shape(bool matrix) const {
-  // What is no matrix may have its elements in another order, as if it were one.
+  // A tensor that is no matrix may have its elements in another order, as if it were one.
   std::vector<int64_t> out{matrix ? matrix_rows() : matrix_rows() * cols};
   if (of_conv) out.push_back(1);
   if (matrix) out.insert(transposed ? out.begin() : out.end(), cols);

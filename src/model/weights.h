@@ -33,7 +33,7 @@ struct RowBlocks {
 struct WeightSource {
   std::string tensor;  // "model.layers.3.self_attn.k_proj.weight"
   int64_t rows, cols;
-  // Of a tensor that several weights share, by rows: where these rows begin, and how many it has.
+  // Rows within a tensor that several weights share: the first one, and how many the tensor has.
   int64_t first_row = 0, tensor_rows = 0;  // 0 rows: these alone
   RowBlocks blocks = {};
   // The tensor has a row for each column of these. stretch() is of the tensor as it would be otherwise; what
@@ -43,8 +43,8 @@ struct WeightSource {
   // is a matrix.
   int64_t stacked = 0;
   bool of_conv = false;  // the tensor has a size of 1 between rows and columns
-  // Of an expert that has tensors of its own: where these rows are in a folder that has those of all experts
-  // of a layer in one, [experts, rows, cols], as transformers' classes hold them. Such folders are read, too.
+  // An expert with its own tensors: its rows in a folder that keeps all experts of a layer in one tensor,
+  // [experts, rows, cols], as transformers' classes do. Such folders are read, too.
   struct Stack {
     std::string tensor;  // empty: there is none
     int64_t experts = 0, rows = 0, first_row = 0;
@@ -74,9 +74,10 @@ struct Init {
   float deviation = 0;  // Normal; of Uniform the largest, and of LogUniform that of which it is the logarithm
 };
 
-// What of a model a weight is. Experts' weights are those that only tokens that chose them meet. Positions
-// are learnt ones, which are added to the embedding; projections are those that make q, k and v, and read the
-// same. Those around a convolution are products; its own weights are not. An adapter's are A and B.
+// The part of a model that a weight is. Experts' weights are those that only tokens that chose them meet.
+// Positions are learnt ones, which are added to the embedding; projections are those that make q, k and v,
+// and read the same. Those around a convolution are products; its own weights are not. An adapter's are A and
+// B.
 enum class ModelPart : uint8_t {
   Embedding,
   Positions,
@@ -121,7 +122,7 @@ struct Weight {
 std::string adapter_a(std::string_view role);
 std::string adapter_b(std::string_view role);
 
-// What the roles of the weights of experts end with, by the number of their group.
+// The suffix of the roles of experts' weights, by the number of their group.
 std::string group_name(int64_t group);
 
 // The adapter of a tensor of a weight; nothing: it has none.
@@ -136,7 +137,7 @@ std::string module_of(std::string_view tensor);
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
-// Of a weight of its, those that a token is multiplied with: of experts, those that it chooses.
+// Elements of a weight that a token is multiplied with: only those of chosen experts.
 double active_elements(const ModelSpec& spec, const Weight& weight);
 
 // Whether patterns freeze a tensor. A pattern is as a shell has them (*, ?, [0-7]; * takes dots, too) and
@@ -151,7 +152,7 @@ bool names_part(std::string_view pattern, std::string_view tensor);
 // text between its stars.
 std::vector<std::string> near_names(std::string_view pattern, const std::vector<Weight>& weights);
 
-// What ModelSpec::stored says of a tensor.
+// The format of a tensor by ModelSpec::stored.
 std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_view tensor);
 // Whether each pattern names something, which may be stored so.
 Status check_stored(const ModelSpec& spec);

@@ -14,7 +14,7 @@ SLUICE_HOST_DEVICE inline double adafactor_decay(double decay_rate, int64_t upda
   return 1.0 - pow(double(updates), decay_rate);
 }
 
-// What the learning rate is multiplied by.
+// The factor of the learning rate.
 SLUICE_HOST_DEVICE inline double adafactor_step(bool relative_step, bool warmup_init, int64_t updates) {
   if (!relative_step) return 1;
   const double most = warmup_init ? 1e-6 * double(updates) : 1e-2, usual = 1.0 / sqrt(double(updates));

@@ -147,7 +147,7 @@ struct Rope {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  // What stays is not moved.
+  // Does not count bytes that stay.
   double traffic() const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("dtype", dtype);

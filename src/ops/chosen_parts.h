@@ -20,7 +20,7 @@ struct ChosenParts {
   // How many of them have rows where each token chooses at random, and all experts are alike:
   //   count (1 - (1 - top_k / experts)^tokens)
   double expected() const;
-  // Of weights of so many bytes.
+  // The expected part of weights of so many bytes.
   int64_t expected_bytes(int64_t bytes) const;
 };
 // Nothing: it reads all of its operands.

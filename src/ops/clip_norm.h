@@ -11,7 +11,7 @@
 
 namespace sluice::core {
 
-// What ClipScale writes.
+// The result of ClipScale.
 struct Clip {
   float norm, scale;
 };

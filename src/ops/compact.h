@@ -37,7 +37,7 @@ SLUICE_HOST_DEVICE inline float expand_signed(uint8_t byte, float scale) {
   return q / (254.0f - fabsf(q)) * scale;  // the inverse of c() at q / 127
 }
 
-// Of the root of a sum of squares.
+// The compact form of the root of a sum of squares.
 SLUICE_HOST_DEVICE inline uint8_t compact_root(float root, float inverse) {
   const auto q = int(rintf(fminf(root * inverse, 1.0f) * 255.0f));
   return static_cast<uint8_t>(q == 0 && root > 0.0f ? 1 : q);

@@ -14,12 +14,12 @@ namespace sluice::core {
 constexpr Format compact_format(bool squares) {
   return {squares ? DType::U8 : DType::I8, uint16_t{kCompactGroup}, DType::F32};
 }
-// Of `state`: I8 stands for the compact format.
+// The format of `state`: I8 stands for the compact format.
 constexpr Format state_format(DType state, bool squares) {
   return state == DType::I8 ? compact_format(squares) : Format(state);
 }
 
-// Of the master weights' own object. REQUIRES: there is one.
+// The format of the master weights' own object. REQUIRES: there is one.
 constexpr Format format_of(MasterWeights master) {
   return master == MasterWeights::I8 ? DType::I8 : DType::F32;
 }

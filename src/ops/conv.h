@@ -22,8 +22,8 @@ namespace sluice::core {
 // The widest: how many rows a thread keeps at hand.
 constexpr int64_t kMostConvWidth = 8;
 
-// Of a chunk that is a piece of a sequence: `before` has the u of the width - 1 tokens before it, and `tail`
-// gets those of its own last ones, [width - 1, dim], for the next piece. REQUIRES: then tokens >= width - 1.
+// A chunk that is a piece of a sequence: `before` has the u of the width - 1 tokens before it. `tail` gets
+// the u of its own last ones, [width - 1, dim], for the next piece. REQUIRES: then tokens >= width - 1.
 struct ShortConv {
   static constexpr std::string_view kName = "short_conv";
   enum { kBcx, kW, kPos, kY };  // then before and tail, where they are
@@ -69,9 +69,9 @@ struct ShortConvBwd {
   }
 };
 
-// Of new tokens of `rows` texts, as CachedAttention has them: the cache holds the u of the last width - 1
-// tokens of each, [rows, width - 1, dim], which a text that has none of them yet does not read. The y of a
-// token that does not count is 0.
+// New tokens of `rows` texts, as in CachedAttention. The cache holds the u of the last width - 1 tokens of
+// each, [rows, width - 1, dim]. A text without earlier tokens does not read it. A token that does not count
+// has y = 0.
 struct CachedConv {
   static constexpr std::string_view kName = "cached_conv";
   enum { kBcx, kW, kSpans, kCache, kY };

@@ -41,7 +41,7 @@ struct DeltaSizes {
   bool operator==(const DeltaSizes&) const = default;
 };
 
-// Of every value head, all f32: its beta, and behind those of all heads its decay.
+// Gates of every value head, all f32: its beta, and behind those of all heads its decay.
 //   beta = sigmoid(b),  decay = exp(a_log) log(1 + exp(a + dt_bias)),  with ba = b of all heads, then a
 struct DeltaGates {
   static constexpr std::string_view kName = "delta_gates";
@@ -74,7 +74,7 @@ struct DeltaGatesBwd {
   }
 };
 
-// Of a chunk that is a piece of a sequence: `before` has the state that the piece before it left, and `after`
+// A chunk that is a piece of a sequence: `before` has the state that the piece before it left, and `after`
 // gets the one that it leaves, [value_heads, key_dim, value_dim].
 struct DeltaRule {
   static constexpr std::string_view kName = "delta_rule";
@@ -117,8 +117,8 @@ struct DeltaRuleBwd {
   }
 };
 
-// Of new tokens of `rows` texts, as CachedAttention has them: the cache holds the state of each, f32, which a
-// text that has no tokens yet does not read. The o of a token that does not count is 0.
+// New tokens of `rows` texts, as in CachedAttention: the cache holds the state of each, f32, which a text
+// that has no tokens yet does not read. The o of a token that does not count is 0.
 struct CachedDelta {
   static constexpr std::string_view kName = "cached_delta";
   enum { kQkv, kGates, kSpans, kCache, kO };
@@ -136,8 +136,8 @@ struct CachedDelta {
   }
 };
 
-// What a half of a layer makes, times a gate: y = x sigmoid(z), or if `normed` y = n(x) z sigmoid(z), where n
-// divides every head by the root of its mean square and multiplies with w[head_dim], f32.
+// The output of a half of a layer, times a gate: y = x sigmoid(z), or if `normed` y = n(x) z sigmoid(z),
+// where n divides every head by the root of its mean square and multiplies with w[head_dim], f32.
 struct HeadGate {
   static constexpr std::string_view kName = "head_gate";
   enum { kX, kZ, kY, kW };  // kW: if normed

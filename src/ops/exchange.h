@@ -36,8 +36,8 @@ struct AddGradients {
 // network lane; every process has as many of them in the same order. With it goes what SumSq does, as g is at
 // hand: sums[slot] = sum of squares of g, f64; with `first`, every other element of sums becomes 0.
 //
-// What this process has lies in g, or, where it is a sum of several replicas, in an operand of its own, f32.
-// Of one process g is that.
+// The sum of this process lies in g, or, where it is a sum of several replicas, in an operand of its own,
+// f32. Of one process g is that.
 struct SumOverProcesses {
   static constexpr std::string_view kName = "sum_over_processes";
   static constexpr LaneKind kLane = LaneKind::Network;

@@ -20,7 +20,7 @@ double experts_met(const Mixture& mixture, const ExpertGroup& group) {
   return double(group.count) * double(std::min(mixture.experts, mixture.rows())) / double(mixture.experts);
 }
 
-// Of a product over a group's share of all rows.
+// The work of a product over a group's share of all rows.
 Work grouped_product(const Mixture& mixture, const ExpertGroup& group, int64_t in, int64_t out) {
   const double rows = double(mixture.rows()) * double(group.count) / double(mixture.experts);
   const double of_row = 2 * double(in) * double(out);

@@ -43,7 +43,7 @@ struct RoutingLayout {
 };
 Operand routing_operand(const Mixture& mixture);
 
-// What the scores of experts are made of, and the gates of those chosen.
+// The functions behind experts' scores and the gates of chosen ones.
 enum class RouterScore : uint8_t {
   Softmax,  // over all experts; gates are the chosen ones' scores
   Chosen,   // softmax over the chosen ones' logits: that of all, normalised again
@@ -61,9 +61,8 @@ constexpr std::string_view name_of(RouterScore score) {
   return "";
 }
 
-// What is wanted of a router beside a small loss of the tokens: that experts have equally many tokens
-// (Fedus et al. 2021, over several choices as Hugging Face transformers has it), and small logits (Zoph et
-// al. 2022).
+// Goals of a router beside a small loss of the tokens: that experts have equally many tokens (Fedus et al.
+// 2021, over several choices as Hugging Face transformers has it), and small logits (Zoph et al. 2022).
 //   balance * experts * sum_e f_e P_e,  f_e = the choices of e / n,  P_e = the sum of e's softmax scores / n
 // with n = the tokens of a round times its layers, over which both sums are, and
 //   z * the sum over tokens of log(sum_e exp(logit_e))^2
@@ -88,7 +87,7 @@ struct Route {
   RouterScore score;
   bool normalised = false, has_bias = false;
   float scale = 1;
-  // Of its gradient, and nothing here follows from them.
+  // The type of its gradient, which decides nothing else here.
   DType dtype = DType::F32;
   RouterLosses losses = {};
 
@@ -103,7 +102,8 @@ struct Route {
   }
 };
 
-// Of Route: dlogits, in `dtype`, from the gates' gradients, f32, and those of the losses. The bias has none.
+// The backward pass of Route: dlogits, in `dtype`, from the f32 gradients of gates and losses. The bias has
+// no gradient.
 struct RouteBwd {
   static constexpr std::string_view kName = "route_bwd";
   enum { kLogits, kChosen, kDgates, kDlogits, kRound };  // kRound: RouterLoad's, where there is a balance
@@ -125,7 +125,7 @@ struct RouteBwd {
   }
 };
 
-// What routers did, f64: of every expert how many choices fell on it, and the sum of its softmax scores; then
+// Sums of routers, f64: of every expert how many choices fell on it, and the sum of its softmax scores; then
 // the sums over tokens of the entropy of these scores and of log(sum_e exp(logit_e))^2. Added to two sums:
 // that of a layer over a step, and, unless `alone`, that of a round over its layers.
 struct LoadLayout {

@@ -7,7 +7,7 @@
 
 namespace sluice::core {
 
-// What a gate becomes: x sigmoid(h(x)). Silu: h(x) = x. GeluTanh: h(x) = 2 sqrt(2/pi) (x + 0.044715 x^3),
+// The function of a gate: x sigmoid(h(x)). Silu: h(x) = x. GeluTanh: h(x) = 2 sqrt(2/pi) (x + 0.044715 x^3),
 // which is x (1 + tanh(h(x) / 2)) / 2, the approximation of GELU of Hendrycks and Gimpel. Gelu: x Phi(x)
 // itself, with the standard normal distribution. QuickGelu: h(x) = 1.702 x.
 enum class GateActivation : uint8_t { Silu, GeluTanh, Gelu, QuickGelu };

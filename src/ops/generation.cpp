@@ -18,7 +18,7 @@ Operands CachedAttention::operands() const {
   if (has_sinks) o.push_back({"sinks", Read, dtype, q_heads, Weights});
   return o;
 }
-// Of every token, head and split: a sum of values, the largest score, and the sum of probabilities.
+// Every token, head and split has a sum of values, the largest score, and the sum of probabilities.
 int64_t CachedAttention::workspace_bytes(const GpuLibraries&) const {
   if (q_len > kSplitTokens) return 0;
   return tokens() * q_heads * cache_splits(capacity) * (head_dim + 2) * size_of(F32);

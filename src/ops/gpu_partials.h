@@ -12,30 +12,30 @@ namespace sluice::core {
 constexpr int64_t norm_partials(int64_t tokens) {
   return tokens < 396 ? tokens : 396;
 }
-// Of HeadNormRopeBwd's dw: several blocks for each multiprocessor.
+// Partial sums of HeadNormRopeBwd's dw: several blocks for each multiprocessor.
 constexpr int64_t head_norm_partials(int64_t tokens) {
   return tokens < 1056 ? tokens : 1056;
 }
-// Of BiasGrad: 64 tokens or more each.
+// Partial sums of BiasGrad: 64 tokens or more each.
 constexpr int64_t bias_partials(int64_t tokens) {
   const int64_t blocks = (tokens + 63) / 64;
   return blocks < 64 ? blocks : 64;
 }
-// Of ShortConvBwd's dw: 64 tokens or more each.
+// Partial sums of ShortConvBwd's dw: 64 tokens or more each.
 constexpr int64_t conv_partials(int64_t tokens) {
   return bias_partials(tokens);
 }
-// Of Adafactor's sums of columns: 64 rows or more each.
+// Partial sums of Adafactor's columns: 64 rows or more each.
 constexpr int64_t column_partials(int64_t rows) {
   return bias_partials(rows);
 }
-// Of SortByExpert: counts of 1024 rows or more each.
+// Partial counts of SortByExpert: 1024 rows or more each.
 constexpr int64_t sort_partials(int64_t rows) {
   const int64_t blocks = (rows + 1023) / 1024;
   return blocks < 256 ? blocks : 256;
 }
-// Of CachedAttention with few new tokens: one for so many keys, counted from the text's beginning, so that no
-// result depends on the capacity. With more tokens there is work enough without.
+// Splits of CachedAttention with few new tokens: one per so many keys from the text's beginning, so that no
+// result depends on the capacity. More tokens need no splits.
 constexpr int64_t kCacheSplit = 64, kSplitTokens = 8;
 constexpr int64_t cache_splits(int64_t capacity) {
   return (capacity + kCacheSplit - 1) / kCacheSplit;

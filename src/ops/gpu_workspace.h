@@ -20,7 +20,7 @@ struct Muon;
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
 
-// What the needs of attention's library depend on.
+// Versions that decide the needs of attention's library.
 struct GpuLibraries {
   // Most that the graphs of deterministic attention backward may use; they work on as many heads at a time as
   // fit.

@@ -57,10 +57,10 @@ struct HeadLoss {
   }
 };
 
-// What a round's targets are weighted with, chunk by chunk: all[first + t] = weights[t], and all[round +
-// first + t] = log_probs[t], f32[2, round]. The round's first chunk (first = 0) writes zeros for the others.
-// When the last one has run, a caller's own loss of the round's log-probabilities may put other weights in
-// their place (Executor::step()); HeadLoss then takes its chunk's.
+// The weights of a round's targets, chunk by chunk: all[first + t] = weights[t], and all[round + first + t] =
+// log_probs[t], f32[2, round]. The round's first chunk (first = 0) writes zeros for the others. When the last
+// one has run, a caller's own loss of the round's log-probabilities may put other weights in their place
+// (Executor::step()); HeadLoss then takes its chunk's.
 struct GatherWeights {
   static constexpr std::string_view kName = "gather_weights";
   enum { kWeights, kLogProbs, kAll };

@@ -60,8 +60,8 @@ requires requires {
 }
 SharedOp::SharedOp(T op) : SharedOp(Op(std::move(op))) {}
 
-// What every op says of itself. It may also say traffic(), where it does not move every operand once, and
-// kLane, where it does not compute.
+// The members of every op. It may also say traffic(), where it does not move every operand once, and kLane,
+// where it does not compute.
 template <class T>
 concept OpSchema = requires(const T& op, const GpuLibraries& libraries) {
   { T::kName } -> std::convertible_to<std::string_view>;

@@ -17,8 +17,8 @@ enum class Access : uint8_t {
   Accumulate,  // reads the old content and writes the new one
 };
 
-// What the values of an operand are like, for those who make some up: rehearsals and conformance tests. How
-// long an op takes depends on them, and some it cannot take at all.
+// Properties of an operand's values, for code that makes some up: rehearsals and conformance tests. How long
+// an op takes depends on them, and some it cannot take at all.
 enum class Values : uint8_t {
   Activations,  // around zero, of about unit variance, as behind a norm; gradients, too
   Weights,      // around zero, small

@@ -21,13 +21,13 @@ struct Op;  // one of ops/op.h
 std::string_view name_of(const Op& op);
 Operands operands(const Op& op);
 Work work(const Op& op);
-// Of products: multiply-adds count two; elementwise work counts nothing.
+// FLOPs of products: multiply-adds count two; elementwise work counts nothing.
 double flops(const Op& op);
-// Of the lane that it runs on.
+// The kind of the lane that it runs on.
 LaneKind lane_of(const Op& op);
 // Bytes that a process sends to others for the op, as it receives as many.
 double network_bytes(const Op& op);
-// What the op needs on a GPU beside its operands (ops/gpu_workspace.h).
+// Bytes that the op needs on a GPU beside its operands (ops/gpu_workspace.h).
 int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.
 double traffic(const Op& op);

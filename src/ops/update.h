@@ -75,7 +75,7 @@ struct AdamW {
   }
 };
 
-// What AdamW without `moments` left out: m and v become what AdamW makes of them, bit for bit.
+// The part that AdamW without `moments` left out: m and v become what AdamW makes of them, bit for bit.
 struct AdamWMoments {
   static constexpr std::string_view kName = "adamw_moments";
   enum { kG, kM, kV, kClip, kArgs };
@@ -121,9 +121,9 @@ struct SgdMomentum {
   }
 };
 
-// What SgdMomentum without `moments` left out, when its weight_decay is 0: m becomes what SgdMomentum makes
-// of it, bit for bit. With weight decay m follows from the weights as they were before, which are gone by
-// then.
+// The part that SgdMomentum without `moments` left out, when its weight_decay is 0: m becomes what
+// SgdMomentum makes of it, bit for bit. With weight decay m follows from the weights as they were before,
+// which are gone by then.
 struct SgdMomentumState {
   static constexpr std::string_view kName = "sgd_momentum_state";
   enum { kG, kM, kClip, kArgs };
@@ -167,7 +167,7 @@ struct Lion {
   }
 };
 
-// What Lion without `moments` left out: m becomes what Lion makes of it, bit for bit.
+// The part that Lion without `moments` left out: m becomes what Lion makes of it, bit for bit.
 struct LionState {
   static constexpr std::string_view kName = "lion_state";
   enum { kG, kM, kClip, kArgs };

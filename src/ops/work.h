@@ -6,7 +6,7 @@
 
 namespace sluice::core {
 
-// What limits an op, and so at which rate it runs.
+// The limit of an op, which decides its rate.
 enum class Unit : uint8_t { Memory, Product, GroupedProduct, AttentionForward, AttentionBackward };
 
 struct Work {
@@ -21,7 +21,7 @@ struct Work {
   double hardware_flops() const { return flops + again_flops; }
 };
 
-// What GPU libraries need depends on it: ops/gpu_workspace.h.
+// Decides the workspaces of GPU libraries: ops/gpu_workspace.h.
 struct GpuLibraries;
 
 // Passed after the value of a field that does not change how long the op takes.

@@ -39,7 +39,7 @@ struct Fact {
   double value;      // whole numbers are exact up to 2^53; bytes, seconds, hours as the form says
   Form form;
   std::string formula;
-  // What people compute in their head, to stand beside.
+  // A rule of thumb to stand beside.
   std::optional<Rule> rule = std::nullopt;
 };
 
@@ -58,7 +58,7 @@ struct Table {
   std::vector<Column> columns;
   std::vector<Row> rows;
   std::vector<std::string> formulas = {};  // lines below it
-  // What the rows' notes are: for programs, and for people, who see none unless it is said.
+  // The title of the rows' notes: for programs, and for people, who see none unless it is said.
   std::string note_key = "note", note_title = "";
 };
 

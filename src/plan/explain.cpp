@@ -17,7 +17,7 @@ namespace {
 
 using ByKind = std::array<int64_t, kObjectKinds>;
 
-// What people call it.
+// The kind in plain words.
 std::string_view describe_kind(ObjectKind kind) {
   switch (kind) {
     case ObjectKind::Param:
@@ -52,7 +52,7 @@ std::string list(const ByKind& bytes) {
   return out.empty() ? "nothing" : out;
 }
 
-// What crosses between devices, and how long each computes, begins late and ends early.
+// Traffic between devices, and how long each computes, begins late and ends early.
 std::string between_devices(const Plan& plan, const PlanTotals& t) {
   struct Device {
     double busy_ns = 0, first_ns = 0, last_ns = 0;

@@ -126,7 +126,7 @@ Status verify_beside(const Program& program, const Plan& plan, const Program& st
 // The tasks that exchange with other processes, in the order of the plan, which is that of every one of them.
 std::vector<TaskId> exchanges(const Plan& plan);
 
-// What a plan moves and repeats, summed.
+// Sums of a plan's transfers and repetitions.
 struct ActionSum {
   int64_t actions = 0;
   int64_t bytes = 0;  // copied

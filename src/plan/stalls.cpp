@@ -50,8 +50,8 @@ class Walk {
     return a.loads() ? StallCause::Load : a.stores() ? StallCause::Store : StallCause::Device;
   }
 
-  // Of what action `id` had to wait for, beside runs on the lane that stands still: what ended last, if that
-  // was after `begin_ns`.
+  // The wait of action `id` that ended last, if after `begin_ns`. Runs on the lane that stands still do not
+  // count.
   uint32_t last_to_end(uint32_t id, double at_ns, double begin_ns, Lane still) const {
     uint32_t found = kNoAction;
     double latest_ns = begin_ns;
@@ -131,7 +131,7 @@ std::string_view through_recomputation(const Plan& plan) {
 
 std::string_view what_binds(const Plan& plan, const PlanTotals& t,
                             const std::array<double, kStallCauses>& stalls) {
-  // Of all devices together, as the sums are.
+  // The step of all devices together, as the sums are.
   const double step = std::max(plan.makespan_ns * double(plan.devices()), 1.0);
   const double load = stalls[size_t(StallCause::Load)], store = stalls[size_t(StallCause::Store)];
   if (t.runs.ns - t.recompute_ns > 0.98 * step) return "compute";

@@ -42,7 +42,7 @@ std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timelin
 // Their sums by cause.
 std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls);
 
-// What keeps the step from being faster, in words.
+// The limit of the step, in words.
 std::string_view what_binds(const Plan& plan, const PlanTotals& totals,
                             const std::array<double, kStallCauses>& stalls);
 

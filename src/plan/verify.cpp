@@ -36,7 +36,7 @@ struct Block {
   TaskId chooser{};  // only what this task chooses is there; invalid: everything is
 };
 
-// What lies where in one arena.
+// A map of one arena.
 class ArenaMap {
  public:
   ArenaMap() = default;
@@ -178,7 +178,7 @@ Result<Block*> Verifier::use(Location place, ObjectId object, uint32_t version, 
   return block;
 }
 
-// Of an action by itself: what its numbers point at is there.
+// Checks an action alone: its numbers point at existing things.
 Status Verifier::well_formed(uint32_t id) const {
   const Action& a = plan_.actions[id];
   if (a.lane.index() >= plan_.lanes.size()) {

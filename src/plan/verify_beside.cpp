@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kNobody = SIZE_MAX;
 
-// What outlives the steps of a program, and where its plan has it between them.
+// Persistent objects of a program, and their places between its steps.
 class Residents {
  public:
   Residents(const Program& program, const Plan& plan) : program_(program), plan_(plan) {

@@ -17,7 +17,7 @@
 namespace sluice::core {
 namespace {
 
-// Of an arena that begins at `base`, beside what the process holds itself.
+// Room for an arena at `base`, beside the memory of the process.
 int64_t budget(const Profile& profile, Tier tier, int64_t cap, int64_t actions, int64_t base) {
   if (cap == kUnlimited) return kUnlimited / 4;
   return std::max<int64_t>(0, profile.arena_within(tier, cap, actions) - base);
@@ -448,7 +448,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   within.host_closely = policy.floor;
   if (policy.floor) within.bytes[kHost] = kUnlimited / 4;
   double device_share = policy.device_share, reserve = policy.reserve;
-  // What packs, mostly.
+  // This share packs, mostly.
   double host_share = std::min(policy.host_share, program_.tasks().size() > kFewItems ? 0.9975 : 1);
   const auto pinned = double(policy.pinned_bytes);
   std::optional<Candidate> best;
@@ -459,7 +459,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     if (stop_.stop_requested()) return std::nullopt;
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
-    // What is pinned cannot make room.
+    // Pinned bytes cannot make room.
     const double open = std::max(0.0, fill - pinned);
     saving.target_bytes = static_cast<int64_t>(fill - open * reserve);
     saving.host_bytes = static_cast<int64_t>(double(seen_by_one(within).bytes[kHost]) * host_share);
@@ -598,12 +598,12 @@ int64_t PlanBuilder::least_in_all_tiers() const {
   std::vector<int64_t> change(step.size() + 2, 0);
   for (const Schedule& s : step.devices) {
     for (const Value& v : s.values) {
-      // What several devices hold has one place when it is not in use.
+      // A value of several devices has one place when it is not in use.
       if (v.fixed || (step.devices.size() > 1 && v.host_home)) continue;
       const bool always = v.circular || v.host_home;
       change[always ? 0 : v.uses.front().position] += v.bytes;
       change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;
-      // What is about to be overwritten is of no use, as a gradient between its update and the next step's.
+      // A value about to be overwritten is of no use, as a gradient between its update and the next step's.
       for (size_t k = 1; k < v.uses.size() && !v.host_home; ++k) {
         if (!v.uses[k].overwrites) continue;
         change[v.uses[k - 1].position + 1] -= v.bytes;

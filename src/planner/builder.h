@@ -29,10 +29,10 @@ struct Policy {
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
   // Loads begin early only as far as `under_way` has room for them: see Limits::early_bytes.
   bool steady = false;
-  // Of what outlives the step, what stays on each device all step long and has no place on the host: the
-  // dearest to move, up to so many bytes.
+  // Persistent objects, the dearest to move and up to so many bytes, that stay on each device all step long
+  // and have no place on the host.
   int64_t pinned_bytes = 0;
-  // Of the budgets, for a first attempt; less is used where that does not pack.
+  // Shares of the budgets for a first attempt, lowered where that does not pack.
   double device_share = 1, host_share = 1;
 };
 
@@ -50,7 +50,7 @@ struct PinRange {
   int64_t at(double part) const { return least + int64_t(part * double(most - least)); }
 };
 
-// What each activation's saving costs whom.
+// Costs of saving each activation.
 struct SaveChoices {
   Saves saves;
   std::vector<GapCosts> costs;  // by device
@@ -96,18 +96,18 @@ class PlanBuilder {
   uint64_t subject() const;
   // Bytes at the fullest moment of a device when nothing ever leaves it.
   int64_t resident_bytes() const;
-  // What all tiers hold together at least: bytes at the fullest moment when all that can be computed again
-  // is. REQUIRES: no homes are given.
+  // The least bytes of all tiers together, at the fullest moment, with everything recomputed that can be.
+  // REQUIRES: no homes are given.
   int64_t least_in_all_tiers() const;
-  // What has its place on the host all step long under every plan.
+  // Bytes that every plan keeps on the host all step long.
   int64_t always_on_host() const { return always_on_host_; }
-  // What a plan takes of the host's budget, its actions with it.
+  // Bytes of the host's budget that a plan takes, with its actions.
   int64_t host_bytes(const Plan& plan) const;
   // The cap that leaves this much of a tier for plans.
   int64_t cap_for(Tier tier, int64_t budget_bytes) const;
-  // Of a device: its largest working set when all that can be computed again is.
+  // The largest working set of a device if everything recomputable is recomputed.
   int64_t least_on_device() const;
-  // What these bytes of each device pin: see Limits.
+  // The objects that these bytes of each device pin: see Limits.
   std::shared_ptr<const std::vector<bool>> pins(int64_t bytes) const;
   PinRange pin_range(int64_t device_budget) const;
   // The most that can be pinned beside the largest working set.
@@ -123,11 +123,11 @@ class PlanBuilder {
   std::optional<Plan> emitted(const StepSchedule& s, std::vector<Residency> residency, const Limits& within,
                               Misfit& misfit) const;
   void predict_times(Plan& plan) const;
-  // Of a plan whose times are predicted.
+  // The step of a plan whose times are predicted.
   double step_ns(const Plan& plan) const { return whole_step_ns(program_, plan, left_out_); }
   void submit(Plan& plan) const;
-  // What no plan can beat in the program's order or with overlapping rounds; on several devices, whatever
-  // runs where.
+  // A time that no plan can beat in the program's order or with overlapping rounds; on several devices,
+  // whatever runs where.
   double lower_bound_ns() const;
 
   Limits limits;  // that plans keep to, from the request; a search may lift one for a while
@@ -149,7 +149,7 @@ class PlanBuilder {
     ObjectId object;
     int64_t bytes;
   };
-  // What outlives the step, by device; what is worth most there per byte first.
+  // Persistent objects by device, the most valuable per byte first.
   std::vector<std::vector<Pinnable>> found_pinnable() const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
   std::optional<Plan> build_with(const StepSchedule& s, const GapsByDevice& gaps, Limits within) const;

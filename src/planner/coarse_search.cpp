@@ -61,7 +61,7 @@ class CoarseSearch {
     policies_.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
   }
   void add_prices(bool overlap, int64_t pinned) {
-    // Of what is not pinned.
+    // Shares of the bytes that are not pinned.
     policies_.push_back({.reserve = pinned > 0 ? 0.17 : 0.08,
                          .overlap = overlap,
                          .market = true,
@@ -72,7 +72,7 @@ class CoarseSearch {
   void add_roomy(int64_t pinned) {
     policies_.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pinned});
   }
-  // What packs for one packs as a rule for the others of its way.
+  // Shares that pack for one mostly pack for the others of its way.
   void vary(const Leader& leader, auto&& change) {
     policies_.push_back(leader.policy);
     change(policies_.back());
@@ -95,7 +95,7 @@ void CoarseSearch::take(const FoundSettings& found) {
   if (found.step_ns < leader.ns) leader = {found.policy, found.step_ns};
 }
 
-// Of what is known there is no plan yet.
+// Builds the fastest settings that are known and have no plan yet.
 void CoarseSearch::build_fastest_of_known() {
   const auto fastest = std::ranges::min_element(found_, {}, &FoundSettings::step_ns);
   if (best_ == nullptr || known_ == 0 || fastest - found_.begin() >= std::ptrdiff_t(known_)) return;
@@ -106,7 +106,7 @@ void CoarseSearch::build(const std::vector<Policy>& policies) {
   for (const FoundSettings& found : build_settings(plans_, policies, request_.threads, best_)) take(found);
 }
 
-// What packs for one packs as a rule for the others of its way, and an attempt that does not pack costs as
+// Shares that pack for one mostly pack for the others of its way, and an attempt that does not pack costs as
 // much as one that does: where a way has several, the one in the middle goes before them.
 void CoarseSearch::consider() {
   std::vector<Policy> first, others;

@@ -10,8 +10,8 @@
 namespace sluice::core {
 namespace {
 
-// Of rounds that are alike so many stay: the first one follows one that is not, the last one has none after
-// it, and two between them say what each more would take. Where that saves less than a quarter, all stay.
+// So many of the alike rounds stay. The first one follows a round that differs, the last one has none after
+// it, and two between them measure each further one. All stay where that saves less than a quarter.
 constexpr int32_t kStay = 4;
 constexpr double kWorthIt = 1.3;
 
@@ -103,7 +103,7 @@ double end_of(const Program& program, const Plan& plan, int32_t round) {
 
 std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& costs) {
   const auto [first, end] = Rounds(program, costs).most_alike();
-  // What is done once beside the last round, like sums over gradients, stays beside it.
+  // Work done once beside the last round, like sums over gradients, stays beside it.
   const int32_t stay_until = first + kStay - 1, last = end - 1;
   if (last <= stay_until) return std::nullopt;
   double ns = 0;

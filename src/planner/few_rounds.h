@@ -11,7 +11,7 @@ namespace sluice::core {
 
 struct TaskCosts;
 
-// What a program with fewer rounds stands for: the same with `left_out` more, each of which takes what those
+// The program that one with fewer rounds stands for: `left_out` more rounds, each of which takes what those
 // after `first` take, up to `last`.
 struct LeftOut {
   int64_t rounds = 0;

@@ -13,7 +13,7 @@ constexpr double kClose = 1.3;
 // Packing is no even business: a plan of a smaller budget may take less of the host. In large programs, whose
 // plans cost more and vary less, it is at most so many steps below.
 constexpr int kSteps = 8;
-// Of what can be pinned at most, the parts that are tried until one packs.
+// Parts of what can be pinned at most, tried until one packs.
 constexpr int kParts = 32;
 constexpr int kTried[] = {32, 31, 30, 28, 24, 16, 0};
 
@@ -139,7 +139,7 @@ const Floor::Point& Floor::at(int step) {
   return point;
 }
 
-// Of more budget than everything takes, all plans are alike.
+// All plans are alike above the bytes that everything takes.
 std::pair<int, int> Floor::steps_within(int64_t device_bytes) {
   const int64_t all = plans_.resident_bytes();
   const int last = step_within(std::min(device_bytes, all + all / 4));

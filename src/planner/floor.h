@@ -28,7 +28,7 @@ class Floor {
     Policy policy;
     int64_t device_bytes = kUnlimited, host_bytes = kUnlimited;
   };
-  // What bytes say, before anything is packed; and whether there is so much more that packing does not
+  // Whether bytes fit, before anything is packed; and whether there is so much more that packing does not
   // matter. REQUIRES, both: no homes are given.
   bool fits_by_bytes(int64_t device_bytes, int64_t host_bytes);
   bool leaves_much(int64_t device_bytes, int64_t host_bytes);
@@ -40,7 +40,7 @@ class Floor {
   std::optional<Point> closest(int64_t device_bytes, int64_t host_bytes);
   // The least device budget beside that of the host; kUnlimited: none works.
   int64_t least_device(int64_t host_bytes);
-  // Of those that the device has room for the one that takes least of the host; empty where it has none.
+  // The plan on the device's budget that takes least of the host; empty where there is none.
   std::optional<Point> leanest(int64_t device_bytes);
 
   std::optional<Candidate> plan(const Point& point) const {
@@ -55,7 +55,7 @@ class Floor {
   int step_within(int64_t device_bytes);
   // The first and the last step of those that count beside a budget; first > last: none.
   std::pair<int, int> steps_within(int64_t device_bytes);
-  // What a step's plan takes of the host at least, before it is built.
+  // The least host bytes of a step's plan, before it is built.
   int64_t least_host_by_bytes(int step);
   const Point& at(int step);
 

@@ -18,7 +18,7 @@ struct Again {
   bool cheaper(const Again& other) const { return ns * other.bytes < other.ns * bytes; }
 };
 
-// What is there at a moment of a round.
+// The objects at a moment of a round.
 struct Turn {
   double kept = 0;               // bytes that cannot be computed again
   std::vector<Again> again;      // the rest, by the task that would run again, cheapest per byte first
@@ -159,7 +159,7 @@ struct Traffic {
   double loads = 0, stores = 0;
 };
 
-// What is used in a stretch and was made before it is on the device when the stretch begins, or loaded in it;
+// An object used in a stretch and made before it is on the device when the stretch begins, or loaded in it;
 // what is changed in it and used later is there when it ends, or was stored. So of either no more than the
 // device holds then beside the operands and workspace of the first and the last task has no transfer in the
 // stretch. What can be computed again counts if a turn has it to choose, and in the first stretch that has
@@ -185,7 +185,7 @@ class Crossing {
       const auto& [begin, end, times] = stretches[i];
       if (begin >= end) continue;
       double needed = 0, left = 0;
-      // Of what is needed, bytes that are loaded in part, and the least part of any.
+      // Needed bytes that are loaded in part, and the least part of any.
       double in_part = 0, least_part = 1;
       for (uint32_t p = begin; p < end; ++p) {
         for (const auto& [index, k] : uses_[p]) {
@@ -256,7 +256,7 @@ std::vector<Stretch> cut(const std::map<int32_t, Ends>& rounds, uint32_t size, b
   return out;
 }
 
-// Of all tasks of lanes of a kind: what is exchanged takes its time whatever is computed beside it.
+// The time of all tasks of one kind of lane: an exchange takes its time beside any compute.
 double ns_on(LaneKind kind, const Program& program, const TaskCosts& costs) {
   double ns = 0;
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
@@ -286,14 +286,14 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
   }
   const ThereAt values_there(plain, std::move(positions));
   const double device = double(limits.bytes[kDevice]), both = device + double(limits.bytes[kHost]);
-  // What carries takes its share of a core whether or not something is computed meanwhile.
+  // The exchange takes its share of a core whether or not something is computed meanwhile.
   double compute_ns =
              plain.whole_ns() + profile.network.core_share() * ns_on(LaneKind::Network, program, costs),
          again_bytes = 0;
   std::vector<bool> can_be_again(plain.values.size(), false);
   std::vector<Again> spare;
   for (const auto& [round, ends] : rounds) {
-    // Of the two moments the one that costs more: where rounds overlap, the fullest has less of this one.
+    // The dearer of the two moments: where rounds overlap, the fullest has less of this one.
     Turn turn;
     double excess = 0, ns = -1;
     for (const uint32_t position : {ends.turn, ends.fullest}) {
@@ -312,7 +312,7 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
     for (const Again& a : turn.again) spare.push_back({times * a.ns, times * a.bytes});
   }
   std::stable_sort(spare.begin(), spare.end(), [](const Again& a, const Again& b) { return a.cheaper(b); });
-  // What links carry at least, which computing more again shortens as long as that takes less time.
+  // The least time of links, which computing more again shortens as long as that takes less time.
   const auto bound = [&](const Traffic& all) {
     const double load_ns = 1e9 / profile.bytes_per_s(kHost, kDevice),
                  store_ns = 1e9 / profile.bytes_per_s(kDevice, kHost);

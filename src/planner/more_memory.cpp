@@ -7,7 +7,7 @@
 namespace sluice::core {
 namespace {
 
-// Of the fastest settings so many are planned: by one alone, chance in packing decides.
+// The number of fastest settings to plan: with a single one, chance in packing decides.
 constexpr size_t kSettings = 2;
 
 // The settings in all ways to use the memory that is new: pins take none of it, their part, or all of it.

@@ -87,14 +87,14 @@ void Finder::give(const Tasks& tasks, int32_t layer) {
       const Object& object = program_.object(u.object);
       if (object.layer != layer) continue;
       if (is_of_weight(object)) piece_[u.object.value] = piece;
-      // What it reads first comes from the layer before.
+      // Its first input comes from the layer before.
       if (object.kind == ObjectKind::Activation && u.access != Access::Read)
         of_role_.emplace(std::pair(layer, std::string_view(object.role)), piece);
     }
   }
 }
 
-// What is updated together belongs together.
+// Weights that are updated together stay together.
 void Finder::spread_over_weights() {
   for (bool again = true; again;) {
     again = false;

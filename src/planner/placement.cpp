@@ -78,7 +78,7 @@ class Evening {
   struct Shift {
     size_t piece, to;
   };
-  // What lies at an end of its stage can go to the next one there, unless it is all of the stage.
+  // A piece at an end of its stage can go to the next stage, unless it is all of the stage.
   std::vector<Shift> shifts() const {
     std::vector<Shift> out;
     const size_t n = device_of_.size();
@@ -174,7 +174,7 @@ class Handing {
 
   // By piece. `left_ns`, by device, is what each would have in addition.
   std::vector<Handed> run(std::span<const double> left_ns) {
-    // What goes from each device to the next around the ring, and as little of it as possible.
+    // Moves as little as possible from each device to the next around the ring.
     const size_t devices = left_ns.size();
     std::vector<double> flow_ns;
     double sum = 0;
@@ -309,8 +309,8 @@ Placement random_placement(const Program& program, size_t devices, uint64_t seed
   const auto below = [&](size_t n) {
     return size_t(double(uniform_open(philox(seed, counter++, 1).v[0])) * double(n)) % n;
   };
-  // Of every third seed whole layers; of the next ones each role of a layer for itself, of the others also in
-  // each round.
+  // Every third seed moves whole layers. The next ones move each role of a layer by itself, the others in
+  // each round, too.
   std::map<std::tuple<int32_t, int32_t, std::string>, Tier> devices_of;
   Placement out;
   out.devices = devices;

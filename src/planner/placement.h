@@ -26,8 +26,8 @@ struct RingLayout {
   // Or so many turns, in each of which every device gets the same part of its layers. Where rounds overlap,
   // and the head of one is beside the first layers of the next.
   int turns = 0;
-  // What pieces are too large for is made even by rounds: some at ends of stages are one device's in the
-  // first rounds, and its neighbour's in the others.
+  // Evens out by rounds where pieces are too large: some at ends of stages are one device's in the first
+  // rounds, and its neighbour's in the others.
   bool by_rounds = false;
 
   bool operator==(const RingLayout&) const = default;

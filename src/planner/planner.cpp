@@ -28,7 +28,7 @@ namespace {
 constexpr Policy kTight{.tight = true};
 constexpr Policy kLean{.lean = true};
 constexpr Policy kEverything{};
-// What packs without the least of the host may take more of the device than what packs with it.
+// A plan without the least of the host may take more of the device than one with it.
 constexpr double kMoreShare = 0.04;
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 // Weights of computing again, with and without prices for links.
@@ -68,7 +68,7 @@ int64_t grid_budget(int k, int per_octave) {
   return static_cast<int64_t>(std::ldexp(bytes, k / per_octave));
 }
 
-// What a search for settings goes by, if it is not the whole program.
+// The program that a search for settings uses, if it is not the whole one.
 std::optional<FewRounds> searched_program(const Program& program, const TaskCosts& costs,
                                           const PlanRequest& request) {
   if (!request.fixed_homes.empty() || request.placement || program.tasks().size() <= kLargeProgram)
@@ -100,7 +100,7 @@ class Planner {
   // Whether no settings made a plan: what was found is the last resort's, which takes the least memory and is
   // not made to be fast.
   bool is_last_resort() const { return is_last_resort_; }
-  // What its search goes by.
+  // Settings that its search starts from.
   std::shared_ptr<const KnownSettings> settings() const {
     if (found_.empty() || request_.quick) return nullptr;
     return std::make_shared<KnownSettings>(KnownSettings{plans_.subject(), request_.brief, found_});
@@ -109,7 +109,7 @@ class Planner {
  private:
   // The fastest plan of settings that are found by a few rounds of many that are alike.
   void search_settings(std::optional<Candidate>& best);
-  // What more memory would be worth, if the request asks and one device has settings.
+  // Estimates the worth of more memory, if the request asks and one device has settings.
   void weigh_memory(const Program& searched, const LeftOut& left_out, const PlanBuilder& plans,
                     const std::vector<FoundSettings>& found) {
     if (!request_.weigh_memory || is_ring() || !request_.fixed_homes.empty()) return;
@@ -117,7 +117,7 @@ class Planner {
   }
   // The same, or the last resort's where nothing is found or a plan far from the bound.
   void search_whole_budget(double bound_ns, std::optional<Candidate>& best);
-  // What is left where no settings made a plan.
+  // The plan of last resort, if no settings made one.
   std::optional<Candidate> last_resort();
   // How full the host is under a policy, before packing.
   Tightest tightest_host(const Policy& policy, int64_t device_budget) const;
@@ -143,7 +143,7 @@ void Planner::consider(const Policy& policy, int64_t device_budget, std::optiona
   if (auto found = plans_.build(policy, device_budget)) take_faster(std::move(*found), best);
 }
 
-// Of every budget of the grid.
+// The policies of every budget of the grid.
 std::vector<Policy> Planner::policies(int64_t device_budget) const {
   std::vector<Policy> out;
   for (const bool overlap : {false, true}) {
@@ -191,7 +191,7 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   std::vector<Policy> settings;
   for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
   build_settings(plans_, settings, request_.threads, &best);
-  // What a link is behind in a few rounds may add up over all of them.
+  // Delays of a link in a few rounds may add up over all of them.
   constexpr double kAlike = 1.02;
   if (best && !found.empty() && best->step_ns > kAlike * found.front().step_ns) {
     for (Policy& p : settings) p.steady = true;
@@ -208,7 +208,7 @@ std::optional<Candidate> Planner::last_resort() {
   if (!plans_.limits.fixed_homes.empty()) return best;
   std::vector<Policy> lean = lean_policies(device);
   for (Policy& p : lean) p.device_share = std::min(1.0, point->policy.device_share + kMoreShare);
-  // Of these, two in the middle are as a rule among the fastest.
+  // Two of these, in the middle, are mostly among the fastest.
   if (request_.quick && lean.size() > 2) lean = {lean[4], lean[6]};
   for (auto& made : plans_.build_all(lean, device, request_.threads)) {
     if (made) take_faster(std::move(*made), best);
@@ -292,7 +292,7 @@ Result<Plan> Planner::search() {
   if (all <= plans_.limits.device_bytes() && !request_.least)
     best = plans_.build({.overlap = is_ring()}, plans_.limits.device_bytes());
   if (!best || !stays(*best)) {
-    // What fits by bytes does not pack: one plan for that among others.
+    // Bytes fit but do not pack: one plan for that among others.
     if (!coarse) best.reset();
     if (coarse && !request_.least) {
       search_whole_budget(bound_ns, best);

@@ -77,7 +77,7 @@ void recost(const Program& program, const Profile& profile, Plan& plan);
 // plan that runs at another one's boundary.
 Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions);
 
-// What make_plan() can be expected to find, at a small part of its cost where many rounds are alike.
+// An estimate of make_plan()'s result, at a small part of its cost where many rounds are alike.
 struct StepEstimate {
   double ns = 0;
   double bound_ns = 0;         // no plan is faster: see Plan::lower_bound_ns

@@ -48,7 +48,7 @@ class Climb {
   }
 
   void change_gaps() {
-    // What is overwritten next is away for nothing.
+    // A value that is overwritten next is away without cost.
     std::vector<Which> open;
     for (size_t d = 0; d < c_.gaps.size(); ++d) {
       for (size_t g = 0; g < c_.gaps[d].size(); ++g) {

@@ -24,7 +24,7 @@ std::string three_largest(Residents residents) {
   return out;
 }
 
-// What the run at a position works on.
+// The working set of the run at a position.
 Residents working_set(const Program& program, const Schedule& s, uint32_t position) {
   Residents out;
   const int64_t workspace = s.workspace_bytes[position];
@@ -79,7 +79,7 @@ Tightest tightest_on_device(const Program& program, const StepSchedule& step) {
 Tightest tightest_on_host(const Program& program, const StepSchedule& step,
                           const std::vector<std::vector<HostSlot>>& slots, const Limits& limits) {
   const Schedule& s = step.devices.front();
-  // What has no place given, with the bytes that it takes; what several devices have at home there once.
+  // Values without a given place, with their bytes; those at home there for several devices once.
   std::vector<std::pair<HostSlot, const Value*>> own;
   std::vector<bool> at_home(program.objects().size(), false);
   for (size_t d = 0; d < slots.size(); ++d) {
@@ -126,7 +126,7 @@ int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
                     const std::function<bool(int64_t)>& works) {
   const auto precision = [&](int64_t bytes) { return align_up(std::max(alignment, bytes / 256), alignment); };
   int64_t low = align_down(floor - 1, alignment), high = align_up(floor, alignment);
-  // What works lies close above the floor, mostly.
+  // The least working cap is mostly close above the floor.
   for (int64_t step = precision(floor); !works(high); step *= 2) {
     if (high >= ceiling) return kNowhere;
     low = high;

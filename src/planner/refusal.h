@@ -17,9 +17,9 @@ struct Tightest {
   std::string moment;   // the task that runs then
   std::string largest;  // its three largest residents, each with its size
 };
-// Of the fullest device when a task has only its own operands and workspace beside it.
+// The tightest moment of the fullest device, with each task alone with its operands and workspace.
 Tightest tightest_on_device(const Program& program, const StepSchedule& schedule);
-// Of the host, from the devices' copies and the room for programs between steps.
+// The tightest moment of the host, from the devices' copies and the room for programs between steps.
 Tightest tightest_on_host(const Program& program, const StepSchedule& schedule,
                           const std::vector<std::vector<HostSlot>>& slots, const Limits& limits);
 
@@ -28,10 +28,10 @@ Tightest tightest_on_host(const Program& program, const StepSchedule& schedule,
 int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
                     const std::function<bool(int64_t)>& works);
 
-// Of kind DoesNotFit, with its details. `least_bytes`: kNowhere if it is not known.
+// An error of kind DoesNotFit, with its details. `least_bytes`: kNowhere if unknown.
 Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message);
 
-// What is too small, as such an error has it.
+// The shortage that such an error reports.
 struct Shortage {
   std::string tier;
   int64_t given_bytes = 0, least_bytes = kNowhere;

@@ -18,16 +18,16 @@
 namespace sluice::core {
 namespace {
 
-// Of the rings that are planned quickly, those whose tasks do not come in the order of one device: as many as
-// make so many tasks in all.
+// Limits on quickly planned rings whose tasks do not follow one device's order: as many as have so many tasks
+// in all.
 constexpr size_t kTriedTasks = 200'000, kLeastTried = 3, kMostTried = 12;
 // How many of these, the fastest, have their parts made even, which takes several plans each: as many as make
 // so many tasks; and how many of those are planned in full.
 constexpr size_t kEvenedTasks = 60'000, kLeastEvened = 3, kInFull = 2;
 // Who is this much behind in quick plans is not first in full.
 constexpr double kAlikeInFull = 1.01;
-// Of quick plans of 8B on two to eight H100 between 0.01 and 0.1 where what outlives the step has room, up to
-// 0.2 where it has none, as links have more to do then.
+// The share of spill time that appears in a step. Quick plans of 8B on two to eight H100 show 0.01 to 0.1
+// where persistent objects fit, and up to 0.2 where they do not, as links have more to do.
 constexpr double kShown = 0.05, kShownTight = 0.2;
 // Orders that begin this much behind the fastest did not get ahead.
 constexpr double kHopeful = 1.05;
@@ -258,8 +258,7 @@ Result<Plan> RingSearch::run(RingsFound* found) const {
   return request_.brief && tried.front().plan.ok() ? std::move(tried.front().plan) : in_full(rings);
 }
 
-// What is computed again falls to those with less room than others: whoever is busy for longer gives up
-// layers, as long as that pays.
+// Devices with less room compute more again: the busier ones give up layers, as long as that pays.
 void RingSearch::balance(Tried& one, double hopeful_ns) const {
   constexpr double kAlike = 0.015;
   if (!one.plan.ok() || request_.least) return;

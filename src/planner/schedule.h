@@ -41,7 +41,7 @@ struct ValueUse {
   bool overwrites;  // every byte, without reading any: what was there before is of no use
 };
 
-// Of experts' weights that come to the device when their router has run, and only those that it chose.
+// Loads of experts' weights after their router ran, and only of those that it chose.
 struct ChosenLoad {
   TaskId task;        // that reads them
   uint32_t routing;   // the value that says which
@@ -63,12 +63,11 @@ struct Value {
   bool fixed = false;         // resident at a given device address; not the planner's to move
   bool told = false;          // a routing that the host reads: on the device from its first use to its last
   std::optional<ChosenLoad> chosen = {};
-  // Of an activation that the backward pass needs: index of its last use in the forward pass; kNoUse for
-  // others.
+  // An activation that the backward pass needs: its last use in the forward pass; kNoUse for others.
   uint32_t crossing = kNoUse;
   std::vector<ValueUse> uses;
 
-  // What a load moves, and how long it takes.
+  // Bytes and time of a load.
   int64_t load_bytes() const { return chosen ? chosen->bytes : bytes; }
   double load_ns(const Profile& profile) const { return chosen ? chosen->ns : profile.load_ns(bytes); }
 };

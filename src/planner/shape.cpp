@@ -24,7 +24,7 @@ constexpr int64_t kLargestChunk = 32768;
 constexpr int64_t kSmallestChunk = 1024;
 // Where the search begins: enough to amortise the traffic of weights and gradients.
 constexpr int64_t kTokensPerRound = 32768;
-// Of a first round whose forward pass hides the update, when the others are as short as can be.
+// The length of a first round whose forward pass hides the update, while the others are as short as possible.
 constexpr int64_t kTokensOfLongFirst = 40960;
 
 int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
@@ -77,9 +77,9 @@ constexpr int64_t kMostTasks = 150'000;
 constexpr double kBehind = 1.06;
 constexpr int64_t kFewTasks = 20'000;
 
-// What a run of a task takes beside its kernel: 10 us were measured on an H200 with busy links, of which
-// estimated costs have 4 as the time of a launch. Too little to plan by, but shapes of 8,000 and of 14,000
-// tasks are otherwise often alike. On a CPU, where tasks are long, it is next to nothing.
+// Time of a task's run beside its kernel: 10 us were measured on an H200 with busy links, of which estimated
+// costs have 4 as the time of a launch. Too little to plan by, but shapes of 8,000 and of 14,000 tasks are
+// otherwise often alike. On a CPU, where tasks are long, it is next to nothing.
 constexpr double kRunNs = 6000;
 
 double estimated_ns(const StepEstimate& step) {
@@ -128,7 +128,7 @@ class ShapeSearch {
   PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
   // The step's ns as in Found, and settings.
   std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, int threads) const;
-  // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
+  // Makes the fastest plan among shapes with similar estimates best_.
   void settle();
   Found plan(const Point& p, Ways ways, bool late_moments, bool resort = true) const;
   // Who takes longer than this is not chosen whatever its plan, and not followed up.
@@ -258,7 +258,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
     if (!p || known_.contains(*p) || std::find(fresh.begin(), fresh.end(), *p) != fresh.end()) continue;
     if (!excluded(*p)) fresh.push_back(*p);
   }
-  // What is best for one shape is as a rule best for the others.
+  // The best way for one shape is mostly the best for the others.
   std::vector<Ways> ways = {Ways::Weights, Ways::Prices};
   if (given_) ways = {Ways::Prices};
   bool late_moments = false;
@@ -303,7 +303,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
 
 std::vector<std::optional<Point>> ShapeSearch::neighbours(const Point& of) const {
   const auto [chunk, rounds, first] = of;
-  // Of many rounds one more or less makes no difference.
+  // One round more or less of many makes no difference.
   const int64_t step = std::max<int64_t>(1, rounds / 6), more = std::max<int64_t>(1, first / 6);
   // Rounds but the first as they are, some of them more or less.
   const int64_t other = rounds > 1 ? ceil_div(units(chunk) - first, rounds - 1) : 0,
@@ -358,8 +358,7 @@ void ShapeSearch::settle() {
   }
   std::sort(alike.begin(), alike.end());
   if (alike.size() > most_in_full) alike.resize(most_in_full);
-  // What is not large is planned at every budget of a grid, which takes longer than such a difference is
-  // worth.
+  // Small programs are planned at every budget of a grid, which takes longer than such a difference is worth.
   const bool small = std::any_of(alike.begin(), alike.end(),
                                  [&](const auto& one) { return known_[one.second].tasks <= kLargeProgram; });
   if (alike.size() < 2 || small) return;
@@ -425,7 +424,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
   if (r_.least) return ShapeChoice{shape(works), false, 1, "takes the least memory", nullptr};
-  // What outlives a step does not depend on how it is cut.
+  // Persistent objects do not depend on how a step is cut.
   const StepShape one{r_.seq_len, r_.seq_len, 1, 1, head_tokens(subject_, r_, r_.seq_len), r_.packed};
   const int64_t state = persistent_bytes(subject_.program(one, false));
   host_is_short_ = host_is_short(r_.caps[kHost] - state, int64_t(profile_.devices()), r_.caps[kDevice]);

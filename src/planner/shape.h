@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// What is cut: a step as a function of its shape.
+// A step as a function of its shape.
 struct ShapeSubject {
   // The training program of a shape. With `late_moments` it updates moments late (see update/optimizer.h),
   // which changes its traffic and not its results. Called from several threads at once.

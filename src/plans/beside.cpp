@@ -9,7 +9,7 @@
 namespace sluice::core {
 namespace {
 
-// Of the plan that takes the least.
+// The room of the plan that takes the least.
 Result<BytesByTier> least_room(const Program& program, PlanRequest request, const Profile& profile) {
   request.least = true;  // which is also the one that leaves most to the host
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
@@ -45,7 +45,7 @@ PlanRequest places_beside(const Program& program, const Stage& stepping) {
   return request;
 }
 
-// Of an arena between steps, the stretch around the room that is kept free in which nothing lies.
+// The free stretch of an arena between steps around its reserved room.
 struct Stretch {
   int64_t begin, end;
 };

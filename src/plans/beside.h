@@ -26,12 +26,12 @@ struct Stages {
   Stage main;
   std::vector<Stage> beside;
 
-  // Of those beside the main one; null: there is none of that name.
+  // Finds a program beside the main one by name; null if there is none.
   const Stage* find(std::string_view name) const;
   Stage* find(std::string_view name);
   // REQUIRES: it is there.
   const Stage& at(std::string_view name) const;
-  // Of arenas that hold every one; and what a process that runs them holds in all.
+  // Arenas large enough for every plan, and the whole memory of a process that runs them.
   BytesByTier arena_bytes() const;
   BytesByTier process_bytes(const Profile& profile) const;
 };

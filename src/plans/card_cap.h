@@ -13,7 +13,7 @@ namespace sluice::core {
 // A cap of more than the card has is refused.
 Status keep_to_card(RunConfig& config, const Card& card);
 
-// Of kind DoesNotFit: a cap of more than the `there` bytes that there are, and why that is so.
+// An error of kind DoesNotFit for a cap above the `there` bytes that exist, with the reason.
 Error cap_above(Tier tier, int64_t cap, int64_t there, const std::string& why_not);
 
 }  // namespace sluice::core

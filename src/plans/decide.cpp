@@ -73,8 +73,7 @@ bool compact_may_fit(const Prepared& p, const Status& refusal) {
          !train.stochastic && p.numerics.state == DType::BF16;
 }
 
-// What is refused with them would be refused with bf16 state. Where they change nothing of what is missing,
-// there is nothing to say of them.
+// A refusal with them would be one with bf16 state. If the shortage stays the same, they are not mentioned.
 Error refused(const Error& bf16, Error compact) {
   if (compact.kind == ErrorKind::Cancelled) return compact;
   const auto missing = shortage_of(compact), before = shortage_of(bf16);
@@ -111,7 +110,7 @@ Status search(Prepared& p, const PlanNeeds& needs, std::optional<MasterWeights> 
     failure = stages.error();
     if (drop_rounding(p, failure.error())) continue;
     if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
-    // What is chosen is the shape of one replica.
+    // The chosen shape is that of one replica.
     failed.push_back(request->shape);
     failed.back().replicas = failed.back().processes = 1;
   }

@@ -60,10 +60,10 @@ struct StepQuestion {
 // resolve_numerics().
 Result<StepQuestion> question_of(Prepared& prepared, const PlanNeeds& needs,
                                  std::optional<MasterWeights> auto_master = {});
-// What its shape is chosen for. Borrows both, and the profile.
+// The subject of the choice of its shape. Borrows both, and the profile.
 ShapeSubject subject_of(const Prepared& prepared, const StepQuestion& question);
 
-// What decide() begins with: the configuration, with what people should know of the model, and the machine.
+// The start of decide(): the configuration, notices of the model, and the machine.
 Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs);
 // Fills in the rest: the shape that the caps leave to choose, and plans. Estimates chose the shape, on a
 // machine at hand with costs that were not measured yet: one that has no plan in full leads to the next.

@@ -42,7 +42,7 @@ void visit_fields(AnyNumerics& numerics, F&& field) {
   field("stochastic", stochastic);
 }
 
-// Of what is measured of ops, and of workspaces, callers see to what concerns them.
+// Measured op times and workspaces are left to the caller.
 template <class F>
 void visit_fields(const Profile& profile, F&& field) {
   const auto& [name, rates, links, network, transfer_latency_ns, copy_slowdown, peak_flops, alignment,

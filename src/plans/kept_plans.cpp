@@ -115,7 +115,7 @@ Result<int64_t> take_number(std::string_view& rest) {
 
 }  // namespace
 
-// What the process held on the host when these were made, and every plan with its length before it.
+// The host memory of the process when these were made, and every plan with its length before it.
 std::string plans_as_bytes(const Stages& stages, const Profile& profile) {
   std::string all = bytes_of(profile.overhead_bytes[kHost]);
   for_each_stage(stages, [&](const Stage& s) {

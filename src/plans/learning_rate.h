@@ -10,7 +10,7 @@
 
 namespace sluice::core {
 
-// What decides the rate.
+// Facts that decide the rate.
 struct RateSubject {
   const Optimizer& optimizer;
   int64_t params = 0;

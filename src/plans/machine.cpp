@@ -13,7 +13,7 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   m.fast_bf16 = card.bf16.known();
   const bool f32 = config.train.compute.value_or(m.fast_bf16 ? DType::BF16 : DType::F32) == DType::F32;
   m.takes_f32 = card.f32.known();
-  // What has no rates of f32 is refused with the number formats, where what to do instead is said.
+  // A machine without f32 rates is refused with the number formats, which says the way out.
   SLUICE_ASSIGN(m.profile, profile_of(card, f32 && (m.takes_f32 || !m.fast_bf16) ? DType::F32 : DType::BF16));
   const DeviceChoice& devices = config.run.devices;
   SLUICE_TRY(check_one_step(devices));

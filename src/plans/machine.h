@@ -30,7 +30,7 @@ struct Machine {
   BytesByTier held_bytes;    // beside its arenas, as found; profile.overhead_bytes is at least that
   std::optional<Card> card;  // that was named to plan for
   std::string made_from;     // all that is known of the card of a simulated one; empty: it is here
-  // Of its kind that share a step, over profile.network: in runs, the processes of options.network.
+  // Machines of its kind that share a step over profile.network; in runs, the processes of options.network.
   int processes = 1;
   int process = 0;           // of these, the one that is planned for
   int64_t bucket_bytes = 0;  // of what they sum: OptimizerConfig::bucket_bytes

@@ -38,7 +38,7 @@ struct Prepared {
   StartUp start_up;  // up to the plan
 };
 
-// What follows from a run's model and its data, and is asked of its programs beside its configuration.
+// Needs of a run's programs that follow from its model and data.
 struct PlanNeeds {
   ModelSpec model;
   bool packed = false;           // documents may begin inside a sequence
@@ -52,7 +52,7 @@ struct PlanNeeds {
 inline constexpr int64_t kByteVocab = 256;
 // Tokens that a sampled text is continued by, at most: it looks back no further.
 int64_t sample_window_of(const RunConfig& config);
-// Of a run on random tokens: no file says more.
+// The needs of a run on random tokens, which no file changes.
 PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model);
 
 }  // namespace sluice::core

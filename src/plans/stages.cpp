@@ -24,10 +24,10 @@ struct BesideSteps {
 // every pass.
 constexpr int64_t kSampleTokens = 16;
 
-// What a long evaluation saves of a token's time, at least, and one that updates of the time of both.
+// The least share of a token's time that a long evaluation saves, and of both times for an updating one.
 constexpr double kLongSaves = 0.03;
 
-// What a request asks for, always in the same order. Borrows it.
+// The programs of a request, always in the same order. Borrows it.
 std::vector<BesideSteps> programs_beside(const StageRequest& r) {
   std::vector<BesideSteps> out;
   if (r.evaluate) {

@@ -53,7 +53,7 @@ Result<Stages> make_stages(const StageRequest& request, const Profile& profile);
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& request,
                                                                 const Profile& profile);
 
-// What a shape is chosen for. Borrows the model.
+// The subject of the choice of a shape. Borrows the model.
 ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer,
                         const LossForm& loss = {});
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.

@@ -76,7 +76,7 @@ struct Task {
   int32_t layer = -1, round = -1, chunk = -1;
 };
 
-// What one step does, for reports.
+// Facts of one step, for reports.
 struct StepFacts {
   int64_t tokens = 0;      // trained tokens per step, of all processes that share it
   double model_flops = 0;  // per step of this process, by the formula of model/flops.h

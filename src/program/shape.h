@@ -25,7 +25,7 @@ struct StepShape {
   // How often all that comes, each time on other rows, with gradients of its own: those are summed in the end
   // by a tree (ops/exchange.h). Rounds are counted through.
   int64_t replicas = 1;
-  // Of a job that each do that; what follows is of one of them.
+  // Processes of a job that each do that; the rest describes one of them.
   int64_t processes = 1;
 
   // Chunks a sequence is cut into; 1 when a chunk holds whole sequences.
@@ -36,7 +36,7 @@ struct StepShape {
     if (round == 0 && first_chunks > 0) return first_chunks;
     return chunks_per_round - (round + short_rounds >= rounds ? chunks_per_sequence() : 0);
   }
-  // Of a replica.
+  // Chunks of a replica.
   int64_t chunks() const {
     return chunks_in(0) + chunks_per_round * (rounds - 1) -
            std::min(short_rounds, rounds - 1) * chunks_per_sequence();
@@ -45,10 +45,10 @@ struct StepShape {
     const bool last = round % rounds == rounds - 1 && chunk == chunks_in(round) - 1;
     return last && last_tokens > 0 ? last_tokens : chunk_tokens;
   }
-  // Of all replicas, as sequences().
+  // Tokens of all replicas, as sequences().
   int64_t tokens() const { return replicas * (chunk_tokens * chunks() - lacking()); }
   int64_t sequences() const { return tokens() / seq_len; }
-  // Of a step, whose other processes have as many.
+  // Tokens of a step over processes of equal shape.
   int64_t tokens_of_all() const { return processes * tokens(); }
   // Tokens that the last chunk lacks to be as long as the others.
   int64_t lacking() const { return last_tokens > 0 ? chunk_tokens - last_tokens : 0; }

@@ -176,7 +176,7 @@ bool says(const ChatValue& object, std::string_view key) {
   return value != nullptr && !value->is_null();
 }
 
-// What a message says of whether it is learnt.
+// A message's mark of whether it is learnt.
 Result<Wish> wish_of(const ChatValue& message) {
   Wish wish = Wish::None;
   std::string_view said;

@@ -89,7 +89,7 @@ Conversation as_turns(Record& record) {
   return chat;
 }
 
-// What stands before the answer in one text.
+// The text before the answer.
 std::string question_of(const Record& record, bool bare) {
   const std::string_view prompt = std::string_view(record.text).substr(0, record.completion);
   if (bare) {
@@ -160,7 +160,7 @@ Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Docu
   return tokens;
 }
 
-// What data marks by itself has to reach over the token that ends a turn.
+// The data's own marks must cover the token that ends a turn.
 Status check_ends(const LearntTokens& tokens, const Tokenizer& tokenizer) {
   for (size_t i = 0; i + 1 < tokens.ids.size(); ++i) {
     if (tokens.learnt[i] == 0 || tokens.learnt[i + 1] != 0 || tokenizer.is_special(tokens.ids[i])) continue;
@@ -350,7 +350,7 @@ Status read_documents(const std::filesystem::path& path, const TokenMaking& maki
   while (true) {
     Job job;
     const Result<bool> more = reader.next(job.raw);
-    // What is before the place of an error comes first, for it may have one, too.
+    // Text before the place of an error comes first, as it may have one, too.
     if (!more.ok() || !*more) {
       SLUICE_TRY(finish());
       return more.ok() ? Status() : Status(more.error());

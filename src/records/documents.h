@@ -23,7 +23,7 @@ enum class Pairs : uint8_t {
 // "auto", "chat", "text".
 Result<Pairs> parse_pairs(std::string_view text);
 
-// What makes tokens of records.
+// Settings that make tokens of records.
 struct TokenMaking {
   const Tokenizer* tokenizer = nullptr;
   // Null: conversations are refused, for the reason in no_template.
@@ -52,7 +52,7 @@ struct Document {
   int64_t line = 0;   // of its file; 0: it is all of it
   int64_t place = 0;  // its own in the file: RawRecord::place
   LearntTokens tokens;
-  // What the chat template does not show of it.
+  // Parts of it that the chat template does not show.
   bool lacks_tools = false, lacks_tool_calls = false, lacks_messages = false, lacks_reasoning = false;
   bool rendered = false;            // by the chat template
   std::string form;                 // what it was taken as, with its file's form: "messages (JSONL)"

@@ -151,7 +151,7 @@ void Findings::add(const Document& document, const TokenMaking& making, const st
   say(Kind::UnlearntChats, document.rendered && learnt == 0 ? 1 : 0);
   say(Kind::LearntMarkup, tokens.markup ? 1 : 0);
   say(Kind::TypedEnds, document.typed_end ? 1 : 0);
-  // Of text nobody expects that it ends, nor of a turn with all that is around it.
+  // Plain text, or a turn with all that is around it, need not end.
   const bool answers = document.kind != Record::Kind::Text && making.learn != Learn::Everything && learnt > 0;
   say(Kind::OpenEnds, answers && !every_end_is_learnt(tokens, making) ? 1 : 0);
   const bool two = tokens.ids.size() > 1 && tokens.ids[0] == tokens.ids[1];

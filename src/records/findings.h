@@ -77,7 +77,7 @@ struct Findings {
   };
   std::vector<Unused> unused;
 
-  // What files were taken as, in the order of the files.
+  // Kinds of the files, in their order.
   struct Taken {
     std::string form;   // "messages (JSONL)"
     std::string first;  // the first of the files

@@ -4,7 +4,7 @@
 namespace sluice::core {
 namespace {
 
-// Of longer lines there is one copy only.
+// Longer lines have a single copy.
 constexpr size_t kLongLine = size_t{1} << 20;
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr std::string_view kSystems[] = {"system", "system_prompt"};
 // These belong to a question.
 constexpr std::string_view kBeside[] = {"input", "context",   "system",    "system_prompt",       "history",
                                         "tools", "functions", "documents", "chat_template_kwargs"};
-// What Sluice 0.1.0 read.
+// Keys that Sluice 0.1.0 read.
 constexpr std::string_view kFirstKeys[] = {"messages", "conversations", "tools", "system",
                                            "prompt",   "completion",    "text",  "learnt"};
 

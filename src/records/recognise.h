@@ -16,7 +16,7 @@ constexpr size_t mark_bytes(std::string_view first_bytes) {
 
 enum class Container : uint8_t { Text, Lines, List, Values, Table };
 
-// What the file with these first bytes was compressed by, "gzip" or "zstd"; empty: nothing.
+// The compression of a file with these first bytes, "gzip" or "zstd"; empty: none.
 std::string_view compression_of(std::string_view first_bytes);
 // An error where the file's name says otherwise, with the name that says so.
 Status check_compression(const std::filesystem::path& path, std::string_view compression);
@@ -27,13 +27,13 @@ std::filesystem::path name_before_compression(const std::filesystem::path& path)
 // Whether the first line of a file, or what is there of it, is a record of JSON.
 bool begins_with_record(std::string_view text);
 
-// Of a file that has records (has_records()), whose byte order mark is gone.
+// The container of a file with records (has_records()), without its byte order mark.
 Container container_of(const std::filesystem::path& path, std::string_view first_bytes);
 
 // An error for formats that hold data and are none of text, with the command that converts it.
 Status check_format(const std::filesystem::path& path, std::string_view first_bytes);
 
-// What stands between the fields of a table: a tab, or of a comma and a semicolon what its header has.
+// The separator of a table's fields: a tab, or of a comma and a semicolon what its header has.
 char separator_of(const std::filesystem::path& path, std::string_view header);
 
 }  // namespace sluice::core

@@ -28,8 +28,8 @@ struct Record {
   size_t completion = 0;                          // of a Pair: where it begins in the text
   std::vector<std::pair<size_t, size_t>> learnt;  // of Marked
   Conversation chat;
-  // Of a Pair whose keys say a question and its answer, which are turns where there is a chat template;
-  // prompt and completion are two parts of one text.
+  // Whether a Pair's keys say a question and its answer, which become turns by a chat template. Prompt and
+  // completion are two parts of one text.
   bool asks = false;
   std::string context, system;  // of such: what belongs to the question, and the system's turn
   std::vector<std::pair<std::string, std::string>> history;  // of such: earlier questions and their answers
@@ -100,7 +100,7 @@ class RecordReader {
   Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made,
                       const OnSkipped& skipped = {});
 
-  // What the file is: "JSONL", "a JSON list", "JSON over several lines", "CSV", "TSV", "text".
+  // The kind of the file: "JSONL", "a JSON list", "JSON over several lines", "CSV", "TSV", "text".
   std::string_view container() const;
   int64_t line() const;       // of the last one
   int64_t malformed() const;  // skipped so far

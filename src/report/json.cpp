@@ -169,7 +169,7 @@ std::string beside(std::string_view where, const std::vector<std::string_view>& 
   return out;
 }
 
-// Of the index of an action, its place on its lane.
+// Places of actions on their lanes, by index.
 std::vector<int64_t> places_on_lanes(const Plan& plan) {
   std::vector<int64_t> out(plan.actions.size());
   ByLane<int64_t> count(plan.lanes);

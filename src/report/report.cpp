@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLongestStalls = 20;
 
-// What the plan does with every object.
+// The plan's treatment of every object.
 struct Fates {
   std::vector<bool> loaded, again;  // by object
 };
@@ -80,7 +80,7 @@ void fill_time(PlanSummary& s, const Plan& plan, const PlanTotals& totals, std::
   s.time.again_ns = totals.recompute_ns;
   s.time.slowed_ns = busy_ns - totals.runs.ns;
   s.time.stalls_ns = sum_by_cause(stalls);
-  // Of several devices the mean.
+  // The mean over devices.
   const double devices = double(plan.devices());
   for (double* ns : {&s.time.once_ns, &s.time.again_ns, &s.time.slowed_ns, &s.time.tail_ns}) *ns /= devices;
   for (double& ns : s.time.stalls_ns) ns /= devices;

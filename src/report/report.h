@@ -31,7 +31,7 @@ struct WhatIf {
   double speedup = 1;  // tokens/s with the change over tokens/s of the plan; 0: does not fit
 };
 
-// What a report needs to know beside the Plan.
+// Facts for a report beside the Plan.
 struct ReportContext {
   std::string model;  // in a few words, for titles
   std::vector<std::pair<std::string, std::string>>
@@ -94,7 +94,7 @@ struct PlanSummary {
   std::string policy, binds;
   std::string more_memory;  // what a little more of each memory would be worth; empty: not known
   int64_t tokens = 0;
-  // What no plan of this program is faster than, and none of the shapes that were tried for it.
+  // Bounds that no plan of this program beats, and none of the tried shapes.
   double step_ns = 0, lower_bound_ns = 0, least_bound_ns = 0;
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0;
   TimeReport time;
@@ -111,7 +111,7 @@ struct PlanSummary {
   double gap_of_shapes() const { return least_bound_ns > 0 ? step_ns / least_bound_ns - 1 : 0; }
 };
 
-// What happens to each saved activation of each (layer, round, chunk).
+// The treatment of each saved activation of each (layer, round, chunk).
 struct SaveMap {
   std::vector<std::string> roles;
   std::vector<int64_t> role_bytes;           // of one object
@@ -128,7 +128,7 @@ struct SaveMap {
 };
 constexpr std::array<ObjectKind, 3> kWeightKinds{ObjectKind::Param, ObjectKind::Grad, ObjectKind::OptState};
 
-// What the name of an object means, by its role: "queries of attention, rotated". Empty where only the rule
+// The meaning of an object's name, by its role: "queries of attention, rotated". Empty where only the rule
 // that made the name is known, as of gradients and optimizer state.
 std::string_view describe_role(std::string_view role);
 
@@ -163,7 +163,7 @@ Result<PlanSummary> parse_summary(std::string_view json);
 // One self-contained HTML page that draws the JSON of to_json; it needs no network.
 std::string to_html(std::string_view json);
 
-// What changed from one plan to the other, in words: one line per thing that did.
+// The changes from one plan to the other: one line each.
 std::string describe_difference(const PlanSummary& before, const PlanSummary& after);
 
 }  // namespace sluice::core

@@ -209,7 +209,7 @@ Status load_weights_files(const CheckpointInfo& info, const Model& model, const 
   return check_all_found(needed, dir);
 }
 
-// What is trained anew: zeros. Its master weights came with the weights.
+// State of newly trained weights: zeros. Its master weights came with the weights.
 Status begin_state(const Model& model, const std::set<std::string_view>& names, Executor& executor) {
   for (const ParamObjects& objects : model.params) {
     for (const ParamObjects::Part& part : objects.parts) {
@@ -237,7 +237,7 @@ std::map<uint32_t, Beside> parameters_of_masters(const Model& model) {
   return out;
 }
 
-// What a zero or a large weight becomes with a byte beside it may be no finite number.
+// A zero or a large weight with a byte beside it may be no finite number.
 Status check_masters(const Beside& beside, const TensorInfo& masters, int64_t first,
                      std::span<const std::byte> bytes, const Executor& executor) {
   std::vector<float> values;
@@ -282,14 +282,14 @@ Status load_state_files(const CheckpointInfo& info, const Model& model, const Ch
       SLUICE_TRY(check_masters(it->second, tensor, offset, bytes, executor));
     return executor.write(part.object, bytes, part.offset + offset);
   };
-  // What other processes have is passed over.
+  // Passes over parts of other processes.
   for (const fs::path& path : paths)
     SLUICE_TRY(load_file(info, path, needed, other.trained || sharded, check, write));
   if (other.trained) return begin_state(model, needed, executor);
   return check_all_found(needed, all);
 }
 
-// What can be seen before anything is read into the model.
+// Checks that need nothing read into the model.
 Status check_before(const CheckpointInfo& info, const fs::path& dir) {
   SLUICE_ASSIGN([[maybe_unused]] const CheckpointInfo looked, look_at_checkpoint(dir));
   for (const auto& [name, sum] : info.files) {

@@ -36,7 +36,7 @@ std::string state_name(int process, int processes);
 // Whether a file is one of these.
 bool is_state_file(std::string_view name);
 
-// What a checkpoint says beside tensors.
+// A checkpoint's facts beside tensors.
 struct CheckpointInfo {
   int64_t step = 0;     // steps made
   int64_t updates = 0;  // those of them that changed the weights; checkpoints that do not say it: all
@@ -49,7 +49,7 @@ struct CheckpointInfo {
   bool has_state() const { return !state_files().empty(); }
 };
 
-// What a checkpoint is made of beside the bytes of its tensors.
+// Content of a checkpoint beside the bytes of its tensors.
 struct CheckpointContent {
   CheckpointLayout layout;
   CheckpointInfo info;  // its files are found out by writing
@@ -90,7 +90,7 @@ Status set_own_loss(const std::filesystem::path& dir, double loss);
 // An error if a run cannot go on from it, as it is of the weights alone; `dir` is where it was read from.
 Status check_has_state(const CheckpointInfo& info, const std::filesystem::path& dir);
 
-// What checkpoint.json says, without the tensors.
+// Reads checkpoint.json, without the tensors.
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
 // The same of its text, for which `path` stands in errors. The text may be anything.
 Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const std::filesystem::path& path);
@@ -106,7 +106,7 @@ Status check_file(const CheckpointInfo& info, const std::filesystem::path& path,
 // Whether a checkpoint is what was saved, every byte of it.
 Status check_whole(const std::filesystem::path& dir);
 
-// What of the run that was saved was otherwise than in the one that goes on.
+// Differences of the saved run from the resumed one.
 struct OtherState {
   // Other weights were trained. State of what is not trained any more is passed over, and what is trained
   // anew begins as in a new run: zeros, and master weights that are the weights.

@@ -46,7 +46,7 @@ class SavedState {
     resident_ = 0;
     for (const SafeTensorsFile& file : files_) file.release();
   }
-  // Of the file, or the folder that has them.
+  // The file, or the folder that has them.
   std::string path() const {
     const std::filesystem::path& first = files_.front().path();
     return (files_.size() == 1 ? first : first.parent_path()).string();

@@ -17,7 +17,7 @@
 namespace sluice::core {
 namespace {
 
-// What one thread copies at a time, and what is given back at once.
+// The tile that one thread copies at a time, and that is given back at once.
 constexpr int64_t kTileBytes = 8 << 20;
 
 struct Tile {

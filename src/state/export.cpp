@@ -32,7 +32,7 @@ namespace {
 // Pages of mapped files that were read are given back before they are many.
 constexpr int64_t kMostResidentBytes = 16 << 20;
 
-// What is exported, and where the bytes of its tensors are.
+// The exported model, and the places of its tensors' bytes.
 struct Source {
   fs::path dir;
   ModelSpec spec;
@@ -379,8 +379,9 @@ ModelSpec usual_of(const ModelSpec& spec) {
   return *std::move(model);
 }
 
-// What config.json leaves out; and what llama.cpp takes and computes otherwise, without a word, of the
-// families that were tried with it, or transformers 4 does; tried with the versions of docs/models.md.
+// Notices of values that config.json leaves out, and of those that llama.cpp computes otherwise, without a
+// word, of the families that were tried with it, or transformers 4 does; tried with the versions of
+// docs/models.md.
 std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
   std::vector<std::string> out = spec.notices;
   const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };

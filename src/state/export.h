@@ -44,7 +44,7 @@ struct Exported {
   std::string config;                        // that of config.json, or of an adapter's
   std::vector<std::string> left_out;         // tensors that are none of the model's
   std::optional<MergeLoss> merge;            // of an adapter that was added to its base
-  // What other programs do with such a folder that its user should know.
+  // Notices on how other programs treat such a folder.
   std::vector<std::string> notices;
 };
 

@@ -19,7 +19,7 @@ struct StoredPart {
   ObjectId object;
   int64_t offset, bytes;
   int64_t position;  // the bytes of all parts before it in the layout
-  // Of the tensor, where it begins; of one that is turned, of the source's elements.
+  // The first element in the tensor; in a turned tensor, in the source's order.
   int64_t element = 0;
   bool again = false;  // it is read several times
   size_t source = 0;   // of StoredTensor::turned
@@ -30,8 +30,8 @@ struct StoredTensor {
   std::vector<StoredPart> parts;  // one after another
   TensorType from;                // of the parts' elements
   bool never_negative = false;    // the values, by what they are
-  // Of a tensor whose matrices are turned (WeightSource::transposed), what parts and residuals are of, in any
-  // order; else empty. Parts may be `as_written`: in the tensor's order all the same.
+  // The sources of a tensor whose matrices are turned (WeightSource::transposed), in any order; else empty.
+  // Parts may be `as_written`: in the tensor's order all the same.
   std::vector<WeightSource> turned = {};
   bool as_written = false;
   // The bytes beside bf16 parts that make them masters of 24 bits (ops/master.h): one for each of `parts`, or
@@ -50,7 +50,7 @@ size_t last_source(const StoredTensor& tensor);
 // Puts the parts of a tensor, which weights have in other orders, into its own.
 void put_in_order(StoredTensor& tensor);
 
-// What follows the name of an object in that of its scales' tensor.
+// The suffix of a scales' tensor, after the object's name.
 constexpr std::string_view kScaleSuffix = ".scale";
 
 struct CheckpointLayout {

@@ -17,7 +17,7 @@ const std::string* find(const Manifest& manifest, std::string_view name) {
   return at == manifest.end() ? nullptr : &at->second;
 }
 
-// What a manifest leaves out because it always was so.
+// Values that a manifest leaves out because they always were so.
 constexpr std::pair<std::string_view, std::string_view> kLeftOut[] = {{"train.schedule", "cosine"},
                                                                       {"data.long_documents", "continue"},
                                                                       {kFreezeName, "[]"},

@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// What is not trained, as a list of patterns; where it is not there, everything is trained.
+// Frozen weights, as a list of patterns; where it is not there, everything is trained.
 constexpr std::string_view kFreezeName = "train.freeze";
 
 using Manifest = std::vector<std::pair<std::string, std::string>>;

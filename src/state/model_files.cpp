@@ -30,7 +30,7 @@ constexpr std::string_view kNames[] = {
     "vocab.txt",
 };
 
-// Of models that take more than text.
+// Names of models that take more than text.
 constexpr std::string_view kNamesOfWholes[] = {
     "preprocessor_config.json",
     "processor_config.json",
@@ -67,7 +67,7 @@ Result<FileSum> copy_file(const Descriptor& fd, const fs::path& from, const fs::
   return sum;
 }
 
-// What a link out of the folder leads to would be published with the model. Those of a Hugging Face cache,
+// The target of a link out of the folder would be published with the model. Links of a Hugging Face cache,
 // DIR/snapshots/COMMIT/NAME -> ../../blobs/SUM, stay inside of DIR.
 Status check_link(const fs::path& folder, const fs::path& path) {
   std::error_code code;

@@ -33,7 +33,7 @@ std::optional<int64_t> step_of(std::string_view name, std::string_view prefix = 
   return whole ? std::optional(step) : std::nullopt;
 }
 
-// What a save or a removal that was stopped leaves.
+// Leftovers of an interrupted save or removal.
 bool is_leftover(std::string_view name) {
   if (!name.ends_with(kTemporary)) return false;
   name.remove_suffix(kTemporary.size());
@@ -143,7 +143,7 @@ fs::path CheckpointStore::best_at(int64_t step) const {
 
 Status CheckpointStore::save_best(int64_t step, const std::function<Status(const fs::path&)>& write) {
   const std::optional<int64_t> before = best_;
-  // Of steps that are made again: what was found then is found again.
+  // Steps that are made again find again what they found.
   if (before == step) SLUICE_TRY(remove_best(step));
   SLUICE_TRY(set_aside(best_at(step)));
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(best_at(step)));

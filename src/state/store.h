@@ -29,8 +29,8 @@ struct Retention {
 
 class CheckpointStore {
  public:
-  // What killed processes left is removed, and `latest` made true. A directory that is not there is made by
-  // the first save; a link in its place is refused.
+  // Removes leftovers of killed processes, and makes `latest` made true. A directory that is not there is
+  // made by the first save; a link in its place is refused.
   static Result<CheckpointStore> open(std::filesystem::path dir, Retention retention = {});
 
   const std::filesystem::path& dir() const { return dir_; }
@@ -74,9 +74,8 @@ inline std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& dir);
 std::optional<std::filesystem::path> best_model(const std::filesystem::path& dir);
 
-// What to read a model from that people name by its folder, by a checkpoint or by the directory of a run,
-// which stands for its newest checkpoint, or its best model. Errors: there is no such folder, or no best
-// model in it.
+// The folder of a model named by its folder, a checkpoint or a run's directory, which stands for its newest
+// checkpoint, or its best model. Errors: there is no such folder, or no best model in it.
 Result<std::filesystem::path> folder_to_read(const std::filesystem::path& from, bool best = false);
 
 // The newest checkpoint there, found in the same way. Where that is damaged no older one is taken in its

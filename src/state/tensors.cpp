@@ -19,7 +19,7 @@ constexpr int64_t kPieceElements = 1 << 20;
 struct Range {
   ObjectId object;
   int64_t first, count;
-  // Of masters of 8 bits, the parameters that they are beside, from an element on; invalid: none.
+  // The parameters that 8-bit masters stand beside, from an element on; invalid: none.
   ObjectId parameters = {};
   int64_t first_parameter = 0;
 };

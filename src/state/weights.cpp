@@ -26,7 +26,7 @@ namespace {
 // Elements that one thread makes at a time: their bytes stay in its cache until they are written.
 constexpr int64_t kTileElements = 256 << 10;
 
-// What a thread makes a tile in.
+// A thread's memory for a tile.
 struct Tile {
   std::vector<std::byte> gathered;
   std::vector<float> values;
@@ -247,7 +247,7 @@ Status write_part(const Model& model, size_t weight, int64_t to, const TensorInf
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
 }
 
-// Of a tensor that is turned, elements from `begin` on: a run of each of the place's rows.
+// Writes elements of a turned tensor from `begin` on: a run of each of the place's rows.
 Status write_runs(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t begin,
                   std::span<const std::byte> bytes, Executor& executor) {
   const WeightSource& source = *place.source;
@@ -259,7 +259,7 @@ Status write_runs(const Model& model, const WeightPlace& place, const TensorInfo
     const int64_t first = row * source.cols;
     const int64_t up =
         source.in_tensor(source.stretch(first, first + source.cols).at);  // of its first column
-    // Of the columns that lie in the bytes.
+    // The columns that lie in the bytes.
     const int64_t from = up >= begin ? 0 : std::min(source.cols, (begin - up + step - 1) / step);
     const int64_t to = up >= end ? 0 : std::min(source.cols, (end - up + step - 1) / step);
     if (from >= to) return {};
@@ -319,7 +319,7 @@ Status write_values(const ParamObjects& objects, int64_t first, std::span<const 
 
 namespace {
 
-// What a checkpoint has of a tensor: it, or its blocks in MXFP4.
+// A checkpoint's form of a tensor: itself, or its blocks in MXFP4.
 struct TensorToRead {
   FoundTensor found = {};
   std::optional<MxTensor> mx = {};

@@ -17,11 +17,11 @@ namespace sluice::core {
 using FileSums = std::map<std::string, FileSum>;  // by name
 using Metadata = std::map<std::string, std::string>;
 
-// What a config.json calls a number format of weights: "float32". REQUIRES: is_weight_type().
+// The name of a weights' number format in config.json: "float32". REQUIRES: is_weight_type().
 std::string_view type_in_config(TensorType type);
 
-// What a run cannot go on from is neither saved nor loaded: an error names the tensor and the element where
-// elements from `first` on, with these bytes, are not finite, or negative where squares are summed.
+// Refuses to save or load values that a run cannot go on from: an error names the tensor and the element
+// where elements from `first` on, with these bytes, are not finite, or negative where squares are summed.
 Status check_values(const TensorInfo& tensor, bool never_negative, int64_t first,
                     std::span<const std::byte> bytes);
 

@@ -94,7 +94,7 @@ void Builder::add_weights(GradientLife gradients) {
     objects.grad = program().add(Object{"d_" + w.object, "d_" + w.role, ObjectKind::Grad, num_.grad,
                                         Format(num_.grad).bytes(elements), w.layer, -1, -1,
                                         gradients == GradientLife::Persistent});
-    // Of several replicas each has gradients of its own.
+    // Each of several replicas has gradients of its own.
     for (int64_t i = 0; shape_.replicas > 1 && i < shape_.replicas; ++i) {
       Object of = program().object(objects.grad);
       of.name += fmt::format(".{}", i);
@@ -115,7 +115,7 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
 }
 
 void Builder::add_constants() {
-  // What nothing reads has no place in a step.
+  // An object without readers has no place in a step.
   for (const bool of_windows : {false, true}) {
     const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
       const Attention* const a = layer.attention();
@@ -308,7 +308,7 @@ Model Builder::generation(const GenerationShape& shape) {
   if (!spec_.tied_embeddings)
     std::erase_if(model_.weights, [](const Weight& w) { return w.part == ModelPart::Embedding; });
   add_weights(GradientLife::None);
-  // Of batches, positions alone are read: by what is rotated, and where they are learnt.
+  // Batches' positions are read only by rotations and by learnt positions.
   const bool reads_positions =
       spec_.positions > 0 || std::ranges::any_of(spec_.layers, [](const LayerSpec& layer) {
         return layer.attention() != nullptr && layer.attention()->rotated;

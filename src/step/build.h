@@ -16,12 +16,12 @@
 
 namespace sluice::core {
 
-// What a training step leaves of its targets, see HeadLoss.
+// Sums of a training step over its targets, see HeadLoss.
 struct LossSums {
   double loss, hits;
 };
 
-// What the loss of a training step takes and leaves beside its sums.
+// Inputs and outputs of a training step's loss beside its sums.
 struct LossForm {
   bool weighted = false;   // batches have a weight for every token
   bool log_probs = false;  // Model::log_probs

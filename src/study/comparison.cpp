@@ -121,7 +121,7 @@ Table refused(std::span<const ComparedCard> compared) {
   t.note_key = "missing", t.note_title = "what is missing";
   const bool with_host = differ_in_host(compared);
   for (const ComparedCard& c : compared) {
-    // Of what no memory changes, once is enough.
+    // Values that no memory changes are shown once.
     const std::string name = name_of(c, with_host && c.card.can_be_planned());
     if (c.trains() || (!t.rows.empty() && t.rows.back().name == name)) continue;
     t.rows.push_back({name, {double(c.card.memory_bytes)}, c.missing});

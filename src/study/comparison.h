@@ -24,7 +24,7 @@ struct ComparedCard {
   BytesByTier caps;
   std::string missing;  // what it would take to train there; empty: it trains
   Outlook found;        // where it trains
-  // What is known at this host cap follows from less: the plan is that of this one. kUnlimited: its own.
+  // The result at this host cap follows from less: the plan is that of this one. kUnlimited: its own.
   int64_t planned_for_host = kUnlimited;
   int wanted = 0;         // of the card, as CardsOfHost has it
   size_t devices = 1;     // that share a step

@@ -27,7 +27,7 @@ struct Outlook {
   std::string binds;  // what keeps the step from being faster, in words
 };
 
-// What a search is at, from any thread: its name, and how many of its parts are done; total 0: it has no
+// Progress of a search, from any thread: its name, and how many of its parts are done; total 0: it has no
 // parts.
 using SayWork = std::function<void(const std::string& doing, int64_t done, int64_t total)>;
 
@@ -50,7 +50,7 @@ Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs);
 // The outlook of what is planned already.
 Outlook outlook_of(const Prepared& prepared);
 
-// What a refusal of caps says is needed, for a table: "needs 9 GiB of device memory".
+// The needed memory by a refusal of caps, for a table: "needs 9 GiB of device memory".
 std::string missing_memory(const Error& refusal);
 
 // Up to a number that is easy to read and at most a hundredth larger.

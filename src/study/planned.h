@@ -18,7 +18,7 @@ struct PlanQuestion {
   double usd_per_hour = 0;  // of a device; 0: unknown
 };
 
-// What one host cap allows beside the device cap of a question.
+// The result of one host cap beside the device cap of a question.
 struct PlannedCase {
   int64_t host_cap = 0;
   Outlook found;

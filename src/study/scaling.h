@@ -14,7 +14,7 @@
 
 namespace sluice::core {
 
-// Of all time of all devices up to the end of the step, in shares that sum to 1.
+// Shares of all devices' time up to the end of the step; they sum to 1.
 struct DeviceTime {
   double work = 0;   // what every plan computes
   double again = 0;  // what is computed a second time

@@ -14,14 +14,14 @@
 namespace sluice::core {
 
 struct SweepRow {
-  // What the cell is. `inputs` is a hash of everything that decides its result; rows with the same one are
-  // the same cell.
+  // The cell. `inputs` is a hash of everything that decides its result; rows with the same one are the same
+  // cell.
   std::string model, machine, mode;  // mode: simulate or measure
   int64_t seq_len = 0, tokens_per_step = 0;
   BytesByTier caps = BytesByTier(kUnlimited);
   std::string inputs;
 
-  // What came out. Status: "ok", "infeasible" (the caps are too small), "error" (anything else, see message).
+  // The result. Status: "ok", "infeasible" (the caps are too small), "error" (anything else, see message).
   std::string status;
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0, step_ms = 0, lower_bound_ms = 0;
   // Infeasible: the smallest cap of a tier that works beside this one of the other; 0: none does.

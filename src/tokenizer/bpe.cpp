@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kCacheEntries = size_t{1} << 16;
 // So that an index of a symbol fits beside a rank.
 constexpr size_t kMostSymbols = (size_t{1} << 31) - 1;
-// Of a longer piece nothing is kept for the next one.
+// A longer piece keeps nothing for the next one.
 constexpr size_t kKeptSymbols = size_t{1} << 16;
 // Ids that are handed on together.
 constexpr size_t kIdsAtOnce = size_t{1} << 16;

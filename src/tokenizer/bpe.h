@@ -30,7 +30,7 @@ struct BpeOptions {
 class TokenMap {
  public:
   explicit TokenMap(size_t tokens);
-  // Of equal tokens the last counts.
+  // The last of equal tokens counts.
   void insert(std::string_view token, int32_t id);
   // -1: none.
   int32_t find(std::string_view token) const;
@@ -53,8 +53,8 @@ std::optional<std::string> bytes_of_characters(std::string_view token);
 // How many they are, where a text begins with them; 0: it does not.
 size_t bytes_at_begin(std::string_view token, std::string_view text);
 
-// What encoding writes to, and pieces it remembers: of bounded size, for one thread at a time, and for one of
-// the two ways to encode.
+// Working memory of encoding, and remembered pieces: of bounded size, for one thread at a time, and for one
+// of the two ways to encode.
 class BpeScratch {
  public:
   BpeScratch();
@@ -110,7 +110,7 @@ class Bpe {
   bool never_joins(std::string_view text, size_t at) const;
 
  private:
-  // What a character is before merges.
+  // A character before merges.
   struct Start {
     std::array<int32_t, 4> ids;  // `count` of them
     int8_t count = 0;            // kUnknown: the unknown token; kDropped: nothing

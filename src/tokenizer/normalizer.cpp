@@ -12,7 +12,7 @@
 namespace sluice::core {
 namespace {
 
-// What utf8proc gets at once.
+// The block that utf8proc gets at once.
 constexpr size_t kBlockBytes = size_t{1} << 16;
 
 void append_nfc(std::string_view text, std::string& out) {
@@ -105,7 +105,7 @@ Status Normalizer::apply(std::string& text, size_t& head, RegexScratch& scratch,
             matches ? std::string_view(replace.content) : std::string_view(text).substr(from, to - from);
         if (put.size() > most - made.size()) return too_long();
         made += put;
-        // What is put in belongs to the last character that it is for.
+        // Inserted text belongs to the last character that it replaces.
         if (to <= head) made_head = made.size();
         if (!matches && from < head && to > head) made_head = made.size() - (to - head);
         return {};

@@ -30,7 +30,7 @@ class Normalizer {
     most_bytes_ = size_t(most_bytes);
     why_ = std::move(why);
   }
-  // Of text of so many bytes.
+  // The most bytes that a text of so many can become.
   size_t most_bytes(size_t before) const {
     constexpr size_t kMostGrowth = 4;
     return std::max(std::min(kMostGrowth * before, most_bytes_), short_bytes_);

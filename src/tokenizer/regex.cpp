@@ -12,9 +12,9 @@
 namespace sluice::core {
 namespace {
 
-// Of the stack that compiled patterns backtrack on; pages are taken when they are needed.
+// Bounds of the stack that compiled patterns backtrack on; pages are taken on use.
 constexpr size_t kFirstStackBytes = size_t{32} << 10, kMostStackBytes = size_t{64} << 20;
-// Of text that a search sees first, and how many times more it sees then.
+// The text that a search sees first, and the factor by which it grows.
 constexpr size_t kNear = 4096, kFarther = 4;
 
 }  // namespace

@@ -28,7 +28,7 @@ struct TranslatedPattern {
 };
 Result<TranslatedPattern> translate_pattern(std::string_view pattern);
 
-// What a search writes to; one thread at a time.
+// Working memory of a search; one thread at a time.
 class RegexScratch {
  public:
   RegexScratch();

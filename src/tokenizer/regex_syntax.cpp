@@ -92,7 +92,7 @@ uint32_t lower(uint32_t code) {
   return code >= 'A' && code <= 'Z' ? code + 32 : code;
 }
 
-// What an ASCII letter matches when case does not matter.
+// Characters that an ASCII letter matches when case does not matter.
 void add_folded(CodeSet& set, uint32_t letter) {
   const uint32_t small = lower(letter);
   set.add({small, small});

@@ -25,14 +25,14 @@
 namespace sluice::core {
 namespace {
 
-// Of ids, so that a file cannot ask for tables without bound.
+// A bound on ids, so that a file cannot ask for huge tables.
 constexpr int64_t kMostId = (int64_t{1} << 24) - 1;
 // At the end of a text, where a place to cut it is looked for.
 constexpr size_t kTailBytes = size_t{1} << 18;
 // Ids that are handed on together.
 constexpr size_t kTakenAtOnce = size_t{1} << 16;
 
-// What the post-processor puts around a text.
+// Tokens that the post-processor puts around a text.
 struct Around {
   std::vector<int32_t> before, after;
 };

@@ -2,7 +2,7 @@
 // A tokenizer.json of Hugging Face's library `tokenizers`, with a BPE model: text to ids and back, exactly as
 // that library does it with `encode` and `decode`. Truncation and padding in the file are left aside.
 //
-// What the library takes and this does not is refused by name when the file is read.
+// Features of the library that are missing here are refused by name when the file is read.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace sluice::core {
 
-// Of several calls of encode(), which add to it.
+// Counts over several calls of encode(), which add to them.
 struct EncodeCounts {
   int64_t dropped = 0;   // bytes or characters that have no token, and that the library drops without a word
   int32_t written = -1;  // the first special token whose characters are but text (Tokenizer::Plain)
@@ -33,7 +33,7 @@ struct TokenizerOptions {
   // refused. So is text that the normalizer makes longer than four times what it was, once it is longer than
   // a piece, or than 4 MiB.
   int64_t most_piece_bytes = (int64_t{1} << 31) - 1;
-  // Of the normal form of a text, and tokens of it: there may be one for each byte.
+  // A limit on the normal form of a text and on its tokens: there may be one per byte.
   int64_t most_text_bytes = INT64_MAX;
   std::string why = {};  // they may not be longer: ends those errors
 };
@@ -105,7 +105,7 @@ class Tokenizer {
   int32_t id(std::string_view token) const;
   bool is_special(int32_t id) const;
 
-  // What the post-processor puts before and after a text.
+  // Tokens that the post-processor puts before and after a text.
   std::span<const int32_t> tokens_before() const;
   std::span<const int32_t> tokens_after() const;
 

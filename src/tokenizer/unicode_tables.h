@@ -21,17 +21,17 @@ struct NamedRanges {
   std::span<const CodeRange> ranges;
 };
 
-// Of patterns.
+// Named classes of patterns.
 std::span<const NamedRanges> named_ranges();
 std::span<const CodeRange> regex_space_ranges();
 std::span<const CodeRange> regex_word_ranges();
 std::span<const CodeRange> regex_digit_ranges();
-// Of added tokens: what lstrip and rstrip take, and what single_word keeps away from.
+// Spaces of added tokens: what lstrip and rstrip take, and what single_word keeps away from.
 std::span<const CodeRange> space_ranges();
 std::span<const CodeRange> word_ranges();
-// Of Digits.
+// Characters of Digits.
 std::span<const CodeRange> numeric_ranges();
-// Of NFC: marks and compositions that are younger than the library's tables.
+// Marks and compositions for NFC that are younger than the library's tables.
 std::span<const CodeRange> unknown_to_nfc_ranges();
 
 }  // namespace sluice::core

@@ -228,7 +228,7 @@ bool teaches(const TokenSet& tokens, const Piece& piece, std::span<int32_t> scra
 // In document order. A last token alone has no target and is left out.
 std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& options, RowCounts& counts) {
   std::vector<Piece> pieces;
-  // What is not needed of it is never touched.
+  // Unused reserved memory is never touched.
   pieces.reserve(size_t(tokens.tokens() / options.sequence + tokens.documents()));
   const bool all_learnt = tokens.learnt() == tokens.tokens();
   std::vector<int32_t> scratch(all_learnt ? 0 : size_t(options.sequence));

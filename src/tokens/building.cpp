@@ -43,7 +43,7 @@ class Side {
     waiting_.push_back(std::move(range));
     places_.push_back(place);
   }
-  // What waits comes before anything else.
+  // Waiting documents come before anything else.
   Status flush(const Noticed& noticed) {
     SLUICE_TRY(options_.making.tokenizer == nullptr ? write_bytes() : write_tokens(noticed));
     waiting_.clear();
@@ -170,7 +170,7 @@ class Building {
     return open_sides(holds_out);
   }
 
-  // What was left out before.
+  // Notes an earlier omission.
   void skip(const Error& at) { findings_.skip(at); }
   // `held`: all of it is held out.
   Status add(const Source& source, bool held) {
@@ -482,7 +482,7 @@ Result<std::vector<Source>> readable(const CorpusOptions& options, std::span<con
   return kept;
 }
 
-// Of a token: what is made elsewhere may be any.
+// The width of a token: files made elsewhere may have any.
 int width_of(const CorpusOptions& options, std::span<const Source> sources, std::span<const Source> held) {
   const auto is_made = [](const Source& source) { return source.form == SourceForm::Tokens; };
   if (std::any_of(sources.begin(), sources.end(), is_made) || std::any_of(held.begin(), held.end(), is_made))

@@ -121,9 +121,8 @@ bool draws(const CorpusOptions& options, const Sources& sources) {
   return options.heldout > 0 && sources.held.empty() && !one;
 }
 
-// What the token files are made of: equal requests mean equal bytes in, hence equal token files out. What a
-// corpus of text alone has always been made of comes first and alone. By the first rules; finds where text
-// begins.
+// The request for the token files: equal requests mean equal bytes in, hence equal token files out. The
+// oldest parts, of text alone, come first. By the first rules; finds where text begins.
 Result<SealedRequest> request_of(const CorpusOptions& options, Sources& sources) {
   SealedRequest request{std::string(kCorpusKind)};
   request.add("seed", options.seed).add("heldout", options.heldout_paths.empty() ? options.heldout : 0);
@@ -191,7 +190,7 @@ std::string read_anew(const std::string& key, int64_t reader) {
 // The readers since Sluice 0.1.0.
 constexpr int64_t kSecondReader = 2;
 
-// What is kept beside the checksums of the token files: a line for each but the notices. The first one was a
+// Text kept beside the checksums of the token files: a line for each but the notices. The first one was a
 // number alone, that of the bytes.
 std::string kept_text(const BuiltTokens& built) {
   const auto paths = [](const std::vector<TokenSet::Path>& all) {

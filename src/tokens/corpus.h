@@ -98,7 +98,7 @@ struct Corpus {
   std::string notice;                // why what the cache had was not believed; empty: it was, or had nothing
   Findings findings;                 // of all documents, each once
   std::vector<std::string> notices;  // on what is held out and left out, a sentence each
-  // Of text, that the learnt tokens of each side's documents stand for; 0: unknown.
+  // Bytes of text that the learnt tokens of each side stand for; 0: unknown.
   int64_t train_bytes = 0, heldout_bytes = 0;
   std::vector<double> shares;  // weights of paths that rows are drawn of, 0 of others; empty: of none
   std::filesystem::path places_path;

@@ -14,7 +14,7 @@
 namespace sluice::core {
 namespace {
 
-// What a request says, by name; of a name that comes several times all values.
+// Values of a request by name; a repeated name has all of its values.
 using Said = std::map<std::string, std::string, std::less<>>;
 
 Said parse_request(std::string_view text) {

@@ -8,8 +8,8 @@
 
 namespace sluice::core {
 
-// Of two corpora by their contents (Corpus::content), both in the cache: "notes.md has other text, more.md is
-// new, data.heldout is 0.1, it was 0.05". Empty: the cache does not have both.
+// The differences of two corpora by their contents (Corpus::content), both in the cache: "notes.md has other
+// text, more.md is new, data.heldout is 0.1, it was 0.05". Empty: the cache does not have both.
 std::string corpus_changes(const std::filesystem::path& cache, std::string_view before, std::string_view now);
 
 }  // namespace sluice::core

@@ -28,7 +28,7 @@ int64_t changed_ns(const fs::path& path, std::error_code& code) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(when).count();
 }
 
-// What is looked for, and which patterns and endings of it some file had.
+// The searched names, and which patterns and endings of it some file had.
 struct Search {
   const SourceOptions& options;
   std::set<std::string>& used;
@@ -70,8 +70,8 @@ fs::path fixed_part(const std::string& pattern) {
   return fs::path(pattern.substr(0, pattern.find_first_of("*?["))).parent_path();
 }
 
-// Of a data set of the hub the part that is there to be learnt: not what the repository says of itself, and
-// of files that are called train those alone.
+// Keeps the part of a hub's data set that is for training: without files about the repository, and only those
+// called train if there are any.
 void keep_training_part(std::vector<fs::path>& files) {
   std::erase_if(files, [](const fs::path& file) {
     const std::string name = file.filename().string();

@@ -23,7 +23,7 @@ struct SourceOptions {
   std::vector<std::string> exclude;
 };
 
-// What a file holds, by its name.
+// The content of a file, by its name.
 enum class SourceForm : uint8_t {
   Text,     // one document, of bytes as they are
   Records,  // JSON, a table, or anything compressed (records/record.h)

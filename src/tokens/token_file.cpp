@@ -25,7 +25,7 @@ T load(std::span<const std::byte> bytes) {
   return value;
 }
 
-// Of a bit for each token.
+// Bytes that hold a bit for each token.
 int64_t context_bytes(int64_t tokens) {
   return align_up((tokens + 7) / 8, 8);
 }

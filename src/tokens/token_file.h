@@ -47,7 +47,7 @@ class TokenFile {
   std::span<const int64_t> boundaries() const { return boundaries_; }
   int32_t max_token() const { return max_token_; }
   int64_t max_token_index() const { return max_token_index_; }
-  // Of a file in our own format.
+  // The checksum of a file in our own format.
   Checksum checksum() const { return checksum_; }
 
   // Those that are learnt.
@@ -87,7 +87,7 @@ class TokenFileWriter {
 
   // Appends to the current document. REQUIRES: the ids fit token_bytes.
   Status append(std::span<const int32_t> tokens);
-  // Of which some are context: where `learnt` is 0. REQUIRES: as many of both.
+  // Appends tokens, of which some are context: where `learnt` is 0. REQUIRES: as many of both.
   Status append(std::span<const int32_t> tokens, std::span<const uint8_t> learnt);
   // The next token begins another document. A document without tokens leaves no trace in the file.
   void end_document();

@@ -26,7 +26,7 @@ struct TokenizeOptions {
   // A document of more bytes is encoded in parts of about so many, where a place to cut it is known that
   // changes no token (Tokenizer::part_bytes).
   int64_t part_bytes = int64_t{4} << 20;
-  // Of more than so many bytes it has to be.
+  // A document of more bytes is split.
   int64_t most_bytes = int64_t{64} << 20;
   std::string why = {};  // there may not be more: ends that error
   // The token that ends a document with the last of its file, unless it does so itself; -1: none.

@@ -28,7 +28,7 @@ class ArenaLives {
     if (next != lives_.begin() && std::prev(next)->second.end_offset > offset) --next;
     while (next != lives_.end() && next->first < offset + bytes) {
       Life& old = next->second;
-      // What was to stay until the end of the step gives way here.
+      // A value that was to stay until the end of the step gives way here.
       old.end_ns = std::clamp(when.start_ns, std::min(old.begin_ns, old.end_ns), old.end_ns);
       ended_.push_back(old);
       next = lives_.erase(next);
@@ -40,7 +40,7 @@ class ArenaLives {
     touch(offset, bytes, kind, true, {0, end_ns});
   }
 
-  // What is at a home when the step ends stays there.
+  // A value at a home when the step ends stays there.
   void stays(int64_t offset, int64_t bytes, double end_ns) {
     const auto it = lives_.find(offset);
     if (it != lives_.end() && it->second.bytes == bytes) it->second.end_ns = end_ns;

@@ -123,7 +123,7 @@ class Areas {
   Areas(const std::vector<MemoryPoint>& history, double top, double height, double most_bytes,
         const Scale& scale)
       : top_(top), height_(height), most_(most_bytes) {
-    // Of each pixel column the fullest moment.
+    // The fullest moment of each pixel column.
     size_t i = 0;
     for (double x = kLeft; x < kWidth - kRight && !history.empty(); ++x) {
       size_t best = i;
@@ -272,7 +272,7 @@ class Picture {
     y_ += kPhaseHeight + kGap;
   }
 
-  // What is exchanged with other processes, in the colours of phases.
+  // Exchanges with other processes, in the colours of phases.
   void network(Lane lane) {
     Row row(y_, kCopyHeight, kPhaseNames.size(), scale_);
     for (size_t id = 0; id < plan_.actions.size(); ++id) {

@@ -38,8 +38,8 @@ bool takes(const Weight& weight) {
   }
 }
 
-// Of the learning rate, by the tensor as the folder has it: "match_rms_adamw" and "original" of torch's
-// adjust_lr_fn.
+// The factor of the learning rate for the tensor as the folder has it: "match_rms_adamw" and "original" of
+// torch's adjust_lr_fn.
 double scale_of(const UpdatePart& p, bool match_rms) {
   const auto rows = double(p.transposed ? p.cols : p.rows), cols = double(p.transposed ? p.rows : p.cols);
   return match_rms ? 0.2 * std::sqrt(std::max(rows, cols)) : std::sqrt(std::max(1.0, rows / cols));

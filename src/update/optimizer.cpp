@@ -30,7 +30,7 @@ std::string Hyperparameter::allowed() const {
 }
 
 Numerics numerics_of(const Weight& weight, Numerics numerics) {
-  // What is f32 itself needs no master, and is not rounded.
+  // A weight that is f32 itself needs no master, and is not rounded.
   if (weight.trainable && weight.format) {
     numerics.compute = weight.format->type;
     numerics.master = MasterWeights::Off;

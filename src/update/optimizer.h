@@ -41,7 +41,7 @@ struct UpdateExtent {
   int64_t elements() const { return rows * cols; }
 };
 
-// What one update works on.
+// The part that one update works on.
 struct UpdatePart : UpdateExtent {
   uint64_t key;       // the weight's, for random numbers
   bool decay;         // the weight is under weight decay
@@ -51,7 +51,7 @@ struct UpdatePart : UpdateExtent {
 // How many numbers a slot has of an extent: one for each of these.
 enum class Each : uint8_t { Element, Row, Column };
 
-// What an update keeps of a weight.
+// State that an update keeps of a weight.
 struct StateSlot {
   std::string_view role;              // "m"
   bool squares = false;               // sums squares, and is never negative
@@ -69,7 +69,7 @@ struct UpdateRule {
   std::span<const StateSlot> state;  // what it keeps beside a weight: "m", "v"
   // The update; without `state`, which it then only reads.
   Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
-  // What update() without state left out. Null, or empty, where it cannot be made up for later.
+  // Makes the state that update() left out. Null, or empty, where that cannot follow later.
   std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values) = nullptr;
   bool (*takes)(const Weight& weight) = nullptr;  // null: every one
   // An update takes a tensor whole, as a checkpoint has it; else any elements, which do not know of others.
@@ -87,7 +87,7 @@ struct Optimizer {
   std::string_view name;  // the value of train.optimizer
   std::span<const Hyperparameter> hyperparameters;
   std::span<const UpdateRule> rules;  // the first that takes a weight is its own; the last takes all
-  // What train.learning_rate = auto goes by (plans/learning_rate.h): rates that suit it, which fall with the
+  // The basis of train.learning_rate = auto (plans/learning_rate.h): rates that suit it, which fall with the
   // model's size to the power of `by_params`.
   struct Rate {
     double rate, by_params;
@@ -112,7 +112,7 @@ const Optimizer* find_optimizer(std::string_view name);
 
 constexpr double kMostClipNorm = 1e9, kMostLearningRate = 10;
 
-// What a run asks of its optimizer, and where in the step it wants its updates.
+// A run's settings of its optimizer, and the place of updates in the step.
 struct OptimizerConfig {
   const Optimizer* optimizer = optimizers().front();
   std::vector<double> values = defaults_of(*optimizer);  // of its hyperparameters, in their order
@@ -126,8 +126,8 @@ struct OptimizerConfig {
   // each before its gradient is overwritten, so that the forward pass has nothing of it to store. Same
   // results.
   bool late_moments = false;
-  // Of several processes each may have the state of some parts alone, which it updates and whose new weights
-  // it gives the others (owners_of() in update/placement.h): which of how many this one is. Same results.
+  // The place of this process among those that share the state. Each updates its parts and gives the others
+  // the new weights (owners_of() in update/placement.h). Same results.
   struct Sharded {
     int64_t processes = 1, process = 0;
     bool is() const { return processes > 1; }
@@ -139,7 +139,7 @@ struct OptimizerConfig {
   static std::vector<double> defaults_of(const Optimizer& optimizer);
 };
 
-// What the updates of a weight take each, in order: all of it together. `numerics` are the weight's own.
+// The parts of a weight that its updates take, in order, together all of it. `numerics` are the weight's own.
 std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig& config,
                                      const Numerics& numerics);
 

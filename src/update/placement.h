@@ -29,7 +29,7 @@ struct ParamObjects {
     size_t number = 0;            // among the weight's parts
   };
   std::vector<Part> parts;  // those whose state this process has
-  // Of every part, in order, the process that has its state. Empty: state is not sharded.
+  // The process that has each part's state, in order. Empty: state is not sharded.
   std::vector<int64_t> owners;
   MasterWeights masters = MasterWeights::Off;  // of each part, whoever has it
   const UpdateRule* rule = nullptr;            // null where there are no parts
@@ -37,14 +37,14 @@ struct ParamObjects {
   bool has_master() const { return !parts.empty() && parts.front().master.valid(); }
 };
 
-// What updates work on beside a weight.
+// Objects of updates beside a weight.
 struct UpdateObjects {
   ObjectId args, clip;
   ObjectId sums;  // f64, one slot per weight: the squares of its gradient, summed; invalid: no norm is taken
   int64_t processes = 1;  // that sum their gradients
 };
 
-// What the object is called that holds a part, counted from 0, of a weight's state: roles are those of
+// The name of the object that holds a part, counted from 0, of a weight's state: roles are those of
 // UpdateRule::state, and kMasterRole. Checkpoints have these names, too.
 constexpr std::string_view kMasterRole = "master";
 std::string name_of_state(std::string_view role, const Weight& weight, size_t part);

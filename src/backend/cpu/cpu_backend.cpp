@@ -27,7 +27,7 @@ int core_count() {
   return allowed_cores();
 }
 
-// What one device computes with.
+// The worker of one device.
 struct Worker {
   explicit Worker(int threads)
       : pool(threads), scratch(static_cast<size_t>(pool.threads())), scratch_data(scratch.size()) {}

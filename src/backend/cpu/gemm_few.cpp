@@ -9,7 +9,7 @@
 namespace sluice::core::cpu {
 namespace {
 
-// What a task computes columns [first, end) of.
+// A task's product for columns [first, end) of.
 template <class T, class O>
 struct FewProduct {
   const T* rows[kFewRows];

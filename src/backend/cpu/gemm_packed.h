@@ -17,8 +17,8 @@ constexpr int64_t kPackedBytes = 4 * kMiB;  // of B at once, unless a single pan
 constexpr int64_t kSliceBytes = 768 * kKiB;  // of A per task, so that it stays in a core's second-level cache
 constexpr int64_t kMaxSlicePanels = 8;
 
-// What is to be packed: panels [first_panel, first_panel + panels) of B. A task takes some units: panels
-// where the rows of B lie along k, else pieces of 32 along k. Either way it reads whole rows.
+// A packing of panels [first_panel, first_panel + panels) of B. A task takes some units: panels where the
+// rows of B lie along k, else pieces of 32 along k. Either way it reads whole rows.
 struct Packing {
   const GemmShape* shape;
   int64_t
@@ -28,8 +28,8 @@ struct Packing {
   int64_t first_panel, panels;
 };
 
-// What is to be multiplied: rows [first_row, first_row + rows) of A with panels [first_panel, first_panel +
-// panels) of B. a and c point to the first elements of their matrices.
+// A product of rows [first_row, first_row + rows) of A with panels [first_panel, first_panel + panels) of B.
+// a and c point to the first elements of their matrices.
 struct Slice {
   const GemmShape* shape;
   int64_t row;  // as Packing has it

@@ -10,7 +10,8 @@
 
 namespace sluice::core::cpu {
 
-// What varying_multiply() needs of a product of this shape, or of one whose m or k is less, on any CPU.
+// The workspace of varying_multiply() for a product of this shape, or of one whose m or k is less, on any
+// CPU.
 int64_t varying_workspace_bytes(const GemmShape& most);
 int64_t varying_scratch_bytes(const GemmShape& most);
 

@@ -17,7 +17,7 @@ namespace sluice::core {
 #if SLUICE_HAS_ISAS
 namespace {
 
-// What x86-64-v3 has and __builtin_cpu_supports of clang 16 has no name for.
+// Parts of x86-64-v3 that __builtin_cpu_supports of clang 16 has no name for.
 bool has_f16c_movbe_lzcnt() {
   constexpr unsigned kMovbe = 1u << 22, kF16c = 1u << 29, kLzcnt = 1u << 5;
   unsigned a = 0, b = 0, basic = 0, extended = 0, d = 0;

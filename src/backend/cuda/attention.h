@@ -41,7 +41,7 @@ class Attention {
   Status run(const AttnBwd& op, std::span<const Buffer> operands, Buffer workspace, cudaStream_t stream);
 
  private:
-  // What a graph is built for.
+  // The key of a graph.
   struct Key {
     int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim;
     bool causal;

@@ -12,7 +12,7 @@ std::string_view function_of(std::string_view call) {
   return call.substr(0, call.find('('));
 }
 
-// What to do about an error, after its message; empty where the message says it all.
+// Advice after an error's message; empty where the message suffices.
 std::string_view advice(cudaError_t code) {
   switch (code) {
     case cudaErrorMemoryAllocation:

@@ -24,7 +24,7 @@
 namespace sluice::core {
 namespace {
 
-// What cuBLASLt, cuDNN and the memory system like best; arena offsets keep to it.
+// The preferred alignment of cuBLASLt, cuDNN and the memory system; arena offsets keep to it.
 constexpr int64_t kAlignment = 256;
 
 // The driver was asked to wait for every kernel as it is launched.
@@ -203,7 +203,7 @@ Status CudaBackend::prepare(Gpu& gpu, Tier tier, const Op& op) {
   SLUICE_TRY(gpu.make_current());
   const cuda::Scratch scratch{gpu.arena.data(), options_.tune ? gpu.arena.bytes() : 0};
   SLUICE_TRY(gpu.runner.prepare(op, scratch, lanes_.stream(lanes().compute(tier)), options_.log));
-  // Of an exchange every process would have to take part.
+  // A rehearsal of an exchange would need every process.
   return lane_of(op) == LaneKind::Network ? Status() : rehearse(gpu, tier, op);
 }
 
@@ -336,7 +336,7 @@ Status CudaBackend::wait(uint32_t command) {
 }
 
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
-  // What was queued before a fault may still use buffers: wait for it in any case.
+  // Work queued before a fault may still use buffers: wait for it in any case.
   note_failure(lanes_.drain());
   note_failed_exchange();
   ranges_.end_step();

@@ -95,8 +95,7 @@ struct CudaDevice {
 };
 Result<std::vector<CudaDevice>> cuda_devices();
 
-// What this program was built with and what it finds at run time; versions as "13.0" or "9.14.0", empty if
-// absent.
+// Libraries of the build and of run time; versions as "13.0" or "9.14.0", empty if absent.
 struct CudaReport {
   std::string driver;         // newest CUDA version the driver supports
   std::string kernel_driver;  // version of the driver itself, if NVML is there
@@ -114,7 +113,7 @@ std::string describe(const CudaReport& report, const std::filesystem::path& root
 // Whether this program has the backend; without it the functions above fail.
 bool cuda_is_built();
 
-// What speeds depend on beside the GPU: "driver 580.65, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.14.0".
+// Versions that speeds depend on: "driver 580.65, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.14.0".
 std::string cuda_versions();
 
 }  // namespace sluice::core

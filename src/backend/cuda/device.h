@@ -41,7 +41,7 @@ class Nvml {
     unsigned generation, width;
   };
   std::optional<Pcie> pcie() const;
-  // Of the kernel driver, such as "580.65.06"; empty if unknown.
+  // The version of the kernel driver, such as "580.65.06"; empty if unknown.
   std::string driver_version() const;
   // "process 123 holds 4.2 GiB, ..." for all others; empty if none is known.
   std::string others() const;

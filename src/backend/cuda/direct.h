@@ -17,7 +17,7 @@ class DirectNetwork : public DeviceNetwork {
   virtual Status sum(std::byte* values, int64_t bytes, DType dtype, cudaStream_t stream) = 0;
   // They become what process `root` has.
   virtual Status broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream) = 0;
-  // What failed of what was queued. Any thread.
+  // The first failure of queued work. Any thread.
   virtual Status state() const = 0;
 };
 

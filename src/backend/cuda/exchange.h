@@ -34,7 +34,7 @@ class Exchange {
   // With a network it is there from the start.
   Result<std::byte*> partials();
 
-  // What is exchanged next.
+  // Names the next exchange.
   void at(uint32_t command, std::string_view task) { command_ = command, task_ = task; }
   // Queues: `values`, f32 or bf16 of the device by `dtype`, become their sums over all processes. By way of
   // the host the stream's work waits meanwhile, and the driver's thread that runs it; other streams go on.
@@ -42,7 +42,7 @@ class Exchange {
   // The same: they become what process `root` has.
   Status broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream);
 
-  // What failed first of what has run: after an error nothing more is exchanged. Any thread.
+  // The first failure: after an error nothing more is exchanged. Any thread.
   struct Failure {
     uint32_t command;
     Error error;
@@ -56,7 +56,7 @@ class Exchange {
     DType dtype = DType::F32;  // of a sum
     int root = -1;             // of a broadcast
   };
-  // What the driver's thread is given.
+  // A piece of work for the driver's thread.
   struct Piece {
     Exchange* exchange;
     int64_t bytes;

@@ -22,7 +22,7 @@ class KernelProfiler {
 
   // Everything that is queued from now on is noted.
   virtual Status turn_on() = 0;
-  // What this thread queues between the two belongs to a command.
+  // Work that this thread queues between the two belongs to a command.
   virtual void enter(uint32_t command) = 0;
   virtual void leave() = 0;
 
@@ -30,7 +30,7 @@ class KernelProfiler {
     std::vector<ProfiledActivity> activities;
     std::vector<ProfiledCall> calls;
   };
-  // What was noted. REQUIRES: what was queued has finished.
+  // The records. REQUIRES: queued work has finished.
   virtual Result<Records> turn_off() = 0;
 };
 

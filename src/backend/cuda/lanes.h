@@ -51,7 +51,7 @@ class Lanes {
   const std::vector<Interval>& intervals() const;
 
  private:
-  // What belongs to the streams of one GPU: an event is recorded where it was made.
+  // Events of one GPU's streams: an event is recorded where it was made.
   struct Events {
     int gpu = 0;
     Event origin;  // of the times of a timed step

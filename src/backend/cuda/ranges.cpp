@@ -37,7 +37,8 @@ void Ranges::begin_step() {
 void Ranges::enter(std::string_view path, bool copy) {
   size_t depth = std::min(depth_, outer_);
   if (!copy) {
-    // What the path shares with the open ranges. Its last part is the command itself, which never goes on.
+    // The part of the path that is shared with the open ranges. Its last part is the command itself, which
+    // never goes on.
     depth = 1;  // within the step
     for (size_t slash; depth + 1 < kDepth && (slash = path.find('/')) != path.npos; ++depth) {
       const std::string_view name = path.substr(0, slash);

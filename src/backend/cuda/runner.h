@@ -30,7 +30,7 @@ class Runner {
   // Queues the op on the stream. Where it and the op queued last are of few tokens, it may begin before that
   // has ended (kernels.h).
   Status run(const Launch& launch, cudaStream_t stream);
-  // What is queued next begins when everything before it has ended.
+  // The next work begins when everything before it has ended.
   void part() { last_overlaps_ = false; }
   Exchange& exchange() { return *exchange_; }
 

@@ -14,7 +14,7 @@ RouterForm router_form_of(const auto& op) {
                                                             : RouterKind::Sigmoid;
   return {kind, op.normalised, op.scale};
 }
-// Of all experts, or of a group.
+// Groups all experts, or one group.
 Grouping grouping_of(const Mixture& m, const int32_t* routing) {
   return {routing, m.experts, m.rows(), m.top_k, 0, m.experts};
 }

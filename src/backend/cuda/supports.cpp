@@ -19,7 +19,7 @@ class Objection {
     if (dtype != DType::BF16) object("{} activations and parameters; bf16 is needed", name_of(dtype));
     return *this;
   }
-  // Of ops that measured steps in f32 have, too. Gradients of f32 are f32.
+  // Also takes ops that measured f32 steps have. Gradients of f32 are f32.
   Objection& activations_or_f32(DType dtype, DType grad) {
     floating("activations and parameters", dtype).floating("gradients", grad);
     if (dtype == DType::F32 && grad != DType::F32)

@@ -53,8 +53,8 @@ class SimBackend final : public Backend {
   BytesByTier memory_;
 };
 
-// What plans are made for when the machine is not here: it runs no models. The executor makes its own to
-// predict times with.
+// The kind for machines that are not here: it runs no models. The executor makes its own to predict times
+// with.
 const BackendKind& sim_kind();
 
 }  // namespace sluice::core

@@ -53,7 +53,7 @@ class LosingBackend final : public ForwardingBackend {
 
   Loss loss_;
   int64_t seen_ = 0;
-  // Of this step.
+  // State of this step.
   std::set<Lane> down_;             // a command of the lane did not run
   std::vector<uint32_t> inner_id_;  // by the caller's id; kNever of what does not run
   std::vector<uint32_t> outer_id_;  // by the inner id

@@ -13,7 +13,7 @@
 namespace sluice::core {
 namespace {
 
-// What is under way between the threads of one group.
+// Messages under way between the threads of one group.
 class Post {
  public:
   void put(int from, int to, std::span<const std::byte> bytes) {

@@ -32,7 +32,7 @@ std::string resolved(RunConfig& config, std::string_view key, const std::string&
   if (fs::path(path).is_absolute()) return followed(path).string();
   std::string out = followed((place.base / path).lexically_normal()).string();
   std::error_code ignored;
-  // What is there where one stands comes before a name of the hub, and patterns of it do, too.
+  // Existing files, and patterns of them, come before a name of the hub.
   if (!fs::exists(out, ignored) && !fs::exists(place.base / *fs::path(path).begin(), ignored)) {
     const auto kept = find_in_hub_cache(path, key.starts_with("data.") ? HubKind::Dataset : HubKind::Model);
     if (kept) out = kept->string();

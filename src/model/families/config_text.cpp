@@ -21,7 +21,7 @@ std::string with_type(const std::string& text, std::string_view type) {
     *at = type;
     changed = true;
   }
-  // What is written is of that type, whatever was read.
+  // Written weights have that type, whatever was read.
   const auto quantized = root.find("quantization_config");
   if (quantized != root.end() && !quantized->is_null()) {
     root.erase(quantized);

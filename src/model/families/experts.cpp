@@ -25,7 +25,7 @@ int64_t group_of(int64_t experts, int64_t elements) {
 // Transformers' defaults of a family.
 struct ExpertDefaults {
   int64_t count, top_k;
-  // Of each; null: intermediate_size.
+  // The key of each one's width; null: intermediate_size.
   const char* ffn_key;
   int64_t ffn;
   double balance;  // 0: its class has no loss of routers, whatever a file says
@@ -271,7 +271,7 @@ Status check_quantized(const json& root) {
   return error("model config: quantization_config is {}; of gpt_oss models quant_method mxfp4 is supported",
                describe(value));
 }
-// What OpenAI's own code calls otherwise, and published files say once more.
+// Keys of OpenAI's own code, which published files repeat.
 Status check_said_again(const json& root, const char* key, int64_t value) {
   int64_t again = value;
   SLUICE_TRY(read(root, key, again));

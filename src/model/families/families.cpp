@@ -78,7 +78,7 @@ Result<json> text_part(const json& root, const Wrapper& wrapper) {
                  wrapper.model_type);
   json part = root["text_config"];
   if (!says(part, "model_type")) part["model_type"] = wrapper.text;
-  // Of wrappers in wrappers a file could have as many as it has bytes.
+  // A file could nest as many wrappers as it has bytes.
   if (!part["model_type"].is_string() || find_wrapper(part["model_type"].get<std::string>()) != nullptr)
     return error("model config: text_config.model_type is {}; a text model's is needed",
                  describe(part["model_type"]));
@@ -91,7 +91,7 @@ Result<json> text_part(const json& root, const Wrapper& wrapper) {
   return part;
 }
 
-// What a configuration that names its family leaves to the family.
+// Notes sizes that a configuration leaves to its family.
 void note_sizes_left_out(const json& root, const ModelSpec& spec, std::vector<std::string>& notices) {
   const LayerSpec& layer = spec.layers.front();
   const Attention& a = spec.attention();

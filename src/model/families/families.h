@@ -18,7 +18,7 @@ namespace sluice::core {
 // many; a value that would change it in a way Sluice does not do (another activation, another kind of rotary
 // embedding, experts) is an error, and so is a key that is one letter off one that is read.
 //
-// Of a model that wraps a text model (gemma3, qwen3_5) it is that one, whose tensors have kTextPart
+// A model that wraps a text model (gemma3, qwen3_5) is that one, whose tensors have kTextPart
 // (io/safetensors.h) in front of their names.
 Result<ModelSpec> parse_model_config(std::string_view json);
 // Whether a config.json is of such a model.
@@ -28,8 +28,8 @@ std::string wrapper_names();
 // The same text with the names that its model_type has for keys which most families have by one name, such as
 // gpt2's n_inner for intermediate_size. REQUIRES: a JSON object, of a family.
 std::string with_own_keys(std::string_view json);
-// What decides the arithmetic, and that alone: parse_model_config() and transformers read it back to the same
-// model. REQUIRES: layers that differ in windows and rotation only, as parse_model_config() makes them.
+// The keys that decide the arithmetic: parse_model_config() and transformers read it back to the same model.
+// REQUIRES: layers that differ in windows and rotation only, as parse_model_config() makes them.
 std::string to_json(const ModelSpec& spec);
 // The text of a config.json beside weights of a type, "float32", "bfloat16" or "float16". Of a model that was
 // read from one, that text, in which at most the type is another. Of others what transformers writes for
@@ -39,11 +39,11 @@ std::string config_beside_weights(const ModelSpec& spec, std::string_view type, 
 // The model_type of each family.
 std::vector<std::string> model_families();
 
-// What `sluice models` and docs/models.md say of a family: its models, and the keys of config.json that it
+// Facts of a family for `sluice models` and docs/models.md: its models, and the keys of config.json that it
 // has for itself, in Markdown; folders of tests/fixtures, with spaces between, that hold what transformers
-// computes of it; and what llama.cpp does with its exports. Its tokenizers, by the names that they
-// have in bench/results/tokenizers.jsonl: those of its own models that a package carries. What no package
-// carries has one that is made alike, real or of tests/tokenizer/fixtures. Chat templates are those of
+// computes of it; and what llama.cpp does with its exports. Its tokenizers, by the names that they have in
+// bench/results/tokenizers.jsonl: those of its own models that a package carries. What no package carries has
+// one that is made alike, real or of tests/tokenizer/fixtures. Chat templates are those of
 // tests/chat/fixtures/families.json.
 enum class LlamaCpp { NotTried, PassesWindowsOver, HeedsWindows };  // those of layers that have them usually
 struct AboutFamily {
@@ -63,8 +63,8 @@ std::vector<FamilyFacts> family_facts();
 Result<ModelSpec> model_preset(std::string_view name);
 // The name itself of what is written in one of those ways; empty: there is no such preset.
 std::string preset_meant_by(std::string_view name);
-// What to write instead of a text that is no preset, to end an error with: "; did you mean llama3-8b?", or
-// how else a model is named.
+// The end of an error for a text that is no preset: "; did you mean llama3-8b?", or how else a model is
+// named.
 std::string other_models(std::string_view text);
 // Their names, from small to large.
 std::vector<std::string> model_presets();

@@ -29,7 +29,7 @@ enum class Windows : uint8_t {
   Pattern,    // all but every so manieth, unless layer_types says which
 };
 
-// What a family calls a key that others have, too: `general` is how the rest of its reader knows it.
+// A family's own name of a shared key: `general` is how the rest of its reader knows it.
 struct Renamed {
   const char *own, *general;
   bool either = true;  // transformers reads the general one, too
@@ -42,8 +42,8 @@ struct Neutral {
   double value;
 };
 
-// What a family has that others have not: keys that it reads, those that it must have with one value, and
-// what reads and writes them. Its models' layers are there, alike.
+// Keys of one family alone: keys that it reads, those that it must have with one value, and what reads and
+// writes them. Its models' layers are there, alike.
 struct OwnKeys {
   std::span<const char* const> reads;
   std::span<const Neutral> neutral;
@@ -123,12 +123,13 @@ std::string family_names();
 // `context` is max_position_embeddings.
 Status read_rope(const nlohmann::json& root, const Family& family, int64_t context, ModelSpec& spec);
 void write_rope(const ModelSpec& spec, nlohmann::json& root);
-// Of Yarn's cosines and sines, by the paper: 0.1 ln(factor) + 1, or of two such with weights.
+// The factor of Yarn's cosines and sines, by the paper: 0.1 ln(factor) + 1, or the quotient of two such with
+// weights.
 double yarn_attention_factor(double factor, double weight = 0, double weight_all = 0);
 // Which rows of a head are rotated. `spec` has its layers.
 Status read_rotated_rows(const nlohmann::json& root, const Family& family, ModelSpec& spec);
 
-// What layers differ in: windows and rotation. `spec` has its layers.
+// Reads differences of layers: windows and rotation. `spec` has its layers.
 Status read_layers(const nlohmann::json& root, const Family& family, ModelSpec& spec);
 void write_layers(const ModelSpec& spec, const Family& family, nlohmann::json& root);
 

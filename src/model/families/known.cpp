@@ -106,7 +106,7 @@ constexpr const char* kPassed[] = {"_name_or_path",
                                    "use_cache",
                                    "use_reentrant"};
 
-// Of the whole where a model wraps a text model: its other parts, and what joins them.
+// Keys of the whole where a model wraps a text model: its other parts, and their joints.
 constexpr const char* kOfWholes[] = {"boi_token_id",         "boi_token_index",
                                      "compression_config",   "eoi_token_id",
                                      "eoi_token_index",      "image_token_id",

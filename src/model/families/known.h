@@ -29,8 +29,8 @@ Status refuse_other_arithmetic(const nlohmann::json& root, const Family& family)
 // An error if a key is one letter off one that is read; a notice names the others that are in no table.
 Status check_unknown(const nlohmann::json& root, const Family& family, std::vector<std::string>& notices);
 
-// Of a model that wraps a text model: an error if a key of the whole says of the text model what its part
-// does not say, as nobody would heed it; a notice names those that nobody knows.
+// Checks a model that wraps a text model. A key of the whole that the text part lacks is an error if it
+// concerns the text model. A notice names unknown keys.
 Status check_whole(const nlohmann::json& whole, const nlohmann::json& part, const Family& family,
                    std::vector<std::string>& notices);
 

@@ -14,12 +14,12 @@ using nlohmann::json;
 
 constexpr double kMostScale = 1e6;
 
-// Of Llama's class alone: others carry the key, too, and nothing reads it.
+// Llama's class alone reads this key; others carry it without effect.
 constexpr Neutral kLlamaNeutral[] = {{"pretraining_tp", 1}};
 
 constexpr const char* kStarcoder2Reads[] = {"mlp_type", "norm_type"};
 constexpr Neutral kStarcoder2Neutral[] = {{"residual_dropout", 0}, {"embedding_dropout", 0}};
-// What transformers' class is whatever they say.
+// Values that transformers' class has whatever the keys say.
 Status read_starcoder2(const json& root, ModelSpec& /*spec*/) {
   for (const auto& [key, only] : {std::pair{"mlp_type", "default"}, {"norm_type", "layer_norm"}}) {
     std::string value = only;
@@ -132,7 +132,7 @@ void write_gpt_neox(const ModelSpec& spec, json& root) {
   root["use_parallel_residual"] = spec.layers.front().parallel;
 }
 
-// What says nothing of the arithmetic here.
+// Keys without effect on the arithmetic.
 constexpr const char* kGpt2Reads[] = {"n_ctx",
                                       "reorder_and_upcast_attn",
                                       "summary_activation",

@@ -12,7 +12,7 @@ extern const OwnKeys kLlamaOwnKeys, kStarcoder2OwnKeys, kPhi3OwnKeys, kGraniteOw
     kQwen35OwnKeys, kQwen35MoeOwnKeys, kQwen3NextOwnKeys, kMixtralOwnKeys, kOlmoeOwnKeys, kQwen2MoeOwnKeys,
     kQwen3MoeOwnKeys, kLfm2MoeOwnKeys, kGptOssOwnKeys;
 
-// Of families that have gated delta rules: attention is gated, and other keys say what holds anyway. The last
+// Keys of families that have gated delta rules: attention is gated, and other keys say what holds anyway. The last
 // ones are of weights that are carried and not trained, and of positions in images.
 constexpr const char* kDeltaReads[] = {
     "attn_output_gate",     "full_attention_interval", "linear_conv_kernel_dim",      "linear_key_head_dim",

@@ -70,8 +70,8 @@ std::string kind_names() {
 
 // Nothing is passed over: a key that is not known here may be what makes the embedding another one.
 Status check_keys(const json& object, const char* name, const Kind& kind) {
-  // Of every kind. partial_rotary_factor is read elsewhere; `finetuned` is what early YaRN models say of
-  // themselves, and max_position_embeddings what the root says.
+  // Keys of every kind. partial_rotary_factor is read elsewhere. `finetuned` comes from early YaRN models;
+  // max_position_embeddings repeats the root's.
   constexpr std::string_view kCommon[] = {
       "type", "rope_type", "rope_theta", "partial_rotary_factor", "finetuned", "max_position_embeddings"};
   const auto is_in = [](const auto& names, std::string_view key) {
@@ -217,7 +217,7 @@ bool has_ropes_by_layers(const json& root) {
          (nested->contains(kFullAttention) || nested->contains(kSlidingAttention));
 }
 
-// What the root says beside objects by layers: transformers 5 merges some of it into them, transformers 4
+// Checks the root's keys beside objects by layers: transformers 5 merges some of it into them, transformers 4
 // goes by it alone.
 Status check_beside_layers(const json& root, const WindowRope& family, int64_t context,
                            const ModelSpec& spec) {
@@ -246,8 +246,8 @@ Status check_beside_layers(const json& root, const WindowRope& family, int64_t c
   return rope == spec.rope ? Status() : refuse("rope_scaling", kFullAttention);
 }
 
-// Of layers with a window beside the others: transformers 5 has an object for each in rope_parameters, by the
-// names that layer_types has; before, what the root said was of the others.
+// Layers with a window beside others: transformers 5 has an object per layer type in rope_parameters. Before,
+// the root's values were the others'.
 Status read_by_layers(const json& root, const Family& of, int64_t context, ModelSpec& spec) {
   const WindowRope& family = of.window_rope;
   RopeScaling& window =
@@ -274,8 +274,8 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
   return check_beside_layers(root, family, context, spec);
 }
 
-// What grows with the position of queries is an entry of the rotation's object, without which transformers
-// has that of the first models.
+// Reads the growth with the position of queries from the rotation's object, without which transformers has
+// that of the first models.
 Status read_tempered(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
   json whole = root;
   if (!says(root, "rope_parameters") && !says(root, "rope_scaling"))

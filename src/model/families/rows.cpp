@@ -574,7 +574,7 @@ constexpr Family kFamilies[] = {
                   .activation = GateActivation::GeluTanh}},
 };
 
-// Of both parts, in their order.
+// Visits both parts in their order.
 template <class F>
 void for_each_family(F&& f) {
   for (const Family& family : kFamilies) f(family);

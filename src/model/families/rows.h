@@ -11,7 +11,7 @@ namespace sluice::core {
 // Those whose layers have experts; rows.cpp has the others, and what looks into both.
 std::span<const Family> families_with_experts();
 
-// Of `lfm2` and of `lfm2_moe`: those of experts, too, which the first has none of.
+// Names of `lfm2` and `lfm2_moe`; the first has no experts.
 inline constexpr TensorNames kLfm2Names = {.norm = "model.embedding_norm",
                                            .o = "self_attn.out_proj",
                                            .q_norm = "self_attn.q_layernorm",

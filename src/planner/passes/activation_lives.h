@@ -15,7 +15,7 @@ struct ActivationLives {
   std::vector<uint32_t> forward_uses;  // forward tasks using it
 };
 
-// What tasks of several devices use cannot be computed again.
+// An object that tasks of several devices use cannot be computed again.
 ActivationLives lives_of_activations(const Program& program, const Placement& placement);
 
 // By object: whether tasks of several devices use it.

@@ -134,7 +134,7 @@ class Emitter {
  private:
   std::vector<uint32_t> ends_of_runs(const Side& side) const;
   bool pack_device(Side& side);
-  // What is missing if it does not.
+  // The missing bytes if it does not.
   bool pack_host(int64_t& missing_bytes);
   void set_homes();
   void order_events(Side& side);
@@ -246,7 +246,7 @@ bool Emitter::pack_device(Side& side) {
   } else if (!packs(items)) {
     return false;
   }
-  // What the arena ends with needs no alignment behind it.
+  // The end of the arena needs no alignment behind it.
   int64_t& arena_bytes = plan_.arenas[side.tier].bytes;
   arena_bytes = base;
   for (size_t i = 0; i < packed.size(); ++i) {
@@ -377,7 +377,7 @@ void Emitter::order_events(Side& side) {
     if (span.load) side.loads[span.begin].push_back(i);
     if (span.store) side.stores[span.store_at].push_back(i);
   }
-  // What is used first is loaded first; loads for the next step come last.
+  // Loads go in the order of use; loads for the next step come last.
   for (auto& loads : side.loads) {
     std::stable_sort(loads.begin(), loads.end(), [&](uint32_t a, uint32_t b) {
       const Span &x = side.r.spans[a], &y = side.r.spans[b];
@@ -413,7 +413,7 @@ void Emitter::append(Action action, const Clock& after) {
 int64_t Emitter::address_of(Side& side, uint32_t value, uint32_t p) {
   const Value& v = side.s.values[value];
   if (v.fixed) return limits_.fixed_homes[v.object.value].offset(side.tier);
-  // What is overwritten after a time away comes back without a load.
+  // A value overwritten after a time away comes back without a load.
   uint32_t& current = side.current[value];
   while (!side.r.spans[current].covers(p)) current = side.next_span(current);
   return side.r.spans[current].address;

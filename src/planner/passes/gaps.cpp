@@ -10,8 +10,8 @@
 namespace sluice::core {
 namespace {
 
-// What a transfer costs on a link that is free, as part of its time; and the part of the step in which it
-// looks for time.
+// The cost of a transfer on a free link, as part of its time; and the part of the step in which it looks for
+// time.
 constexpr double kFree = 0.15;
 constexpr double kWindowShare = 0.02;
 
@@ -96,7 +96,7 @@ class GapCutter {
     const double weight = prices_.empty() ? 1 : prices_.again[plain_[back(g)]];
     return std::min(transfers_ns(g), again_[g.value] * weight);
   }
-  // What holding a byte throughout the gap costs; without prices, its time.
+  // The cost of holding a byte throughout the gap; without prices, its time.
   double held_ns(const Gap& g) const {
     if (prices_.empty()) return length_ns(g);
     const double around = g.around ? prices_.device.back() : 0;
@@ -158,7 +158,7 @@ void GapCutter::collect() {
   for (uint32_t i = 0; i < s_.values.size(); ++i) {
     const Value& v = s_.values[i];
     if (v.fixed || v.told || limits_.pins(v.object)) continue;
-    // Of the gaps between one write and the next a single one has to store; that is charged to the longest.
+    // A single gap between one write and the next has to store; the longest is charged.
     const size_t first = gaps_.size();
     size_t since = first;
     const auto charge = [&] {

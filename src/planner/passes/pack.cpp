@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packing: addresses for things whose lifetimes are known (dynamic storage allocation, offline).
 //
-// What lives long is placed first, the longest at the bottom: lifetimes nest, as the backward pass undoes the
+// Long lives are placed first, the longest at the bottom: lifetimes nest, as the backward pass undoes the
 // forward pass in reverse, so they stack without holes. The rest is placed in order of birth by best fit,
 // where it does not stand in the way of something long-lived yet to come. What must be there takes the room
 // of what only came early or lingers; early loads then come when there is room. A few variants are tried, as
@@ -133,7 +133,7 @@ bool Sweep::place_long_lived() {
       offset = placed.lowest_offset(item);
       if (offset + item.bytes > capacity_) return false;
     }
-    // What finds no place now may find one later, at the price of what can give way.
+    // An item without a place now may find one later, at the cost of items that can give way.
     if (offset + item.bytes > capacity_) continue;
     item.offset = offset;
     placed.add(place_of(item, i));
@@ -329,7 +329,7 @@ std::span<const Variant> variants_for(std::span<const PackItem> items, size_t ma
   // last. Among many, something large finds no room in one piece once the small ones are there.
   static constexpr Variant kOfMany[] = {{UINT32_MAX, 0, 32}, {UINT32_MAX, 0}, {300, 24},
                                         {UINT32_MAX, 24},    {100, 0},        {40, 0}};
-  // Of so many that nothing gives way to another, those that take long pack none that these do not.
+  // With so many items, none of which gives way, slow variants pack no more than these.
   static constexpr Variant kOfManyFirm[] = {
       {UINT32_MAX, 0, 32}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {kTwoRounds, 0}};
   if (items.size() > kManyItems && std::ranges::none_of(items, gives_way)) return kOfManyFirm;
@@ -392,7 +392,7 @@ int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacit
 int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many) {
   const int64_t total = total_bytes(items);
   if (total > capacity) return pack(items, time, capacity, many);
-  // What comes to lie at the top of the room is aligned as its size is.
+  // An item at the top of the room is aligned as its size is.
   int64_t unit = 0;
   for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
   if (unit == 0) return 0;

@@ -20,9 +20,9 @@ bool overlap(const PackItem& a, const PackItem& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// Of a handful of things: every way to put them on top of one another, from the bottom up, until `left`
-// placements have been tried. A packing pushed down as far as it goes is found in this way, as each thing
-// then lies on top of one that it meets, and things are placed in the order of their offsets.
+// Tries every way to stack a handful of items from the bottom up, for `left` placements. That finds any
+// packing pushed down as far as it goes, where each item lies on one that it meets, placed in the order of
+// offsets.
 bool stack(std::vector<PackItem>& items, std::vector<bool>& placed, size_t count, int64_t lowest,
            int64_t capacity, int& left) {
   if (count == items.size()) return true;

@@ -14,7 +14,7 @@
 
 namespace sluice::core {
 
-// What a plan must respect beside its Program.
+// Limits of a plan beside its Program.
 struct Limits {
   BytesByTier bytes;  // arena budgets; alike for all devices
   int64_t alignment = 64;
@@ -26,28 +26,28 @@ struct Limits {
   std::vector<Home> fixed_homes;
   BytesByTier base;
   bool search_places = false;  // on the device: see pack_few()
-  // What stays on the device around the boundary is stored before it, where that link is free, or keeps its
-  // bytes until its store has ended.
+  // Values that stay on the device around the boundary are stored before it, where that link is free, or
+  // keeps its bytes until its store has ended.
   bool store_around = false;
-  // What loads that begin early are meant to fill at most. A link that has a little more to do than time for
-  // it would otherwise begin earlier with every round before the last, until nothing else has room.
+  // The most bytes for loads that begin early. A link that has a little more to do than time for it would
+  // otherwise begin earlier with every round before the last, until nothing else has room.
   int64_t early_bytes = kUnlimited;
   // Places on the host are taken only while their content is of use, which fragments it: what is short there
   // is saved, and where there is room, less of it packs.
   bool host_is_short = false;
   bool host_closely = false;  // see pack_least()
-  // What a plan's actions take of the host's budget: so much each, of which the budget leaves room for this
-  // many. A program of which rounds are left out counts those of the whole step.
+  // Host bytes of a plan's actions: so much each, of which the budget leaves room for this many. A program of
+  // which rounds are left out counts those of the whole step.
   double host_bytes_per_action = 0;
   int64_t actions_counted = 0;
-  // What experts' weights can be loaded when their router has run is, and of it only what it chose.
+  // Experts' weights are loaded after their router where possible, and only those that it chose.
   bool chosen_experts = false;
   // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
   std::shared_ptr<const std::vector<bool>> pinned;
 
   bool pins(ObjectId o) const { return pinned != nullptr && (*pinned)[o.value]; }
   int64_t device_bytes() const { return bytes[kDevice]; }
-  // What so many actions take of the host's budget.
+  // Host bytes of so many actions.
   int64_t host_bytes_of(int64_t actions) const {
     return int64_t(host_bytes_per_action * double(std::max<int64_t>(0, actions - actions_counted)));
   }
@@ -64,7 +64,7 @@ struct RecomputeUnit {
 // UINT32_MAX otherwise.
 std::vector<uint32_t> last_writers_that_can_run_again(const Program& program,
                                                       const Placement& placement = {});
-// What several devices use is never computed again.
+// Objects of several devices are never computed again.
 std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs,
                                            const Placement& placement = {});
 
@@ -99,7 +99,7 @@ double ring_order_ns(const Program& program, const Placement& placement, const T
 // The same under each rule. Refers to what it is made of.
 class RingEstimates {
  public:
-  // Of orders after a few attempts to end earlier.
+  // Estimates the ends of orders, after a few attempts to end them earlier.
   RingEstimates(const Program& program, const Placement& placement, const TaskCosts& costs,
                 const Profile& profile);
   ~RingEstimates();
@@ -121,7 +121,7 @@ class RingEstimates {
 StepSchedule unroll(const Program& program, const Placement& placement, const std::vector<TaskId>& order,
                     const TaskCosts& costs, const Profile& profile, const Saves& saves, const Limits& limits);
 
-// What cutting a value's gap between the passes costs when it can be computed again instead: ns, by value; 0:
+// The cost of cutting a value's gap between the passes if it can be computed again instead: ns, by value; 0:
 // it cannot.
 using AgainCosts = std::vector<double>;
 
@@ -137,7 +137,7 @@ struct LinkUse {
   double stores_after(uint32_t position, double window_ns) const;
 };
 
-// What room and transfers are worth, in ns of the step, by position of the plain schedule and its end. Empty:
+// The worth of room and transfers, in ns of the step, by position of the plain schedule and its end. Empty:
 // not known.
 struct Prices {
   std::vector<double> device, host;  // per byte held from the begin of the step until here
@@ -149,7 +149,7 @@ struct Prices {
   bool empty() const { return device.empty(); }
 };
 
-// What it costs when a value is away in a gap.
+// The cost of a value's absence in a gap.
 struct GapCosts {
   AgainCosts again;
   LinkUse use;
@@ -210,7 +210,7 @@ using SlotsByDevice = std::vector<std::vector<HostSlot>>;
 // The actions of a plan.
 int64_t actions_of(const StepSchedule& schedule, const std::vector<Residency>& residency,
                    const Profile& profile);
-// What they take of the host by position, with what is set aside for programs between steps.
+// Their host bytes by position, with the room for programs between steps.
 std::vector<int64_t> bytes_on_host(const StepSchedule& schedule, const SlotsByDevice& slots,
                                    const Limits& limits);
 // Where that is more than `host_bytes`, units that are there are computed again instead, the cheapest per

@@ -19,7 +19,7 @@ inline Place place_of(const PackItem& item, uint32_t index) {
   return {item.offset, item.bytes, item.begin, item.end, index};
 }
 
-// Of items and places alike.
+// Whether an item or a place goes around the boundary.
 bool around(const auto& item) {
   return item.begin > item.end;
 }

@@ -16,7 +16,7 @@
 namespace sluice::core {
 namespace {
 
-// Of a whole step.
+// The number of moments of a whole step.
 constexpr uint32_t kMoments = 768;
 // How many moments a transfer can be before the use that it serves, or after the one that it follows.
 constexpr uint32_t kWindow = 24;
@@ -118,7 +118,7 @@ class Market {
   Instant instant_of(uint32_t position) const {
     return Instant(std::min(s_.start_ns[position] / moment_ns_, double(moments_)), moments_);
   }
-  // Of sums over moments: the value at a fraction of one.
+  // Interpolates sums over moments at a fraction of one.
   static double at(const std::vector<double>& sums, const Instant& t) {
     return sums[t.moment] + (sums[t.moment + 1] - sums[t.moment]) * t.part;
   }

@@ -44,7 +44,7 @@ std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCos
     while (first[o] != o) o = first[o];
     return o;
   };
-  // What the same tasks write comes back together.
+  // Outputs of the same tasks come back together.
   const auto droppable = [&](uint32_t o) {
     return lives.crosses[o] && program.objects()[o].stream != Stream::Between &&
            program.objects()[o].layer >= 0;

@@ -183,8 +183,8 @@ void Resident::take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t e
   }
 }
 
-// What stays around the boundary and leaves in the next step can be stored in this one, once it is final,
-// where the link has nothing else to do: the next step's forward pass has stores of its own.
+// A value that stays around the boundary and leaves in the next step can be stored in this one, once it is
+// final, where the link has nothing else to do: the next step's forward pass has stores of its own.
 void Resident::store_before_the_boundary() {
   LinkTime link(s_.start_ns);
   std::vector<std::pair<uint32_t, uint32_t>> candidates;  // position after which it is final, span

@@ -91,11 +91,11 @@ class Ring {
   }
   // Goes on; who is past `hopeful_ns` after a few attempts makes no more.
   void justify(Attempts& of, double hopeful_ns) const;
-  // Of the longest round, and of all.
+  // Chunks of the longest round, and of all rounds.
   int32_t chunks_of_round() const { return chunks_of_round_; }
   int32_t chunks() const { return int32_t(backward_groups_.size()); }
 
-  // What each device holds at its fullest moment, the fullest one's.
+  // Bytes of the fullest device at its fullest moment.
   int64_t most_bytes(const Order& order) const;
 
   std::vector<TaskId> tasks(const Order& order) const {
@@ -113,10 +113,10 @@ class Ring {
   void find_turns(bool overlap_rounds);
   // How long a device waits for what comes first under a rule before it begins something else.
   double patience_ns() const;
-  // What comes first is smaller.
+  // The earlier key is smaller.
   using Key = std::array<double, 4>;
   using Ranks = std::vector<uint32_t>;  // by group: how many come first
-  // Of those alike the one that the program has first comes first.
+  // Among equal keys the Program's order decides.
   template <typename KeyOf>
   Ranks ranks(KeyOf&& key_of) const {
     std::vector<std::pair<decltype(key_of(0u)), uint32_t>> sorted(groups_.size());
@@ -156,7 +156,7 @@ class Ring {
   const Profile& profile_;
   std::vector<Group> groups_;
   Edges next_, before_;
-  // What the groups of each use, once each: by group where its part begins.
+  // Objects of each group, once each: by group where its part begins.
   std::vector<uint32_t> objects_begin_, objects_;
   std::vector<double> chunk_turn_;         // by group: which chunk of its pass it is, in the program's order
   std::vector<int32_t> layers_;            // by group
@@ -170,7 +170,7 @@ class Ring {
 void Ring::find_groups() {
   using Chunk = std::tuple<int32_t, Phase, int32_t>;
   std::map<Chunk, double> turns;
-  // Of a round and phase: the last stage, and those that a layer has on its devices.
+  // The last stage of a round and phase, and the stages of each layer on its devices.
   struct Stages {
     size_t device;
     uint32_t number;
@@ -226,8 +226,7 @@ void Ring::find_edges() {
   };
   std::vector<Last> last(program_.objects().size());
   std::vector<Edges::Ends> edges;
-  // Of those between the same two the one that takes longest: by group, where its edge to the group at hand
-  // is.
+  // Keeps the longest of the edges between two groups: by group, where its edge to the current one is.
   std::vector<size_t> edge_from(groups_.size(), 0);
   size_t first = 0;
   uint32_t exchanged = UINT32_MAX;  // by this group last
@@ -337,7 +336,7 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
   std::vector<double> ready_ns(groups_.size(), 0);
   const Edges &to = backwards ? before_ : next_, &from = backwards ? next_ : before_;
   for (uint32_t g = 0; g < groups_.size(); ++g) before.push_back(from.of(g).size());
-  // Of each device what can begin now, and what can begin later, by time.
+  // Groups that each device can begin now, and those that it can begin later, by time.
   using Open = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
   std::vector<Open> open(placement_.devices);
   std::vector<uint32_t> of_rank(groups_.size());
@@ -450,7 +449,7 @@ int64_t Ring::most_bytes(const Order& order) const {
   return most;
 }
 
-// Of the placement's own rule.
+// The order by the placement's own rule.
 Ring::Order order_of(Ring& ring, const Placement& placement, bool overlap_rounds) {
   const int32_t one = ring.chunks_of_round();
   const int32_t two = placement.chunks_at_once > 0 ? placement.chunks_at_once : 2 * one;

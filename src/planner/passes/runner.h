@@ -52,8 +52,8 @@ class PassRunner {
   // Also runs the checks, which take as long as the passes. Without, the finished plan alone is proved.
   void check_all() { checking_ = true; }
 
-  // What `work` makes; `instead`, when the pass is left out. `check` says of a result what is wrong with it;
-  // a pass that makes something wrong is our bug, and ends the program.
+  // Returns the result of `work`, or `instead` when the pass is left out. `check` finds faults of a result; a
+  // pass that makes something wrong is our bug, and ends the program.
   template <class Result, class Work, class Check>
   Result run(Pass pass, Result instead, Work&& work, Check&& check) {
     Record& record = records_[size_t(pass)];

@@ -41,8 +41,8 @@ class Saver {
   }
 
   SaveChoice run() {
-    // What is computed again takes time, in which links carry more, and leaves room, in which more can stay:
-    // a few rounds settle it. Prices know that from the start; the second round knows what is under way.
+    // Recomputation takes time, in which links carry more, and leaves room, in which more can stay: a few
+    // rounds settle it. Prices know that from the start; the second round knows what is under way.
     const int rounds = by_prices() ? 2 : 3;
     for (int round = 0; round < rounds; ++round) {
       hold_back();
@@ -155,7 +155,7 @@ std::vector<Saver::Crossing> Saver::book_what_must_travel(const Residency& resid
   return crossings;
 }
 
-// Of everything but the units.
+// The pressure of everything but the units.
 Pressure Saver::host_pressure(const Residency& residency) const {
   std::vector<int64_t> bytes(n_ + 2, 0);  // first the changes, then their sums
   bytes[0] = limits_.boundary_bytes[kHost];
@@ -167,7 +167,7 @@ Pressure Saver::host_pressure(const Residency& residency) const {
   return Pressure(bytes);
 }
 
-// What sending a byte of the unit to the host is worth against computing it again.
+// The gain of sending a byte of the unit to the host over computing it again.
 double Saver::gain(uint32_t unit, const Crossing& c) const {
   const double ns = units_[unit].ns, bytes = double(units_[unit].bytes);
   if (by_prices()) {

@@ -85,7 +85,7 @@ class Unroller {
         provide(u.object.value, device);
     }
   }
-  // What others made is handed over; what was given is there; what was dropped is made again by its writers.
+  // Hands over results of other devices, finds given ones, and makes dropped ones again by their writers.
   void provide(uint32_t o, size_t device) {
     if (shared_[o] && made_[o]) {
       hand_over(o, device);
@@ -280,7 +280,7 @@ class Unroller {
     v.circular = object.persistent;
     v.given = given;
     v.needed_after = object.kind == ObjectKind::Metric;
-    // What several devices use and one changes is on the host between steps, where all find it.
+    // An object that several devices use and one changes is on the host between steps.
     v.host_home = object.kind == ObjectKind::Input || object.kind == ObjectKind::Metric ||
                   (object.persistent && shared_[o] && written_[o]);
     if (!limits_.fixed_homes.empty()) {
@@ -302,7 +302,7 @@ class Unroller {
     }
   }
 
-  // What a single task reads, which chooses parts of it, can be loaded by its choice.
+  // An object of a single reader that chooses parts of it can be loaded by its choice.
   void mark_chosen(Schedule& s) const {
     for (uint32_t p = 0; p < s.size(); ++p) {
       const Run& run = s.runs[p];
@@ -325,7 +325,7 @@ class Unroller {
     }
   }
 
-  // Of what several devices use and some change, one value goes back to the host: that of who wrote last.
+  // An object that several devices use and some change returns one value to the host: the last writer's.
   void give_back() {
     for (size_t d = 0; d < out_.devices.size(); ++d) {
       for (uint32_t i = 0; i < out_.devices[d].values.size(); ++i) {
@@ -354,8 +354,8 @@ class Unroller {
   std::vector<uint32_t> left_;            // by object: forward tasks that will still use it
   std::vector<Tier> owner_;               // by object: who wrote it last
   std::vector<bool> made_;                // by object: written in this step
-  // Of shared objects: when the last use so far ends, and by device and object when the content came or was
-  // made there.
+  // Shared objects: the end of their last use so far, and when their content came to or was made on each
+  // device.
   std::vector<double> used_ns_;
   std::vector<std::vector<double>> arrived_ns_;
   double exchanged_ns_ = 0;                   // when the last exchange with other processes began

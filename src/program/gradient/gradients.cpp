@@ -38,7 +38,7 @@ uint32_t Gradients::readers(ObjectId x) const {
   return x.value < states_.size() ? states_[x.value].readers : 0;
 }
 
-// What a task makes leads to a wanted gradient when something does that it reads.
+// A task's outputs lead to a wanted gradient if one of its inputs does.
 void Gradients::note(const Task& task) {
   bool wanted = false;
   for (const Use& use : task.uses) {

@@ -36,10 +36,10 @@ class Gradients {
   // A task that computes its result and its gradients at once, given as it is without them: its rule appends
   // it in the backward pass.
   void record_fused(Task task);
-  // What `make` does, and records, is done in the backward pass, when it comes to this place.
+  // Calls `make` in the backward pass, when it comes to this place.
   void record_later(std::function<void()> make);
-  // What was recorded last is a layer that began with `input`: the object of its gradient, which the layer's
-  // backward pass hands on to the one before, is made first.
+  // Ends a layer that began with `input`: the object of its gradient, which the layer's backward pass hands
+  // on to the one before, is made first.
   void record_input(ObjectId input);
 
   // Appends the backward pass of what was recorded since the last call.

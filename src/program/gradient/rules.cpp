@@ -33,7 +33,7 @@ using Node = std::span<const Task>;
 void backward(const Embed& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId table = task.uses[Embed::kTable].object, dy = g.of(task.uses[Embed::kY].object);
-  // Of two tables that are summed one may be frozen.
+  // One of two summed tables may be frozen.
   if (g.wanted(table)) {
     const auto into = g.into(table);
     g.task(task, named(task, "_bwd"),
@@ -126,8 +126,8 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
          {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx, dw.object});
 }
 
-// Of q and K|V, which are rotated together, and back in one task. Attention over blocks sums in another type
-// than they have.
+// Rotates q and K|V back in one task, as they were rotated together. Attention over blocks sums in another
+// type than theirs.
 void backward(const Rope& q, Node node, Gradients& g) {
   SLUICE_CHECK(node.size() == 2, "{}: q and K|V are rotated together", node.front().name);
   std::vector<ObjectId> given, out;
@@ -171,7 +171,7 @@ std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
   return out;
 }
 
-// Of one Linear, or of several of one input, whose contributions to its gradient are summed in their order.
+// One Linear, or several of one input: their contributions to its gradient are summed in their order.
 void backward(const Linear&, Node node, Gradients& g) {
   const std::vector<ObjectId> dys = output_gradients(node, g);
   const ObjectId x = node.front().uses[Linear::kX].object;
@@ -186,7 +186,7 @@ void backward(const Linear&, Node node, Gradients& g) {
                         .accumulate = false,
                         .weight_format = op.weight_format};
       std::vector<Bound> uses{dys[i], w};
-      // What came along a residual is added by the first.
+      // The first one adds the gradient along a residual.
       if (g.has_addend(x)) {
         const auto dx = g.into_sum(x);
         dgrad.has_residual = dx.addend.has_value();
@@ -251,8 +251,8 @@ void backward(const LowRank& op, Node node, Gradients& g) {
   if (g.wanted(residual)) g.add(residual, dy);
 }
 
-// Of attention over blocks of keys and values, given its whole result and log-sum-exp. The tasks are those of
-// the blocks, the diagonal one first, and the cast of a result that was merged in fp32.
+// Attention over blocks of keys and values, given its whole result and log-sum-exp. One task per block, the
+// diagonal one first, and the cast of a result that was merged in fp32.
 void backward(const AttnFwd&, Node node, Gradients& g) {
   const Task& diagonal = node.front();
   const Task& last = node.back();
@@ -420,9 +420,8 @@ void backward(const Route& op, Node node, Gradients& g) {
   g.task(task, named(task, "_bwd"), bwd, uses);
 }
 
-// Of experts: their first products by groups, their gates, their last products, and the sum by tokens. With
-// the gradients of rows before they are gated come those of the gates, so that the results of the last
-// products need not be kept.
+// Experts: first products by groups, gates, last products, and the sum by tokens. The gradients of ungated
+// rows bring those of the gates, so results of the last products need not be kept.
 void backward(const GroupedLinear&, Node node, Gradients& g) {
   const size_t groups = (node.size() - 2) / 2;
   const Node up = node.first(groups), down = node.subspan(groups + 1, groups);
@@ -454,7 +453,7 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
              {dy, from, routing, dw.object});
     }
   };
-  // Of the biases of all groups.
+  // Adds the gradients of the biases of all groups.
   const auto bias_grad = [&](const Task& first, ObjectId dy, bool gathers) {
     const auto& op = op_of<GroupedLinear>(first);
     if (!op.has_bias) return;

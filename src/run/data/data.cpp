@@ -80,7 +80,7 @@ std::string name_of_paths(const RunConfig& c, std::string_view key, const std::v
                      paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
 }
 
-// What of a model's folder makes tokens of records.
+// Parts of a model's folder that make tokens of records.
 struct Folder {
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
@@ -124,13 +124,13 @@ std::vector<std::string> seen_from_here(const std::vector<std::string>& paths) {
   return out;
 }
 
-// What comes before an answer, as text, and the special token that ends it; -1: none does.
+// Text before an answer, and the special token that ends it; -1: none does.
 struct Answer {
   std::string prompt;
   int32_t end = -1;
 };
 
-// Of text; 0: of a special token.
+// Bytes of a token of text; 0 for a special token.
 Result<int64_t> text_bytes_of(int32_t id, const Tokenizer& tokenizer) {
   SLUICE_ASSIGN(const std::string text, tokenizer.decode(std::span(&id, 1), /*skip_special=*/true));
   if (text.find("\uFFFD") == text.npos) return std::ssize(text);
@@ -207,11 +207,11 @@ int32_t end_of_answers(const TokenSet& set, const Tokenizer& tokenizer) {
   return -1;
 }
 
-// What the host cap leaves to encoding.
+// The host memory left to encoding.
 EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::path>& tokenizer, int threads) {
   const int64_t cap = c.caps[kHost];
   if (cap == kUnlimited) return {};
-  // What reading and writing take, and each thread of the tokenizer between texts.
+  // Memory of reading and writing, and each thread of the tokenizer between texts.
   constexpr int64_t kBeside = int64_t{16} << 20, kBesideThread = int64_t{8} << 20;
   const int64_t held =
       resident_bytes() + (tokenizer ? tokenizer_bytes(*tokenizer) : 0) + kBeside + threads * kBesideThread;
@@ -241,7 +241,7 @@ Result<std::vector<int32_t>> special_of(const RunConfig& c, const Tokenizer* tok
   return ids;
 }
 
-// What the template has to have.
+// Checks the parts that a template must have.
 Status check_template(const TokenMaking& making) {
   if (making.learn == Learn::Marked && making.chat_template != nullptr && !making.chat_template->marks())
     return error(

@@ -29,7 +29,7 @@ bool holds_out(const RunConfig& config);
 // Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
 Status keep_date(RunConfig& config);
 
-// Of the documents of training, or of those that are held out.
+// The documents of training, or the held-out ones.
 struct Inventory {
   int64_t documents = 0, tokens = 0, learnt = 0, longest = 0;
   std::array<int64_t, 40> lengths{};  // documents with tokens from 2^i on, below 2^(i+1)
@@ -52,8 +52,7 @@ struct RunData {
   std::vector<std::string> contents_before;     // as Corpus has it
   // data.date, where a chat template shows it: it is among what checkpoints say the run is.
   std::string date;
-  // What people should know of how text became tokens, and of what is held out or left out, a sentence
-  // each.
+  // Notices on how text became tokens, and on held-out or omitted text, a sentence each.
   std::vector<std::string> notices, heldout_notices;
   Findings findings;
   int64_t files = 0;
@@ -62,22 +61,21 @@ struct RunData {
   // Bytes of text that a token stands for whose loss counts, in the mean; 0: unknown. Of the rows of training
   // only where they are evaluated.
   double train_bytes_per_token = 0, heldout_bytes_per_token = 0;
-  // What people named that the held-out documents are of: each of data.paths or data.heldout_paths, as seen
-  // from here.
+  // Names behind the held-out documents: each of data.paths or data.heldout_paths, as seen from here.
   std::vector<std::string> names, heldout_names;
-  // What comes before the first held-out answer that leaves as much room in a sequence, with the template's
-  // special tokens as text, and the special token that ends the answer; without answers "// ", and -1.
+  // Text before the first held-out answer that leaves as much room in a sequence, with the template's special
+  // tokens as text, and the special token that ends the answer; without answers "// ", and -1.
   std::string prompt = "// ";
   int32_t answer_end = -1;
   std::string other_end;  // that it is none of the folder's ends, a notice; empty: it is one
   // Why training does not start: conversations of which nothing is learnt, or markup is; empty: it does.
   std::string unlearnt;
-  // What checkpoints have in place of the model's files, by name: the end of answers beside the folder's, and
-  // the chat template that was learnt with, where it is not the folder's own.
+  // Texts that checkpoints have in place of the model's files, by name: the end of answers beside the
+  // folder's, and the chat template that was learnt with, where it is not the folder's own.
   std::map<std::string, std::string> model_texts;
   std::optional<ShownChat> first_chat;  // of a data set that is looked at
 };
-// What the rows of training are for.
+// The use of training's rows.
 enum class DataUse : uint8_t {
   Train,
   Look,      // they are shown, and so is the first conversation

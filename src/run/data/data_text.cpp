@@ -26,7 +26,7 @@ std::string of_documents(const Inventory& i) {
                      counted(i.tokens, "token"), grouped(double(i.learnt), 0), percent(i.learnt, i.tokens));
 }
 
-// What is to be said, as names and values.
+// Facts as names and values.
 std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
   constexpr std::array<const char*, 2> kKinds[] = {{"of text", "of text"},
                                                    {"prompt with its completion", "prompts with completions"},

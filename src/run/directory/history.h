@@ -12,12 +12,12 @@
 
 namespace sluice::core {
 
-// What the routers of a model with experts did, step by step: see ExpertLoad.
+// Loads of a model's routers, step by step: see ExpertLoad.
 struct RouterHistory {
   Series variation{"mean of the layers", {}}, worst_variation{"the worst layer", {}}, entropy{"entropy", {}},
       balance{"balance loss", {}}, z{"z-loss", {}};
 };
-// What metrics.jsonl and TensorBoard call these numbers of a step, and those that no picture has.
+// Names of these numbers of a step in metrics.jsonl and TensorBoard, and of those without a picture.
 struct RouterNumber {
   const char* key;
   double ExpertLoad::*of_step;

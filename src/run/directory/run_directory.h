@@ -18,7 +18,7 @@ namespace sluice::core {
 
 class RunDirectory {
  public:
-  // What lies in a directory. What comes first may be replaced by what comes later.
+  // The content of a directory. A later kind may replace an earlier one.
   enum class Content : uint8_t {
     Nothing,
     Plan,  // what plan and simulate write; it can be made again

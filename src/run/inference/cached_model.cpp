@@ -11,7 +11,7 @@
 namespace sluice::core {
 namespace {
 
-// What is in use is asked for after so many passes: asking takes as long as a small model's pass.
+// Memory in use is read after so many passes: reading it takes as long as a small model's pass.
 constexpr int64_t kPassesPerCheck = 64;
 
 // Plans both, with so much room for prompts.

@@ -52,7 +52,7 @@ class CachedModel : public CachedTextModel {
 
   // The most seen, as driver and operating system say.
   const BytesByTier& peak_memory() const { return loaded_.peak_bytes(); }
-  // Of all passes that made tokens.
+  // Loads of all passes that made tokens.
   const LoadedBytes& loaded_bytes() const { return loads_; }
 
  private:

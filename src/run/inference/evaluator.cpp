@@ -17,7 +17,7 @@ constexpr int64_t kMostTokens = 8192;
 // Rows of logits that exist at once.
 constexpr int64_t kMostHeadTokens = 1024;
 
-// Of so many chunks of whole sequences, or of one sequence in its chunks.
+// A pass over so many chunks of whole sequences, or over one sequence in its chunks.
 StepShape pass_of(const EvaluatorSetup& s, int64_t chunk_tokens, int64_t chunks) {
   StepShape shape{.seq_len = s.seq_len, .chunk_tokens = chunk_tokens};
   shape.head_tokens = s.head_tokens > 0 ? s.head_tokens : std::min(chunk_tokens, kMostHeadTokens);

@@ -10,7 +10,7 @@
 
 namespace sluice::core {
 
-// What `key` names is there. The error says how it was written, where, and what that became.
+// Checks that the path of `key` exists. The error says how it was written, where, and what that became.
 Status check_input(const RunConfig& config, std::string_view key, const std::filesystem::path& path);
 
 // The key that says where the model's config or weights are: `own`, or model.path where `path` came from it.

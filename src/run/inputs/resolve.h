@@ -21,7 +21,7 @@ WeightsFrom weights_from(const RunConfig& config);
 // The same model, trained as the configuration says (resolve_training()).
 Result<ModelSpec> resolve_trained_model(const RunConfig& config);
 
-// What belongs to the model beside its config.json and weights: from the folder of its tokenizer, or else of
+// Files of the model beside its config.json and weights: from the folder of its tokenizer, or else of
 // model.weights or model.config. Where none has anything any more, from the checkpoint that the run goes on
 // from.
 Result<ModelFiles> model_files_of(const RunConfig& config);
@@ -36,7 +36,7 @@ std::optional<std::filesystem::path> tokenizer_of(const RunConfig& config);
 // That text is no tokens of a model whose tokenizer is not there; `key` says which text.
 Error no_tokenizer(const RunConfig& config, int64_t vocab, std::string_view key);
 
-// What a tokenizer.json takes at most while it is read; 0: it cannot be.
+// The most memory to read a tokenizer.json; 0: it cannot be read.
 int64_t tokenizer_bytes(const std::filesystem::path& file);
 
 // REQUIRES: the learning rate is chosen.

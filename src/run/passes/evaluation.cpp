@@ -8,7 +8,7 @@
 namespace sluice::core {
 namespace {
 
-// Of (sum of x) / (sum of targets), where every row brings its x and its targets.
+// The error of (sum of x) / (sum of targets), where every row has its x and its targets.
 std::optional<double> error_of_ratio(std::span<const double> x, std::span<const double> targets) {
   const double rows = double(x.size()), all = std::accumulate(targets.begin(), targets.end(), 0.0);
   if (x.size() < 2 || all <= 0) return std::nullopt;

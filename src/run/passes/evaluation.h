@@ -16,11 +16,11 @@
 
 namespace sluice::core {
 
-// Of every token of some rows, whether it counts or not.
+// Losses of every token of some rows, whether it counts or not.
 struct TokenLosses {
   std::vector<double> loss, is_top;  // is_top: 1 where no token is likelier than the target, else 0
 };
-// What an evaluation program left, by chunk, to what it is of the rows that it was given.
+// Reads the losses that an evaluation program left by chunk into those of its rows.
 Status read_token_losses(const Model& model, const Executor& executor, TokenLosses& out);
 
 struct Evaluation {
@@ -31,12 +31,12 @@ struct Evaluation {
   RowLoss total() const;
   // Mean over the targets, nats; NaN without any.
   double loss() const { return total().mean(); }
-  // Of the loss, if the rows are taken for a random choice. Nothing: there is but one.
+  // The standard error of the loss, taking the rows for a random choice. Nothing with a single row.
   std::optional<double> standard_error() const;
 };
 
-// Of the loss of `a` minus that of `b`, on the same rows: what rows have in common is not in it. Nothing:
-// there is but one, or they are not as many.
+// The standard error of the loss of `a` minus that of `b` on the same rows, without their common part.
+// Nothing with a single row, or unequal numbers.
 std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const RowLoss> b);
 
 using EvaluationPass = std::function<Result<const TokenLosses*>(const Rows&)>;
@@ -57,7 +57,7 @@ struct Judgement {
 };
 Judgement judge(const Evaluation& evaluation, int64_t step, HeldoutRecord& record);
 
-// What of a source the first rows of step 0 hold.
+// The part of a source in the first rows of step 0.
 struct RowsCount {
   int64_t rows = 0, targets = 0;
 };

@@ -16,7 +16,7 @@ class TextPass {
   // The rows of the embedding of these tokens, as EmbeddingRows::read() has them.
   using Embed = std::function<Status(std::span<const int32_t> tokens, std::vector<std::byte>& rows)>;
 
-  // Of a model of build_generation(). Borrows both.
+  // A pass of a model of build_generation(). Borrows both.
   TextPass(const Model& model, Executor& executor)
       : model_(model), executor_(executor), batch_(model.layout, model.shape.tokens()) {}
 

@@ -78,7 +78,7 @@ Status check_cores(RunConfig& config, const Machine& machine) {
   return {};
 }
 
-// What goes by held-out losses needs some.
+// Settings that use held-out losses need some.
 Status check_held_out(RunConfig& config) {
   if (holds_out(config) && config.eval.rows > 0) return {};
   if (holds_out(config))

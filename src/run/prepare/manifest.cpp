@@ -52,7 +52,7 @@ int64_t all_replicas(const StepShape& shape) {
   return shape.replicas * shape.processes;
 }
 
-// What a manifest is made of.
+// The parts of a manifest.
 struct Parts {
   const RunConfig& config;
   const Machine& machine;
@@ -126,7 +126,7 @@ Manifest manifest_of(const Parts& p) {
   return out;
 }
 
-// Of a checkpoint; none: it does not say a whole one.
+// The shape in a checkpoint's manifest; none if it is incomplete.
 std::optional<StepShape> shape_in(const Manifest& manifest) {
   StepShape shape;
   bool whole = true;

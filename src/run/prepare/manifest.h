@@ -26,7 +26,7 @@ void add_date(Manifest& manifest, const std::string& date);
 // Adds what decides the learning rate of every step.
 void add_schedule(Manifest& manifest, const sluice::Schedule& schedule);
 
-// What may differ when a run goes on, if somebody says so: a word, and the names it stands for.
+// A difference that a resumed run may allow: a word, and the names it stands for.
 struct Allowance {
   std::string_view word;
   std::span<const std::string_view> names;

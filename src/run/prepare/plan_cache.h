@@ -7,9 +7,9 @@
 // for something else is not used, and one that is neither is proved like what was searched, against the caps,
 // too. Several processes may share a folder.
 //
-// What the process holds on the host beside its arenas differs by pages from start to start and is no part of
-// a request: what was made for up to kOverheadGrain more is found, so that what one start showed the next one
-// runs.
+// The host memory of a process beside its arenas differs by pages from start to start and is no part of a
+// request. Plans for up to kOverheadGrain more are found, so that the plan that one start shows is the plan
+// that the next one runs.
 #pragma once
 
 #include <filesystem>

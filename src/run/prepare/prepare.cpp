@@ -165,7 +165,7 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
 
 namespace {
 
-// What a host arena may have: of this machine no more than it has; what another one has is not known.
+// The most bytes of a host arena: of this machine no more than it has; what another one has is not known.
 int64_t most_host_bytes(const RunConfig& config, const Machine& machine) {
   const int64_t cap = config.caps[kHost];
   return machine.traits().runs_models ? std::min(cap, host_limit().bytes) : cap;

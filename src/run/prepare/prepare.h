@@ -15,7 +15,7 @@ namespace sluice::core {
 
 struct CalibrateOptions;
 
-// What a run asks of its programs, and how documents lie in its rows, where the data is open.
+// Needs of a run's programs, and how documents lie in its rows, where the data is open.
 struct RunNeeds : PlanNeeds {
   RowSample rows;
 };

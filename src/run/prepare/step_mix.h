@@ -7,8 +7,8 @@
 
 namespace sluice::core {
 
-// What a step of a training program is made of by a quick plan under the request's caps: ops with what is
-// computed again, and copies. Where nothing fits, the program's ops.
+// Ops and copies of a training step by a quick plan under the request's caps: ops with what is computed
+// again, and copies. Where nothing fits, the program's ops.
 StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
 
 }  // namespace sluice::core

@@ -20,8 +20,8 @@ double rounded(double value) {
   return std::pow(10.0, std::round(20 * std::log10(value)) / 20);
 }
 
-// Of the host beside its arena: what a sum receives, and what it passes through from devices of memory of
-// their own, each of which has a lane.
+// Host bytes beside the arena: what a sum receives, and the lanes' buffers where devices have memory of their
+// own.
 int64_t exchange_bytes(const Machine& machine) {
   const int64_t staged =
       machine.traits().shares_cores ? 0 : int64_t(machine.devices()) * kNetworkStagingBytes;
@@ -32,7 +32,7 @@ struct Taken {
   double s = 0;
   double core_s = 0;  // of this thread, what the system does for it included
 };
-// What one sum of so many bytes takes.
+// The time of one sum of so many bytes.
 using TakenBy = std::function<Result<Taken>(size_t bytes)>;
 
 double seconds_of_this_thread() {
@@ -113,9 +113,8 @@ Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, Process
   machine.options.device_network = joined.network.get();
   machine.processes = group.size();
   SLUICE_ASSIGN(machine.profile.network, cost_by_device(group, *joined.network));
-  // What the device holds beside its arena is measured with the ops, under a name of its own; what it has
-  // left is less by that. On the host the library and the driver take what they take, and differ by some
-  // pages.
+  // Device memory beside the arena is measured with the ops, under a name of its own; what it has left is
+  // less by that. On the host the library and the driver take what they take, and differ by some pages.
   machine.profile.name += fmt::format(", {} of {} processes", joined.network->name(), group.size());
   if (machine.device_total_bytes != kUnlimited) machine.device_total_bytes -= joined.network->held_bytes();
   constexpr int64_t kGrain = 32 * kMiB;
@@ -126,8 +125,8 @@ Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, Process
 }
 
 NetworkCost network_of_rate(const Machine& machine, double bytes_per_s) {
-  // What Ethernet's and TCP's headers leave, and what one core of a Xeon spent at 1 to 10 Gb/s: Linux 1.0
-  // to 1.2 on what is sent and comes, this process the rest on adding.
+  // The rate that Ethernet's and TCP's headers leave, and the time that one core of a Xeon spent at 1 to 10
+  // Gb/s: Linux 1.0 to 1.2 on what is sent and comes, this process the rest on adding.
   constexpr double kPayload = 0.94, kCoreNsPerByte = 1.5;
   // Beside threads that compute a sum waits for its turn of a core, at each of its two messages.
   constexpr double kLatencyNs = 1e5, kLatencyBesideComputeNs = 6e5;

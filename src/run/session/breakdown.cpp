@@ -34,7 +34,7 @@ Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
   for (const LaneEnds& ends : plan.lanes.ends()) {
     if (ends.computes()) out.tail_ns += std::max(0.0, end - compute_ends[ends.to]);
   }
-  // Of the step: what all devices spend, divided among them.
+  // The step's sums over all devices, divided by their number.
   for (double* ns : {&out.compute_ns, &out.recompute_ns, &out.stall_loads_ns, &out.stall_stores_ns,
                      &out.stall_devices_ns, &out.stall_other_ns, &out.tail_ns})
     *ns /= double(plan.devices());

@@ -38,7 +38,7 @@ struct StepResult {
   std::optional<sluice::ExpertLoad> router;  // none: the model has no experts
 };
 
-// What the sum of losses is taken times: weights that are seeds of a loss are scaled already.
+// The scale of the sum of losses: weights that are seeds of a loss are scaled already.
 enum class LossScale : uint8_t { PerTarget, One };
 
 // Asked in the middle of each round of a step, on the thread that makes it, when the log-probabilities of the
@@ -86,8 +86,7 @@ class Engine {
   Result<const TokenLosses*> evaluate(const Rows& rows);
   // The program for the next pass where so many sequences are left. REQUIRES: evaluation was planned.
   const Stage& evaluation_of(int64_t sequences) const;
-  // What a sampled text looks back at, and the most of it that one pass reads. REQUIRES: sampling was
-  // planned.
+  // The window of a sampled text, the most that one pass reads. REQUIRES: sampling was planned.
   int64_t sample_window() const { return p_.stages.at(kSampling).model.capacity; }
   int64_t sample_tokens() const { return p_.stages.at(kSampling).model.shape.tokens(); }
   // The logits after new tokens of a text, as CachedTextModel::pass() has them; they hold until the next
@@ -97,7 +96,7 @@ class Engine {
   // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
   // a warning says why.
   void note_activities();
-  // What it noted; nothing is there a second time.
+  // Its records; a second call has none.
   std::vector<DeviceActivity> activities();
 
   // The manifest says what the run is beside its plans; load() refuses a checkpoint with another one.
@@ -140,10 +139,10 @@ class Engine {
   }
   const BytesByTier& arena_bytes() const { return loaded_->arena_bytes(); }
 
-  // Of all weights, as they lie in memory.
+  // The checksum of all weights as they lie in memory.
   Result<Checksum> checksum_of_weights() const;
 
-  // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
+  // Results of evaluations: checkpoints have it, and load() sets it. Nothing here reads it.
   HeldoutRecord& heldout() { return heldout_; }
 
   int64_t steps_done() const { return steps_done_; }
@@ -152,7 +151,7 @@ class Engine {
   // An error when a cap is exceeded.
   Status check_caps() { return loaded_->check_caps(); }
   Executor& training() { return loaded_->main(); }
-  // Of a timed training step: what slow_links() says of it; nothing where links share cores with compute,
+  // The sentence of slow_links() on a timed training step. Nothing where links share cores with compute,
   // which slows both.
   std::string slow_links(std::span<const Interval> timeline) const;
   // As the run began; but for its plans, which are stages()'.
@@ -168,7 +167,7 @@ class Engine {
   Status fill_state();
   Status apply_pending();
   PartReader reader() const { return shared_ ? shared_->reader() : reader_of(loaded_->main()); }
-  // What every process has of plain values, in the order of ranks.
+  // Plain values of every process, in the order of ranks.
   template <class T>
   Result<std::vector<T>> of_all(std::span<const T> own) const;
   // Runs the training program, with the pending update of the step before if there is one.
@@ -194,7 +193,7 @@ class Engine {
   StepArgs args_for_pending() const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
-  // Of state in parts that processes write themselves; null: this one writes all of it.
+  // The writer of state in parts that processes write themselves; null: this one writes all of it.
   StateWriter state_writer() const;
   Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);
 

@@ -55,7 +55,7 @@ void Session::begin_record(Observer& observer) {
   if (record.of == of) return;
   if (record.best_step >= 0)
     observer.warned("the held-out rows are others than before: losses are compared from here on");
-  // Of what an earlier program or other rows left, no evaluation is made up for.
+  // No evaluation is made up for steps of an earlier program or of other rows.
   const int64_t done = steps_done();
   record = {.of = of, .every = record.every, .of_steps = record.of_steps, .last_step = done > 0 ? done : -1};
 }

@@ -42,7 +42,7 @@ class Session {
   // The loss of the schedule's number of held-out rows, or of all if there are fewer; Cancelled as soon as
   // `stop` says so. REQUIRES: evaluates().
   Result<Evaluation> evaluate(const std::function<bool()>& stop = {});
-  // What that evaluates. REQUIRES: evaluates().
+  // The rows of an evaluation. REQUIRES: evaluates().
   RowsCount heldout_rows() const;
   // How often it does, and what that takes of the run, as the plans predict it. REQUIRES: evaluates().
   EvaluationInterval evaluations() const;
@@ -55,7 +55,7 @@ class Session {
   Status save(const std::filesystem::path& dir);
   Status save(CheckpointStore& store);
 
-  // What its checkpoints say the run is.
+  // The manifest of its checkpoints.
   Manifest manifest() const;
   Engine& engine() { return *engine_; }
   const sluice::Schedule& schedule() const { return schedule_; }
@@ -63,7 +63,7 @@ class Session {
 
  private:
   Status load(const RunConfig& config);
-  // Of held-out losses: what the record has of other rows is not compared.
+  // Begins the record of held-out losses; losses of other rows are not compared.
   void begin_record(Observer& observer);
   // Decides how often to evaluate, where that is left open: once for a run of so many steps.
   void choose_evaluations();

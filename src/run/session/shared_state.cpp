@@ -18,7 +18,7 @@ Model whole_model(const Prepared& p) {
   return build_flush(p.model, p.numerics, whole);
 }
 
-// What a process wrote: plain data, which all have of each.
+// A process's report of its writing: plain data, which all have of each.
 struct Written {
   bool wrote = false;  // false: it has none of the state, or `error` says why
   FileSum sum;
@@ -155,7 +155,7 @@ Status SharedState::meet(const std::function<Status()>& update) const {
     if (request.what == Request::Write) {
       std::string path(size_t(request.bytes), '\0');
       SLUICE_TRY(network_.broadcast(std::as_writable_bytes(std::span(path)), 0));
-      // What went wrong process 0 knows, and says.
+      // Process 0 knows the error, and reports it.
       (void)write_with_all(path, request.step);
       continue;
     }

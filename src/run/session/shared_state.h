@@ -17,7 +17,7 @@ namespace sluice::core {
 
 // Whether checkpoints of a run have their weights in f32.
 bool saves_f32(const RunConfig& config);
-// What a run's checkpoints hold, whichever process has it.
+// The layout of a run's checkpoints, over all processes.
 CheckpointLayout saved_layout(const Prepared& prepared);
 
 // Process 0 asks; the others answer while they are in meet(). Borrows the executor of the training program

@@ -7,7 +7,7 @@
 namespace sluice::core {
 namespace {
 
-// What a batch says of its targets' part in the loss; empty: nothing. Seeds are weights with the sign turned.
+// Says what a batch gives as its targets' part in the loss; empty: nothing. Seeds are weights with the sign turned.
 std::span<const float> loss_column(const sluice::Batch& b) {
   return b.seeds.empty() ? b.weights : b.seeds;
 }

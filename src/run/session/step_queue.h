@@ -51,19 +51,19 @@ class StepQueue {
   Result<StepResult> step(double learning_rate, const UpdateValues& values);
 
  private:
-  // Of what waits, rows whose seeds a loss says.
+  // Waiting rows whose seeds a loss says.
   struct Asked {
     int64_t first, count;  // tokens, in the step's rows
     sluice::RoundLoss loss;
   };
 
-  // Of what waits, whose passes ran.
+  // Waiting rows whose passes ran.
   void resolve();
   StepLoss loss() const;
   // Asks one loss for the weights of its rows among those of a round.
   Status ask(const Asked& one, int64_t first, std::span<const float> log_probs,
              std::span<float> weights) const;
-  // What waits, made into a step's rows.
+  // Makes a step's rows of what waits.
   const Rows& rows();
 
   const std::shared_ptr<Engine> engine_;

@@ -9,7 +9,7 @@ namespace sluice::core {
 
 class SampleBudget {
  public:
-  // What a text is expected to take, as long as none was drawn.
+  // Sets the expected time of a text until one was drawn.
   void expect(double text_s) {
     if (!drawn_) text_s_ = text_s;
   }

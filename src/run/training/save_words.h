@@ -8,7 +8,7 @@
 
 namespace sluice::core {
 
-// What checkpoints will take, and what one took: a line each.
+// The forecast of checkpoints, and the cost of one: a line each.
 std::string describe(const SaveForecast& forecast);
 std::string describe(const SaveEvent& event);
 

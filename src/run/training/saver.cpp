@@ -24,7 +24,7 @@ int64_t planned_host_bytes(const Prepared& p) {
   return p.stages.process_bytes(p.machine.profile)[kHost];
 }
 
-// What a copy may take of host memory, `held` of which are in use, or will be.
+// Host memory for a copy, where `held` bytes are in use, or will be.
 int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available) {
   const int64_t cap = p.config.caps[kHost];
   const int64_t under_cap = cap == kUnlimited ? kUnlimited : cap - std::max(held, planned_host_bytes(p));
@@ -146,7 +146,7 @@ bool Saver::is_due(int64_t step) const {
 Status Saver::after_step(Session& session, double step_s, bool asked) {
   run_s_ += step_s;
   if (beside_.valid()) {
-    // What it takes from the steps beside it counts as waiting.
+    // Its slowdown of steps counts as waiting.
     saving_.waited_seconds += step_s - typical_step_s_;
     if (beside_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) SLUICE_TRY(wait());
   } else {
@@ -166,7 +166,7 @@ Status Saver::after_evaluation(Session& session, double loss, double evaluation_
   losses_[step] = loss;
   const HeldoutRecord& record = session.engine().heldout();
   if (std::exchange(kept_of_, record.of) != record.of) kept_.loss = kNoLoss;
-  // What a run began with is where it was taken from.
+  // The model that a run began with stays at its source.
   if (record.best_step == 0) kept_.loss = std::min(kept_.loss, record.best_loss);
   // The last one shares the files of the last checkpoint: see finish().
   if (schedule_.best == KeepBest::Off || !is_better(step) || step == last_step_) return {};

@@ -35,7 +35,7 @@ struct SaveSchedule {
 // As the keys run.* say.
 SaveSchedule save_schedule_of(const RunConfig& config);
 
-// What a checkpoint will take.
+// The forecast of a checkpoint.
 struct SaveForecast {
   int64_t bytes = 0;            // of its tensors
   double disk_bytes_per_s = 0;  // 0: a checkpoint is so small that it was not measured
@@ -61,7 +61,7 @@ struct KeptBest {
 
 class Saver {
  public:
-  // Of the run's time, what checkpoints by time may take.
+  // The share of the run's time that checkpoints by time may take.
   static constexpr double kMostShare = 0.02;
 
   // An error if the disk has no room for the checkpoints that will be there at once. Where it has room but
@@ -92,7 +92,7 @@ class Saver {
   Status finish(Session& session);
 
  private:
-  // Of a save that was begun.
+  // A save that was begun.
   struct Written {
     Status status;
     double seconds = 0;
@@ -100,7 +100,7 @@ class Saver {
 
   Saver(const Prepared& prepared, CheckpointStore store, const SaveSchedule& schedule, Observer& observer)
       : p_(&prepared), store_(std::move(store)), schedule_(schedule), observer_(&observer) {}
-  // What a checkpoint takes at most.
+  // The most bytes of a checkpoint.
   int64_t disk_bytes() const { return forecast_.bytes + other_bytes_; }
   Status check_space(int64_t last_step);
   Status forecast_cost();

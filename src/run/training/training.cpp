@@ -69,7 +69,7 @@ Status evaluate_first(Session& session, Observer& observer, const TrainingOption
                                   : options.saver->after_evaluation(session, event->loss, event->seconds);
 }
 
-// What ends a run that learns nothing any more.
+// Ends a run that learns nothing any more.
 Status no_update(int64_t step, int64_t skipped, const std::string& why, const TrainingOptions& options) {
   std::optional<std::filesystem::path> good;
   if (options.saver != nullptr) {

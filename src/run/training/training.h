@@ -20,8 +20,8 @@ enum class TrainingEnd : uint8_t {
 struct TrainingOptions {
   Saver* saver = nullptr;      // null: nothing is saved
   std::function<bool()> stop;  // asked before every step, and in evaluations
-  // Of several processes: what all of them do of what this one would, before every step; nothing: the step.
-  // May be empty.
+  // Agreement of several processes before every step: from this one's ending to that of all; nothing: the
+  // step. May be empty.
   std::function<std::optional<TrainingEnd>(std::optional<TrainingEnd>)> agree;
   Replanner* replanner = nullptr;  // null: the plan stays
   std::function<bool()> replan;    // asked after every step, whether to plan again; empty: no

@@ -11,8 +11,8 @@
 
 namespace sluice::core {
 
-// What random tokens on a model take, for load_config() to go on from. `tokens_per_step` 0: chosen, enough
-// that weights and optimizer traffic are paid once per many chunks.
+// The configuration of a run on random tokens, for load_config() to go on from. `tokens_per_step` 0: chosen,
+// enough that weights and optimizer traffic are paid once per many chunks.
 RunConfig demo_config(const std::string& model, int64_t seq_len, int64_t tokens_per_step);
 // The setting that names the model: a preset, or the path of a config.json.
 std::string model_setting(const std::string& model);

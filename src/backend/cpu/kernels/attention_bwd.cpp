@@ -231,7 +231,7 @@ int64_t scratch_of(const AttnBwd& op) {
 
 Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {
   with_type(op.shape.dtype, [&]<class T>(T) {
-    // What is computed in f32 is not rounded afterwards.
+    // A result computed in f32 is not rounded afterwards.
     if constexpr (std::is_same_v<T, float>) {
       run_all<float, float>(op, args, machine);
     } else {

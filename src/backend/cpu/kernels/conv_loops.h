@@ -8,7 +8,7 @@ SLUICE_INLINE int64_t lanes_of(int64_t count) {
   return count;
 }
 
-// What is left of x when it is stored.
+// The value of x after it is stored.
 template <class T>
 SLUICE_INLINE F16 as_stored(F16 x) {
   if constexpr (sizeof(T) == sizeof(float)) return x;
@@ -25,7 +25,7 @@ SLUICE_INLINE void load_taps(const T* w, int64_t width, int64_t channel, int64_t
   }
 }
 
-// What a row of the input is convolved with: B X, or if it has no gates itself.
+// The convolved row of the input: B X, or the input itself without gates.
 template <class T>
 SLUICE_INLINE F16 convolved(const auto& in, const T* row, auto part) {
   if (in.silu) return load(row, part);
@@ -82,7 +82,7 @@ void convolve_back(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_
     const int64_t c = first + i, before = in.width - 1;
     F16 taps[kMostConvWidth], dw[kMostConvWidth] = {};
     load_taps(in.w, in.width, c, lanes_of(part), taps);
-    // Of the tokens from one on, as many as the convolution is wide.
+    // Inputs of the tokens from one on, as many as the convolution is wide.
     F16 dsums[kMostConvWidth] = {};
     for (int64_t t = in.tokens - 1; t >= (out.d_before == nullptr ? 0 : -before); --t) {
       for (int64_t j = before; j > 0; --j) dsums[j] = dsums[j - 1];
@@ -128,7 +128,7 @@ void convolve_cached(const CachedConvRow<T>& t) {
   for_each_vector(t.dim, [&](int64_t c, auto part) SLUICE_INLINE_BODY {
     F16 taps[kMostConvWidth];
     load_taps(t.w, t.width, c, lanes_of(part), taps);
-    // Of token i among the new ones, or if that is negative of one before them.
+    // The input of token i among the new ones, or, if i is negative, of one before them.
     const auto input = [&](int64_t i) SLUICE_INLINE_BODY {
       if (i < 0) return load(t.cache + (i + slots) * t.dim + c, part);
       return convolved(t, t.bcx + i * t.columns() + c, part);

@@ -24,7 +24,7 @@ struct DeltaTask {
   const float* before;  // null: 0
   T* o;
   float* after;  // null: nobody wants it
-  // Of the backward pass.
+  // Memory of the backward pass.
   const T* d_o;
   const float* d_after;  // null: 0
   T* dqkv;
@@ -169,7 +169,7 @@ Status launch(const DeltaRule& op, const Args& args, const Machine& machine) {
 
 Status launch(const DeltaRuleBwd& op, const Args& args, const Machine& machine) {
   using O = DeltaRuleBwd;
-  // Of a state that the first document does not read.
+  // Zeros for a state that the first document does not read.
   if (op.has_before && args.in<int32_t>(O::kPos)[0] == 0)
     std::fill_n(args.out<float>(op.d_before_operand()), op.sizes.state(), 0.0f);
   with_type(op.dtype, [&]<class T>(T) {

@@ -49,7 +49,7 @@ SLUICE_INLINE void normalise(const T* from, int64_t stride, int64_t n, int64_t d
   clear(to + n * columns, (kDeltaBlock - n) * columns);
 }
 
-// What the value heads of a key head share.
+// Values that the value heads of a key head share.
 template <class T>
 SLUICE_INLINE void load_keys(const DeltaTask<T>& t, int64_t first, int64_t n, const DeltaScratch& s) {
   const int64_t dk = t.key_columns(), width = t.sizes.columns();
@@ -192,8 +192,8 @@ void run_delta(const DeltaTask<T>& t, const DeltaScratch& s) {
   if (t.after != nullptr) store_states(t, s.states, t.after);
 }
 
-// Of one value head and block: adds to b.dk and b.dq, writes the gradients of its values and gates, and makes
-// d_state, that of the state after the block, that of the state before it.
+// The backward pass of one value head and block: adds to b.dk and b.dq, writes the gradients of its values
+// and gates, and makes d_state, that of the state after the block, that of the state before it.
 template <class T>
 SLUICE_INLINE void run_block_back(const DeltaTask<T>& t, int64_t head, int64_t first, int64_t n,
                                   const float* state, float* d_state, const DeltaBackScratch& b) {
@@ -245,7 +245,7 @@ SLUICE_INLINE void run_block_back(const DeltaTask<T>& t, int64_t head, int64_t f
   multiply(n, dk, n, {b.dp, 1, kDeltaBlock}, s.q, dk, b.dk, dk, true);
   multiply(n, dk, n, {b.dp, kDeltaBlock, 1}, s.k, dk, b.dq, dk, true);
 
-  // What read or made a state.
+  // A reader or writer of a state.
   for (int64_t i = 0; i < n; ++i) scale_row(b.dn + i * dv, -s.beta[i] * s.e_g[i], dv, b.d_x + i * dv);
   multiply(n, dv, z.key_dim, {s.q, dk, 1}, state, dv, s.rows, dv, false);
   for (int64_t i = 0; i < n; ++i) {
@@ -335,7 +335,7 @@ inline void gate_rows(const DeltaGateRows& rows, int64_t tokens, float* gates) {
   }
 }
 
-// Of up to 16 heads from `first` on.
+// Handles up to 16 heads from `first` on.
 template <class T, class G>
 void gate_rows_back(const DeltaGateRows& rows, const DeltaGatesBwd& op, int64_t first, const float* dgates,
                     T* dba, G* da_log, G* ddt_bias) {

@@ -30,7 +30,7 @@ void choose(const float* scores, int64_t experts, int64_t count, int32_t* chosen
   std::partial_sort_copy(order, order + experts, chosen, chosen + count, before);
 }
 
-// Of a token: what its gates are made of, and their gates.
+// How a token's gates follow from its scores.
 struct Gates {
   RouterScore score;
   bool normalised;
@@ -86,7 +86,7 @@ Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
   const auto* logits = args.in<float>(RouteBwd::kLogits);
   const auto* chosen = args.in<int32_t>(RouteBwd::kChosen);
   const auto* dgates = args.in<float>(RouteBwd::kDgates);
-  // What the balance's gradient is for each softmax score.
+  // The balance's gradient for each softmax score.
   std::vector<float> balance(size_t(all), 0.0f);
   if (op.reads_round()) {
     const auto* sums = args.in<double>(RouteBwd::kRound) + LoadLayout{all}.choices();

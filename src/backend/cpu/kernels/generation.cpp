@@ -63,7 +63,7 @@ int64_t padded(const CachedAttention& op) {
   return align_up(op.head_dim, 16);
 }
 
-// What a row's spans say.
+// A row's spans.
 struct Span {
   int64_t held, count;
 };

@@ -100,7 +100,7 @@ SLUICE_INLINE void in_parts(int64_t begin, int64_t end, Body&& body) {
   for (; i < end; ++i) body.template operator()<1>(i);
 }
 
-// What tokens [begin, end) get of one block of keys, from `first` on.
+// Adds to tokens [begin, end) their part of one block of keys, from `first` on.
 template <class T>
 SLUICE_INLINE void cached_block(const CachedQueries<T>& t, const CachedScratch& s, int64_t first,
                                 int64_t begin, int64_t end) {

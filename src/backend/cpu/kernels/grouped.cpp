@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kRowsPerCopy = 32, kBytesPerClear = 256 * kKiB;
 
-// What a product over at most all tokens' rows needs: one expert has no more.
+// The largest product, over all tokens' rows: one expert has no more.
 GemmShape most_of(const GroupedLinear& op) {
   return {Layout::NT, op.mixture.tokens, op.out, op.in, op.dtype, op.dtype, op.has_bias};
 }

@@ -17,8 +17,8 @@ SLUICE_INLINE void multiply_panel(int64_t rows, int64_t cols, int64_t depth, A a
     std::memcpy(c + r * ldc, sums + r * kPanel, size_t(cols) * sizeof(float));
 }
 
-// What is packed next, brought nearer while there is something to multiply: it lies in pieces too short for
-// the processor to foresee.
+// Prefetches the next packing while there is something to multiply: it lies in pieces too short for the
+// processor to foresee.
 struct Ahead {
   const float* from;
   int64_t stride, per_row, count, next = 0;  // lines of 64 bytes
@@ -92,7 +92,7 @@ inline void multiply_outer(const OuterProduct& p) {
     const float* b = p.b + k * panels_of(p.columns) * kPanel;
     for (int64_t j = 0; j < p.columns; j += kPanel) {
       float* c = p.c + j;
-      // What comes next from memory: rows lie too far apart for the processor to guess.
+      // Prefetches the next row: rows lie too far apart for the processor to guess.
       if (j + kPanel < p.columns) {
         for (int64_t r = 0; r < p.out_rows; ++r) {
           __builtin_prefetch(c + r * ldc + kPanel, 1);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 16;
 
-// What both directions have in common, from the first of `rows` rows on.
+// The common part of both directions, from the first of `rows` rows on.
 template <class T>
 struct HeadRows {
   const T *x, *w;

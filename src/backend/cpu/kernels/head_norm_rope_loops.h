@@ -4,7 +4,7 @@
 #include "backend/cpu/kernels/rotation.h"
 #include "backend/cpu/kernels/row_sums.h"
 
-// What lies behind the heads of a row.
+// The rest of a row, behind its heads.
 template <class X, class Y>
 SLUICE_INLINE void copy_rest(const X* x, Y* y, int64_t count) {
   for_each_vector(count,

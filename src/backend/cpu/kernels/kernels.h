@@ -21,7 +21,7 @@
 
 namespace sluice::core::cpu {
 
-// What kernels run on.
+// The machine that kernels run on.
 struct Machine {
   ThreadPool& pool;
   std::span<std::byte* const> scratch;  // one block per thread of the pool
@@ -57,7 +57,7 @@ int64_t scratch_bytes(const Op& op);
 // REQUIRES: operands and workspace have the sizes the op asks for.
 Status launch(const Op& op, const Args& args, const Machine& machine);
 
-// What of Muon is elementwise: its state, and f32 directions. REQUIRES: the update is not skipped.
+// The elementwise part of Muon: its state, and f32 directions. REQUIRES: the update is not skipped.
 void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions);
 // logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
 void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
@@ -124,7 +124,7 @@ Status launch(const CachedDelta& op, const Args& args, const Machine& machine);
 Status launch(const HeadGate& op, const Args& args, const Machine& machine);
 Status launch(const HeadGateBwd& op, const Args& args, const Machine& machine);
 
-// Of the ops that have some; the others need none.
+// Only ops with products have an overload.
 std::vector<GemmShape> products_of(const Linear& op);
 std::vector<GemmShape> products_of(const LinearDgrad& op);
 std::vector<GemmShape> products_of(const LinearWgrad& op);

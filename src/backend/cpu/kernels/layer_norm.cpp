@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 16;
 
-// What both directions have in common, from the first of `rows` rows on.
+// The common part of both directions, from the first of `rows` rows on.
 template <class T>
 struct LayerNormRows {
   const T *x, *w, *bias;  // w and bias may be null

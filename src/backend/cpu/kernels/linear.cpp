@@ -38,7 +38,7 @@ void copy_rows(const std::byte* from, std::byte* to, int64_t rows, int64_t row, 
   });
 }
 
-// What the product is added to.
+// Writes the bias that the product is added to.
 void begin_with_bias(const Linear& op, const Args& args, const Machine& machine) {
   with_type(op.dtype, [&]<class T>(T) {
     with_type(op.result_type(), [&]<class Y>(Y) {

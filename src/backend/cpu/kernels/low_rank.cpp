@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kLowRankRows = 64;    // tokens of a task
 constexpr int64_t kLowRankDepth = 128;  // along the sum, widened at once
 
-// What a task multiplies, in f32: rows of u, or of dy, and rows of B, or of u.
+// Operands of a task's product, in f32: rows of u, or of dy, and rows of B, or of u.
 struct LowRankScratch {
   float *left, *right, *sums;
   int64_t inner, width;  // columns of u and of a rank, up to whole vectors

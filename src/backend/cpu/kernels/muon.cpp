@@ -31,7 +31,7 @@ MuonProducts muon_products(const Muon& op) {
           {Layout::NN, n, op.cols, n, t, t, false}};
 }
 
-// What lies beside the products' own workspace.
+// Memory beside the products' own workspace.
 struct Space {
   float* directions;  // every other x, when they were read
   std::byte *x, *a, *b;

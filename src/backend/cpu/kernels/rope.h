@@ -10,7 +10,7 @@ namespace sluice::core::cpu {
 // Angles of one token are kept on the stack.
 constexpr int64_t kMaxHeadDim = 1024;
 
-// What is rotated: the first heads of every row of y, [rows, columns].
+// The rotated part: the first heads of every row of y, [rows, columns].
 struct Rotated {
   void* y;
   DType dtype;

@@ -59,7 +59,7 @@ struct QuickGelu {
   }
 };
 
-// What a limit makes of gates, of the columns beside them, and of gradients: 1 where it is not, else 0. A NaN
+// Effects of a limit on gates, on the columns beside them, and of gradients: 1 where it is not, else 0. A NaN
 // stays one, which min would not let it.
 struct Limit {
   float most;  // 0: none
@@ -172,7 +172,7 @@ void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim,
   }
 }
 
-// Of rows [first, last) of experts.
+// Covers rows [first, last) of experts.
 template <class Gate, class T>
 void expert_backward_of(const GluRows<T>& all, int64_t first, int64_t last, Limit limit) {
   const int64_t dim = all.dim;

@@ -36,7 +36,7 @@ struct LionRule {
   float beta1 = 0, learning_rate = 0, decay = 0;
 };
 
-// What it makes are directions, of which the products of Muon make updates of weights.
+// Makes directions, from which the products of Muon make updates of weights.
 struct MuonRule {
   static constexpr int kStates = 1;
   static constexpr bool kSquares[] = {false};

@@ -9,7 +9,7 @@
 
 namespace sluice::core::cpu {
 
-// What every update has, the same for all elements.
+// Values of every update, the same for all elements.
 struct Update {
   float clip;
   uint64_t key;

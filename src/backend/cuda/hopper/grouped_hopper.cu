@@ -29,7 +29,7 @@ constexpr int kTileRows = 128, kDepth = 64, kChunk = 8;  // elements; a chunk ha
 constexpr int kGroups = 2;                               // that multiply
 constexpr int kCluster = 2;
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
-// Of 65,536 registers, by thread.
+// Registers per thread, out of 65,536.
 constexpr int kCopyRegisters = 72, kProductRegisters = 216;
 constexpr int kLineBytes = 128, kPieceBytes = 8 * kLineBytes;  // rows of 64 elements, eight of them
 constexpr int kRowsBytes = kTileRows * kDepth * 2;
@@ -142,7 +142,7 @@ __device__ void exchange_blocks(uint32_t (&v)[4]) {
   exchange(v[1], v[3], upper, 2);
 }
 
-// What a group of warps has summed up, to memory. Columns are of the tile.
+// Stores the sums of a group of warps. Columns are of the tile.
 template <Form kForm, class C, int kColumns>
 class Sums {
  public:
@@ -319,8 +319,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     // Boxes alone are one thread's work.
     while ((thread == 0 || !args.boxes) && tile.next()) {
       const int depth = kWeights ? tile.count() : int(args.k);
-      // Of Forward and Dgrad: rows that the thread copies chunks of, -1 where there is none. Of Wgrad each k
-      // has others: where they are of choices, these are read a piece ahead.
+      // Forward and Dgrad: the rows that the thread copies chunks of, -1 for none. Wgrad has other rows for
+      // each k; where they are rows of choices, these are read a piece ahead.
       int rows[8];
       const auto look = [&](int k0) {
 #pragma unroll

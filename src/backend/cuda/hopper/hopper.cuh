@@ -96,7 +96,7 @@ struct GroupProduct<256, kAcrossA, kAcrossB> {
 };
 #undef SLUICE_SUMS_8
 
-// What the group wrote to registers and shared memory is seen by the products that follow.
+// Makes the group's writes to registers and shared memory visible to the following products.
 __device__ inline void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -107,7 +107,7 @@ template <int kPending>
 __device__ inline void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// What threads wrote to shared memory before the barrier that this one has awaited is seen by its products.
+// Makes writes to shared memory before the awaited barrier visible to this thread's products.
 __device__ inline void see_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

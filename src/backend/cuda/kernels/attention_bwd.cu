@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
                 scale, scale);
 }
 
-// What a step's keys need to know of a query.
+// A query's values for the keys of a step.
 struct alignas(16) StepQuery {
   KeyRange seen;
   float lse, delta;  // lse in powers of two

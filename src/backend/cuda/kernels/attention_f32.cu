@@ -31,7 +31,7 @@ __device__ int row_thread() {
 __device__ int column_thread() {
   return int(threadIdx.x) % kColumnThreads;
 }
-// Of a tile, the r-th row and the n-th column of this thread.
+// The r-th row and the n-th column of this thread in a tile.
 __device__ int own_row(int r) {
   return row_thread() + kRowThreads * r;
 }

@@ -36,15 +36,15 @@ struct Places {
     const int64_t first = span.held + i + 1 - b.window;
     return b.window > 0 && first > 0 ? first : 0;
   }
-  // Of q and o.
+  // Place in q and o.
   __device__ int64_t query(int64_t i, int64_t g) const {
     return (token(i) * b.q_heads + kv_head * group + g) * b.head_dim;
   }
-  // Of the new key (0) or value (1) of token i, in kv.
+  // Place in kv of the new key (0) or value (1) of token i.
   __device__ int64_t fresh(int64_t i, int which) const {
     return ((token(i) * 2 + which) * b.kv_heads + kv_head) * b.head_dim;
   }
-  // Of key or value j in the cache.
+  // Place in the cache of key or value j.
   __device__ int64_t cached(int64_t j, int which) const {
     return (((row * 2 + which) * b.kv_heads + kv_head) * b.capacity + j) * b.head_dim;
   }

@@ -187,7 +187,7 @@ __global__ void cached_conv_kernel(CachedConvBlock b) {
   const Channels channels(b.w, int(b.width), channel);
   const bf16* bcx = b.bcx + row * b.q_len * 3 * b.dim + channel;
   bf16* cache = b.cache + row * slots * b.dim + channel;
-  // Of new token i, or if that is negative of one before them.
+  // The input of new token i, or, if i is negative, of one before it.
   const auto input = [&](int64_t i, float(&u)[kVec]) {
     if (i < 0) {
       load8(cache + (i + slots) * b.dim, u);

@@ -52,7 +52,7 @@ struct TokenLogits {
   }
 };
 
-// Of a lane's values the one of slot `slot`, without an index of registers.
+// A lane's value of slot `slot`, without an index of registers.
 template <int kSlots>
 __device__ float pick(const float (&values)[kSlots], int slot) {
   float out = 0;

@@ -87,7 +87,7 @@ __device__ void for_each_head(int heads, Body&& body) {
   }
 }
 
-// What lies behind the heads of a row.
+// The rest of a row, behind its heads.
 template <class T>
 __device__ void copy_rest(const T* from, bf16* to, int64_t count) {
   for (int64_t i = int64_t{threadIdx.x} * kVec; i < count; i += int64_t{blockDim.x} * kVec) {

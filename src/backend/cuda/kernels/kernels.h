@@ -81,13 +81,13 @@ cudaError_t layer_norm_bwd(const LayerNormGradient<G>& g, void* workspace, int64
 // The longest head that the own kernels of rotation and attention take.
 constexpr int64_t kMaxHeadDim = 256;
 
-// What rotates rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
+// The rotation of rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
 struct Rotary {
   const int32_t* pos;
   const float* inv_freq;
   float scale;
   float still_scale = 0;  // 0: scale
-  // Of a token's temperature, as in ops/attention.h.
+  // A token's temperature, as in ops/attention.h.
   float beta = 0;
   int64_t context = 1;
 };
@@ -222,7 +222,7 @@ struct LionRule {
   static constexpr unsigned kSquares = 0;
   float beta1, beta2, weight_decay;
 };
-// Of the direction alone; the rest is for muon_apply().
+// The rule of the direction alone; the rest is for muon_apply().
 struct MuonRule {
   static constexpr int kStates = 1;
   static constexpr unsigned kSquares = 0;
@@ -417,7 +417,7 @@ cudaError_t grouped_dgrad(const Grouping& g, const bf16* dy, const bf16* w, bf16
 template <class G>
 cudaError_t grouped_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw, int64_t out, int64_t in,
                           bool gathers_dy, bool gathers_x, bool accumulate, cudaStream_t stream);
-// Of rows, or with gates of tokens' rows times these.
+// Sums rows, or with gates the tokens' rows times these.
 template <class G>
 cudaError_t grouped_bias_grad(const Grouping& g, const bf16* dy, const float* gates, G* dbias, int64_t out,
                               bool accumulate, cudaStream_t stream);
@@ -431,8 +431,8 @@ struct RouterForm {
   bool normalised;
   float scale;
 };
-// What is added to the gradient of logits: of each softmax score `balance` times the round's choices of its
-// expert, and of the squares of log-sums `z`.
+// Terms of the gradient of logits: of each softmax score `balance` times the round's choices of its expert,
+// and of the squares of log-sums `z`.
 struct RouterTerms {
   bool wanted;
   double balance;

@@ -49,7 +49,7 @@ struct RowSum {
   float log_sum_exp, max;
 };
 
-// Of the row; every thread receives it.
+// Sums of the row; every thread receives them.
 __device__ RowSum sum_up(const float* row, int64_t vocab, float cap, Softmax* scratch) {
   Softmax mine;
   for (int64_t trip = 0; trip < vocab; trip += kBatch * kTrip) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// What a row's loss counts, which its sign says nothing of.
+// The weighted loss of a row, whose sign says nothing.
 __device__ double weighted_loss(const float* row_loss, const float* weights, int64_t row) {
   const double loss = double(fabsf(row_loss[row]));
   return weights != nullptr ? loss * double(weights[row]) : loss;

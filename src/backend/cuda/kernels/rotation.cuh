@@ -19,7 +19,7 @@ struct Rotation {
   float cos[kMaxPairs], sin[kMaxPairs];
 };
 
-// What a token's cosines and sines are multiplied by, where an angle turns and where none does.
+// Factors of a token's cosines and sines, where an angle turns and where none does.
 struct RotationScales {
   float turned, still;
 };

@@ -50,8 +50,7 @@ struct QuickGelu {
   static __device__ float growth(float gate, float share) { return share * (gate * (1.0f - share) * kSteep); }
 };
 
-// What a limit, unless it is 0, leaves of a gate, and makes of what that is multiplied with. A NaN stays one,
-// which fminf would not let it.
+// A gate and its factor under a limit, unless that is 0. A NaN stays one, which fminf would not let it.
 __device__ float limited_gate(float gate, float limit) {
   return limit > 0 && gate > limit ? limit : gate;
 }

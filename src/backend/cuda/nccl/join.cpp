@@ -18,8 +18,8 @@ namespace sluice::core {
 namespace cuda {
 namespace {
 
-// What a rank receives at once of the others' values; of what lies before it, sums are sent meanwhile. NVLink
-// takes some 0.1 ms for it, several times what two more launches take.
+// The piece that a rank receives at once, while it sends sums of the pieces before. NVLink takes some 0.1 ms
+// for it, several times what two more launches take.
 constexpr int64_t kPieceBytes = 32 << 20;
 // Slices begin on so many elements: whole vectors of the adding kernel, and of NCCL's copies.
 constexpr int64_t kSliceGrain = 64;
@@ -250,7 +250,7 @@ class Nccl final : public DirectNetwork {
     return received_.get() + (r < rank_ ? r : r - 1) * align_up(count, kSliceGrain) * size_of(dtype);
   }
 
-  // Of a piece without elements nothing is sent; of one with fewer than ranks, some slices are empty.
+  // A piece without elements sends nothing; one with fewer elements than ranks has empty slices.
   Status send(const std::byte* from, int64_t count, DType dtype, int to, cudaStream_t stream) {
     if (count > 0) SLUICE_NCCL_TRY(comm_, Send, from, size_t(count), type_of(dtype), to, comm_, stream);
     return {};
