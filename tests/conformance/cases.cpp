@@ -346,8 +346,8 @@ void add_deltas(List& list) {
     }
   }
   for (const auto [dtype, grad] : kGradDTypes) {
-    list.add(HeadGateBwd{33, 3, 24, dtype, grad});
-    list.add(HeadGateBwd{33, 3, 24, dtype, grad, true, true, kEps});
+    list.add(HeadGateBwd{7, 2, 24, dtype, grad});
+    list.add(HeadGateBwd{7, 2, 24, dtype, grad, true, true, kEps});
     list.add(HeadGateBwd{1100, 1, 18, dtype, grad, true, false, kEps});
     list.add(DeltaGatesBwd{1, 1, dtype, grad, false, false});
     list.add(DeltaGatesBwd{130, 20, dtype, grad, true, false});

@@ -134,13 +134,16 @@ const Case kCases[] = {
     {"lfm2", "lfm2_tiny", "", {64, 128, 1, 1, 128}},
     {"lfm2_four_chunks_two_rounds", "lfm2_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_lfm2_four_chunks", "lfm2_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gpt_neox_serial_four_chunks_two_rounds", "gpt_neox_tiny_serial", "", {64, 16, 4, 2, 16}},
+};
+
+// The model is so small that in bf16 transformers' own gradients are off by up to 0.22 of f32's.
+const Case kGatedDeltas[] = {
     {"qwen3_5", "qwen3_5_tiny", "", {64, 128, 1, 1, 128}},
     {"qwen3_5_four_chunks_two_rounds", "qwen3_5_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_qwen3_5", "qwen3_5_tiny", "packed_", {128, 128, 1, 1, 128, true}},
     {"packed_qwen3_5_four_chunks", "qwen3_5_tiny", "packed_", {128, 32, 4, 1, 32, true}},
-    {"gpt_neox_serial_four_chunks_two_rounds", "gpt_neox_tiny_serial", "", {64, 16, 4, 2, 16}},
 };
-
 // In bf16 a token's choice of experts is another where two are about as good: losses_test.cpp has those of
 // most tokens.
 const Case kWithExperts[] = {
@@ -255,6 +258,7 @@ std::string name_of_case(const testing::TestParamInfo<Case>& test) {
   return test.param.name;
 }
 INSTANTIATE_TEST_SUITE_P(Cuts, Gradients, testing::ValuesIn(kCases), name_of_case);
+INSTANTIATE_TEST_SUITE_P(CutsWithGatedDeltas, Gradients, testing::ValuesIn(kGatedDeltas), name_of_case);
 INSTANTIATE_TEST_SUITE_P(CutsWithExperts, Gradients, testing::ValuesIn(kWithExperts), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Cuts, GradientsInBf16, testing::ValuesIn(kCases), name_of_case);
 

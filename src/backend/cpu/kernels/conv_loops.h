@@ -80,16 +80,17 @@ template <class T, class G>
 void convolve_back(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_t first, int64_t channels) {
   for_each_vector(channels, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
     const int64_t c = first + i, before = in.width - 1;
-    F16 taps[kMostConvWidth], dw[kMostConvWidth] = {};
+    F16 taps[kMostConvWidth];
     load_taps(in.w, in.width, c, lanes_of(part), taps);
-    // Inputs of the tokens from one on, as many as the convolution is wide.
+    // Gradients of the sums of the tokens from one on, as many as the convolution is wide, in a ring.
+    static_assert((kMostConvWidth & (kMostConvWidth - 1)) == 0);
     F16 dsums[kMostConvWidth] = {};
+    const auto place = [](int64_t token) { return size_t(token) & (kMostConvWidth - 1); };
     for (int64_t t = in.tokens - 1; t >= (out.d_before == nullptr ? 0 : -before); --t) {
-      for (int64_t j = before; j > 0; --j) dsums[j] = dsums[j - 1];
-      dsums[0] = t < 0 ? F16{} : sum_gradient(in, out, taps, t, c, part);
+      dsums[place(t)] = t < 0 ? F16{} : sum_gradient(in, out, taps, t, c, part);
       F16 du{};
       for (int64_t j = 0; j < in.width && t + j < in.tokens; ++j) {
-        if (t + j >= 0 && j <= in.seen(t + j)) du += taps[j] * dsums[j];
+        if (t + j >= 0 && j <= in.seen(t + j)) du += taps[j] * dsums[place(t + j)];
       }
       if (t < 0) {
         store(out.d_before + (t + before) * in.dim + c, du, part);
@@ -107,16 +108,22 @@ void convolve_back(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_
       store(to + in.dim, load(out.dy + t * in.dim + c, part) * sum_at(in, taps, t, c, part), part);
       store(to + 2 * in.dim, du * load(row, part), part);
     }
-    for (int64_t t = 0; t < in.tokens; ++t) {
-      const F16 dsum = sum_gradient(in, out, taps, t, c, part);
-      for (int64_t j = 0; j <= in.seen(t); ++j) dw[j] += dsum * input_at(in, t - j, c, part);
-    }
-    for (int64_t j = 0; j < in.width; ++j) {
-      float x[kVec];
-      store(x, dw[j]);
-      for (int64_t lane = 0; lane < lanes_of(part); ++lane) {
-        G& to = out.dw[(c + lane) * in.width + in.width - 1 - j];
-        to = G(out.accumulate ? float(to) + x[lane] : x[lane]);
+    // Some taps at a time, whose sums stay in registers.
+    constexpr int64_t kAtOnce = 3;
+    for (int64_t first_tap = 0; first_tap < in.width; first_tap += kAtOnce) {
+      F16 dw[kAtOnce] = {};
+      for (int64_t t = 0; t < in.tokens; ++t) {
+        const F16 dsum = sum_gradient(in, out, taps, t, c, part);
+        for (int64_t k = 0; k < kAtOnce && first_tap + k <= in.seen(t); ++k)
+          dw[k] += dsum * input_at(in, t - first_tap - k, c, part);
+      }
+      for (int64_t k = 0; k < kAtOnce && first_tap + k < in.width; ++k) {
+        float x[kVec];
+        store(x, dw[k]);
+        for (int64_t lane = 0; lane < lanes_of(part); ++lane) {
+          G& to = out.dw[(c + lane) * in.width + in.width - 1 - first_tap - k];
+          to = G(out.accumulate ? float(to) + x[lane] : x[lane]);
+        }
       }
     }
   });
