@@ -76,7 +76,7 @@ Result<std::optional<ProcessLaunch>> launch_of(const Variables& variables) {
   }
   SLUICE_ASSIGN(const auto torch, launch_by(kTorch, variables));
   if (!torch) return found;
-  // Slurm started torchrun, which started this process.
+  // What Slurm started is torchrun, which started this.
   if (found && found->by == "srun" && variables("TORCHELASTIC_RUN_ID") != nullptr) found.reset();
   if (!found) {
     found = torch;

@@ -29,16 +29,15 @@ struct ProcessLaunch {
 // The value of a variable of the environment; null: it is not set.
 using Variables = std::function<const char*(const char* name)>;
 
-// The launch by the variables of Open MPI (OMPI_COMM_WORLD_*), MPICH and its kin (PMI_*), Slurm
-// (SLURM_PROCID, SLURM_STEP_NUM_TASKS) or torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) say; none
-// where nobody launched. Slurm counts where no MPI says anything, and only with the tasks of a step: a shell
-// inside an allocation is no launch. MPI connects processes where it or Slurm launched them, and torchrun's
-// variables then have to say the same; but a torchrun that is itself a task of Slurm has launched what it
-// started. Errors name the variable and its value: what is no number, a rank that is not below the size, what
-// is missing, and sources that disagree.
+// What Open MPI (OMPI_COMM_WORLD_*), MPICH and its kin (PMI_*), Slurm (SLURM_PROCID, SLURM_STEP_NUM_TASKS) or
+// torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) say; none where nobody launched. Slurm counts where
+// no MPI says anything, and only with the tasks of a step: a shell inside an allocation is no launch. MPI
+// connects processes where it or Slurm launched them, and torchrun's variables then have to say the same; but
+// a torchrun that is itself a task of Slurm has launched what it started. Errors name the variable and its
+// value: what is no number, a rank that is not below the size, what is missing, and sources that disagree.
 Result<std::optional<ProcessLaunch>> launch_of(const Variables& variables);
 
-// Reads this process's environment.
+// Of this process's environment.
 Result<std::optional<ProcessLaunch>> launch_of_this_process();
 
 // That processes which torchrun launched have no GPUs, with the line to type for CPUs.

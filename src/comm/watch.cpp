@@ -47,7 +47,7 @@ Activity::Now Activity::now() const {
   return {calls_, waiting_, call_, task_.empty() ? stage_ : fmt::format("{}, {}", stage_, task_)};
 }
 
-// A rank's message: all that the others know of it.
+// What a rank sends: all that the others know of it.
 struct Watch::Beat {
   enum class Kind : uint32_t { Hello, Alive, Leaving, Farewell, Lost };
   Kind kind = Kind::Alive;

@@ -15,7 +15,7 @@
 
 namespace sluice::core {
 
-// A rank's current work, which waiting ranks are told.
+// What a rank is at: what the others are told of it while they wait.
 class Activity {
  public:
   // `stage` is of the command ("planning"), `task` of a step; a stage ends the task before it. Any thread.
@@ -52,7 +52,7 @@ struct WatchOptions {
 // another in different calls would do so for ever: that ends the job, too.
 class Watch {
  public:
-  // Callbacks on the watch's thread. `lost` ends this process. Its text names the rank that is lost, its
+  // What is called on the watch's thread. `lost` ends this process. Its text names the rank that is lost, its
   // machine and what it was at; it is empty where another rank says that, or where this one was stopped for
   // so long that the others have lost it. `late` is called on rank 0 alone.
   struct Callbacks {

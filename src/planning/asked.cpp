@@ -49,7 +49,7 @@ class Asked final : public Surroundings {
   int64_t seen_ = 0;
 };
 
-// Fills the open parts of a shape by a rule.
+// What is left open of a shape, by a rule.
 ShapeRequest ruled(ShapeRequest r) {
   const int64_t chunk = std::min(r.seq_len, r.tokens_per_step), chunks = r.tokens_per_step / chunk,
                 of_round = std::min<int64_t>(4, chunks);

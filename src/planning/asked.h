@@ -22,9 +22,9 @@ struct AskedPlan {
   int threads = 1;                    // to search with; the plan does not depend on it
 };
 
-// Parses a JSON object: {"machine": "h200", "settings": ["model.preset=llama3-8b", "memory.device=24GiB"],
-// "threads": 1}. It may have "machine_file", "machine_file_name" and "model" (the text of a config.json, or
-// an object). Errors name the key.
+// Of a JSON object: {"machine": "h200", "settings": ["model.preset=llama3-8b", "memory.device=24GiB"],
+// "threads": 1}, with "machine_file", "machine_file_name" and "model" (the text of a config.json, or that as
+// an object) where they are meant. Errors name the key.
 Result<AskedPlan> parse_asked(std::string_view json);
 
 // The plan that `sluice plan` makes of the same, without what it compares it with. Settings that name files
@@ -38,9 +38,9 @@ Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer = silent_
 // refusal of kind DoesNotFit names no cap that works, which would take a search of its own.
 Result<Prepared> first_plan(const AskedPlan& asked);
 
-// Counts of a request in a fraction of a second, whatever its caps: nothing is planned. Times are for the
-// whole step as one chunk, which takes the least of them, memories for chunks of a sequence each; or both for
-// the chunks that are given.
+// What counting says of a request in a fraction of a second, whatever its caps: nothing is planned. Times are
+// for the whole step as one chunk, which takes the least of them, memories for chunks of a sequence each; or
+// both for the chunks that are given.
 struct Formula {
   int64_t tokens = 0;     // of a step
   double least_ns = 0;    // that a step takes: the longer of the two below
@@ -54,9 +54,9 @@ struct Formula {
 // Errors as of plan_asked(); of caps only one that is above the card's own memory is refused.
 Result<Formula> by_formula(const AskedPlan& asked);
 
-// The JSON of `sluice plan --json`.
+// What `sluice plan --json` writes of it.
 std::string json_of(const Prepared& prepared);
-// The text of `sluice plan`.
+// What `sluice plan` prints of it.
 std::string printed_of(const Prepared& prepared);
 
 }  // namespace sluice::core

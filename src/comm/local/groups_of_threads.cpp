@@ -13,7 +13,7 @@
 namespace sluice::core {
 namespace {
 
-// Messages under way between the threads of one group.
+// What is under way between the threads of one group.
 class Post {
  public:
   void put(int from, int to, std::span<const std::byte> bytes) {

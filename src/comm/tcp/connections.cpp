@@ -41,7 +41,7 @@ struct Challenge {
   uint64_t magic = kMagic;
   uint64_t number = 0;
 };
-// A rank's introduction.
+// What a rank says of itself there.
 struct Arrival {
   uint64_t magic = kMagic;
   uint64_t proof = 0;   // that it knows the job, of the challenge and of what follows
@@ -51,7 +51,7 @@ struct Arrival {
   uint64_t port = 0;          // where it listens
   char addresses[1024] = "";  // with a space behind each
 };
-// The answer. Without a refusal all arrivals follow it.
+// What it is answered. Behind it, where there is no refusal, come all of these.
 struct Answer {
   uint64_t magic = kMagic;
   uint64_t proof = 0;  // that rank 0 knows the job
@@ -73,7 +73,7 @@ std::span<std::byte> room_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
-// Proves to the sender of the number that an Arrival or Answer comes from one who knows the key.
+// What proves, to whoever sent the number, that an Arrival or Answer comes from one who knows the key.
 template <class T>
 uint64_t proof_of(const KeyedHash& key, uint64_t number, T said) {
   static_assert(std::has_unique_object_representations_v<T>);

@@ -36,7 +36,7 @@ Result<Connections> meet(const ProcessLaunch& launch, const MeetingOptions& opti
 // error is one on all.
 Result<Connections> connect(ProcessGroup& group);
 
-// Makes them a group whose messages pass through these connections. `limit`: until it is watched.
+// What they are then: a group whose messages pass through these connections. `limit`: until it is watched.
 std::unique_ptr<ProcessGroup> group_over(Connections connections,
                                          std::chrono::milliseconds limit = std::chrono::minutes(5));
 

@@ -45,7 +45,7 @@ class Receiving {
  public:
   explicit Receiving(std::span<std::byte> bytes) : bytes_(bytes) {}
   bool done() const { return at_ == sizeof length_ + bytes_.size(); }
-  // Takes arrived bytes. False: the connection has ended, or brings another length.
+  // What has come. False: the connection has ended, or brings another length.
   bool go_on(int fd) {
     while (!done()) {
       const bool head = at_ < sizeof length_;
@@ -172,7 +172,8 @@ class TcpGroup final : public ProcessGroup {
   }
 
  private:
-  // A long message wakes this thread in pieces of this size: it may share its core with compute.
+  // Of a long message this thread is not woken for less: it may share its core with what computes, and each
+  // time takes some of that.
   static constexpr int kWakeBytes = 256 << 10;
   Status wake_after(int bytes, int from) const {
     if (::setsockopt(fd_of(from), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0) return {};
@@ -185,8 +186,8 @@ class TcpGroup final : public ProcessGroup {
   int limit_;  // milliseconds that a call waits for more of another rank; -1: as long as it takes
 };
 
-// The time to send 4 MiB to the next rank while as much comes from the one before: the fastest of some tries,
-// each by the slowest rank; the same on all.
+// What it takes to send 4 MiB to the next rank while as much comes from the one before: the fastest of some
+// tries, each by the slowest rank; the same on all.
 Result<double> seconds_of_exchange(ProcessGroup& group) {
   constexpr int kTries = 3;
   constexpr size_t kBytes = 4 << 20;
