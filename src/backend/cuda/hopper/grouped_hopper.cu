@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <type_traits>
 
 #include "backend/cuda/hopper/hopper.cuh"
@@ -501,10 +502,13 @@ cudaError_t start(const HopperArgs<C>& args, const CUtensorMap& rows, const CUte
   cluster.val.clusterDim.x = kCluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  static int blocks = 0;  // cards of a process that have such kernels are alike in this
+  // Cards of a process that have such kernels are alike in this. Threads of several may ask at once.
+  static std::atomic<int> known{0};
+  int blocks = known;
   if (blocks == 0) {
     status = resident_blocks(kernel, config, blocks);
     if (status != cudaSuccess) return status;
+    known = blocks;
   }
   config.gridDim = dim3(unsigned(blocks));
   return cudaLaunchKernelEx(&config, kernel, args, rows, others);
