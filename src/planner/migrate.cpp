@@ -142,7 +142,6 @@ void MigrationSearch::add(ObjectId object, int64_t piece_bytes) {
     const int64_t bytes = std::min(step, all - begin);
     pieces_.push_back({object, begin, bytes, {at.tier, at.offset + begin}, home});
     longest_ = std::max(longest_, bytes);
-    if (!home) hold(pieces_[p].at, bytes, p);
     for (const Location& place : now) {
       if (stays(place)) continue;
       const Location to{place.tier, place.offset + begin};
@@ -296,11 +295,9 @@ std::optional<Lack> MigrationSearch::run(int64_t piece_bytes) {
   for (uint32_t o = 0; o < program_.objects().size(); ++o) {
     if (program_.objects()[o].persistent) add(ObjectId(o), piece_bytes);
   }
-  // Blockers are counted once all pieces lie at their places.
-  for (Target& t : targets_) t.blockers = 0;
+  // Once all targets are known, pieces at their places block those that they lie on.
   for (size_t p = 0; p < pieces_.size(); ++p) {
-    if (!pieces_[p].home)
-      each_target(pieces_[p].at, pieces_[p].bytes, p, [&](size_t t) { ++targets_[t].blockers; });
+    if (!pieces_[p].home) hold(pieces_[p].at, pieces_[p].bytes, p);
   }
   for (size_t t = 0; t < targets_.size(); ++t) {
     if (targets_[t].blockers == 0) ready_.push_back(t);

@@ -57,7 +57,7 @@ class StepQueue {
     sluice::RoundLoss loss;
   };
 
-  // Waiting rows whose passes ran.
+  // Notes that the passes of the waiting rows ran, and their log-probabilities.
   void resolve();
   StepLoss loss() const;
   // Asks one loss for the weights of its rows among those of a round.

@@ -34,66 +34,46 @@ __device__ inline uint64_t matrix_at(uint32_t first, uint32_t leading, uint32_t 
 template <int kColumns, int kAcrossA, int kAcrossB>
 struct GroupProduct;
 
+// Operands are named by number in the instruction: the sums, then a, b, keep and how a and b lie.
 #define SLUICE_SUMS_8(i)                                                                      \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
-template <int kAcrossA, int kAcrossB>
-struct GroupProduct<128, kAcrossA, kAcrossB> {
-  static __device__ void add(float (&d)[64], uint64_t a, uint64_t b, int keep) {
-    asm volatile(
-        "{ .reg .pred keep; setp.ne.b32 keep, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16\n"
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},\n"
-        "%64, %65, keep, 1, 1, %67, %68; }"
-        : SLUICE_SUMS_8(0), SLUICE_SUMS_8(8), SLUICE_SUMS_8(16), SLUICE_SUMS_8(24), SLUICE_SUMS_8(32),
-          SLUICE_SUMS_8(40), SLUICE_SUMS_8(48), SLUICE_SUMS_8(56)
-        : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));
-  }
-};
-template <int kAcrossA, int kAcrossB>
-struct GroupProduct<192, kAcrossA, kAcrossB> {
-  static __device__ void add(float (&d)[96], uint64_t a, uint64_t b, int keep) {
-    asm volatile(
-        "{ .reg .pred keep; setp.ne.b32 keep, %98, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16\n"
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-        " %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-        " %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95},\n"
-        "%96, %97, keep, 1, 1, %99, %100; }"
-        : SLUICE_SUMS_8(0), SLUICE_SUMS_8(8), SLUICE_SUMS_8(16), SLUICE_SUMS_8(24), SLUICE_SUMS_8(32),
-          SLUICE_SUMS_8(40), SLUICE_SUMS_8(48), SLUICE_SUMS_8(56), SLUICE_SUMS_8(64), SLUICE_SUMS_8(72),
-          SLUICE_SUMS_8(80), SLUICE_SUMS_8(88)
-        : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));
-  }
-};
-template <int kAcrossA, int kAcrossB>
-struct GroupProduct<256, kAcrossA, kAcrossB> {
-  static __device__ void add(float (&d)[128], uint64_t a, uint64_t b, int keep) {
-    asm volatile(
-        "{ .reg .pred keep; setp.ne.b32 keep, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16\n"
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-        " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-        " %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-        " %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
-        " %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111,"
-        " %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},\n"
-        "%128, %129, keep, 1, 1, %131, %132; }"
-        : SLUICE_SUMS_8(0), SLUICE_SUMS_8(8), SLUICE_SUMS_8(16), SLUICE_SUMS_8(24), SLUICE_SUMS_8(32),
-          SLUICE_SUMS_8(40), SLUICE_SUMS_8(48), SLUICE_SUMS_8(56), SLUICE_SUMS_8(64), SLUICE_SUMS_8(72),
-          SLUICE_SUMS_8(80), SLUICE_SUMS_8(88), SLUICE_SUMS_8(96), SLUICE_SUMS_8(104), SLUICE_SUMS_8(112),
-          SLUICE_SUMS_8(120)
-        : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));
-  }
-};
+#define SLUICE_SUMS_32(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8), SLUICE_SUMS_8(i + 16), SLUICE_SUMS_8(i + 24)
+#define SLUICE_NAMES_64                                                                                      \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"   \
+  "%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53," \
+  "%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define SLUICE_NAMES_96                                                                                   \
+  SLUICE_NAMES_64                                                                                         \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88," \
+  "%89,%90,%91,%92,%93,%94,%95"
+#define SLUICE_NAMES_128                                                                                   \
+  SLUICE_NAMES_96                                                                                          \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116," \
+  "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define SLUICE_GROUP_PRODUCT(columns, sums, a_name, b_name, keep_name, a_lies, b_lies, ...)        \
+  template <int kAcrossA, int kAcrossB>                                                            \
+  struct GroupProduct<columns, kAcrossA, kAcrossB> {                                               \
+    static __device__ void add(float (&d)[sums], uint64_t a, uint64_t b, int keep) {               \
+      asm volatile("{ .reg .pred keep; setp.ne.b32 keep, %" #keep_name                             \
+                   ", 0;\n"                                                                        \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns                                    \
+                   "k16.f32.bf16.bf16\n"                                                           \
+                   "{" SLUICE_NAMES_##sums "},\n%" #a_name ", %" #b_name ", keep, 1, 1, %" #a_lies \
+                                           ", %" #b_lies "; }"                                     \
+                   : __VA_ARGS__                                                                   \
+                   : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));                     \
+    }                                                                                              \
+  };
+SLUICE_GROUP_PRODUCT(128, 64, 64, 65, 66, 67, 68, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32))
+SLUICE_GROUP_PRODUCT(192, 96, 96, 97, 98, 99, 100, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32), SLUICE_SUMS_32(64))
+SLUICE_GROUP_PRODUCT(256, 128, 128, 129, 130, 131, 132, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32),
+                     SLUICE_SUMS_32(64), SLUICE_SUMS_32(96))
+#undef SLUICE_GROUP_PRODUCT
+#undef SLUICE_NAMES_128
+#undef SLUICE_NAMES_96
+#undef SLUICE_NAMES_64
+#undef SLUICE_SUMS_32
 #undef SLUICE_SUMS_8
 
 // Makes the group's writes to registers and shared memory visible to the following products.
