@@ -7,7 +7,7 @@
 namespace sluice::core {
 namespace {
 
-// Says what a batch gives as its targets' part in the loss; empty: nothing. Seeds are weights with the sign turned.
+// The part of a batch's targets in the loss; empty: it says nothing. Seeds are weights with the sign turned.
 std::span<const float> loss_column(const sluice::Batch& b) {
   return b.seeds.empty() ? b.weights : b.seeds;
 }
