@@ -42,13 +42,14 @@ IGNORE = -1
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Sum of the cross-entropy of `hidden @ weight.T`, divided by `denominator`.
 
-    The gradients are computed chunk by chunk in the forward pass, while each chunk's logits exist.
+    The gradients are computed chunk by chunk in the forward pass, while each chunk's logits exist;
+    a weight that is not trained has none.
     """
 
     @staticmethod
     def forward(ctx, hidden, weight, targets, denominator, chunk):
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight)
+        grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for h, t, g in zip(hidden.split(chunk), targets.split(chunk), grad_hidden.split(chunk)):
             counted = (t != IGNORE).unsqueeze(1)
@@ -60,7 +61,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             grad.scatter_add_(1, index, torch.full_like(log_sum, -1.0))
             grad = grad.mul_(counted / denominator).to(weight.dtype)
             torch.mm(grad, weight, out=g)
-            grad_weight.addmm_(grad.T, h)
+            if grad_weight is not None:
+                grad_weight.addmm_(grad.T, h)
         ctx.save_for_backward(grad_hidden, grad_weight)
         return loss / denominator
 
@@ -68,11 +70,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_loss):
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden.mul_(grad_loss), grad_weight.mul_(grad_loss), None, None, None
+        if grad_weight is not None:
+            grad_weight.mul_(grad_loss)
+        return grad_hidden.mul_(grad_loss), grad_weight, None, None, None
 
 
-def parse_args():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse_args(defaults={}, add=lambda parser: None, description=__doc__):
+    p = argparse.ArgumentParser(description=description.splitlines()[0])
     p.add_argument("--model", choices=SHAPES, default="8b")
     for name in ("hidden", "layers", "heads", "kv-heads", "intermediate", "vocab"):
         p.add_argument(f"--{name}", type=int, help="overrides the model's value")
@@ -87,6 +91,8 @@ def parse_args():
     p.add_argument("--steps", type=int, default=5, help="measured steps")
     p.add_argument("--warmup", type=int, default=2)
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    add(p)
+    p.set_defaults(**defaults)
     args = p.parse_args()
     for name, value in SHAPES[args.model].items():
         if getattr(args, name, None) is None:
