@@ -14,11 +14,16 @@ namespace sluice {
 
 // How far something is that takes longer than a moment.
 struct Progress {
-  enum class Unit : uint8_t { Items, Bytes };
+  enum class Unit : uint8_t {
+    Items,
+    Bytes,
+    Candidates,  // of a search, which may end before it has tried `total`
+  };
   std::string_view what;  // "measuring op costs"; valid during the call
   int64_t done = 0;
   int64_t total = 0;  // 0: unknown
   Unit unit = Unit::Items;
+  double best_tokens_per_s = 0;  // of the fastest candidate so far, as predicted; 0: none
 };
 
 // Bytes in use, as driver and operating system say, and the most seen.

@@ -15,6 +15,13 @@ void Console::progress(const Progress& p) {
     note = done > 0 ? fmt::format("{} of {}", format_bytes(done), format_bytes(total)) : format_bytes(total);
     done = total = 0;
   }
+  if (p.unit == Progress::Unit::Candidates) {
+    note = total > 0 ? fmt::format("{} of at most {} tried", done, total) : fmt::format("{} tried", done);
+    if (p.best_tokens_per_s > 0) {
+      note += fmt::format(", the fastest makes {} tok/s", grouped(p.best_tokens_per_s, 0));
+    }
+    done = total = 0;
+  }
   if (!working_) working_.emplace(std::string(p.what));
   working_->say(std::string(p.what), done, total, std::move(note));
 }

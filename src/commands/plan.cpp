@@ -15,6 +15,7 @@
 #include "explain/describe.h"
 #include "io/directory.h"
 #include "io/file.h"
+#include "plans/learning_rate.h"
 #include "plans/speed.h"
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
@@ -30,6 +31,13 @@ namespace {
 
 constexpr const char* kStopped =
     "stopped: that is what was planned; the same command goes on with the rest\n";
+
+// Whatever of the schedule cannot take effect. Epochs are counted in data, which no plan reads.
+void add_schedule_notices(Prepared& p) {
+  if (p.config.train.epochs > 0) return;
+  for (std::string& notice : schedule_notices(p.config, p.model))
+    p.config.notices.push_back(std::move(notice));
+}
 
 // Where results go can be written to.
 Status check_outputs(const RunConfig& config, const PlanFiles& files) {
@@ -101,10 +109,14 @@ Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files)
   Console console;
   // Else the plan is kept, and found again by the run that it is for.
   const bool shows_passes = request.passes || !request.skip_passes.empty();
-  auto prepared =
-      prepare(std::move(*config), request.machine, true, shows_passes ? &passes : nullptr, console);
+  const StopWhenAsked hurry(asked.stop);
+  asked.heeded = true;
+  auto prepared = prepare(std::move(*config), request.machine, true, shows_passes ? &passes : nullptr,
+                          console, hurry.token());
+  asked.heeded = false;
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
+  add_schedule_notices(*prepared);
   // Plans of --what-if use every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
@@ -185,9 +197,14 @@ Outcome simulate(const RunRequest& request, Requests& asked) {
   auto machine = machine_of_hosts(*config, request);
   if (!machine.ok()) return {Ending::Failed, machine.message()};
   const PlanCache cache = plan_cache_of(*config);
-  auto prepared = prepare_on(std::move(*config), std::move(*machine), true, {nullptr, &cache, &console});
+  const StopWhenAsked hurry(asked.stop);
+  asked.heeded = true;
+  auto prepared = prepare_on(std::move(*config), std::move(*machine), true,
+                             {nullptr, &cache, &console, {}, hurry.token()});
+  asked.heeded = false;
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
+  add_schedule_notices(*prepared);
   const Stage& s = prepared->stages.main;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
   show_text(describe(*prepared));
@@ -198,7 +215,9 @@ Outcome simulate(const RunRequest& request, Requests& asked) {
   const std::filesystem::path dir = prepared->config.run.dir;
   if (saved.ok())
     say("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
-  return outcome(saved);
+  if (!saved.ok() || !asked.stop) return outcome(saved);
+  say("{}", kStopped);
+  return {Ending::Interrupted, {}};
 }
 
 }  // namespace sluice::core

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/counts.h"
+#include "plans/learning_rate.h"
 #include "plans/speed.h"
 #include "trace/trace.h"
 #include "version/version.h"
@@ -144,6 +145,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                    counted(s.tokens_of_all(), "token"), fmt::group_digits(s.seq_len),
                    counted(s.head_tokens, "row"))},
       {"", p.why_shape},
+      {"rate", p.config.train.learning_rate ? schedule_words(p.config) : std::string()},
       {"experts", experts_text(p)},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
                            format_bytes(p.config.caps[kHost]))},

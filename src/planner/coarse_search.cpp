@@ -19,6 +19,8 @@ struct Leader {
   double ns = std::numeric_limits<double>::infinity();
 };
 
+constexpr int64_t kMostAtOnce = 8;  // settings that are tried around those that were fastest
+
 class CoarseSearch {
  public:
   CoarseSearch(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>* best)
@@ -27,7 +29,8 @@ class CoarseSearch {
         pins_(plans.pin_range(plans.limits.device_bytes())),
         best_(best),
         by_weights_(request.ways != Ways::Prices),
-        by_prices_(request.ways != Ways::Weights) {}
+        by_prices_(request.ways != Ways::Weights),
+        tried_(request.watch, "planning") {}
 
   std::vector<FoundSettings> run() {
     const KnownSettings* known = request_.known.get();
@@ -52,8 +55,8 @@ class CoarseSearch {
   // Whether the host has no room for everything that could be pinned. If it has, plans as for a roomy host
   // may be fastest.
   bool must_pin() const { return pins_.least > 0; }
-  // Builds what was added.
-  void consider();
+  // Builds what was added, before so many more lists of kMostAtOnce at most.
+  void consider(int more = 0);
   void build(const std::vector<Policy>& policies);
   void take(const FoundSettings& found);
   void build_fastest_of_known();
@@ -87,6 +90,7 @@ class CoarseSearch {
   std::vector<Policy> policies_;
   std::vector<FoundSettings> found_;
   size_t known_ = 0;  // of these, before anything was tried
+  Candidates tried_;
 };
 
 void CoarseSearch::take(const FoundSettings& found) {
@@ -103,12 +107,14 @@ void CoarseSearch::build_fastest_of_known() {
 }
 
 void CoarseSearch::build(const std::vector<Policy>& policies) {
-  for (const FoundSettings& found : build_settings(plans_, policies, request_.threads, best_)) take(found);
+  for (const FoundSettings& found : build_settings(plans_, policies, request_.threads, best_, &tried_))
+    take(found);
 }
 
 // Shares that pack for one mostly pack for the others of its way, and an attempt that does not pack costs as
 // much as one that does: where a way has several, the one in the middle goes before them.
-void CoarseSearch::consider() {
+void CoarseSearch::consider(int more) {
+  tried_.expect(tried_.tried() + std::ssize(policies_) + more * kMostAtOnce);
   std::vector<Policy> first, others;
   for (const auto& [market, overlap] :
        {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
@@ -151,7 +157,7 @@ void CoarseSearch::quick() {
 void CoarseSearch::all() {
   if (by_weights_) add_weights(false), add_weights(true);
   if (by_prices_) add_prices(true, 0);
-  consider();
+  consider(2);
   if (prices_.ns < weights_.ns) {
     for (const double reserve : {0.04, 0.08, 0.12}) {
       for (const double lag : {1.3, 4.}) {
@@ -165,7 +171,7 @@ void CoarseSearch::all() {
     for (const double reserve : {0.1, 0.2, 0.5, 0.65})
       vary(weights_, [&](Policy& p) { p.reserve = reserve; });
   }
-  consider();
+  consider(1);
   if (prices_.ns < weights_.ns) {
     for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary(prices_, [&](Policy& p) { p.reserve += more; });
     for (const double under_way : {0.15, 0.2, 0.3, 0.35})
@@ -205,8 +211,9 @@ void CoarseSearch::with_pins() {
     if (by_weights_) add_roomy(pins_.at(part));
   }
   if (by_weights_ && !must_pin() && known_ == 0) add_weights(false);
-  consider();
-  if (request_.brief || (known_ > 0 && !request_.known->brief)) return;
+  const bool alone = request_.brief || (known_ > 0 && !request_.known->brief);
+  consider(alone ? 0 : 2);
+  if (alone) return;
   for (const double range : {1.0, 0.5}) {
     const Leader from = prices_.ns <= weights_.ns ? prices_ : weights_;
     if (!std::isfinite(from.ns)) return;
@@ -220,7 +227,7 @@ void CoarseSearch::with_pins() {
     vary(from, [&](Policy& p) { p.reserve *= 1 + 0.7 * range; });
     // Budgets are lowered in steps until a plan packs.
     vary(from, [&](Policy& p) { p.device_share = std::min(1.0, p.device_share + 0.02 * range); });
-    consider();
+    consider(range == 1 ? 1 : 0);
   }
 }
 
@@ -232,7 +239,7 @@ std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& 
 }
 
 std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<Policy>& settings,
-                                          int threads, std::optional<Candidate>* best) {
+                                          int threads, std::optional<Candidate>* best, Candidates* tried) {
   for (const bool overlap : {false, true}) {
     std::vector<int64_t> pinned;
     for (const Policy& p : settings) {
@@ -241,13 +248,18 @@ std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<
     plans.find_prices(overlap, std::move(pinned), threads);
   }
   std::vector<Policy> possible = settings;
-  std::erase_if(possible, [&](const Policy& p) { return p.market && !plans.has_prices(p); });
+  std::erase_if(possible, [&](const Policy& p) {
+    const bool none = p.market && !plans.has_prices(p);
+    if (none && tried != nullptr) tried->count();
+    return none;
+  });
   std::vector<std::optional<FoundSettings>> found(possible.size());
   std::optional<Candidate> fastest;
   int64_t of = 0;
   std::mutex mutex;
   for_each_parallel(int64_t(possible.size()), threads, [&](int64_t i) {
     auto made = plans.build(possible[size_t(i)], plans.limits.device_bytes());
+    if (tried != nullptr) tried->count();
     if (!made) return;
     FoundSettings& one = found[size_t(i)].emplace(FoundSettings{possible[size_t(i)], made->step_ns});
     one.policy.device_share = made->device_share;

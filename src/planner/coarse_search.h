@@ -33,8 +33,9 @@ std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& 
                                          std::optional<Candidate>* best);
 
 // Plans of settings at the whole device budget: those that packed, in their order. The fastest plan becomes
-// `best` unless that is as fast; null: nobody wants it. Of the others none is kept.
+// `best` unless that is as fast; null: nobody wants it. Of the others none is kept. `tried` counts them.
 std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<Policy>& settings,
-                                          int threads, std::optional<Candidate>* best);
+                                          int threads, std::optional<Candidate>* best,
+                                          Candidates* tried = nullptr);
 
 }  // namespace sluice::core

@@ -113,6 +113,7 @@ class Planner {
   void weigh_memory(const Program& searched, const LeftOut& left_out, const PlanBuilder& plans,
                     const std::vector<FoundSettings>& found) {
     if (!request_.weigh_memory || is_ring() || !request_.fixed_homes.empty()) return;
+    if (request_.watch) request_.watch({"weighing more memory"});
     speedup_with_more_ = speedup_with_more(searched, profile_, request_, left_out, plans, found);
   }
   // The same, or the last resort's where nothing is found or a plan far from the bound.
@@ -190,12 +191,14 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
   std::vector<Policy> settings;
   for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
-  build_settings(plans_, settings, request_.threads, &best);
+  Candidates tried(request_.watch, "planning all rounds", std::ssize(settings));
+  build_settings(plans_, settings, request_.threads, &best, &tried);
   // Delays of a link in a few rounds may add up over all of them.
   constexpr double kAlike = 1.02;
   if (best && !found.empty() && best->step_ns > kAlike * found.front().step_ns) {
     for (Policy& p : settings) p.steady = true;
-    build_settings(plans_, settings, request_.threads, &best);
+    tried.expect(tried.tried() + std::ssize(settings));
+    build_settings(plans_, settings, request_.threads, &best, &tried);
   }
   if (!best && !found.empty()) search_coarse(plans_, request_, &best);
 }
@@ -237,13 +240,22 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
     budgets.push_back(of_grid);
   }
   std::sort(budgets.begin(), budgets.end());
-  search_budget(least, effort.evaluations, best);
+  Candidates tried(request_.watch, "planning by budgets", std::ssize(budgets) + 1);
+  const auto search_one = [&](int64_t budget) {
+    search_budget(budget, effort.evaluations, best);
+    if (best) tried.best(best->plan.makespan_ns);
+    tried.count();
+  };
+  search_one(least);
   int64_t before = aligned(least);
   for (const int64_t budget : budgets) {
     if (best && best->plan.makespan_ns <= plans_.plain(is_ring()).end_ns() * 1.001) break;
     if (budget > most) break;
-    if (budget <= before) continue;
-    search_budget(budget, effort.evaluations, best);
+    if (budget <= before) {
+      tried.count();
+      continue;
+    }
+    search_one(budget);
     before = budget;
   }
 }

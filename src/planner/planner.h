@@ -8,6 +8,7 @@
 #include <stop_token>
 
 #include "planner/passes/passes.h"
+#include "planner/progress.h"
 
 namespace sluice::core {
 
@@ -57,6 +58,7 @@ struct PlanRequest {
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
   // Asked to stop, a search ends soon, and its error is Cancelled whatever it found.
   std::stop_token stop = {};
+  SearchWatch watch = {};  // empty: nobody is told how far it is
 };
 Error stopped_planning();
 

@@ -159,6 +159,7 @@ PlanRequest RingSearch::request_for(const Placement& placement, bool quick) cons
   PlanRequest request = request_;
   request.placement = placement;
   request.known = nullptr;
+  request.watch = {};
   if (quick) {
     request.quick = true;
     request.explain = false;
@@ -173,12 +174,15 @@ std::vector<RingSearch::Tried> RingSearch::planned_quickly(std::vector<Ring> rin
   const auto plan = [&](Tried& one) {
     one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
   };
+  Candidates tried(request_.watch, "comparing rings", std::ssize(out));
   plan(out.front());
+  tried.count();
   // A ring is hardly planned to end earlier than its order alone does.
   const double hopeful_ns = (request_.quick ? 1 : kAlikeInFull) * out.front().ns();
   for_each_parallel(int64_t(out.size()) - 1, request_.threads, [&](int64_t i) {
     Tried& one = out[size_t(i) + 1];
     if (one.ring.order_ns < hopeful_ns) plan(one);
+    tried.count();
   });
   return out;
 }
@@ -219,10 +223,13 @@ uint64_t RingSearch::subject() const {
 
 Result<Plan> RingSearch::in_full(const std::vector<Placement>& rings) const {
   std::optional<Result<Plan>> best;
+  Candidates tried(request_.watch, "planning rings", std::ssize(rings));
   for (const Placement& placement : rings) {
     Result<Plan> plan = make_plan(program_, profile_, request_for(placement, false));
     if (!best || (plan.ok() && (!best->ok() || plan->makespan_ns < (*best)->makespan_ns)))
       best = std::move(plan);
+    if (best->ok()) tried.best((*best)->makespan_ns);
+    tried.count();
   }
   return *std::move(best);
 }

@@ -102,7 +102,11 @@ struct Point {
 class ShapeSearch {
  public:
   ShapeSearch(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile)
-      : subject_(subject), r_(request), profile_(profile), tasks_(subject, request.seq_len, request.packed) {}
+      : subject_(subject),
+        r_(request),
+        profile_(profile),
+        tasks_(subject, request.seq_len, request.packed),
+        tried_(request.watch, "comparing shapes") {}
 
   Result<ShapeChoice> run();
 
@@ -125,6 +129,8 @@ class ShapeSearch {
   Program program(const Point& p, bool late_moments) const {
     return subject_.program(shape(p), late_moments);
   }
+  // Whether no more shapes are tried.
+  bool over() const { return r_.stop.stop_requested() || r_.hurry.stop_requested(); }
   PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
   // The step's ns as in Found, and settings.
   std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, int threads) const;
@@ -152,6 +158,7 @@ class ShapeSearch {
   const ShapeRequest& r_;
   const Profile& profile_;
   const TaskCount tasks_;
+  Candidates tried_;
   std::map<Point, Found> known_;
   std::optional<Point> best_;
   bool host_is_short_ = false;
@@ -184,7 +191,7 @@ PlanRequest ShapeSearch::request(const Point& p) const {
   request.caps = r_.caps;
   if (subject_.room_between_steps) request.boundary_bytes = subject_.room_between_steps(shape(p));
   request.explain = false;
-  request.stop = r_.stop;
+  request.stop = r_.hurry.stop_possible() ? r_.hurry : r_.stop;
   return request;
 }
 
@@ -206,6 +213,7 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
     if (std::ranges::any_of(refused, as_much)) continue;
     refused.push_back(explained.boundary_bytes);
     explained.explain = !r_.least;
+    explained.stop = r_.stop;
     const Status works = caps_work(program(p, false), profile_, explained);
     if (works.ok()) return p;
     if (works.error().kind != ErrorKind::DoesNotFit) return works.error();
@@ -215,7 +223,7 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments, bool resort) const {
-  if (r_.stop.stop_requested()) return {0, 0, ways, late_moments, true, false, 0};
+  if (over()) return {0, 0, ways, late_moments, true, false, 0};
   PlanRequest quick = request(p);
   quick.quick = true;
   quick.resort = resort;
@@ -276,6 +284,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
     const Point& p = fresh[size_t(i) / ways.size()];
     const Ways way = ways[size_t(i) % ways.size()];
     tried[size_t(i)] = found_for(p, way, !both_ways);
+    if (way == ways.back()) tried_.count();
   });
   std::vector<Found> found;
   for (size_t i = 0; i < tried.size(); i += ways.size()) {
@@ -291,6 +300,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
   });
   bool better = false;
   for (size_t i = 0; i < fresh.size(); ++i) {
+    if (found[i].ns == 0 && over()) continue;
     known_[fresh[i]] = found[i];
     if (found[i].ns == 0) continue;
     if (!best_ || found[i].ns < known_[*best_].ns * 0.999) {  // the one that came first wins a tie
@@ -298,6 +308,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
       better = true;
     }
   }
+  if (best_) tried_.best(known_[*best_].ns);
   return better;
 }
 
@@ -337,7 +348,7 @@ void ShapeSearch::climb(int64_t chunk) {
 
 std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_full(const Point& p,
                                                                                      int threads) const {
-  if (r_.stop.stop_requested()) return {0, nullptr};
+  if (over()) return {0, nullptr};
   PlanRequest full = request(p);
   full.threads = threads;
   full.brief = true;
@@ -367,8 +378,11 @@ void ShapeSearch::settle() {
   const int width = profile_.devices() > 1 ? 1 : 5;
   const int beside = std::clamp(r_.threads / width, 1, int(alike.size()));
   std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(alike.size());
+  Candidates in_full(r_.watch, "planning the fastest shapes", std::ssize(alike));
+  in_full.best(known_[*best_].ns);
   for_each_parallel(int64_t(alike.size()), beside, [&](int64_t i) {
     planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, r_.threads / beside);
+    in_full.count();
   });
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < alike.size(); ++i) {

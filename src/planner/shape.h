@@ -49,7 +49,9 @@ struct ShapeRequest {
   bool least = false;
   std::vector<StepShape> without;  // not to be chosen, as nothing came of them
   int threads = 1;
-  std::stop_token stop = {};  // as PlanRequest's
+  std::stop_token stop = {};   // as PlanRequest's
+  std::stop_token hurry = {};  // asked, the search ends with the fastest shape so far
+  SearchWatch watch = {};      // as PlanRequest's
 };
 
 struct ShapeChoice {

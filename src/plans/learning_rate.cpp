@@ -92,6 +92,20 @@ int64_t warmup_steps(const RunConfig& c) {
   return c.train.warmup_steps.value_or(std::min(kUsual, c.train.steps));
 }
 
+std::string schedule_words(const RunConfig& c) {
+  const auto& t = c.train;
+  const int64_t warmup = warmup_steps(c);
+  std::string out = fmt::format("{:g}", *t.learning_rate);
+  if (warmup > 0) out += fmt::format(": up through {}", counted(warmup, "step"));
+  if (t.schedule == "constant") return out + (warmup > 0 ? ", then level" : ": level");
+  const double lowest = t.min_learning_rate.value_or(*t.learning_rate / 10);
+  const std::string down =
+      fmt::format("down to {:g} {}", lowest, t.schedule == "cosine" ? "by a cosine" : "in a line");
+  if (t.schedule != "wsd") return out + (warmup > 0 ? ", then " : ": ") + down;
+  return out + fmt::format("{} level, and {} in the last {}", warmup > 0 ? ", then" : ":", down,
+                           t.decay_steps > 0 ? counted(t.decay_steps, "step") : "tenth of the steps");
+}
+
 std::vector<std::string> schedule_notices(const RunConfig& c, const ModelSpec& model) {
   std::vector<std::string> out;
   const auto& t = c.train;

@@ -34,6 +34,9 @@ Result<std::string> choose_rate(RunConfig& config, const ModelSpec& model);
 
 // train.warmup_steps, or what it is where it is left open.
 int64_t warmup_steps(const RunConfig& config);
+// The rate over a run in words: "0.001: up through 10 steps, then down to 0.0001 by a cosine". REQUIRES: the
+// rate is chosen.
+std::string schedule_words(const RunConfig& config);
 // A sentence for each part of the schedule that cannot take effect in a run of train.steps, and for a rate by
 // which nothing is learnt. REQUIRES: the rate is chosen.
 std::vector<std::string> schedule_notices(const RunConfig& config, const ModelSpec& model);

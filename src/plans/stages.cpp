@@ -90,6 +90,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.threads = r.threads;
   request.quick = r.quick;
   request.stop = r.stop;
+  request.watch = r.watch;
   request.caps = r.caps;
   request.passes = r.passes;
   request.known = r.settings;
@@ -184,6 +185,7 @@ Stages build_stages(const StageRequest& r) {
 Status plan_stages(Stages& stages, const StageRequest& r, const Profile& profile) {
   SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
   SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
+  if (r.watch && !stages.beside.empty()) r.watch({"planning what runs between steps"});
   SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, r.stop));
   leave_out_what_saves_nothing(stages);
   return {};

@@ -33,6 +33,7 @@ struct StageRequest {
   int threads = 1;                                // to search with; plans do not depend on it
   bool quick = false;                             // see PlanRequest
   std::stop_token stop = {};                      // see PlanRequest
+  SearchWatch watch = {};                         // see PlanRequest
   bool weigh_memory = false;                      // see PlanRequest
   PassRunner* passes = nullptr;                   // for the training plan; see PlanRequest
   std::shared_ptr<const KnownSettings> settings;  // for the training plan; see PlanRequest

@@ -46,6 +46,36 @@ TEST(PlansKept, EqualStartsShareOneEntry) {
   EXPECT_TRUE(*read_file(dir / "run/predicted.json") == shown) << "another plan";
 }
 
+// Stopped, a search gives the first plan of what it has, keeps none, and the same command searches on.
+TEST(PlansKept, AStoppedSearchGivesWhatItHas) {
+  const TempDir dir;
+  RunRequest request;
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  request.settings = {"model.config=" + model,
+                      "train.seq_len=16",
+                      "train.tokens_per_step=1024",
+                      "train.steps=5",
+                      "sample.tokens=0",
+                      "data.cache=" + (dir / "cache").string(),
+                      "run.dir=" + (dir / "run").string()};
+  request.machine = "h100";
+  Requests stopped, nobody_asks;
+  stopped.stop = true;
+  const Outcome simulated = simulate(request, stopped);
+  EXPECT_EQ(simulated.ending, Ending::Interrupted) << simulated.message;
+  EXPECT_FALSE(stopped.heeded);
+  EXPECT_FALSE(std::filesystem::exists(dir / "cache/plans"));
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(plan(request, stopped).ending, Ending::Interrupted);
+  const std::string page = testing::internal::GetCapturedStdout();
+  EXPECT_NE(page.find("note     the search was stopped: this is the first plan"), std::string::npos) << page;
+  EXPECT_NE(page.find("note     train.warmup_steps = auto: the rate rises through all of the run's 5 steps"),
+            std::string::npos)
+      << page;
+  EXPECT_EQ(simulate(request, nobody_asks).ending, Ending::Done);
+  EXPECT_TRUE(std::filesystem::exists(dir / "cache/plans"));
+}
+
 // Nor does it take a plan that is kept: from the same configuration and costs the process that trains finds
 // it.
 TEST(PlansKept, TrainingFindsThePlanThatWasShown) {

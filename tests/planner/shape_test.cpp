@@ -62,6 +62,31 @@ TEST(Shape, IsNotSearchedForWhenSomebodyAsksToStop) {
   EXPECT_EQ(made, 5);
 }
 
+// In a hurry, the fastest so far is chosen, and what was told of the search ends with it.
+TEST(Shape, IsTheFastestSoFarWhenSomebodyIsInAHurry) {
+  std::stop_source hurry;
+  std::vector<SearchProgress> seen;
+  ShapeRequest request = request_for(16384);
+  request.hurry = hurry.get_token();
+  request.watch = [&](const SearchProgress& p) {
+    EXPECT_GE(p.tried, seen.empty() || seen.back().what != p.what ? 0 : seen.back().tried);
+    EXPECT_TRUE(p.at_most == 0 || p.tried <= p.at_most) << p.what;
+    seen.push_back(p);
+    if (p.best_ns > 0) hurry.request_stop();
+  };
+  const auto choice = choose_shape(subject(), request, machine());
+  ASSERT_TRUE(choice.ok()) << choice.error().message;
+  EXPECT_GT(seen.back().best_ns, 0);
+  const int64_t tried = seen.back().tried;
+  hurry = std::stop_source();
+  seen.clear();
+  request.hurry = {};
+  request.watch = [&](const SearchProgress& p) { seen.push_back(p); };
+  const auto whole = choose_shape(subject(), request, machine());
+  ASSERT_TRUE(whole.ok());
+  EXPECT_LT(tried, seen.back().tried);
+}
+
 // What is decided before there is a Program goes by as many tasks as it then has.
 TEST(TaskCount, IsThatOfThePrograms) {
   constexpr int64_t kSequence = 1024, kTokens = 8192;

@@ -109,6 +109,23 @@ TEST(LearningRate, OfAdafactorGoesByItsSettings) {
   EXPECT_NE(own("relative_step", true).why.find("adafactor"), std::string::npos);
 }
 
+// plan, simulate and train print the whole schedule.
+TEST(LearningRate, AScheduleInWords) {
+  const auto words = [&](auto&& change) {
+    RunConfig c;
+    c.train.learning_rate = 1e-3;
+    c.train.steps = 100;
+    change(c.train);
+    return schedule_words(c);
+  };
+  EXPECT_EQ(words([](auto&) {}), "0.001: up through 10 steps, then down to 0.0001 by a cosine");
+  EXPECT_EQ(words([](auto& t) { t.schedule = "linear", t.min_learning_rate = 0, t.warmup_steps = 0; }),
+            "0.001: down to 0 in a line");
+  EXPECT_EQ(words([](auto& t) { t.schedule = "constant"; }), "0.001: up through 10 steps, then level");
+  EXPECT_EQ(words([](auto& t) { t.schedule = "wsd", t.decay_steps = 30; }),
+            "0.001: up through 10 steps, then level, and down to 0.0001 in a line in the last 30 steps");
+}
+
 // A schedule that cannot take effect is said before the first step.
 TEST(LearningRate, WhatOfAScheduleHasNoEffectIsSaid) {
   const ModelSpec model = *model_preset("tiny");

@@ -90,8 +90,8 @@ Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
 // threads as there is memory for.
 class OnThisHost final : public Surroundings {
  public:
-  OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows)
-      : cache_(cache), observer_(observer), rows_(rows) {}
+  OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows, std::stop_token hurry = {})
+      : cache_(cache), observer_(observer), rows_(rows), hurry_(std::move(hurry)) {}
 
   Result<int> threads(const Prepared& p, int64_t chunk_tokens) override {
     return threads_of_search(p, chunk_tokens);
@@ -102,23 +102,47 @@ class OnThisHost final : public Surroundings {
     if (cache != nullptr) {
       if (auto kept = cache->find(subject, request, profile, held_bytes, observer_)) return std::move(*kept);
     }
-    SLUICE_ASSIGN(ShapeChoice choice, choose_shape(subject, request, profile));
+    ShapeRequest watched = request;
+    watched.hurry = hurry_;
+    watched.watch = watch(request.tokens_per_step);
+    SLUICE_ASSIGN(ShapeChoice choice, choose_shape(subject, watched, profile));
     release_freed_memory();
-    if (cache != nullptr) cache->keep(subject, request, profile, choice);
+    if (cache != nullptr && !hurry_.stop_requested()) cache->keep(subject, request, profile, choice);
     return choice;
   }
   Status measure(Prepared& p, const StageRequest& request) override {
     return p.machine.traits().runs_models ? measure_costs(p, request, rows_, observer_) : Status();
   }
   Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
-    return make_stages(request, profile, cache_, observer_);
+    StageRequest watched = request;
+    watched.watch = watch(request.shape.tokens());
+    if (hurry_.stop_possible()) watched.stop = hurry_;
+    auto stages = make_stages(watched, profile, cache_, observer_);
+    if (!hurry_.stop_requested() || stages.ok() || request.stop.stop_requested()) return stages;
+    hurried_ = watched.quick = true;
+    watched.stop = request.stop;
+    return make_stages(watched, profile, nullptr, observer_);
   }
   void planning() override { observer_.progress({"planning"}); }
+  // Whether plans are the first found, as somebody was in a hurry.
+  bool hurried() const { return hurried_; }
 
  private:
+  SearchWatch watch(int64_t tokens) const {
+    return [this, tokens](const SearchProgress& p) {
+      observer_.progress({.what = p.what,
+                          .done = p.tried,
+                          .total = p.at_most,
+                          .unit = Progress::Unit::Candidates,
+                          .best_tokens_per_s = p.best_ns > 0 ? double(tokens) / p.best_ns * 1e9 : 0});
+    };
+  }
+
   const PlanCache* const cache_;
   Observer& observer_;
   const RowSample& rows_;
+  const std::stop_token hurry_;
+  bool hurried_ = false;
 };
 
 }  // namespace
@@ -155,12 +179,12 @@ Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
 }
 
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes,
-                         Observer& observer) {
+                         Observer& observer, std::stop_token hurry) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
   const PlanCache cache = plan_cache_of(config);
   // Who wants to see the passes, or leave some out, wants them to run.
   return prepare_on(std::move(config), std::move(machine), between_steps,
-                    {passes, passes == nullptr ? &cache : nullptr, &observer});
+                    {passes, passes == nullptr ? &cache : nullptr, &observer, {}, std::move(hurry)});
 }
 
 namespace {
@@ -189,8 +213,12 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_shape(p.config));
   SLUICE_TRY(keep_formats(p.config));
-  OnThisHost here(options.cache, *options.observer, needs.rows);
+  OnThisHost here(options.cache, *options.observer, needs.rows, options.hurry);
   SLUICE_TRY(decide(p, needs, here, options.passes, options.stop));
+  if (here.hurried())
+    p.config.notices.push_back(
+        "the search was stopped: this is the first plan of the fastest shape so far, "
+        "and is not kept; a run searches on");
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
 }

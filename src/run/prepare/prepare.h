@@ -29,11 +29,14 @@ struct PrepareOptions {
   // Asked to stop, it ends when what is measured has been, or in the midst of a search: the error is
   // Cancelled.
   std::stop_token stop = {};
+  // Asked, the search ends with what it has: the first plan of the fastest shape so far. A notice says so.
+  std::stop_token hurry = {};
 };
 
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
-                         PassRunner* passes = nullptr, Observer& observer = silent_observer());
+                         PassRunner* passes = nullptr, Observer& observer = silent_observer(),
+                         std::stop_token hurry = {});
 // Where the plans of a run are kept.
 PlanCache plan_cache_of(const RunConfig& config);
 // As prepare() on a machine that is resolved already. Several threads may prepare for one that is only
