@@ -188,6 +188,18 @@ void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier
       format_bytes(caps[kHost]));
 }
 
+// A configuration is not evaluated as if it were text.
+Status check_files(const EvaluateRequest& request) {
+  for (const std::string& file : request.files) {
+    if (fs::path(file).extension() == ".toml" && file.find_first_of("*?[") == std::string::npos)
+      return error(
+          "{}: a configuration (TOML), no text. Without files, a run's directory has held-out text of its "
+          "own; text in TOML is named by a pattern, such as '*.toml'",
+          file);
+  }
+  return {};
+}
+
 // Whose own held-out text is asked for; empty: files are.
 Result<fs::path> run_asked_for(const EvaluateRequest& request) {
   if (!request.files.empty()) return fs::path();
@@ -205,6 +217,7 @@ Result<fs::path> run_asked_for(const EvaluateRequest& request) {
 }
 
 Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
+  SLUICE_TRY(check_files(request));
   SLUICE_ASSIGN(const fs::path folder, folder_to_read(request.model, request.best));
   SLUICE_ASSIGN(const fs::path run, run_asked_for(request));
   SLUICE_ASSIGN(RunConfig config,

@@ -192,7 +192,7 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view config,
   }
   out.passed_over = passed_over(own);
   SLUICE_TRY(read_rule(kGeneration, own, out.rule));
-  const Status valid = validate(out.rule);
+  const Status valid = validate(out.rule, RuleNames::Keys);
   if (!valid.ok()) return error_at(kGeneration, valid.error());
   return out;
 }

@@ -40,19 +40,21 @@ size_t first_largest(std::span<const float> x) {
 
 }  // namespace
 
-Status validate(const SamplingRule& r) {
+Status validate(const SamplingRule& r, RuleNames names) {
+  const auto wrong = [names](std::string key, auto value, const char* allowed) {
+    if (names == RuleNames::Keys) return error("{} = {}: allowed are {}", key, value, allowed);
+    std::replace(key.begin(), key.end(), '_', '-');
+    return error("--{} {}: allowed are {}", key, value, allowed);
+  };
   if (!(r.temperature >= 0 && r.temperature <= kMostTemperature))
-    return error("--temperature {}: allowed are numbers from 0, the most likely token, to 1e6",
-                 r.temperature);
-  if (r.top_k < 0) return error("--top-k {}: allowed are whole numbers from 0, all tokens", r.top_k);
+    return wrong("temperature", r.temperature, "numbers from 0, the most likely token, to 1e6");
+  if (r.top_k < 0) return wrong("top_k", r.top_k, "whole numbers from 0, all tokens");
   if (!(r.top_p > 0 && r.top_p <= 1))
-    return error("--top-p {}: allowed are numbers above 0 and up to 1, all tokens", r.top_p);
-  if (!(r.min_p >= 0 && r.min_p <= 1))
-    return error("--min-p {}: allowed are numbers from 0, all tokens, to 1", r.min_p);
+    return wrong("top_p", r.top_p, "numbers above 0 and up to 1, all tokens");
+  if (!(r.min_p >= 0 && r.min_p <= 1)) return wrong("min_p", r.min_p, "numbers from 0, all tokens, to 1");
   // Logits are f32, which it must leave numbers.
   if (!(r.repetition_penalty >= 1e-6 && r.repetition_penalty <= 1e6))
-    return error("--repetition-penalty {}: allowed are numbers from 1e-6 to 1e6; 1 changes nothing",
-                 r.repetition_penalty);
+    return wrong("repetition_penalty", r.repetition_penalty, "numbers from 1e-6 to 1e6; 1 changes nothing");
   return {};
 }
 
@@ -99,7 +101,7 @@ Error Sampler::why_none(std::span<const float> of_model, float most) const {
         "logits are not finite: the model's weights are damaged, or too large for its number format");
   }
   if (most < 0) return error("suppress_tokens: every token is left out, so that none can follow");
-  return error("--repetition-penalty {}: it makes logits that are not finite", rule_.repetition_penalty);
+  return error("repetition penalty {}: it makes logits that are not finite", rule_.repetition_penalty);
 }
 
 Result<std::span<const TokenProbability>> Sampler::candidates(std::span<const float> logits,

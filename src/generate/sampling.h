@@ -24,8 +24,10 @@ struct SamplingRule {
 
 inline constexpr double kMostTemperature = 1e6;
 
-// Errors name the option, its value and what is allowed.
-Status validate(const SamplingRule& rule);
+// Where a rule is from, which errors name: an option of the command line, or a key of a file.
+enum class RuleNames : uint8_t { Options, Keys };
+// Errors name the value and what is allowed.
+Status validate(const SamplingRule& rule, RuleNames names = RuleNames::Options);
 
 // A token and how likely it is to be drawn.
 struct TokenProbability {

@@ -91,9 +91,16 @@ expect 1 err '; did you mean params=14B?' estimate 14B
 expect 0 out '14,000,000,000 parameters' estimate params=14b --seq-len 128
 expect 1 err 'a number of parameters has no layers to plan: sluice estimate params=14B counts with it' compare params=14B
 for command in plan train simulate; do expect 1 err '/: a folder; what is given here is a configuration (TOML)' $command /; done
+for command in plan train simulate; do expect 1 err 'tiny: a preset, which --set model.preset=tiny names' $command tiny; done
 for option in --top-k=5 --top-p=0.5 --min-p=0.1 --seed=3; do
   expect 1 err "${option%%=*}: it says how tokens are drawn, and none is" generate tiny --prompt a --tokens 1 $option
 done
+expect 1 err 'a.toml: a configuration (TOML), no text' evaluate tiny a.toml
+text=$(mktemp)
+echo 'steps = [' >"$text"
+expect 1 err '; what is given here is a configuration (TOML)' train "$text"
+expect 1 err 'a model is a preset, its folder, or its config.json' estimate "$text"
+rm "$text"
 expect 1 err 'nor is it in the cache of the Hugging Face hub' compare Qwen/Qwen3-14B
 expect 1 err '; did you mean llama3-8b?' compare lama3-8b
 expect 1 err '; the nearest name is rtx4090' plan --machine rtx4091

@@ -88,7 +88,7 @@ TEST(GenerationDefaults, WhatCannotBeIsNamed) {
   EXPECT_EQ(message("", R"({"do_sample": true, "top_k": 2.5})"),
             "generation_config.json: top_k = 2.5; allowed are whole numbers");
   EXPECT_EQ(message("", R"({"do_sample": true, "top_p": 7})"),
-            "generation_config.json: --top-p 7: allowed are numbers above 0 and up to 1, all tokens");
+            "generation_config.json: top_p = 7: allowed are numbers above 0 and up to 1, all tokens");
   EXPECT_EQ(message("", R"({"stop_strings": [7]})"),
             "generation_config.json: stop_strings = [7]; allowed are a text, or a list of some");
   EXPECT_EQ(message("", R"({"max_new_tokens": -1})"),

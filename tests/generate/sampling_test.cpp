@@ -127,7 +127,7 @@ TEST(Sampling, WhereNoneIsLeftTheErrorSaysWhy) {
               "suppress_tokens: every token is left out, so that none can follow");
   }
   EXPECT_EQ(why({1e35f, 2}, [](SamplingRule& r) { r.repetition_penalty = 1e-6; }),
-            "--repetition-penalty 1e-06: it makes logits that are not finite");
+            "repetition penalty 1e-06: it makes logits that are not finite");
 }
 
 TEST(Sampling, TemperatureZeroTakesTheFirstOfTheMostLikely) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/files/load_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "io/shards.h"
 #include "io/toml_file.h"
 #include "model/families/adapter_config.h"
+#include "model/families/families.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -147,16 +149,29 @@ Result<fs::path> base_of_adapter(const fs::path& adapter, const std::string& nam
       file.string(), config->base);
 }
 
+namespace {
+
+// Whatever else is given in a configuration's place is told what takes it.
+Result<Settings> read_configuration(const std::string& path) {
+  constexpr std::string_view kWanted =
+      "what is given here is a configuration (TOML), whose model.path may name a model's folder, and "
+      "data.paths one of data";
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return error("{}: a folder; {}", path, kWanted);
+  const std::vector<std::string> presets = model_presets();
+  if (!fs::exists(path, ignored) && std::ranges::find(presets, path) != presets.end())
+    return error("{}: a preset, which --set model.preset={} names; {}", path, path, kWanted);
+  auto file = read_toml(path);
+  if (file.ok() || !fs::exists(path, ignored) || fs::path(path).extension() == ".toml") return file;
+  return error("{}; {}", file.message(), kWanted);
+}
+
+}  // namespace
+
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
                               RunConfig config) {
   if (!path.empty()) {
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored))
-      return error(
-          "{}: a folder; what is given here is a configuration (TOML), whose model.path may name a "
-          "model's folder, and data.paths one of data",
-          path);
-    SLUICE_ASSIGN(const Settings file, read_toml(path));
+    SLUICE_ASSIGN(const Settings file, read_configuration(path));
     const Place place{absolute(path).parent_path(), "in " + path};
     for (const auto& [name, setting] : file) {
       const Status status = apply_setting(config, name, setting, read_from(place));

@@ -242,7 +242,8 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   auto parsed = parse_json(text);
   if (!parsed.ok()) return error_at("model config", parsed.error());
   json root = std::move(*parsed);
-  if (!root.is_object()) return error("model config: not a JSON object");
+  if (!root.is_object())
+    return error("model config: not a JSON object; a model is a preset, its folder, or its config.json");
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
   if (const Wrapper* wrapper = find_wrapper(type)) {
