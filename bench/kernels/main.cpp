@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the CUDA backend's ops are, at the shapes of Llama-3 8B, all in one run: GB/s against the device's
-// own copies, and products and attention against the library's best: the same product without what is fused
-// to it or added up, by the fastest of the library's algorithms, those included that vary from run to run.
-// Random data, sustained load, times from CUDA events.
+// How fast the CUDA backend's ops are, at the shapes of Llama-3 8B and others, all in one run: GB/s against
+// the device's own copies, and products and attention against the library's best: the same product without
+// what is fused to it or added up, by the fastest of the library's algorithms, those included that vary from
+// run to run. Random data, sustained load, times from CUDA events.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +31,9 @@ constexpr int64_t kDim = 4096, kFfn = 14336, kVocab = 128256, kQHeads = 32, kKvH
 constexpr int64_t kKvDim = kKvHeads * kHeadDim;
 constexpr int64_t kLayerParams = 2 * kDim * kDim + 2 * kDim * kKvDim + 3 * kDim * kFfn + 2 * kDim;
 constexpr int64_t kPatternBytes = 256 * kMiB;
-constexpr int64_t kDocument = 700;          // tokens per document where sequences are packed
+constexpr int64_t kDocument = 700;  // tokens per document where sequences are packed
+// And where documents differ: 8,192 in all.
+const std::vector<int64_t> kUneven{200, 4000, 700, 1300, 1992};
 constexpr int64_t kColdBytes = 512 * kMiB;  // operands rotate over so much memory, to miss the L2 cache
 constexpr double kTargetNs = 60e6;          // of timed work per op
 constexpr auto kBf16 = DType::BF16;
@@ -48,6 +50,7 @@ Linear router() {
 struct Entry {
   std::string name;
   SharedOp op;
+  std::vector<int64_t> documents = {kDocument};  // their tokens, in turn, within a sequence; none: it is one
 };
 
 // Products of published mixtures, which bench/baselines/torch_grouped.py times by the same names.
@@ -76,6 +79,27 @@ std::vector<Entry> products_of_experts() {
   return out;
 }
 
+// Layers of Qwen3.5 with gated delta rules, which bench/baselines/torch_delta.py times by the same names.
+void add_deltas(int64_t tokens, std::vector<Entry>& out) {
+  for (const auto& [model, heads] : {std::pair("9B", 32), {"27B", 48}}) {
+    const DeltaSizes sizes{16, heads, 128, 128};
+    const auto add = [&](const char* what, const Op& op) {
+      out.push_back({fmt::format("{}: {}", model, what), op, {}});
+      out.push_back({fmt::format("{}: {}, packed", model, what), op, kUneven});
+    };
+    add("delta rule", DeltaRule{tokens, sizes, kBf16});
+    add("delta rule bwd", DeltaRuleBwd{tokens, sizes, kBf16});
+    add("convolution", ShortConv{tokens, sizes.columns(), 4, kBf16, false, false, true});
+    add("convolution bwd", ShortConvBwd{tokens, sizes.columns(), 4, kBf16, kBf16, false, false, false, true});
+    out.push_back({fmt::format("{}: gates", model), DeltaGates{tokens, heads}});
+    out.push_back(
+        {fmt::format("{}: gates bwd", model), DeltaGatesBwd{tokens, heads, kBf16, kBf16, true, true}});
+    out.push_back({fmt::format("{}: gated norm", model), HeadGate{tokens, heads, 128, kBf16, true, 1e-6f}});
+    out.push_back({fmt::format("{}: gated norm bwd", model),
+                   HeadGateBwd{tokens, heads, 128, kBf16, kBf16, true, true, 1e-6f}});
+  }
+}
+
 AttnShape attention(int64_t rows, int64_t length, int64_t distance = 0, bool packed = false) {
   return {rows, length, length, kQHeads, kKvHeads, kHeadDim, distance, packed, kBf16};
 }
@@ -94,7 +118,7 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   of_256.softcap = 0;
   AttnShape window_256 = of_256;
   window_256.window = sequence / 8;
-  return {
+  std::vector<Entry> out{
       {"cast bf16 to bf16", Cast{t * kDim * 4, kBf16, kBf16}},
       {"embed", Embed{t, kVocab, kDim, kBf16}},
       {"embed bwd", EmbedBwd{t, kVocab, kDim, kBf16, kBf16, true}},
@@ -212,6 +236,8 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"experts: router load", RouterLoad{kMixture, true, true, true}},
       {"experts: sort", SortByExpert{kMixture}},
   };
+  add_deltas(t, out);
+  return out;
 }
 
 // What the library does of an op: the bare product or attention with a bf16 result.
@@ -276,8 +302,8 @@ class Bench {
   }
 
   // Median nanoseconds of one run.
-  Result<double> time(const Op& op, int64_t sequence) {
-    SLUICE_ASSIGN(const Placed placed, place(op, sequence));
+  Result<double> time(const Op& op, int64_t sequence, const std::vector<int64_t>& documents) {
+    SLUICE_ASSIGN(const Placed placed, place(op, positions(sequence, documents)));
     SLUICE_ASSIGN(const std::vector<double> trial, run(op, placed, 3));
     const int count = std::clamp(int(kTargetNs / std::max(trial.back(), 1e3)), 5, 400);
     SLUICE_ASSIGN(std::vector<double> times, run(op, placed, count));
@@ -288,7 +314,18 @@ class Bench {
  private:
   Location place_of(const Buffer& buffer) const { return {kDevice, buffer.data - arena_}; }
 
-  Result<Placed> place(const Op& op, int64_t sequence) {
+  // Of tokens in their documents, for as long as a sequence is.
+  static std::vector<int32_t> positions(int64_t sequence, const std::vector<int64_t>& documents) {
+    std::vector<int32_t> out;
+    for (size_t i = 0; int64_t(out.size()) < sequence; ++i) {
+      const int64_t rest = sequence - int64_t(out.size());
+      const int64_t length = documents.empty() ? rest : std::min(rest, documents[i % documents.size()]);
+      for (int64_t t = 0; t < length; ++t) out.push_back(int32_t(t));
+    }
+    return out;
+  }
+
+  Result<Placed> place(const Op& op, const std::vector<int32_t>& positions) {
     Placed placed;
     int64_t offset = kPatternBytes;
     const auto put = [&](int64_t bytes) {
@@ -308,12 +345,12 @@ class Bench {
     if (offset > bytes_)
       return error("{} does not fit the arena of {}", format_bytes(offset), format_bytes(bytes_));
     for (const auto& set : placed.sets) {
-      for (size_t i = 0; i < schema.size(); ++i) SLUICE_TRY(fill(schema[i], set[i], sequence));
+      for (size_t i = 0; i < schema.size(); ++i) SLUICE_TRY(fill(schema[i], set[i], positions));
     }
     return placed;
   }
 
-  Status fill(const Operand& operand, const Buffer& buffer, int64_t sequence) {
+  Status fill(const Operand& operand, const Buffer& buffer, const std::vector<int32_t>& positions) {
     const auto upload = [&](const auto& values) {
       return backend_.upload(place_of(buffer), reinterpret_cast<const std::byte*>(values.data()),
                              int64_t(values.size() * sizeof values[0]));
@@ -327,6 +364,14 @@ class Bench {
       for (size_t i = 0; i < values.size(); ++i) {
         values[i] = std::pow(500000.0f, -float(i) / float(values.size()));
       }
+      return upload(values);
+    }
+    // Between 0 and 1, as beta is; decays are such, too.
+    if (operand.name == "gates") {
+      std::vector<float> values(size_t(operand.elements));
+      std::minstd_rand random(3);
+      std::uniform_real_distribution<float> share(0.02f, 0.98f);
+      for (float& x : values) x = share(random);
       return upload(values);
     }
     // A cache that is full but for the new tokens, all of which count.
@@ -343,8 +388,8 @@ class Bench {
       std::minstd_rand random(2);
       for (size_t i = 0; i < values.size(); ++i) {
         const int64_t most = operand.values == Values::Ids ? operand.limit : kVocab;
-        values[i] = operand.name == "pos" ? int32_t(int64_t(i) % sequence % kDocument)
-                                          : int32_t(int64_t(random()) % most);
+        values[i] =
+            operand.name == "pos" ? positions[i % positions.size()] : int32_t(int64_t(random()) % most);
       }
       return upload(values);
     }
@@ -413,7 +458,7 @@ Result<std::map<std::string, double>> time_library(const Settings& settings, con
   SLUICE_TRY(bench.upload_pattern(pattern));
   std::map<std::string, double> out;
   for (const auto& [key, op] : ops) {
-    SLUICE_ASSIGN(out[key], bench.time(op.first, settings.sequence));
+    SLUICE_ASSIGN(out[key], bench.time(op.first, settings.sequence, {kDocument}));
   }
   return out;
 }
@@ -484,7 +529,7 @@ Status run(Settings settings) {
     fmt::print("\n{} tokens\n{:<36}{:>10}{:>10}{:>9}{:>8}{:>10}\n", settings.tokens[i], "op", "us", "TFLOP/s",
                "GB/s", "of copy", "of lib.");
     for (const Entry& entry : all[i]) {
-      SLUICE_ASSIGN(const double ns, bench.time(entry.op, settings.sequence));
+      SLUICE_ASSIGN(const double ns, bench.time(entry.op, settings.sequence, entry.documents));
       print_row(entry, ns, copy_rate, library);
     }
   }

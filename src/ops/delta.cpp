@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/delta.h"
 
+#include "ops/gpu_partials.h"
+#include "ops/gpu_workspace.h"
+
 namespace sluice::core {
 using enum Access;
 using enum DType;
@@ -36,6 +39,10 @@ Operands DeltaGatesBwd::operands() const {
           {"ddt_bias", write_or(accumulate_dt), grad_dtype, heads, Activations}};
 }
 
+int64_t DeltaGatesBwd::workspace_bytes(const GpuLibraries&) const {
+  return delta_gate_partials(tokens) * 2 * heads * size_of(F32);
+}
+
 Operands DeltaRule::operands() const {
   Operands o{{"qkv", Read, dtype, tokens * sizes.columns(), Activations},
              {"gates", Read, F32, tokens * 2 * sizes.value_heads, Squares},
@@ -47,6 +54,10 @@ Operands DeltaRule::operands() const {
 }
 Work DeltaRule::work() const {
   return Work::product(block_flops(tokens, sizes));
+}
+
+int64_t DeltaRule::workspace_bytes(const GpuLibraries&) const {
+  return parts_of(*this).bytes;
 }
 
 Operands DeltaRuleBwd::operands() const {
@@ -67,6 +78,10 @@ Work DeltaRuleBwd::work() const {
   Work work = Work::product(2 * block_flops(tokens, sizes));
   work.again_flops = block_flops(tokens, sizes);
   return work;
+}
+
+int64_t DeltaRuleBwd::workspace_bytes(const GpuLibraries&) const {
+  return parts_of(*this).bytes;
 }
 
 Operands CachedDelta::operands() const {
@@ -101,6 +116,9 @@ Operands HeadGateBwd::operands() const {
     o.push_back({"dw", write_or(accumulate), grad_dtype, head_dim, Activations});
   }
   return o;
+}
+int64_t HeadGateBwd::workspace_bytes(const GpuLibraries&) const {
+  return normed ? head_norm_partials(tokens) * head_dim * size_of(F32) : 0;
 }
 
 }  // namespace sluice::core

@@ -67,7 +67,7 @@ struct DeltaGatesBwd {
 
   Operands operands() const;
   Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("dtype", dtype), f("grad", grad_dtype),
         f("acc_a", accumulate_a), f("acc_dt", accumulate_dt);
@@ -88,7 +88,7 @@ struct DeltaRule {
   int after_operand() const { return before_operand() + (has_before ? 1 : 0); }
   Operands operands() const;
   Work work() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), sizes.fields(f);
     f("dtype", dtype), f("before", has_before), f("after", has_after);
@@ -110,7 +110,7 @@ struct DeltaRuleBwd {
   int d_after_operand() const { return kDgates + 1 + (has_before ? 2 : 0); }
   Operands operands() const;
   Work work() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), sizes.fields(f);
     f("dtype", dtype), f("before", has_before), f("after", has_after);
@@ -165,7 +165,7 @@ struct HeadGateBwd {
 
   Operands operands() const;
   Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("dtype", dtype), f("grad", grad_dtype),
         f("normed", normed), f("acc", accumulate), f("eps", eps, kNoCost);

@@ -25,6 +25,22 @@ constexpr int64_t bias_partials(int64_t tokens) {
 constexpr int64_t conv_partials(int64_t tokens) {
   return bias_partials(tokens);
 }
+// Partial sums of DeltaGatesBwd's gradients of a_log and dt_bias: 64 tokens or more each.
+constexpr int64_t delta_gate_partials(int64_t tokens) {
+  return bias_partials(tokens);
+}
+// Columns of a gated delta rule's keys and states in tiles, slices of its values, which blocks of threads
+// have, and states that its way back keeps.
+constexpr int64_t delta_columns(int64_t key_dim, int64_t value_dim) {
+  return key_dim <= 64 && value_dim <= 64 ? 64 : 128;
+}
+constexpr int kDeltaSlice = 32;
+constexpr int64_t delta_slices(int64_t value_dim) {
+  return (value_dim + kDeltaSlice - 1) / kDeltaSlice;
+}
+constexpr int64_t delta_kept_states(int64_t tokens) {
+  return tokens / 64 + 2;
+}
 // Partial sums of Adafactor's columns: 64 rows or more each.
 constexpr int64_t column_partials(int64_t rows) {
   return bias_partials(rows);

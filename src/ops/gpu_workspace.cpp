@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/attention.h"
+#include "ops/delta.h"
 #include "ops/loss.h"
 #include "ops/tensor_update.h"
 
@@ -59,7 +60,38 @@ int64_t all_graph_bytes(const AttnShape& s, bool backward, const GpuLibraries& l
   return calls_of(s, backward, libraries).lanes * graph_bytes(s, backward, libraries);
 }
 
+DeltaParts delta_parts(const auto& op, bool backward) {
+  const DeltaSizes& s = op.sizes;
+  const int64_t columns = delta_columns(s.key_dim, s.value_dim), element = size_of(op.dtype);
+  const int64_t squares = op.tokens * s.value_heads * kDeltaBlock * element;
+  const int64_t changes = backward ? op.tokens * s.values() * element : 0;
+  const int64_t slices = delta_slices(s.value_dim) * kDeltaSlice;
+  const int64_t states =
+      backward ? delta_kept_states(op.tokens) * s.value_heads * columns * slices * element : 0;
+  Parts parts;
+  DeltaParts at{};
+  at.table = parts.add((2 * op.tokens + 4) * 4);
+  at.keys = parts.add(op.tokens * 2 * s.key_heads * columns * element);
+  at.scales = parts.add(op.tokens * 2 * s.key_heads * 4);
+  at.sums = parts.add(op.tokens * s.value_heads * 4);
+  at.solved = parts.add(squares);
+  at.scores = parts.add(squares);
+  at.changes = parts.add(changes);
+  at.d_changes = parts.add(changes);
+  at.states = parts.add(states);
+  at.d_states = parts.add(states);
+  at.bytes = parts.bytes();
+  return at;
+}
+
 }  // namespace
+
+DeltaParts parts_of(const DeltaRule& op) {
+  return delta_parts(op, false);
+}
+DeltaParts parts_of(const DeltaRuleBwd& op) {
+  return delta_parts(op, true);
+}
 
 HeadLossParts parts_of(const HeadLoss& op) {
   Parts parts;

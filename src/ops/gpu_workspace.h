@@ -16,6 +16,8 @@ struct AttnBwd;
 struct HeadLoss;
 struct Adafactor;
 struct Muon;
+struct DeltaRule;
+struct DeltaRuleBwd;
 
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
@@ -62,6 +64,14 @@ struct MuonParts {
   int64_t product, direction, x, a, b, norm, partials, bytes;
 };
 MuonParts parts_of(const Muon& op);
+
+// Lists of blocks and documents; q and k normalised, and what by; sums of decays; the matrix that solves a
+// block, and its scores. Backward, changes of tokens and their gradient, states before blocks and theirs.
+struct DeltaParts {
+  int64_t table, keys, scales, sums, solved, scores, changes, d_changes, states, d_states, bytes;
+};
+DeltaParts parts_of(const DeltaRule& op);
+DeltaParts parts_of(const DeltaRuleBwd& op);
 
 // Whether cuDNN takes the block; own kernels take the rest.
 bool suits_cudnn(const AttnShape& shape, bool backward, const GpuLibraries& libraries);

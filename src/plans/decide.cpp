@@ -126,17 +126,6 @@ Status search_least(Prepared& p, const PlanNeeds& needs, std::optional<MasterWei
   }
 }
 
-// Ops that a simulated GPU has costs of, and no backend kernels for.
-std::string without_kernels(const Machine& machine, const ModelSpec& model) {
-  if (!machine.card || machine.card->compute_capability == 0) return {};
-  const bool delta = std::any_of(model.layers.begin(), model.layers.end(),
-                                 [](const LayerSpec& layer) { return layer.delta() != nullptr; });
-  if (!delta) return {};
-  return "gated delta rules have no CUDA kernels yet: this says what a step would take, and a run on a GPU "
-         "is "
-         "refused";
-}
-
 }  // namespace
 
 Result<Replicas> replicas_of(const RunConfig& config, int processes) {
@@ -229,8 +218,6 @@ Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
       needs.packed && needs.longest_document > 0 ? std::min(sequence, needs.longest_document) : sequence;
   std::string beyond = beyond_reach(needs.model, longest, "train.seq_len");
   if (!beyond.empty()) p.config.notices.push_back(std::move(beyond));
-  std::string lacks = without_kernels(machine, needs.model);
-  if (!lacks.empty()) p.config.notices.push_back(std::move(lacks));
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;

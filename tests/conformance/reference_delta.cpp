@@ -131,7 +131,8 @@ namespace {
 using Numbers = std::vector<Approx>;
 
 // The rule over a chunk, token by token, and back. Backends compute by blocks: what they sum is as large as
-// what is summed here, so that errors are bounded by those of every term.
+// what is summed here, so that errors are bounded by those of every term. What enters a product, normalised q
+// and k, states, changes, what these give each other, and their gradients, may be rounded to `dtype` before.
 class Rule {
   template <class T>
   auto& at(T& state, int64_t h, int64_t r, int64_t c) const {
@@ -139,8 +140,12 @@ class Rule {
   }
 
  public:
-  Rule(const DeltaSizes& sizes, std::vector<double> qkv, std::vector<double> gates)
-      : s_(sizes), qkv_(std::move(qkv)), gates_(std::move(gates)), state_(index(sizes.state())) {}
+  Rule(const DeltaSizes& sizes, DType dtype, std::vector<double> qkv, std::vector<double> gates)
+      : s_(sizes),
+        dtype_(dtype),
+        qkv_(std::move(qkv)),
+        gates_(std::move(gates)),
+        state_(index(sizes.state())) {}
 
   void set_state(const std::vector<double>& values) {
     std::copy(values.begin(), values.end(), state_.begin());
@@ -157,13 +162,13 @@ class Rule {
       const Approx keep = exp(Approx(-decay(t, h)));
       for (int64_t c = 0; c < s_.value_dim; ++c) {
         Sum read;
-        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(at(state_, h, r, c) * keep * k[index(r)]);
-        const Approx change = Approx(beta(t, h)) * (Approx(value(t, h, c)) - read.total());
+        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(operand(at(state_, h, r, c)) * keep * k[index(r)]);
+        const Approx change = operand(Approx(beta(t, h)) * (Approx(value(t, h, c)) - read.total()));
         Sum out;
         for (int64_t r = 0; r < s_.key_dim; ++r) {
           Approx& to = at(state_, h, r, c);
-          to = to * keep + k[index(r)] * change;
-          out.add(to * q[index(r)]);
+          to = to * keep + operand(k[index(r)] * change);
+          out.add(operand(to) * q[index(r)]);
         }
         o.push_back(out.total());
       }
@@ -184,27 +189,29 @@ class Rule {
       Sum d_keep, d_beta;
       for (int64_t c = 0; c < s_.value_dim; ++c) {
         Sum read, d_change;
-        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(at(before, h, r, c) * keep * k[index(r)]);
-        const Approx error = Approx(value(t, h, c)) - read.total(), change = Approx(beta(t, h)) * error;
+        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(operand(at(before, h, r, c)) * keep * k[index(r)]);
+        const Approx error = Approx(value(t, h, c)) - read.total();
+        const Approx change = operand(Approx(beta(t, h)) * error);
         const Approx given(d_o[h * s_.value_dim + c]);
         for (int64_t r = 0; r < s_.key_dim; ++r) {
-          const Approx after = at(before, h, r, c) * keep + k[index(r)] * change;
+          const Approx after = operand(at(before, h, r, c) * keep + operand(k[index(r)] * change));
           given_[index(h)] += std::abs(given.value * after.value * q[index(r)].value);
           if (ends) given_[index(h)] += std::abs(at(d_state, h, r, c).value * after.value);
           dq[index(r)] = dq[index(r)] + given * after;
           Approx& d = at(d_state, h, r, c);
-          d = d + given * q[index(r)];
-          d_change.add(d * k[index(r)]);
+          d = d + operand(given * q[index(r)]);
+          d_change.add(operand(d) * k[index(r)]);
         }
-        const Approx of_error = d_change.total() * Approx(beta(t, h));
-        d_beta.add(d_change.total() * error);
+        const Approx of_change = operand(d_change.total()),
+                     of_error = operand(of_change * Approx(beta(t, h)));
+        d_beta.add(of_change * error);
         dqkv[index(t * s_.columns() + 2 * s_.keys() + h * s_.value_dim + c)] = of_error;
         for (int64_t r = 0; r < s_.key_dim; ++r) {
           Approx& d = at(d_state, h, r, c);
-          const Approx kept = at(before, h, r, c) * keep;
+          const Approx kept = operand(at(before, h, r, c)) * keep;
           given_[index(h)] += std::abs(of_error.value * kept.value * k[index(r)].value);
-          dk[index(r)] = dk[index(r)] + d * change - of_error * kept;
-          const Approx of_kept = d - of_error * k[index(r)];
+          dk[index(r)] = dk[index(r)] + operand(d) * change - of_error * kept;
+          const Approx of_kept = d - operand(of_error * k[index(r)]);
           d_keep.add(of_kept * kept);
           d = of_kept * keep;
         }
@@ -222,6 +229,7 @@ class Rule {
   }
 
  private:
+  Approx operand(const Approx& x) const { return dtype_ == DType::F32 ? x : stored(x, dtype_); }
   double beta(int64_t t, int64_t h) const { return gates_[index(t * 2 * s_.value_heads + h)]; }
   double decay(int64_t t, int64_t h) const { return gates_[index((t * 2 + 1) * s_.value_heads + h)]; }
   double value(int64_t t, int64_t h, int64_t c) const {
@@ -240,7 +248,8 @@ class Rule {
   Numbers head(int64_t t, int64_t h, bool query) const {
     Numbers out;
     const Approx all = scale(t, h, query) * factor(query);
-    for (size_t i = 0; i < index(s_.key_dim); ++i) out.push_back(Approx(qkv_[first(t, h, query) + i]) * all);
+    for (size_t i = 0; i < index(s_.key_dim); ++i)
+      out.push_back(operand(Approx(qkv_[first(t, h, query) + i]) * all));
     return out;
   }
   void normalise_back(int64_t t, int64_t h, bool query, const Numbers& y, const Numbers& dy, Numbers& dqkv) {
@@ -254,6 +263,7 @@ class Rule {
   }
 
   const DeltaSizes s_;
+  const DType dtype_;
   const std::vector<double> qkv_, gates_;
   Numbers state_;
   std::vector<Numbers> before_;
@@ -264,7 +274,7 @@ class Rule {
 }  // namespace
 
 Outputs expect(const DeltaRule& op, Inputs in) {
-  Rule rule(op.sizes, in[DeltaRule::kQkv].values(), in[DeltaRule::kGates].values());
+  Rule rule(op.sizes, op.dtype, in[DeltaRule::kQkv].values(), in[DeltaRule::kGates].values());
   if (op.has_before) rule.set_state(in[index(op.before_operand())].values());
   const auto pos = in[DeltaRule::kPos].as<int32_t>();
   Expected o{DeltaRule::kO};
@@ -277,7 +287,7 @@ Outputs expect(const DeltaRuleBwd& op, Inputs in) {
   using O = DeltaRuleBwd;
   const std::vector<double> d_o = in[O::kDo].values();
   const auto pos = in[O::kPos].as<int32_t>();
-  Rule rule(op.sizes, in[O::kQkv].values(), in[O::kGates].values());
+  Rule rule(op.sizes, op.dtype, in[O::kQkv].values(), in[O::kGates].values());
   if (op.has_before) rule.set_state(in[index(op.before_operand())].values());
   Numbers o, d_state(index(op.sizes.state()));
   if (op.has_after) {
@@ -306,7 +316,7 @@ Outputs expect(const CachedDelta& op, Inputs in) {
     const auto part = [&](const std::vector<double>& all, int64_t each) {
       return std::vector<double>(all.begin() + row * each, all.begin() + (row + 1) * each);
     };
-    Rule rule(op.sizes, part(qkv, op.q_len * op.sizes.columns()),
+    Rule rule(op.sizes, op.dtype, part(qkv, op.q_len * op.sizes.columns()),
               part(gates, op.q_len * 2 * op.sizes.value_heads));
     rule.set_state(part(cache, op.sizes.state()));
     for (int64_t t = 0; t < count; ++t) rule.step(t, held + t == 0, o.values);

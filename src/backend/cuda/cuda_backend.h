@@ -29,11 +29,6 @@
 
 namespace sluice::core {
 
-// Ops of gated delta rules, which run on CPUs alone so far.
-template <class T>
-concept HasNoKernel =
-    T::kName.starts_with("delta_") || T::kName.starts_with("head_gate") || T::kName == "cached_delta";
-
 struct CudaOptions {
   // The GPUs that share a step, of one kind. One named twice is two devices of its memory, to try things.
   std::vector<int> devices{0};

@@ -402,51 +402,6 @@ Status Runner::run(const GatherWeights& op, const Call& call) {
   return {};
 }
 
-Status Runner::run(const ShortConv& op, const Call& call) {
-  const ConvBlock block{.bcx = call.as<bf16>(ShortConv::kBcx),
-                        .w = call.as<bf16>(ShortConv::kW),
-                        .before = op.has_before ? call.as<bf16>(op.before_operand()) : nullptr,
-                        .pos = call.as<int32_t>(ShortConv::kPos),
-                        .tokens = op.tokens,
-                        .dim = op.dim,
-                        .width = op.width};
-  SLUICE_CUDA_TRY(short_conv(block, call.as<bf16>(ShortConv::kY),
-                             op.has_tail ? call.as<bf16>(op.tail_operand()) : nullptr, call.stream));
-  return {};
-}
-
-Status Runner::run(const ShortConvBwd& op, const Call& call) {
-  using C = ShortConvBwd;
-  const ConvBlock block{.bcx = call.as<bf16>(C::kBcx),
-                        .w = call.as<bf16>(C::kW),
-                        .before = op.has_before ? call.as<bf16>(op.before_operand()) : nullptr,
-                        .pos = call.as<int32_t>(C::kPos),
-                        .tokens = op.tokens,
-                        .dim = op.dim,
-                        .width = op.width};
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return short_conv_bwd(block, call.as<bf16>(C::kDy), call.as<bf16>(C::kDbcx),
-                          call.as<decltype(grad)>(C::kDw),
-                          op.has_before ? call.as<bf16>(op.d_before_operand()) : nullptr,
-                          op.has_tail ? call.as<bf16>(op.d_tail_operand()) : nullptr, call.workspace.data,
-                          op.accumulate, call.stream);
-  });
-}
-
-Status Runner::run(const CachedConv& op, const Call& call) {
-  const CachedConvBlock block{.bcx = call.as<bf16>(CachedConv::kBcx),
-                              .w = call.as<bf16>(CachedConv::kW),
-                              .spans = call.as<int32_t>(CachedConv::kSpans),
-                              .cache = call.as<bf16>(CachedConv::kCache),
-                              .y = call.as<bf16>(CachedConv::kY),
-                              .rows = op.rows,
-                              .q_len = op.q_len,
-                              .dim = op.dim,
-                              .width = op.width};
-  SLUICE_CUDA_TRY(cached_conv(block, call.stream));
-  return {};
-}
-
 Status Runner::run(const LastLogits& op, const Call& call) {
   const FewRows product{.x = call.as<bf16>(LastLogits::kX),
                         .w = call.as<bf16>(LastLogits::kW),

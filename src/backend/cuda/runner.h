@@ -92,10 +92,13 @@ class Runner {
   Status run(const LowRank& op, const Call& call);
   Status run(const LowRankDgrad& op, const Call& call);
   Status run(const LowRankWgrad& op, const Call& call);
-  template <HasNoKernel T>
-  static Status run(const T& op, const Call&) {
-    return error("no CUDA kernel for {}", op.kName);
-  }
+  Status run(const DeltaGates& op, const Call& call);
+  Status run(const DeltaGatesBwd& op, const Call& call);
+  Status run(const DeltaRule& op, const Call& call);
+  Status run(const DeltaRuleBwd& op, const Call& call);
+  Status run(const CachedDelta& op, const Call& call);
+  Status run(const HeadGate& op, const Call& call);
+  Status run(const HeadGateBwd& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

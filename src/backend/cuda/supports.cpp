@@ -210,25 +210,49 @@ void examine(const CachedAttention& op, Objection& o) {
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim).most("rows", op.rows, 65535);
   o.most("query heads for each key head", op.q_heads / op.kv_heads, cuda::kMostSharing);
 }
-constexpr std::string_view kNoDelta =
-    "gated delta rules have no CUDA kernels yet; run.backend = cpu trains them";
+void examine_conv(const auto& op, Objection& o) {
+  o.rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
+}
 void examine(const ShortConv& op, Objection& o) {
-  o.require(!op.silu, kNoDelta);
-  o.activations(op.dtype).rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
+  o.activations_or_f32(op.dtype);
+  examine_conv(op, o);
 }
 void examine(const ShortConvBwd& op, Objection& o) {
-  o.require(!op.silu, kNoDelta);
-  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
-  o.most("width", op.width, kMostConvWidth);
+  o.activations_or_f32(op.dtype, op.grad_dtype);
+  examine_conv(op, o);
 }
 void examine(const CachedConv& op, Objection& o) {
-  o.require(!op.silu, kNoDelta);
-  o.activations(op.dtype).rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
-  o.most("rows", op.rows, 65535);
+  o.activations_or_f32(op.dtype);
+  examine_conv(op, o);
 }
-template <HasNoKernel T>
-void examine(const T&, Objection& o) {
-  o.require(false, kNoDelta);
+void examine(const DeltaGates&, Objection&) {}
+void examine(const DeltaGatesBwd& op, Objection& o) {
+  o.activations_or_f32(op.dtype, op.grad_dtype);
+}
+void examine_delta(const auto& op, Objection& o) {
+  o.activations_or_f32(op.dtype).rows({{"key_dim", op.sizes.key_dim}, {"value_dim", op.sizes.value_dim}});
+  o.most("key_dim", op.sizes.key_dim, cuda::kMaxDeltaDim)
+      .most("value_dim", op.sizes.value_dim, cuda::kMaxDeltaDim);
+}
+void examine(const DeltaRule& op, Objection& o) {
+  examine_delta(op, o);
+}
+void examine(const DeltaRuleBwd& op, Objection& o) {
+  examine_delta(op, o);
+}
+void examine(const CachedDelta& op, Objection& o) {
+  examine_delta(op, o);
+}
+void examine_head_gate(const auto& op, Objection& o) {
+  o.rows({{"head_dim", op.head_dim}}).most("head_dim", op.head_dim, cuda::kMaxGatedHeadDim);
+}
+void examine(const HeadGate& op, Objection& o) {
+  o.activations_or_f32(op.dtype);
+  examine_head_gate(op, o);
+}
+void examine(const HeadGateBwd& op, Objection& o) {
+  o.activations_or_f32(op.dtype, op.grad_dtype);
+  examine_head_gate(op, o);
 }
 void examine(const LastLogits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});

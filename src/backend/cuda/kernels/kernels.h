@@ -311,26 +311,131 @@ cudaError_t last_logits(FewRows product, float* logits, Queue queue);
 
 // --- conv.cu ---
 // As in ShortConv; `before` may be null, and so may be what is made or read of pieces beside this one.
+template <class T>
 struct ConvBlock {
-  const bf16* bcx;
-  const bf16* w;
-  const bf16* before;
+  const T* bcx;
+  const T* w;
+  const T* before;
   const int32_t* pos;
   int64_t tokens, dim, width;
+  bool silu;
 };
-cudaError_t short_conv(const ConvBlock& block, bf16* y, bf16* tail, cudaStream_t stream);
-template <class G>
-cudaError_t short_conv_bwd(const ConvBlock& block, const bf16* dy, bf16* dbcx, G* dw, bf16* d_before,
-                           const bf16* d_tail, void* workspace, bool accumulate, cudaStream_t stream);
+template <class T>
+cudaError_t short_conv(const ConvBlock<T>& block, T* y, T* tail, cudaStream_t stream);
+template <class T, class G>
+cudaError_t short_conv_bwd(const ConvBlock<T>& block, const T* dy, T* dbcx, G* dw, T* d_before,
+                           const T* d_tail, void* workspace, bool accumulate, cudaStream_t stream);
+template <class T>
 struct CachedConvBlock {
-  const bf16* bcx;
-  const bf16* w;
+  const T* bcx;
+  const T* w;
   const int32_t* spans;
-  bf16* cache;
-  bf16* y;
+  T* cache;
+  T* y;
   int64_t rows, q_len, dim, width;
+  bool silu;
 };
-cudaError_t cached_conv(const CachedConvBlock& block, cudaStream_t stream);
+template <class T>
+cudaError_t cached_conv(const CachedConvBlock<T>& block, cudaStream_t stream);
+
+// --- delta.cu, delta_bwd.cu ---
+// The longest heads that they take.
+constexpr int kMaxDeltaDim = 128;
+// As in DeltaRule and DeltaRuleBwd, with their workspace (DeltaParts). Null: `before`, where the chunk does
+// not go on; `after` and `d_after`; `d_before`.
+template <class T>
+struct DeltaBlocks {
+  int key_heads, value_heads, key_dim, value_dim, slices;
+  float eps;
+  int64_t tokens;
+  const T* qkv;
+  const float* gates;
+  const int32_t* pos;
+  const float* before;
+  T* o;
+  float* after;
+
+  const T* d_o;
+  T* dqkv;
+  float *dgates, *d_before;
+  const float* d_after;
+
+  int32_t* table;
+  T* keys;
+  float *scales, *sums;
+  T *solved, *scores;
+  T *changes, *d_changes, *states, *d_states;
+
+  __host__ __device__ int64_t values() const { return int64_t{value_heads} * value_dim; }
+  __host__ __device__ int64_t columns() const { return int64_t{2} * key_heads * key_dim + values(); }
+  __host__ __device__ int shared() const { return value_heads / key_heads; }
+  // Whether the first document began before the chunk, in one whose state there is. On the device.
+  __host__ __device__ bool goes_on() const { return before != nullptr && pos[0] > 0; }
+  // Blocks of threads for each head's blocks of tokens, of which there may be more, and for each share.
+  unsigned block_grid() const { return unsigned(delta_kept_states(tokens)); }
+  unsigned share_grid() const {
+    const int64_t documents = tokens / 1024 < 1 ? 1 : tokens / 1024 < 16 ? tokens / 1024 : 16;
+    return unsigned(slices * value_heads * documents);
+  }
+  __host__ __device__ const T* values_of(int head) const {
+    return qkv + int64_t{2} * key_heads * key_dim + int64_t{head} * value_dim;
+  }
+  // q (0) or k (1) of a token, normalised.
+  __host__ __device__ int64_t key_row(int64_t token, int which, int key_head) const {
+    return (token * 2 + which) * key_heads + key_head;
+  }
+  __host__ __device__ T* key_rows(int64_t token, int which, int key_head, int columns) const {
+    return keys + key_row(token, which, key_head) * columns;
+  }
+};
+template <class T>
+cudaError_t delta_rule(const DeltaBlocks<T>& block, cudaStream_t stream);
+template <class T>
+cudaError_t delta_rule_bwd(const DeltaBlocks<T>& block, cudaStream_t stream);
+// What the way back reads: states before blocks, and changes.
+template <class T>
+cudaError_t delta_states(const DeltaBlocks<T>& block, cudaStream_t stream);
+
+// --- cached_delta.cu ---
+template <class T>
+struct CachedDeltaBlock {
+  int key_heads, value_heads, key_dim, value_dim, slices;
+  float eps;
+  const T* qkv;
+  const float* gates;
+  const int32_t* spans;
+  float* cache;
+  T* o;
+  int64_t rows, q_len;
+};
+template <class T>
+cudaError_t cached_delta(const CachedDeltaBlock<T>& block, cudaStream_t stream);
+
+// --- delta_gates.cu ---
+cudaError_t delta_gates(const float* ba, const float* a_log, const float* dt_bias, float* gates,
+                        int64_t tokens, int64_t heads, cudaStream_t stream);
+template <class T, class G>
+cudaError_t delta_gates_bwd(const float* ba, const float* a_log, const float* dt_bias, const float* dgates,
+                            T* dba, G* da_log, G* ddt_bias, void* workspace, int64_t tokens, int64_t heads,
+                            bool accumulate_a, bool accumulate_dt, cudaStream_t stream);
+
+// --- head_gate.cu ---
+// The longest head that it takes.
+constexpr int kMaxGatedHeadDim = 256;
+// `w` is null where heads are not normalised.
+template <class T>
+struct HeadGates {
+  const T *x, *z;
+  const float* w;
+  int64_t heads;  // of all tokens
+  int head_dim;
+  float eps;
+};
+template <class T>
+cudaError_t head_gate(const HeadGates<T>& block, T* y, cudaStream_t stream);
+template <class T, class G>
+cudaError_t head_gate_bwd(const HeadGates<T>& block, const T* dy, T* dx, T* dz, G* dw, void* workspace,
+                          int64_t tokens, bool accumulate, cudaStream_t stream);
 
 // --- cached_attention.cu ---
 // Tokens and heads as in CachedAttention; `partial` is its workspace, null and without splits where the keys
