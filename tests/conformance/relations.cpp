@@ -486,6 +486,48 @@ void add_experts(std::vector<Relation>& all, DType dtype) {
   add("grouped_dgrad_in_chunks_is_whole", dgrad, chunks);
 }
 
+// Documents that are shorter and longer than a block, one of them of a block's tokens, have in a chunk the
+// bits of themselves alone. A state that goes on where it should not changes them.
+constexpr int64_t kDocuments[] = {37, 1, 64, 130, 68}, kOfDocuments = 300;
+
+template <class Rule>
+Findings same_alone(Harness& harness, Rule op) {
+  Findings findings;
+  Tensors row = make_operands(op, {});
+  const auto tokens_of = [&](const Tensors& all, size_t i, int64_t first, int64_t count) {
+    const int64_t each = all[i].elements() / op.tokens;
+    return part(all[i], first * each, count * each);
+  };
+  int64_t first = 0;
+  for (const int64_t length : kDocuments) {
+    for (int64_t t = 0; t < length; ++t) row[Rule::kPos].set(first + t, double(t));
+    first += length;
+  }
+  const Tensors packed = run(harness, op, row, findings);
+  const Operands schema = operands(op);
+  first = 0;
+  for (const int64_t length : kDocuments) {
+    Rule alone = op;
+    alone.tokens = length;
+    Tensors mine, leaky_row = row;
+    for (size_t i = 0; i < row.size(); ++i) mine.push_back(tokens_of(row, i, first, length));
+    mine = run(harness, alone, mine, findings);
+    leaky_row[Rule::kPos].set(first, kDeltaBlock);
+    const Tensors leaky = run(harness, op, leaky_row, findings);
+    if (!findings.empty()) return findings;
+    for (size_t i = 0; i < schema.size(); ++i) {
+      if (schema[i].access == Access::Read) continue;
+      const Tensor here = tokens_of(packed, i, first, length);
+      if (here.bytes != mine[i].bytes)
+        findings.push_back(fmt::format("{} of {} tokens from {} on differs", schema[i].name, length, first));
+      if (first > 0 && here.bytes == tokens_of(leaky, i, first, length).bytes)
+        findings.push_back(fmt::format("{} does not see a state that leaks into {}", schema[i].name, first));
+    }
+    first += length;
+  }
+  return findings;
+}
+
 }  // namespace
 
 std::vector<Relation> all_relations() {
@@ -504,6 +546,16 @@ std::vector<Relation> all_relations() {
     }
   }
   for (const DType dtype : {DType::F32, DType::BF16}) add_experts(all, dtype);
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    const auto add = [&](const auto& op) {
+      all.push_back({fmt::format("{}_of_documents_is_that_of_each_{}", op.kName, name_of(dtype)), op,
+                     [=](Harness& harness) { return same_alone(harness, op); }});
+    };
+    constexpr DeltaSizes kSizes{2, 4, 24, 8};
+    add(DeltaRule{kOfDocuments, kSizes, dtype});
+    add(DeltaRuleBwd{kOfDocuments, kSizes, dtype});
+    add(ShortConv{kOfDocuments, 24, 4, dtype, false, false, true});
+  }
   add_update(all, "adamw", kAdamW);
   add_update(all, "sgd_momentum", kSgdMomentum);
   add_update(all, "sgd_nesterov", kNesterov);
