@@ -115,6 +115,21 @@ TEST(HostSlots, OfWhatIsOnlyReadLastAlways) {
   EXPECT_TRUE(read.slot().always);
 }
 
+// As a frozen weight that stays on the device around the boundary: it lies in both tiers, where the host has
+// room.
+TEST(HostSlots, OfWhatIsNeverWrittenTakeNoStore) {
+  Circle read({1, 5, 8}, 9, false);
+  for (ValueUse& u : read.schedule.values[0].uses) u.writes = false;
+  for (const bool is_short : {false, true}) {
+    Limits limits;
+    limits.host_is_short = is_short;
+    const Residency r = split_at(read.schedule, limits, read.gaps);
+    EXPECT_EQ(r.slots.at(0).home, !is_short);
+    EXPECT_EQ(r.slots.at(0).always, !is_short);
+    EXPECT_EQ(std::ranges::count_if(r.spans, &Span::store), is_short);
+  }
+}
+
 TEST(HostSlots, LastFromTheStoreToTheLoadAndForWeightsAlways) {
   const SixTasks six;
   const Schedule s = six.schedule();

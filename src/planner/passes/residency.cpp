@@ -108,12 +108,15 @@ void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
     out_.spans.push_back({index, 0, n_, v.uses.front().position, v.uses.back().position, false, false, true});
     return;
   }
-  bool on_host = from_host;  // the host copy holds the current content
+  // A value that no run writes lies in both tiers between steps, and is never stored.
+  const bool unwritten =
+      v.circular && v.given && !limits_.host_is_short && std::ranges::none_of(v.uses, &ValueUse::writes);
+  bool on_host = from_host || unwritten;  // the host copy holds the current content
   cut_after_.assign(v.uses.size(), false);
   dead_after_.assign(v.uses.size(), false);
   for (const Gap* g : cuts) cut_after_[g->use] = true, dead_after_[g->use] = g->dead;
   Span span{index, v.uses.front().position, 0, v.uses.front().position, 0, from_host && v.given};
-  bool uses_host = from_host || v.needed_after;
+  bool uses_host = on_host || v.needed_after;
   for (uint32_t k = 0; k < v.uses.size(); ++k) {
     on_host = on_host && !v.uses[k].writes;
     const bool last = k + 1 == v.uses.size();
@@ -139,7 +142,7 @@ void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
     out_.spans.erase(out_.spans.begin() + first_span);
   }
   if (!uses_host) return;
-  HostSlot slot{index, 0, n_, false, from_host || v.needed_after || v.host_home};
+  HostSlot slot{index, 0, n_, false, from_host || unwritten || v.needed_after || v.host_home};
   take_while_of_use(slot, first_span, uint32_t(out_.spans.size()));
   out_.slots.push_back(slot);
 }
