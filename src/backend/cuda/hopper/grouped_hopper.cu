@@ -4,9 +4,8 @@
 // pieces of k to shared memory, some ahead. Two groups of four warps multiply 64 rows each. Two blocks of
 // neighbouring rows are a cluster: each brings half of what is multiplied with these to both.
 //
-// Rows of tokens, and those of a gradient of weights, which end where the expert's end, come by copies of 16
-// bytes; all else by bulk copies of boxes. Such a box may reach into the next expert's rows: what they are
-// multiplied with is zero, or what comes of them is not stored.
+// Rows of tokens come by copies of 16 bytes; all else by bulk copies of boxes. Such a box may reach into the
+// next expert's rows: what comes of them is not stored, or, in a gradient of weights, they are cleared first.
 //
 // An element is summed up in the order of k, 16 at a time.
 #include <cuda.h>
@@ -143,6 +142,87 @@ __device__ void exchange_blocks(uint32_t (&v)[4]) {
   exchange(v[1], v[3], upper, 2);
 }
 
+// The copies of rows of tokens by a group of warps, a piece of k at a time.
+template <Form kForm>
+class Gathering {
+ public:
+  explicit __device__ Gathering(const RowSource& rows) : rows_(rows) {}
+
+  // From here on for the tile whose first row is `row` of the `count` rows from `first` on.
+  __device__ void begin(int first, int count, int row, int depth) {
+    first_ = first, row_ = row, depth_ = depth;
+    if constexpr (kForm == Form::Wgrad) {
+      look(0);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int r = row + thread() / kLineChunks + i * (kGroupThreads / kLineChunks);
+        lines_[i] = r >= count ? -1 : rows_.token_of(rows_.choice[first + r]);
+      }
+    }
+  }
+
+  // Copies the piece from k0 on to a stage, and arrives once that has ended.
+  __device__ void copy(uint32_t stage, int k0, uint32_t ready) {
+    if constexpr (kForm == Form::Wgrad) {
+      // Sixteen threads copy a line of two pieces of 64 columns.
+      const int chunk = thread() % 16, column = row_ + chunk * kChunk;
+      const uint32_t to = stage + chunk / kLineChunks * kDepth * kLineBytes;
+      const bool within = column < rows_.columns;
+      const int part = k0 / kDepth % 2;
+      if (part == 0) now_ = next_, look(k0 + 2 * kDepth);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int line = __shfl_sync(kFullWarp, now_, part * 16 + 2 * i + thread() / 16 % 2);
+        const bool valid = within && line >= 0;
+        copy_chunk(to + in_line(thread() / 16 + 8 * i, chunk % kLineChunks),
+                   valid ? rows_.data + int64_t{line} * rows_.columns + column : rows_.data, valid);
+      }
+    } else {
+      const int chunk = thread() % kLineChunks, at = k0 + chunk * kChunk;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const bool valid = at < depth_ && lines_[i] >= 0;
+        copy_chunk(stage + in_line(thread() / kLineChunks + i * (kGroupThreads / kLineChunks), chunk),
+                   valid ? rows_.data + int64_t{lines_[i]} * depth_ + at : rows_.data, valid);
+      }
+    }
+    arrive_when_copied(ready);
+  }
+
+ private:
+  static constexpr int kEach = kRowsBytes / 16 / kGroupThreads, kLineChunks = kLineBytes / 16;
+
+  static __device__ int thread() {
+    return threadIdx.x % kGroupThreads;
+  }
+  // Wgrad has other rows for each k. Each lane looks up one of those that its warp copies in two pieces.
+  __device__ void look(int k0) {
+    const int lane = thread() % kWarp, line = lane % 16;
+    const int at = k0 + lane / 16 * kDepth + thread() / kWarp * 2 + line % 2 + line / 2 * 8;
+    next_ = at >= depth_ ? -1 : rows_.token_of(rows_.choice[first_ + at]);
+  }
+
+  const RowSource rows_;
+  int first_ = 0, row_ = 0, depth_ = 0;
+  int lines_[kEach];  // of Forward and Dgrad: the rows that the thread copies chunks of, -1 for none
+  int now_ = -1, next_ = -1;
+};
+
+// Clears the lines of a stage's pieces from `line` on, which hold rows of the next expert or of nobody.
+template <int kColumns>
+__device__ void clear_behind(uint32_t stage, int line) {
+  constexpr int kLineChunks = kLineBytes / 16, kPieces = (kTileRows + kColumns) / 64;
+  const int chunks = (kDepth - line) * kLineChunks;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kPieces * chunks; i += kGroups * kGroupThreads) {
+    const uint32_t to = stage + (i / chunks * kDepth + line) * kLineBytes + i % chunks * 16;
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+  }
+  see_copies();
+  asm volatile("bar.sync 1, %0;" ::"n"(kGroups * kGroupThreads) : "memory");
+}
+
 // Stores the sums of a group of warps. Columns are of the tile.
 template <Form kForm, class C, int kColumns>
 class Sums {
@@ -159,7 +239,7 @@ class Sums {
   }
 
  private:
-  static constexpr int kBatch = 4;  // blocks of eight columns
+  static constexpr int kBatch = std::is_same_v<C, bf16> ? 4 : 8;  // blocks of eight columns
 
   template <bool kTurned>
   __device__ void store_as(float (&sums)[kColumns / 2]) const {
@@ -317,30 +397,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   Ring<kCount> ring;
   if (group == kGroups) {
     give_up_registers<kCopyRegisters>();
+    Gathering<kForm> gathering(args.rows);
     // Boxes alone are one thread's work.
     while ((thread == 0 || !args.boxes) && tile.next()) {
       const int depth = kWeights ? tile.count() : int(args.k);
-      // Forward and Dgrad: the rows that the thread copies chunks of, -1 for none. Wgrad has other rows for
-      // each k; where they are rows of choices, these are read a piece ahead.
-      int rows[8];
-      const auto look = [&](int k0) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int at = k0 + thread / 16 + 8 * i;
-          rows[i] = at >= depth                   ? -1
-                    : args.rows.choice == nullptr ? tile.first() + at
-                                                  : args.rows.choice[tile.first() + at];
-        }
-      };
-      if constexpr (kWeights) {
-        look(0);
-      } else if (!args.boxes) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int r = tile.row + thread / 8 + 16 * i;
-          rows[i] = r >= tile.count() ? -1 : args.rows.token_of(args.rows.choice[tile.first() + r]);
-        }
-      }
+      if (!args.boxes) gathering.begin(tile.first(), tile.count(), tile.row, depth);
       for (int k0 = 0; k0 < depth; k0 += kDepth) {
         await_barrier(empty + 8 * ring.stage, ring.parity ^ 1);
         const uint32_t as = stages + ring.stage * kStageBytes<kColumns>, bs = as + kRowsBytes,
@@ -370,32 +431,15 @@ __global__ void __launch_bounds__(kThreads, 1)
                 copy(bs + (piece * kDepth + first) * kLineBytes, tile.column + piece * 64, y + first);
             }
           }
-          if (args.boxes) copy_box(as, &rows_map, k0, tile.first() + tile.row, ready);
-        }
-        if constexpr (kWeights) {
-          const int chunk = thread % 16, first = tile.row + chunk * kChunk;
-          const uint32_t to = as + (chunk / 8) * kDepth * kLineBytes;
-          const bool within = first < args.rows.columns;
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            const bool valid = within && rows[i] >= 0;
-            const int row = args.rows.choice == nullptr ? rows[i] : args.rows.token_of(rows[i]);
-            copy_chunk(to + in_line(thread / 16 + 8 * i, chunk % 8),
-                       valid ? args.rows.data + int64_t{row} * args.rows.columns + first : args.rows.data,
-                       valid);
+          if (args.boxes && kWeights) {
+            for (int piece = 0; piece < kTileRows / 64; ++piece)
+              copy_box(as + piece * kDepth * kLineBytes, &rows_map, tile.row + piece * 64, tile.first() + k0,
+                       ready);
+          } else if (args.boxes) {
+            copy_box(as, &rows_map, k0, tile.first() + tile.row, ready);
           }
-          arrive_when_copied(ready);
-          look(k0 + kDepth);
-        } else if (!args.boxes) {
-          const int chunk = thread % 8, at = k0 + chunk * kChunk;
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            const bool valid = at < depth && rows[i] >= 0;
-            copy_chunk(as + in_line(thread / 8 + 16 * i, chunk),
-                       valid ? args.rows.data + int64_t{rows[i]} * depth + at : args.rows.data, valid);
-          }
-          arrive_when_copied(ready);
         }
+        if (!args.boxes) gathering.copy(as, k0, ready);
         ring.advance();
       }
     }
@@ -414,8 +458,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       int before = -1;
       for (int k0 = 0; k0 < depth; k0 += kDepth) {
         await_barrier(full + 8 * ring.stage, ring.parity);
-        if (!args.boxes) see_copies();
         const uint32_t as = stages + ring.stage * kStageBytes<kColumns>;
+        if (kWeights && depth - k0 < kDepth) {
+          clear_behind<kColumns>(as, depth - k0);
+        } else if (!args.boxes) {
+          see_copies();
+        }
         const uint64_t a = matrix_at(as + group * 64 * kLineBytes, 16, kPieceBytes);
         const uint64_t b = matrix_at(as + kRowsBytes, kAcrossB ? kDepth * kLineBytes : 16, kPieceBytes);
         begin_products();
@@ -514,13 +562,14 @@ cudaError_t start(const HopperArgs<C>& args, const CUtensorMap& rows, const CUte
   return cudaLaunchKernelEx(&config, kernel, args, rows, others);
 }
 
-// The columns of a tile: wide ones read less; those beyond the matrix are multiplied for nothing.
+// The columns of a tile: wide ones read less, above all of rows that are gathered; those beyond the matrix
+// are multiplied for nothing.
 template <class F>
-cudaError_t with_columns(int64_t n, F f) {
+cudaError_t with_columns(int64_t n, bool gathers, F f) {
   const auto cost = [&](int64_t columns, double dearer) {
     return double((n + columns - 1) / columns * columns) * dearer;
   };
-  const double wide = cost(256, 1), middle = cost(192, 1.05), narrow = cost(128, 1.15);
+  const double wide = cost(256, 1), middle = cost(192, gathers ? 1.12 : 1.05), narrow = cost(128, 1.15);
   if (wide <= middle && wide <= narrow) return f(std::integral_constant<int, 256>{});
   if (middle <= narrow) return f(std::integral_constant<int, 192>{});
   return f(std::integral_constant<int, 128>{});
@@ -543,7 +592,7 @@ cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf1
     const auto status = describe(x, g.rows, k, kTileRows, rows);
     if (status != cudaSuccess) return status;
   }
-  return with_columns(n, [&](auto columns) {
+  return with_columns(n, gathers, [&](auto columns) {
     constexpr int kColumns = decltype(columns)::value;
     CUtensorMap weights{};
     const auto status = kForm == Form::Forward ? describe(w, g.count * n, k, kColumns / kCluster, weights)
@@ -587,12 +636,18 @@ cudaError_t hopper_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw
   args.c = dw;
   args.experts = int(g.count);
   args.accumulate = accumulate;
-  return with_columns(args.n, [&](auto columns) {
+  args.boxes = args.rows.choice == nullptr;
+  CUtensorMap rows{};
+  if (args.boxes) {
+    const auto status = describe(args.rows.data, g.rows, args.m, kDepth, rows);
+    if (status != cudaSuccess) return status;
+  }
+  return with_columns(args.n, !args.boxes, [&](auto columns) {
     constexpr int kColumns = decltype(columns)::value;
     CUtensorMap map{};
     const auto status = describe(others, g.rows, args.n, kLines<kColumns>, map);
     if (status != cudaSuccess) return status;
-    return start<Form::Wgrad, kColumns>(args, CUtensorMap{}, map, stream);
+    return start<Form::Wgrad, kColumns>(args, rows, map, stream);
   });
 }
 template cudaError_t hopper_wgrad(const Grouping&, const bf16*, const bf16*, float*, int64_t, int64_t, bool,
