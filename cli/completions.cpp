@@ -32,6 +32,7 @@ Offer offer_of(const CLI::App& app, const std::string& value) {
   if (value == "BACKEND") offer.words = names.backends;
   if (value == "NAME[,NAME]") offer.words = names.passes;
   if (value == "MODEL") offer.words = names.models;
+  if (value == "WHAT[,WHAT]") offer.words = names.allowed;
   if (value == "OPTIMIZER") offer.words = names.recipes;
   if (value == "COMMAND") {
     for (const CommandHelp& c : commands_of(app)) offer.words.push_back(c.name);

@@ -60,7 +60,7 @@ void add_train(CLI::App& app, int& status) {
       ->group("Going on");
   train
       .add_option("--allow", options->request.allow,
-                  "let these differ from the run that goes on: steps, learning_rate, data, freeze, backend")
+                  "let these differ from the run that goes on: " + joined(sluice::core::names().allowed))
       ->type_name("WHAT[,WHAT]")
       ->group("Going on");
   train.callback([=, &status] { status = report(sluice::core::train(options->request, watch_signals())); });

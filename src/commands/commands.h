@@ -330,6 +330,7 @@ struct Names {
   std::vector<std::string> models;
   std::vector<std::string> backends;  // those that this program has, and auto
   std::vector<std::string> passes;    // of the planner, that RunRequest::skip_passes may name
+  std::vector<std::string> allowed;   // differences that RunRequest::allow may name
   std::vector<std::string> benches;   // that BenchRequest may name
   std::vector<std::string> recipes;   // optimizers with number formats, that EstimateRequest may name
 };

@@ -16,6 +16,7 @@
 #include "estimate/memory.h"
 #include "model/families/families.h"
 #include "planner/passes/runner.h"
+#include "run/prepare/manifest.h"
 
 namespace sluice::core {
 namespace {
@@ -75,6 +76,7 @@ Names names() {
   for (size_t i = 0; i < kPassCount; ++i) {
     if (const PassFacts& pass = facts_of(Pass(i)); pass.optional) n.passes.emplace_back(pass.name);
   }
+  n.allowed = words_of_allow();
   n.benches = bench_names();
   for (const Recipe& recipe : recipes()) n.recipes.emplace_back(recipe.name);
   return n;

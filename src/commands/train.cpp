@@ -234,7 +234,7 @@ Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, con
   add_date(now, data.date);
   add_schedule(now, schedule_of(c));
   const Status goes_on = check_goes_on(c, info.manifest, now);
-  if (goes_on.ok()) return GoingOn{info.step, differences(info.manifest, now)};
+  if (goes_on.ok()) return GoingOn{info.step, changes(info.manifest, now)};
   Error why = goes_on.error();
   const std::string saved = value_of(info.manifest, "data.content");
   const auto& before = data.contents_before;

@@ -18,8 +18,8 @@ namespace {
 
 std::string bounds(const Range& r) {
   std::string out;
-  if (r.low > -kMost) out += fmt::format(" from {:.15g}", r.low);
-  if (r.high < kMost) out += fmt::format("{} to {:.15g}", out.empty() ? " up" : "", r.high);
+  if (r.low > -most::kAny) out += fmt::format(" from {:.15g}", r.low);
+  if (r.high < most::kAny) out += fmt::format("{} to {:.15g}", out.empty() ? " up" : "", r.high);
   return out;
 }
 
@@ -89,6 +89,10 @@ std::string allowed(const std::vector<std::string>&, InputPath) {
 std::string allowed(const DeviceChoice&, std::nullptr_t) {
   return "all, 1 to 64, or indices";
 }
+std::string allowed(const int64_t&, Size) {
+  return "a size such as 48MiB, 1.5GiB or 800MB, or none";
+}
+
 Status check_range(std::string_view name, std::string_view text, double value, const Range& range) {
   if (std::isfinite(value) && value >= range.low && value <= range.high) return {};
   return not_allowed(name, text, value, range);
@@ -240,6 +244,13 @@ Status assign(std::string_view, const Setting& s, std::vector<std::string>& fiel
   return {};
 }
 
+Status assign(std::string_view name, const Setting& s, int64_t& field, Size) {
+  const auto bytes = parse_bytes(s.values.front());
+  if (!bytes.ok()) return error("{} = {}", name, bytes.message());
+  field = *bytes;
+  return {};
+}
+
 std::string print(int64_t v) {
   return fmt::format("{}", v);
 }
@@ -272,8 +283,22 @@ std::string print(const std::vector<std::string>& v) {
   for (const std::string& s : v) out += (out.empty() ? "" : ", ") + toml_text(s);
   return "[" + out + "]";
 }
-std::string print_size(int64_t v) {
+std::string print(int64_t v, Size) {
   return toml_text(exact_bytes(v));
+}
+
+std::string recorded(const std::string& v) {
+  return v;
+}
+std::string recorded(const std::vector<std::string>& v) {
+  return fmt::format("[{}]", fmt::join(v, ", "));
+}
+std::string recorded(DType v) {
+  return std::string(name_of(v));
+}
+// Manifests have always said whether there are f32 masters.
+std::string recorded(MasterWeights v) {
+  return v == MasterWeights::Off ? "false" : v == MasterWeights::F32 ? "true" : std::string(name_of(v));
 }
 
 }  // namespace sluice::core

@@ -25,7 +25,13 @@ struct Range {
 };
 // Whole numbers of tokens, which take suffixes: 8k.
 struct Tokens : Range {};
-constexpr double kMost = 9e15;  // as good as no bound
+// Limits; those per step and per run have a product far below the end of whole numbers.
+namespace most {
+constexpr double kAny = 9e15;  // as good as no bound
+constexpr double kTokens = 1 << 30, kSteps = 1e9, kReplicas = 4096;
+}  // namespace most
+constexpr Range kNotNegative{0, most::kAny}, kCountsOfSteps{0, most::kSteps};
+constexpr Tokens kTokensOrChosen{{0, most::kTokens}};
 using Choices = std::vector<std::string>;
 struct ModelPresets {};
 struct Numbers {};        // formats that are computed in
@@ -35,6 +41,7 @@ struct Toggle {};         // on or off
 struct InputPath {};      // relative to the file that sets it
 struct TemplateName {};   // a name, or an InputPath that ends in .jinja
 struct OutputPath {};     // relative to the working directory
+struct Size {};           // of memory; kUnlimited is none
 
 // Allowed values, for help and errors. An optional value may be "auto", too.
 std::string allowed(const int64_t&, const Range& r);
@@ -55,11 +62,11 @@ std::string allowed(const std::string&, OutputPath);
 std::string allowed(const std::vector<std::string>&, std::nullptr_t);
 std::string allowed(const std::vector<std::string>&, InputPath);
 std::string allowed(const DeviceChoice&, std::nullptr_t);
+std::string allowed(const int64_t&, Size);
 template <class T, class Constraint>
 std::string allowed(const std::optional<T>&, const Constraint& c) {
   return "auto, " + allowed(T(), c);
 }
-constexpr const char* kSizes = "a size such as 48MiB, 1.5GiB or 800MB, or none";
 
 template <class Field, class Constraint>
 Error not_allowed(std::string_view name, std::string_view text, const Field& field, const Constraint& c) {
@@ -85,6 +92,7 @@ Status assign(std::string_view name, const Setting& s, std::string& field, Outpu
 Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, std::nullptr_t);
 Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, InputPath);
 Status assign(std::string_view name, const Setting& s, DeviceChoice& field, std::nullptr_t);
+Status assign(std::string_view name, const Setting& s, int64_t& field, Size);
 bool is_auto(const Setting& s);
 template <class T, class Constraint>
 Status assign(std::string_view name, const Setting& s, std::optional<T>& field, const Constraint& c) {
@@ -108,10 +116,28 @@ std::string print(const std::optional<bool>& v);  // a Toggle
 std::string print(const std::vector<double>& v);
 std::string print(const std::vector<std::string>& v);
 std::string print(const DeviceChoice& v);
-std::string print_size(int64_t v);
+std::string print(int64_t v, Size);
 template <class T>
 std::string print(const std::optional<T>& v) {
   return v ? print(*v) : print(std::string("auto"));
+}
+template <class Field, class Constraint>
+std::string print(const Field& field, const Constraint&) {
+  return print(field);
+}
+
+// The value as manifests of checkpoints have it: text without quotes.
+std::string recorded(const std::string& v);
+std::string recorded(const std::vector<std::string>& v);
+std::string recorded(MasterWeights v);
+std::string recorded(DType v);
+template <class T>
+std::string recorded(const T& v) {
+  if constexpr (requires { v.has_value(); }) {
+    return v ? recorded(*v) : "auto";
+  } else {
+    return print(v);
+  }
 }
 
 // Whether a value is one that its key may have, as assign() says of text.

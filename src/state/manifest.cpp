@@ -17,20 +17,6 @@ const std::string* find(const Manifest& manifest, std::string_view name) {
   return at == manifest.end() ? nullptr : &at->second;
 }
 
-// Values that a manifest leaves out because they always were so.
-constexpr std::pair<std::string_view, std::string_view> kLeftOut[] = {{"train.schedule", "cosine"},
-                                                                      {"data.long_documents", "continue"},
-                                                                      {kFreezeName, "[]"},
-                                                                      {"run.replicas", "1"}};
-
-std::string value_or_default(const Manifest& manifest, std::string_view name) {
-  if (const std::string* value = find(manifest, name)) return *value;
-  for (const auto& [left_out, value] : kLeftOut) {
-    if (left_out == name) return std::string(value);
-  }
-  return "not set";
-}
-
 // A decimal number with what a person would write of it; other text as it stands.
 std::string short_form(const std::string& value) {
   double number = 0;
@@ -54,8 +40,13 @@ std::string difference(std::string_view name, const std::string& before, const s
 
 }  // namespace
 
-std::vector<std::string> differences(const Manifest& before, const Manifest& now) {
+std::vector<std::string> differences(const Manifest& before, const Manifest& now, const Manifest& left_out) {
   std::vector<std::string> out;
+  const auto value_or_default = [&](const Manifest& manifest, std::string_view name) {
+    const std::string* value = find(manifest, name);
+    if (value == nullptr) value = find(left_out, name);
+    return value == nullptr ? "not set" : *value;
+  };
   for (const auto& [name, value] : now) {
     const std::string* old = find(before, name);
     if (old == nullptr || *old != value)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of docs/reliability.md that says what each key means for a run that goes on: complete, and what
-// happens.
+// The meaning of each key for a run that goes on: docs/reliability.md has it, and it is what happens.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
-#include <set>
 
 #include "commands/text_runs.h"
 #include "run/prepare/manifest.h"
@@ -14,25 +13,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The rows of the table: of every key what its second column says.
-std::map<std::string, std::string> read_table() {
-  std::map<std::string, std::string> table;
-  std::ifstream in(fs::path(SLUICE_DOCS) / "reliability.md");
-  bool inside = false;
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("| keys | ")) inside = true;
-    if (!inside || line.starts_with("|---") || line.starts_with("| keys")) continue;
-    if (!line.starts_with("| ")) break;
-    const size_t keys_end = line.find(" | "), class_end = line.find(" |", keys_end + 3);
-    const std::string keys = line.substr(0, keys_end),
-                      means = line.substr(keys_end + 3, class_end - keys_end - 3);
-    for (size_t at = keys.find('`'); at != keys.npos; at = keys.find('`', at + 1)) {
-      const size_t end = keys.find('`', at + 1);
-      table[keys.substr(at + 1, end - at - 1)] = means;
-      at = end;
+std::string change_of(const GoesOn& goes_on) {
+  switch (goes_on.change) {
+    case GoesOn::Change::SameBits:
+      return "same bits";
+    case GoesOn::Change::Refused:
+      return "refused";
+    case GoesOn::Change::Allowed:
+      return fmt::format("`--allow {}`", goes_on.word);
+  }
+  return "";
+}
+
+// The table, with a row for all keys of which the same is to be said.
+std::string table_of_keys() {
+  std::vector<std::pair<GoesOn, std::string>> rows;
+  for (const KeyHelp& key : config_keys()) {
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.first == key.goes_on; });
+    const std::string name = fmt::format("`{}`", key.name);
+    if (row == rows.end()) {
+      rows.emplace_back(key.goes_on, name);
+    } else {
+      row->second += ", " + name;
     }
   }
-  return table;
+  std::string out = "| keys | when it is another | because |\n|---|---|---|\n";
+  for (const auto& [goes_on, keys] : rows)
+    out += fmt::format("| {} | {} | {} |\n", keys, change_of(goes_on), goes_on.because);
+  return out;
 }
 
 struct Change {
@@ -206,16 +215,15 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
   };
 }
 
-TEST(ResumeMatrix, HasEveryKey) {
-  std::set<std::string> keys, in_table;
-  for (const Key& key : all_keys()) keys.insert(key.name);
-  for (const auto& [name, means] : read_table()) in_table.insert(name);
-  EXPECT_EQ(in_table, keys) << "the table of docs/reliability.md";
+TEST(ResumeMatrix, IsInTheDocuments) {
+  const std::string table = table_of_keys();
+  EXPECT_NE(file_bytes(fs::path(SLUICE_DOCS) / "reliability.md").find(table), std::string::npos)
+      << "docs/reliability.md lacks the table as it is now:\n"
+      << table;
 }
 
 TEST(ResumeMatrix, IsWhatHappens) {
   const TextRuns runs;
-  const auto table = read_table();
   // Whole runs by their settings, and where each is.
   std::map<Settings, std::string> saved;
   const auto run_of = [&](const Settings& settings) {
@@ -228,7 +236,8 @@ TEST(ResumeMatrix, IsWhatHappens) {
   };
   const std::string plain = run_of({"train.compute=f32"});
   const auto all = changes(runs, runs.dir_ / (plain + "/checkpoints/step-1/model.safetensors"));
-  for (const auto& [key, means] : table) {
+  for (const KeyHelp& row : config_keys()) {
+    const std::string& key = row.name;
     SCOPED_TRACE(key);
     if (key == "run.backend" || key == "run.device") continue;
     const auto change = all.find(key);
@@ -247,7 +256,7 @@ TEST(ResumeMatrix, IsWhatHappens) {
     const auto file = [&](const std::string& of, const char* name) {
       return file_bytes(runs.dir_ / (of + "/checkpoints/latest/" + name));
     };
-    if (means == "same bits") {
+    if (row.goes_on.change == GoesOn::Change::SameBits) {
       EXPECT_EQ(first.message, "");
       for (const char* name : {"model.safetensors", "adapter_model.safetensors", "optimizer.safetensors"})
         EXPECT_TRUE(file(run, name) == file(whole, name)) << name << " differs";
@@ -257,14 +266,13 @@ TEST(ResumeMatrix, IsWhatHappens) {
     EXPECT_EQ(first.ending, Ending::Failed);
     EXPECT_NE(first.message.find(named), std::string::npos) << first.message;
     EXPECT_FALSE(fs::exists(runs.dir_ / (run + "/checkpoints/step-3")));
-    if (means == "refused") {
+    if (row.goes_on.change == GoesOn::Change::Refused) {
       EXPECT_EQ(first.message.find("--allow"), std::string::npos) << first.message;
       continue;
     }
-    ASSERT_TRUE(means.starts_with("`--allow ") && means.ends_with('`')) << means;
-    EXPECT_NE(first.message.find("(" + means.substr(1, means.size() - 2) + ")"), std::string::npos)
+    EXPECT_NE(first.message.find(fmt::format("(--allow {})", row.goes_on.word)), std::string::npos)
         << first.message;
-    request.allow = means.substr(9, means.size() - 10);
+    request.allow = row.goes_on.word;
     EXPECT_EQ(runs.start(request).message, "");
   }
 }
@@ -273,7 +281,6 @@ TEST(ResumeMatrix, AnotherBackendIsAllowedByFlag) {
   RunConfig config;
   config.latest = "checkpoints/step-1";
   const Manifest before{{"run.backend", "cpu"}}, now{{"run.backend", "cuda"}};
-  EXPECT_EQ(read_table().at("run.backend"), "`--allow backend`");
   const Status refused = check_goes_on(config, before, now);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.message().find("run.backend is cuda, it was cpu (--allow backend)"), std::string::npos);

@@ -19,20 +19,6 @@
 namespace sluice::core {
 namespace {
 
-std::string print(DType value) {
-  return std::string(name_of(value));
-}
-// Manifests have always said whether there are f32 masters.
-std::string print(MasterWeights value) {
-  return value == MasterWeights::Off   ? "false"
-         : value == MasterWeights::F32 ? "true"
-                                       : std::string(name_of(value));
-}
-template <class T>
-requires std::is_arithmetic_v<T> std::string print(T value) {
-  return fmt::format("{}", value);
-}
-
 bool read(const std::string& text, bool& value) {
   value = text == "true";
   return value || text == "false";
@@ -63,13 +49,30 @@ struct Parts {
   const std::string& content;
 };
 
+// The configuration with the values that a run came to.
+RunConfig resolved(const Parts& p) {
+  RunConfig c = p.config;
+  auto& t = c.train;
+  t.compute = p.numerics.compute;
+  t.grad = p.numerics.grad;
+  t.state = p.numerics.state;
+  t.master = p.numerics.master;
+  t.stochastic = p.numerics.stochastic;
+  t.freeze = p.model.freeze;
+  const Adapters& a = p.model.adapters;
+  c.adapter.rank = a.rank;
+  c.adapter.alpha = a.alpha;
+  c.adapter.targets = a.targets;
+  const bool packed = batch_mode(p.config) == BatchMode::Packed;
+  c.data.mode = packed ? "packed" : "contiguous";
+  if (!packed) c.data.long_documents = DataKeys().long_documents;
+  c.run.backend = p.machine.backend->name;
+  c.run.deterministic = p.machine.traits().repeats || p.config.run.deterministic;
+  return c;
+}
+
 Manifest manifest_of(const Parts& p) {
   Manifest out;
-  const auto add = [&](std::string_view group) {
-    return [&out, group](std::string_view name, const auto& value) {
-      out.emplace_back(fmt::format("{}.{}", group, name), print(value));
-    };
-  };
   const auto model = nlohmann::json::parse(to_json(p.model));
   for (const auto& [name, value] : model.items()) out.emplace_back("model." + name, value.dump());
   // A base goes by the checksum of its values (state/weights.h), wherever it lies.
@@ -79,50 +82,15 @@ Manifest manifest_of(const Parts& p) {
   visit_fields(p.shape, [&](std::string_view name, const auto& value) {
     // Checkpoints have always been of steps whose last chunk is like the others where they say nothing.
     if (name == kReplicas || name == kProcesses) return;
-    if (name != kLastTokens || p.shape.last_tokens > 0) add("shape")(name, value);
+    if (name != kLastTokens || p.shape.last_tokens > 0)
+      out.emplace_back(fmt::format("shape.{}", name), fmt::format("{}", value));
   });
-  if (all_replicas(p.shape) > 1) out.emplace_back(kReplicasName, print(all_replicas(p.shape)));
-  visit_fields(p.numerics, add("train"));
-  const auto train = add("train");
-  train("tokens_per_step", p.config.train.tokens_per_step);
-  train("seed", p.config.train.seed);
-  const Optimizer& optimizer = *p.optimizer.optimizer;
-  out.emplace_back("train.optimizer", optimizer.name);
-  for (size_t i = 0; i < optimizer.hyperparameters.size(); ++i)
-    train(optimizer.hyperparameters[i].name, p.optimizer.values[i]);
-  train("clip_norm", p.optimizer.clip_norm);
-  // Nor was this there for models without routers, and before.
-  if (p.config.train.router_z_loss != 0) train("router_z_loss", p.config.train.router_z_loss);
-  // Checkpoints have always been of runs that train everything where they say nothing.
-  if (!p.model.freeze.empty())
-    out.emplace_back(kFreezeName, fmt::format("[{}]", fmt::join(p.model.freeze, ", ")));
-  if (const Adapters& a = p.model.adapters; a.any()) {
-    const auto list = [&](std::string_view name, const std::vector<std::string>& patterns) {
-      if (!patterns.empty())
-        out.emplace_back(fmt::format("adapter.{}", name), fmt::format("[{}]", fmt::join(patterns, ", ")));
-    };
-    const auto adapter = add("adapter");
-    adapter("rank", a.rank);
-    adapter("alpha", a.alpha);
-    adapter("rslora", a.rslora);
-    adapter("decay", a.decay);
-    list("targets", a.targets);
-    list("exclude", a.exclude);
-    list("rank_pattern", p.config.adapter.rank_pattern);
-    list("alpha_pattern", p.config.adapter.alpha_pattern);
-    list("modules_to_save", a.whole);
-    if (!p.config.adapter.path.empty()) out.emplace_back("adapter.path", p.config.adapter.path);
+  if (all_replicas(p.shape) > 1) out.emplace_back(kReplicasName, fmt::format("{}", all_replicas(p.shape)));
+  for (auto& field : recorded_keys(resolved(p))) {
+    if (p.model.adapters.any() || !field.first.starts_with("adapter.")) out.push_back(std::move(field));
   }
-  const bool packed = batch_mode(p.config) == BatchMode::Packed;
-  out.emplace_back("data.mode", packed ? "packed" : "contiguous");
-  if (packed && p.config.data.long_documents != "continue")
-    out.emplace_back("data.long_documents", p.config.data.long_documents);
-  add("data")("respect_documents", p.config.data.respect_documents);
+  out.emplace_back("train.clip_norm", fmt::format("{}", p.optimizer.clip_norm));
   out.emplace_back("data.content", p.content);
-  out.emplace_back("run.backend", p.machine.backend->name);
-  if (p.config.run.instruction_set != "auto")
-    out.emplace_back("run.instruction_set", p.config.run.instruction_set);
-  add("run")("deterministic", p.machine.traits().repeats || p.config.run.deterministic);
   return out;
 }
 
@@ -140,30 +108,24 @@ std::optional<StepShape> shape_in(const Manifest& manifest) {
   return whole && validate(shape).ok() ? std::optional(shape) : std::nullopt;
 }
 
-constexpr std::string_view kSteps[] = {"train.steps"};
-constexpr std::string_view kRates[] = {"train.learning_rate", "train.min_learning_rate", "train.warmup_steps",
-                                       "train.schedule", "train.decay_steps"};
-// Whether documents begin inside a sequence follows from the data.
-constexpr std::string_view kData[] = {"data.content",           "data.mode",
-                                      "data.long_documents",    "data.date",
-                                      "data.respect_documents", "shape.packed"};
-constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic", "run.instruction_set"};
-constexpr std::string_view kFreeze[] = {kFreezeName};
-// The state that was saved is rounded to the new formats.
-constexpr std::string_view kFormats[] = {"train.grad", "train.state", "train.master", "train.stochastic"};
-// How much of what is there is added, and how it is trained from here on.
-constexpr std::string_view kAdapter[] = {"adapter.alpha", "adapter.rslora", "adapter.alpha_pattern",
-                                         "adapter.decay"};
-constexpr Allowance kAllowances[] = {{"steps", kSteps},    {"learning_rate", kRates}, {"data", kData},
-                                     {"freeze", kFreeze},  {"adapter", kAdapter},     {"formats", kFormats},
-                                     {"backend", kBackend}};
-
 // The word that allows a difference of that name; empty: none does.
-std::string_view word_for(std::string_view name) {
-  for (const Allowance& a : kAllowances) {
-    if (std::find(a.names.begin(), a.names.end(), name) != a.names.end()) return a.word;
+std::string word_for(std::string_view name) {
+  // Whether documents begin inside a sequence follows from the data.
+  if (name == "shape.packed") name = "data.content";
+  for (const KeyHelp& key : config_keys()) {
+    if (name == (key.goes_on.decides.empty() ? key.name : key.goes_on.decides))
+      return std::string(key.goes_on.word);
   }
   return {};
+}
+
+// The values that manifests mean by leaving out keys.
+Manifest left_out() {
+  Manifest out;
+  for (KeyHelp& key : config_keys()) {
+    if (!key.before.empty()) out.emplace_back(std::move(key.name), std::move(key.before));
+  }
+  return out;
 }
 
 bool allows(std::span<const std::string> allow, std::string_view name) {
@@ -196,18 +158,26 @@ void add_date(Manifest& manifest, const std::string& date) {
 }
 
 void add_schedule(Manifest& manifest, const sluice::Schedule& s) {
-  manifest.emplace_back("train.steps", print(s.steps));
-  manifest.emplace_back("train.learning_rate", print(s.learning_rate));
-  manifest.emplace_back("train.min_learning_rate", print(s.lowest_rate()));
-  manifest.emplace_back("train.warmup_steps", print(s.warmup_steps));
+  const auto add = [&](const char* name, auto value) {
+    manifest.emplace_back(name, fmt::format("{}", value));
+  };
+  add("train.steps", s.steps);
+  add("train.learning_rate", s.learning_rate);
+  add("train.min_learning_rate", s.lowest_rate());
+  add("train.warmup_steps", s.warmup_steps);
   constexpr std::string_view kNames[] = {"cosine", "linear", "constant", "wsd"};
   // Checkpoints have always been of cosines where they say nothing.
   if (s.decay != sluice::Decay::Cosine) manifest.emplace_back("train.schedule", kNames[size_t(s.decay)]);
-  if (s.decay == sluice::Decay::Wsd) manifest.emplace_back("train.decay_steps", print(s.decay_steps));
+  if (s.decay == sluice::Decay::Wsd) add("train.decay_steps", s.decay_steps);
 }
 
-std::span<const Allowance> allowances() {
-  return kAllowances;
+std::vector<std::string> words_of_allow() {
+  std::vector<std::string> out;
+  for (const KeyHelp& key : config_keys()) {
+    const std::string_view word = key.goes_on.word;
+    if (!word.empty() && std::find(out.begin(), out.end(), word) == out.end()) out.emplace_back(word);
+  }
+  return out;
 }
 
 Result<std::vector<std::string>> parse_allowances(std::string_view text) {
@@ -216,8 +186,7 @@ Result<std::vector<std::string>> parse_allowances(std::string_view text) {
     const size_t end = std::min(text.find(','), text.size());
     const std::string word(text.substr(0, end));
     text.remove_prefix(std::min(text.size(), end + 1));
-    std::vector<std::string_view> known;
-    for (const Allowance& a : kAllowances) known.push_back(a.word);
+    const std::vector<std::string> known = words_of_allow();
     if (std::find(known.begin(), known.end(), word) == known.end())
       return error("--allow {}: allowed are {}", word, fmt::join(known, ", "));
     words.push_back(word);
@@ -225,11 +194,15 @@ Result<std::vector<std::string>> parse_allowances(std::string_view text) {
   return words;
 }
 
+std::vector<std::string> changes(const Manifest& saved, const Manifest& now) {
+  return differences(saved, now, left_out());
+}
+
 Status check_goes_on(const RunConfig& c, const Manifest& saved, const Manifest& now) {
   std::vector<std::string> changed;
-  for (std::string& difference : differences(saved, tolerating(saved, now, c.allow))) {
+  for (std::string& difference : changes(saved, tolerating(saved, now, c.allow))) {
     const std::string name = difference.substr(0, difference.find(' '));
-    const std::string_view word = word_for(name);
+    const std::string word = word_for(name);
     if (name == "data.content") {
       const std::string files = corpus_changes(c.data.cache, value_of(saved, name), value_of(now, name));
       if (!files.empty()) difference = fmt::format("data.content is not what it was: {}", files);
@@ -292,7 +265,7 @@ Status keep_formats(RunConfig& c) {
   train.state = type("train.state", train.state);
   const std::string master = value_of(info.manifest, "train.master");
   for (const MasterWeights kept : {MasterWeights::Off, MasterWeights::F32, MasterWeights::I8})
-    if (!train.master && master == print(kept)) train.master = kept;
+    if (!train.master && master == recorded(kept)) train.master = kept;
   bool stochastic = false;
   if (!train.stochastic && read(value_of(info.manifest, "train.stochastic"), stochastic))
     train.stochastic = stochastic;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run is, as its checkpoints say it: everything that decides its results, and nothing else. Caps,
-// threads, plans and the placement of updates may change when a run goes on; docs/resume.md has a table of
-// every key.
+// threads, plans and the placement of updates may change when a run goes on; docs/reliability.md has a
+// table of every key.
 #pragma once
 
 #include <span>
@@ -26,15 +26,13 @@ void add_date(Manifest& manifest, const std::string& date);
 // Adds what decides the learning rate of every step.
 void add_schedule(Manifest& manifest, const sluice::Schedule& schedule);
 
-// A difference that a resumed run may allow: a word, and the names it stands for.
-struct Allowance {
-  std::string_view word;
-  std::span<const std::string_view> names;
-};
-std::span<const Allowance> allowances();
+// Words of --allow: each allows differences of the keys that have it (config/row.h).
+std::vector<std::string> words_of_allow();
 // Words with commas between. Errors name those that there are.
 Result<std::vector<std::string>> parse_allowances(std::string_view text);
 
+// Every difference, as differences() says it; a key that one side lacks is what that means.
+std::vector<std::string> changes(const Manifest& saved, const Manifest& now);
 // An error that has every difference which the configuration does not allow, and the ways out.
 Status check_goes_on(const RunConfig& config, const Manifest& saved, const Manifest& now);
 // `now` with what is allowed as it was saved.
