@@ -33,6 +33,8 @@
 
 #include "base/bytes.h"
 #include "base/printable.h"
+#include "config/aliases.h"
+#include "config/config.h"
 #include "version/version.h"
 
 namespace nb = nanobind;
@@ -163,48 +165,30 @@ class Told : public sluice::Observer {
   std::vector<std::string> warnings_;
 };
 
-sluice::Format format_of(std::string_view name, const std::string& word) {
-  if (word == "auto") return sluice::Format::Auto;
-  if (word == "f32") return sluice::Format::F32;
-  if (word == "bf16") return sluice::Format::BF16;
-  if (word == "i8" && name == "state") return sluice::Format::I8;
-  raise({std::string(name) + " = " + word + ": allowed are auto, f32, bf16" + (name == "state" ? ", i8" : ""),
-         sluice::ErrorKind::Invalid,
-         {}});
-}
-
-sluice::MasterWeights masters_of(const std::string& word) {
-  if (word == "auto") return sluice::MasterWeights::Auto;
-  if (word == "off") return sluice::MasterWeights::Off;
-  if (word == "f32") return sluice::MasterWeights::F32;
-  if (word == "i8") return sluice::MasterWeights::I8;
-  raise({"master_weights = " + word + ": allowed are auto, off, f32, i8", sluice::ErrorKind::Invalid, {}});
+// The rows of the configuration's table, for python/sluice/_options.py.
+nb::list keys() {
+  constexpr const char* kOf[] = {"run", "step", "data"};
+  nb::list out;
+  for (const sluice::core::KeyHelp& key : sluice::core::config_keys()) {
+    nb::dict row;
+    row["name"] = key.name;
+    row["value"] = key.value;
+    row["meaning"] = key.meaning;
+    row["allowed"] = key.allowed;
+    row["of"] = kOf[size_t(key.of)];
+    out.append(row);
+  }
+  return out;
 }
 
 sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, std::optional<int64_t> device,
-                  std::optional<int64_t> host, int64_t seq_len, int64_t tokens_per_step,
-                  const std::string& compute, const std::string& gradients, const std::string& state,
-                  const std::string& master_weights, std::optional<bool> stochastic,
-                  std::optional<bool> deferred_updates, const std::vector<std::string>& freeze,
-                  const std::string& optimizer, const std::map<std::string, double>& hyperparameters,
-                  double clip_norm, double router_z_loss, uint64_t seed, bool packed, bool weighted,
+                  std::optional<int64_t> host, const std::vector<std::string>& settings,
+                  const std::map<std::string, double>& hyperparameters, bool packed, bool weighted,
                   bool log_probabilities, bool round_losses, bool evaluate, int64_t sample_window,
                   nb::object progress) {
   sluice::StepOptions o;
-  o.seq_len = seq_len;
-  o.tokens_per_step = tokens_per_step;
-  o.compute = format_of("compute", compute);
-  o.gradients = format_of("gradients", gradients);
-  o.state = format_of("state", state);
-  o.master_weights = masters_of(master_weights);
-  o.stochastic = stochastic;
-  o.deferred_updates = deferred_updates;
-  o.freeze = freeze;
-  o.optimizer = optimizer;
+  o.settings = settings;
   o.hyperparameters = hyperparameters;
-  o.clip_norm = clip_norm;
-  o.router_z_loss = router_z_loss;
-  o.seed = seed;
   o.packed = packed;
   o.weighted = weighted;
   o.log_probabilities = log_probabilities;
@@ -440,6 +424,9 @@ NB_MODULE(_sluice, m) {
   m.def(
       "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
       "The bytes of a size such as \"22GiB\".");
+  m.def("keys", keys, "The keys of the configuration.");
+  m.def("key_meant_by", sluice::core::key_meant_by, "name"_a,
+        "The key that a name which is none is meant for.");
 
   using sluice::Model;
   nb::class_<Model>(m, "Model", "What is trained: an architecture, and where its weights come from.")
@@ -542,10 +529,8 @@ NB_MODULE(_sluice, m) {
           "_repr_html_", [](nb::object self) { return in_python("sluice._views", "page", self); },
           nb::sig("def _repr_html_(self) -> str"))
       .def("__str__", &Plan::text);
-  m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
-        "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a, "stochastic"_a.none(),
-        "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a, "clip_norm"_a,
-        "router_z_loss"_a, "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
+  m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(),
+        "settings"_a, "hyperparameters"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
         "evaluate"_a, "sample_window"_a, "progress"_a.none());
   m.def(
       "diff",
@@ -609,8 +594,11 @@ NB_MODULE(_sluice, m) {
       .def_static(
           "text",
           [](const sluice::Plan& plan, const std::vector<nb::object>& paths, const nb::object& cache,
-             std::vector<std::string> include, std::vector<std::string> exclude, double heldout) {
+             std::vector<std::string> include, std::vector<std::string> exclude, double heldout,
+             const nb::kwargs& options) {
             sluice::TextOptions o;
+            o.settings =
+                nb::cast<std::vector<std::string>>(in_python("sluice._options", "data_settings", options));
             for (const nb::object& path : paths) o.paths.push_back(path_of(path));
             o.include = std::move(include);
             o.exclude = std::move(exclude);
@@ -621,13 +609,15 @@ NB_MODULE(_sluice, m) {
             return made;
           },
           "plan"_a, "paths"_a, nb::kw_only(), "cache"_a, "include"_a = std::vector<std::string>(),
-          "exclude"_a = std::vector<std::string>(), "heldout"_a = 0.05,
+          "exclude"_a = std::vector<std::string>(), "heldout"_a = 0.05, "options"_a,
           nb::sig(
               "def text(plan: Plan, paths: collections.abc.Sequence[" SLUICE_PATH "], *, cache: " SLUICE_PATH
               ", include: collections.abc.Sequence[str] = [], exclude: collections.abc.Sequence[str] = [], "
-              "heldout: float = 0.05) -> Dataset"),
+              "heldout: float = 0.05, **options: typing.Any) -> Dataset"),
           "Text, records and tokens as docs/data.md says, by the tokenizer beside the model's configuration. "
-          "The folder `cache` keeps the tokens. What `sluice data` warns of is a UserWarning.")
+          "The folder `cache` keeps the tokens; `options` are further keys of data, learn=\"all-turns\". "
+          "What "
+          "`sluice data` warns of is a UserWarning.")
       .def_prop_ro("notices", &Dataset::notices, "What should be known of how text became tokens.")
       .def_static("random", &Dataset::random, "plan"_a, "Random tokens, to try out shapes and speed.")
       .def(

@@ -356,12 +356,19 @@ def in_the_browser(checks, shots):
     checks.check("what the search found takes its place in the curve", page.driver.execute_script(
         "return document.querySelectorAll('#curve circle.searched').length") == 1)
     listed = {}
-    for key in page.driver.execute_script("return Object.values(listed).map(key => key.name)"):
+    for key in page.driver.execute_script("return [...document.querySelectorAll('#listed select')].map(one => listed[one.id].name)"):
         said = subprocess.run([PROGRAM, "keys", key], capture_output=True, text=True, check=True).stdout
         listed[key] = re.findall(r"\(([^()]*)\)$", said.strip())[0].split(", ")
     shown = {f"train.{name}": options for name, options in page.driver.execute_script(
-        "return Object.keys(listed).map(id => [id, [...document.getElementById(id).options].map(o => o.value)])")}
+        "return [...document.querySelectorAll('#listed select')].map(one => [one.id, [...one.options].map(o => o.value)])")}
     checks.check("optimizers and number formats are the program's", len(shown) == 5 and shown == listed, str(shown))
+    lacking = page.driver.execute_script(
+        "const shown = Object.values(listed).map(key => key.name); return choices.keys.filter(key => key.of_step && "
+        "!kOwnControls.includes(key.name) && !shown.includes(key.name)).map(key => key.name)")
+    checks.check("every key of a step has a control", lacking == [], str(lacking))
+    page.driver.execute_script("document.getElementById('train.clip_norm').value = '0.5'")
+    checks.check("and takes part in what is asked", "train.clip_norm=0.5" in page.driver.execute_script("return settings()"))
+    page.driver.execute_script("document.getElementById('train.clip_norm').value = ''")
     page.set(machine="h200", device=60)
     page.set(machine="laptop")
     small = float(page.find("device").get_attribute("value"))

@@ -44,6 +44,7 @@ struct TextOptions {
   std::vector<std::string> include, exclude;  // endings of names inside directories; patterns of paths
   double heldout = 0.05;                      // share of the documents kept back for evaluation
   std::filesystem::path cache;                // a folder that keeps the tokens; needed
+  std::vector<std::string> settings = {};     // other keys of data, each "data.learn=all-turns"
 };
 
 // Rows by random access: those of a step are a function of the data, the plan's seed and the step, so that a

@@ -66,8 +66,10 @@ struct StepOptions {
   double clip_norm = 1;                           // of the gradient, over all weights; 0: none
   double router_z_loss = 0;  // how much the z-loss of routers is trained beside the loss; see docs/experts.md
   uint64_t seed = 1;         // of random weights and rounding
-  bool packed = false;       // several documents side by side in a sequence
-  bool weighted = false;     // batches of steps have weights or seeds
+  // Keys of a step as sluice keys lists them, each "train.router_z_loss=0.001". They go before the fields.
+  std::vector<std::string> settings = {};
+  bool packed = false;             // several documents side by side in a sequence
+  bool weighted = false;           // batches of steps have weights or seeds
   bool log_probabilities = false;  // steps tell those of their targets (Queued)
   bool round_losses = false;       // losses of one's own are called round by round (RoundLoss)
   bool evaluate = true;            // Session::forward() and evaluate() will be called

@@ -17,7 +17,7 @@ import tomllib
 import warnings
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from . import _program, _views
+from . import _options, _program, _views
 from ._errors import Error
 
 Callback = Callable[[dict[str, Any]], object]
@@ -54,11 +54,6 @@ def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
         else:
             out[before + key] = value
     return out
-
-
-def _toml(value: Any) -> str:
-    # A JSON string, number or truth value is TOML's, and so is a list of them. Scalars of NumPy are numbers.
-    return json.dumps(value, default=lambda other: other.item() if hasattr(other, "item") else os.fspath(other))
 
 
 def _records(data: Any) -> Iterator[dict[str, Any]]:
@@ -196,12 +191,12 @@ class Trainer:
                         raise TypeError(f"data: record {number} is no JSON: {why}") from None
             keys["data.paths"] = [str(folder / "records.jsonl")]
         if self._file is not None:
-            return [str(self._file), *(part for key, value in keys.items() for part in ("--set", f"{key}={_toml(value)}"))]
+            return [str(self._file), *(part for key, value in keys.items() for part in ("--set", f"{key}={_options.toml(value)}"))]
         # Paths in a file are relative to it; those of a mapping are relative to the working directory.
         (folder / "run.toml").write_text("", encoding="utf-8")
         out.append(str(folder / "run.toml"))
         for key, value in keys.items():
-            out += ["--set", f"{key}={value if isinstance(value, str) else _toml(value)}"]
+            out += ["--set", f"{key}={value if isinstance(value, str) else _options.toml(value)}"]
         return out
 
 

@@ -19,6 +19,7 @@ Result<Dataset> Dataset::text(const Plan& plan, const TextOptions& options) {
   config.data.cache = options.cache.string();
   config.data.mode = plan.packed() ? "packed" : "contiguous";
   config.data.respect_documents = plan.packed();
+  SLUICE_ASSIGN(config, core::typed_config(options.settings, std::move(config), core::KeyOf::Data));
   SLUICE_ASSIGN(core::RunData data, core::open_data(config, plan.prepared()->model.vocab));
   return Dataset(std::make_shared<const core::RunData>(std::move(data)), plan.tokens_per_step());
 }

@@ -101,8 +101,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   t.hyperparameters = {o.hyperparameters.begin(), o.hyperparameters.end()};
   SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
   SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));
-  SLUICE_TRY(core::check_config(c));
-  return c;
+  return core::typed_config(o.settings, std::move(c), core::KeyOf::Step);
 }
 
 }  // namespace

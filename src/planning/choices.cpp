@@ -80,8 +80,11 @@ std::string choices_json() {
       out["families"][family] = sizes_of(*model);
   }
   for (const KeyHelp& key : config_keys())
-    out["keys"].push_back(
-        {{"name", key.name}, {"value", key.value}, {"meaning", key.meaning}, {"allowed", key.allowed}});
+    out["keys"].push_back({{"name", key.name},
+                           {"value", key.value},
+                           {"meaning", key.meaning},
+                           {"allowed", key.allowed},
+                           {"of_step", key.of == KeyOf::Step}});
   return out.dump();
 }
 

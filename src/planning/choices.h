@@ -11,7 +11,8 @@ namespace sluice::core {
 
 // A JSON object: "sluice" (version and commit), "models" (names of presets), "families" (by model_type the
 // text of a config.json of its default sizes), "machines" (those that plans can be made for, each as
-// machine_json() has it) and "keys" (name, value, meaning, allowed) of the configuration.
+// machine_json() has it) and "keys" of the configuration (name, value, meaning, allowed; of_step: whether
+// what is planned depends on it).
 std::string choices_json();
 
 // A machine file as a JSON object: "key", "card", "memory_bytes", "usable_bytes" for a cap, "compared"

@@ -106,6 +106,9 @@ TEST(Plans, RefuseOptionsByName) {
   refused([](StepOptions& o) { o.hyperparameters["beta1"] = 1.5; }, "beta1");
   refused([](StepOptions& o) { o.clip_norm = -1; }, "clip_norm = -1");
   refused([](StepOptions& o) { o.sample_window = 17; }, "sample_window = 17");
+  refused([](StepOptions& o) { o.settings = {"train.clip_norm=-1"}; }, "train.clip_norm = -1");
+  refused([](StepOptions& o) { o.settings = {"train.steps=5"}; }, "train.steps: this is no option here");
+  refused([](StepOptions& o) { o.settings = {"train.clipnorm=1"}; }, "'train.clip_norm'");
   Caps caps;
   caps.host_bytes = 0;
   expect_error(plan(tiny(), small_step(), caps, machine).error(), ErrorKind::Invalid, "host_bytes = 0");

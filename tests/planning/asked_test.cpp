@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cost/card.h"
@@ -192,6 +193,16 @@ TEST(Choices, AFileIsReadAsAMachineOfTheList) {
   for (const char* key : {"compared", "off_by"}) file[key] = listed->at(key);
   EXPECT_EQ(file, *listed);
   EXPECT_EQ(machine_json("memory.size = 1", "mine.toml").message().substr(0, 9), "mine.toml");
+}
+
+TEST(Choices, SayWhichKeysAStepDependsOn) {
+  const json choices = json::parse(choices_json());
+  std::map<std::string, bool> of_step;
+  for (const json& key : choices.at("keys")) of_step[key.at("name")] = key.at("of_step");
+  for (const char* key : {"train.optimizer", "train.beta1", "adapter.rank", "shape.rounds"})
+    EXPECT_TRUE(of_step.at(key)) << key;
+  for (const char* key : {"train.steps", "adapter.path", "data.paths", "run.dir", "memory.host"})
+    EXPECT_FALSE(of_step.at(key)) << key;
 }
 
 TEST(Choices, EveryFamilyHasAModelThatCanBeAskedFor) {

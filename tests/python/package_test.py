@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package, as it is installed or built: PYTHONPATH=build/cpu/python package_test.py"""
 import gc
+import inspect
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import unittest
 import warnings
 import weakref
@@ -50,6 +52,28 @@ def step(session, number):
     return session.optim_step(1e-2)
 
 
+class Adapters(unittest.TestCase):
+    def test_are_what_is_trained(self):
+        adapter = sluice.Adapter(rank=4, targets=["q_proj", "mlp"], rank_pattern={"down_proj": 2}, rslora=True)
+        with tempfile.TemporaryDirectory() as folder, sluice.Session(small_plan(adapter=adapter)) as session:
+            names = [name for name in session.weights if "lora" in name]
+            self.assertTrue(names and not [name for name in names if "v_proj" in name], names)
+            before = session.weight("model.layers.0.mlp.down_proj.weight")
+            step(session, 0)
+            self.assertTrue(np.array_equal(session.weight("model.layers.0.mlp.down_proj.weight"), before))
+            session.save_weights(pathlib.Path(folder) / "adapter")
+            said = json.loads((pathlib.Path(folder) / "adapter/adapter_config.json").read_text())
+        self.assertEqual((said["r"], set(said["rank_pattern"].values()), said["use_rslora"]), (4, {2}, True))
+
+    def test_of_other_keywords_are_refused(self):
+        with self.assertRaisesRegex(TypeError, r"Adapter\(\) got an unexpected keyword argument 'lora_alpha'; alpha is meant"):
+            sluice.Adapter(lora_alpha=16)
+        with self.assertRaisesRegex(TypeError, "adapter is int; allowed are sluice.Adapter"):
+            small_plan(adapter=16)
+        with self.assertRaisesRegex(sluice.Error, "adapter.rank = many"):
+            small_plan(adapter=sluice.Adapter(rank="many"))
+
+
 class Plans(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -65,6 +89,20 @@ class Plans(unittest.TestCase):
         page = self.plan._repr_html_()
         self.assertTrue(page.startswith('<iframe srcdoc="&lt;!'), page[:40])
         self.assertIn("&lt;/html&gt;", page)
+
+    def test_has_the_keys_of_a_step_as_keywords(self):
+        plan = small_plan(compute="bf16", grad="f32", master_weights=True, beta1=0.8, clip_norm=0.5, chunk_tokens=16, deferred_updates=None)
+        with tempfile.TemporaryDirectory() as folder:
+            plan.save(folder)
+            keys = tomllib.loads((pathlib.Path(folder) / "config.toml").read_text())
+        self.assertEqual([keys["train"][key] for key in ("compute", "grad", "master", "beta1", "clip_norm")], ["bf16", "f32", "f32", 0.8, 0.5])
+        self.assertEqual(keys["shape"]["chunk_tokens"], 16)
+        for name, said in [("lr", "the key train.learning_rate of a Trainer is meant"), ("gradient_clipping", "clip_norm is meant"),
+                           ("wandb_project", "argument 'wandb_project'$"), ("steps", "the key train.steps of a Trainer is meant")]:
+            with self.assertRaisesRegex(TypeError, said):
+                small_plan(**{name: 1})
+        self.assertIn("router_z_loss", sluice.plan.__doc__ or "router_z_loss")
+        self.assertIn("router_z_loss", inspect.signature(sluice.plan).parameters)
 
     def test_memory_is_arrays_under_the_cap(self):
         memory = self.plan.memory("device")

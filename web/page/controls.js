@@ -7,8 +7,9 @@ const kGiB = 2 ** 30;
 const kRates = {flops: {unit: 12, words: 'TFLOP/s', least: 0.5, most: 5000, key: /products$/, keys: /_flops/},
                 link: {unit: 9, words: 'GB/s', least: 1, most: 1000, key: /load_/, keys: /load_|store_/},
                 peer: {unit: 9, words: 'GB/s', least: 1, most: 2000, key: /peer_/, keys: /peer_/, none: 'by way of the host'}};
-// Those of the program's keys that have a list here: the optimizer, and below it every number format of training. Filled from its choices.
+// The program's keys of a step, but for those with a control of their own. Filled from its choices.
 const listed = {};  // by the control: its key, as the program describes it
+const kOwnControls = ['train.seq_len', 'train.tokens_per_step'];
 const fields = ['model', 'seq', 'step', 'machine', 'devices', 'device', 'host', ...Object.keys(kRates), 'more'];
 const brought = {model: '', machine: '', modelName: '', machineName: ''};  // texts of files, which go before a choice
 const kFirst = {model: 'llama3-8b', seq: '8192', step: '131072', machine: 'h200', devices: '1', device: '16', host: '110', flops: '', link: '', peer: '',
@@ -31,13 +32,16 @@ function fillChoices() {
                     el('optgroup', {label: 'Families, by a config.json to edit'}, ...Object.keys(choices.families).map(name => option(`family:${name}`, name))));
   $('machine').append(...choices.machines.map(m => option(m.key, m.card + (m.compared ? '' : ', estimated'))));
   for (const what of ['model', 'machine']) $(what).append(el('option', {value: 'brought', hidden: ''}));
-  for (const key of choices.keys.filter(key => key.name === 'train.optimizer' || /^train\./.test(key.name) && allowedOf(key.name).includes('f32'))) {
-    const id = key.name.replace('train.', '');
+  for (const key of choices.keys.filter(key => key.of_step && !kOwnControls.includes(key.name))) {
+    const words = allowedOf(key.name), shown = key.name === 'train.optimizer' || words.includes('f32');
+    const id = shown ? key.name.replace('train.', '') : key.name, described = {id, 'aria-describedby': `${id}-words`};
     listed[id] = key;
-    kFirst[id] = unquoted(key.value);
+    kFirst[id] = words.length > 1 ? unquoted(key.value) : '';
     fields.push(id);
-    $('listed').append(el('label', {for: id}, kListed[id] ?? id), el('select', {id, 'aria-describedby': `${id}-words`}, ...allowedOf(key.name).map(word => option(word, word))),
-                       el('small', {id: `${id}-words`}, `${key.meaning[0].toUpperCase()}${key.meaning.slice(1)}.${allowedOf(key.name).includes('auto') ? ' auto: what suits the card and its memory.' : ''}`));
+    $(shown ? 'listed' : 'others').append(
+      el('label', {for: id}, kListed[id] ?? id),
+      words.length > 1 ? el('select', described, ...words.map(word => option(word, word))) : el('input', {...described, placeholder: unquoted(key.value)}),
+      el('small', {id: `${id}-words`}, `${key.meaning[0].toUpperCase()}${key.meaning.slice(1)}.${words.includes('auto') && shown ? ' auto: what suits the card and its memory.' : ''}`));
   }
 }
 // The caps and rates of the machine that is chosen.
@@ -91,7 +95,7 @@ function settings() {
   list.push(`train.seq_len=${$('seq').value}`, `train.tokens_per_step=${$('step').value}`,
             `memory.device=${$('device').value}GiB`, `memory.host=${$('host').value}GiB`);
   for (const [id, key] of [...Object.entries(listed), ['devices', choices.keys.find(one => one.name === 'run.devices')]]) {
-    if ($(id).value !== unquoted(key.value)) list.push(`${key.name}=${$(id).value}`);
+    if (!['', unquoted(key.value)].includes($(id).value)) list.push(`${key.name}=${$(id).value}`);
   }
   list.push(...rateSettings());
   for (const line of $('more').value.split('\n')) {
@@ -120,7 +124,8 @@ function commandLine() {
 // The address has all of it, so that a link is a question.
 function keepInAddress() {
   const kept = new URLSearchParams();
-  for (const id of fields) if ($(id).value && $(id).value !== 'brought') kept.set(id, $(id).value);
+  const asFirst = id => listed[id]?.name === id && $(id).value === kFirst[id];
+  for (const id of fields) if ($(id).value && $(id).value !== 'brought' && !asFirst(id)) kept.set(id, $(id).value);
   for (const [name, text] of Object.entries(brought)) if (text) kept.set(`brought.${name}`, text);
   for (const [key, price] of Object.entries(prices)) if (price !== kPrices[key]) kept.set(`price.${key}`, String(price));
   history.replaceState(null, '', '#' + kept);
