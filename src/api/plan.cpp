@@ -113,16 +113,15 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
     return error("sample_window = {}: allowed are numbers from 0 to seq_len = {}", options.sample_window,
                  options.seq_len);
   }
-  core::RunNeeds needs;
-  needs.model = model.spec();
-  needs.packed = options.packed;
-  needs.loss = {options.weighted, options.log_probabilities, options.round_losses};
-  needs.evaluate = options.evaluate;
-  needs.sample_window = options.sample_window;
-  SLUICE_TRY(core::check_early(config, machine.machine(), needs.model));
+  const core::StepSpec step{.model = model.spec(),
+                            .loss = {options.weighted, options.log_probabilities, options.round_losses},
+                            .packed = options.packed,
+                            .evaluate = options.evaluate,
+                            .sample_window = options.sample_window};
+  SLUICE_TRY(core::check_early(config, machine.machine(), step.model));
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();
-  auto prepared = core::prepare_on(std::move(config), machine.machine(), std::move(needs),
+  auto prepared = core::prepare_on(std::move(config), machine.machine(), step,
                                    {nullptr, keeps ? &cache : nullptr, &observer, stop});
   // Whatever else came of it: a search that was ended may have found that nothing fits.
   if (stop.stop_requested()) return core::stopped_planning();

@@ -222,8 +222,7 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
   config.train.deferred_update = true;  // between passes and update gradients are at home
   if (config.run.threads == 0) config.run.threads = std::max(1, out.cores / group.here());
   out.threads = int(config.run.threads);
-  RunNeeds needs;
-  needs.model = cell.spec;
+  const StepSpec step{.model = cell.spec};
   doing("planning");
   // Steps whose sums are planned have rows of all processes.
   Machine shared = machine;
@@ -238,7 +237,7 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
   };
   const auto measure = [&](const Machine& on, RunConfig with,
                            std::initializer_list<GradientExchange> ways) -> Status {
-    SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(with), on, needs, {}));
+    SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(with), on, step, {}));
     SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(prepared));
     DataParallel processes(group, *session, interrupted);
     for (const GradientExchange way : ways) {

@@ -85,12 +85,11 @@ class CellRun {
 Status CellRun::measure() {
   if (main_memory()) SLUICE_TRY(check_state(cell_, machine_));
   say_("planning");
-  RunNeeds needs;
-  needs.model = cell_.spec;
   RunConfig config = cell_.config;
   config.run.trace_kernels = machine_.traits().fast;
   const PlanCache cache = plan_cache_of(config);
-  SLUICE_ASSIGN(p_, prepare_on(std::move(config), machine_, std::move(needs), {.cache = &cache}));
+  SLUICE_ASSIGN(p_,
+                prepare_on(std::move(config), machine_, StepSpec{.model = cell_.spec}, {.cache = &cache}));
   const Stage& s = p_->stages.main;
   out_.shape = to_text(p_->shape);
   for (const Weight& w : s.model.weights) out_.params += w.elements();

@@ -142,13 +142,14 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
 Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, std::optional<RunData>& data,
                               Console& console) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
-  if (needs.packed && machine.traits().runs_models) {
-    SLUICE_ASSIGN(data, open_data(config, needs.model.vocab, console));
-    needs.rows = sample_rows(*data);
-  }
+  SLUICE_ASSIGN(StepSpec step, step_of(config, false));
   const PlanCache cache = plan_cache_of(config);
-  return prepare_on(std::move(config), std::move(machine), std::move(needs), {nullptr, &cache, &console});
+  PrepareOptions options{.cache = &cache, .observer = &console};
+  if (step.packed && machine.traits().runs_models) {
+    SLUICE_ASSIGN(data, open_data(config, step.model.vocab, console));
+    options.rows = sample_rows(*data);
+  }
+  return prepare_on(std::move(config), std::move(machine), std::move(step), options);
 }
 
 constexpr double kMostGib = 1 << 20;

@@ -365,11 +365,12 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   std::optional<Prepared> prepared;
   const auto plan = [&]() -> Status {
     const PlanCache cache = plan_cache_of(b.config);
-    SLUICE_ASSIGN(RunNeeds needs, needs_of(b.config, true));
-    needs.rows = sample_rows(*b.data);
-    needs.longest_document = b.data->train_documents.longest;
-    SLUICE_ASSIGN(prepared, prepare_on(std::move(b.config), std::move(b.machine), std::move(needs),
-                                       {nullptr, &cache, &observer}));
+    SLUICE_ASSIGN(StepSpec step, step_of(b.config, true));
+    const PrepareOptions options{.cache = &cache,
+                                 .observer = &observer,
+                                 .rows = sample_rows(*b.data),
+                                 .longest_document = b.data->train_documents.longest};
+    SLUICE_ASSIGN(prepared, prepare_on(std::move(b.config), std::move(b.machine), std::move(step), options));
     return {};
   };
   // Where no shape is given, all take that which process 0 has chosen for its machine.

@@ -20,10 +20,10 @@ namespace {
 
 using nlohmann::json;
 
-// Searches with so many threads, and says how far it is.
-class Asked final : public Surroundings {
+// Says how far the search is.
+class Asked final : public PlanHost {
  public:
-  Asked(int threads, Observer& observer) : Surroundings(threads), observer_(observer), by_(threads) {}
+  Asked(int threads, Observer& observer) : observer_(observer), by_(threads) {}
 
   Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
                             const BytesByTier& held_bytes) override {
@@ -34,12 +34,7 @@ class Asked final : public Surroundings {
       if (by_ == 1) observer_.progress({"looking at shapes", ++seen_});
       return program;
     };
-    return Surroundings::shape(heard, request, profile, held_bytes);
-  }
-  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
-    StageRequest by = request;
-    by.weigh_memory = true;  // as plans that are kept
-    return Surroundings::stages(by, profile);
+    return PlanHost::shape(heard, request, profile, held_bytes);
   }
   void planning() override { observer_.progress({"planning"}); }
 
@@ -47,36 +42,6 @@ class Asked final : public Surroundings {
   Observer& observer_;
   const int by_;
   int64_t seen_ = 0;
-};
-
-// What is left open of a shape, by a rule.
-ShapeRequest ruled(ShapeRequest r) {
-  const int64_t chunk = std::min(r.seq_len, r.tokens_per_step), chunks = r.tokens_per_step / chunk,
-                of_round = std::min<int64_t>(4, chunks);
-  const auto rule = [](int64_t& field, int64_t value) { field = field == 0 ? value : field; };
-  rule(r.chunk_tokens, chunk);
-  rule(r.rounds, (chunks + of_round - 1) / of_round);
-  rule(r.first_round_chunks, of_round);
-  rule(r.head_tokens, std::min<int64_t>(chunk, 1024));
-  return r;
-}
-
-// Takes the first plans that there are.
-class Quick final : public Surroundings {
- public:
-  using Surroundings::Surroundings;
-  // All of the shape is given, so that it is only asked whether the caps work.
-  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
-                            const BytesByTier&) override {
-    ShapeRequest least = ruled(request);
-    least.least = true;
-    return choose_shape(subject, least, profile);
-  }
-  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
-    StageRequest quick = request;
-    quick.quick = true;
-    return make_stages(quick, profile);
-  }
 };
 
 // One device, or the rings of several that take the least.
@@ -169,26 +134,22 @@ Error no_such(std::string_view key, std::string_view wanted) {
   return error("{}: must be {}", key, wanted);
 }
 
-struct Undecided {
-  Prepared prepared;
-  PlanNeeds needs;
-};
-Result<Undecided> undecided_of(const AskedPlan& asked) {
+Result<Prepared> undecided_of(const AskedPlan& asked) {
   SLUICE_ASSIGN(RunConfig config, typed_config(asked.settings));
   SLUICE_TRY(check_no_files(config));
   SLUICE_ASSIGN(Machine machine, machine_of(asked, config));
   SLUICE_ASSIGN(ModelSpec model, asked.model_config.empty() ? model_preset(config.model.preset)
                                                             : parse_model_config(asked.model_config));
-  PlanNeeds needs = needs_without_data(config, std::move(model));
-  Prepared p = undecided(std::move(config), std::move(machine), needs);
+  StepSpec step = step_without_data(config, std::move(model));
+  Prepared p = undecided(std::move(config), std::move(machine), std::move(step));
   SLUICE_TRY(keep_to_card(p.config, *p.machine.card));
-  return Undecided{std::move(p), std::move(needs)};
+  return p;
 }
 
-Result<Prepared> planned_by(const AskedPlan& asked, Surroundings& here, const std::stop_token& stop = {}) {
-  SLUICE_ASSIGN(Undecided of, undecided_of(asked));
-  SLUICE_TRY(decide(of.prepared, of.needs, here, nullptr, stop));
-  return std::move(of.prepared);
+Result<Prepared> planned_by(const AskedPlan& asked, const Effort& effort, PlanHost& here) {
+  SLUICE_ASSIGN(Prepared p, undecided_of(asked));
+  SLUICE_TRY(decide(p, effort, here));
+  return p;
 }
 
 }  // namespace
@@ -230,19 +191,19 @@ Result<AskedPlan> parse_asked(std::string_view text) {
 
 Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const std::stop_token& stop) {
   Asked here(asked.threads, observer);
-  return planned_by(asked, here, stop);
+  // As plans that are kept, it says what more memory is worth.
+  return planned_by(asked, {.threads = asked.threads, .weigh_memory = true, .stop = stop}, here);
 }
 
 Result<Prepared> first_plan(const AskedPlan& asked) {
-  Quick here(asked.threads);
-  return planned_by(asked, here);
+  PlanHost here;
+  return planned_by(asked, {.threads = asked.threads, .quick = true}, here);
 }
 
 Result<Formula> by_formula(const AskedPlan& asked) {
-  SLUICE_ASSIGN(Undecided of, undecided_of(asked));
-  SLUICE_ASSIGN(const StepQuestion question, question_of(of.prepared, of.needs));
-  return count(subject_of(of.prepared, question), question.shape, question.replicas.here,
-               of.prepared.machine.profile);
+  SLUICE_ASSIGN(Prepared p, undecided_of(asked));
+  SLUICE_ASSIGN(const StepQuestion question, question_of(p));
+  return count(subject_of(p, question), question.shape, question.replicas.here, p.machine.profile);
 }
 
 std::string printed_of(const Prepared& p) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "model/weights.h"
 #include "planner/refusal.h"
@@ -20,18 +21,30 @@ void share_caps(Prepared& p) {
   for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
 }
 
+// Gives by a rule what is left open of a shape.
+void cut_by_rule(ShapeRequest& r) {
+  const int64_t chunk = std::min(r.seq_len, r.tokens_per_step), chunks = r.tokens_per_step / chunk,
+                of_round = std::min<int64_t>(4, chunks);
+  const auto rule = [](int64_t& field, int64_t value) { field = field == 0 ? value : field; };
+  rule(r.chunk_tokens, chunk);
+  rule(r.rounds, (chunks + of_round - 1) / of_round);
+  rule(r.first_round_chunks, of_round);
+  rule(r.head_tokens, std::min<int64_t>(chunk, 1024));
+}
+
 // Everything up to the plans of a step, whose shape is none of `without`.
-Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs,
-                                  std::optional<MasterWeights> auto_master, bool least_shape,
-                                  std::vector<StepShape> without, Surroundings& here,
-                                  const std::stop_token& stop = {}) {
-  SLUICE_ASSIGN(StepQuestion question, question_of(p, needs, auto_master));
+Result<StageRequest> decide_shape(Prepared& p, std::optional<MasterWeights> auto_master, bool least_shape,
+                                  std::vector<StepShape> without, const Effort& effort, PlanHost& here) {
+  SLUICE_ASSIGN(StepQuestion question, question_of(p, auto_master));
   ShapeRequest& asked = question.shape;
   StageRequest& request = question.stages;
-  asked.least = least_shape;
+  static_cast<Effort&>(request) = effort;
+  // All of a shape that is cut by a rule is given, so that it is only asked whether the caps work.
+  if (effort.quick) cut_by_rule(asked);
+  asked.least = least_shape || effort.quick;
   asked.without = std::move(without);
-  asked.stop = request.stop = stop;
-  SLUICE_ASSIGN(asked.threads, here.threads(p, asked.chunk_tokens));
+  asked.stop = effort.stop;
+  SLUICE_ASSIGN(asked.threads, here.threads(p, asked.chunk_tokens, effort.threads));
   SLUICE_ASSIGN(const ShapeChoice choice,
                 here.shape(subject_of(p, question), asked, p.machine.profile, request.held_bytes));
   p.shape = choice.shape;
@@ -43,7 +56,7 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs,
   request.settings = choice.settings;
   p.why_shape = choice.why;
   p.least_bound = choice.least_bound;
-  SLUICE_ASSIGN(request.threads, here.threads(p, p.shape.chunk_tokens));
+  SLUICE_ASSIGN(request.threads, here.threads(p, p.shape.chunk_tokens, effort.threads));
   return std::move(request);
 }
 
@@ -82,22 +95,20 @@ Error refused(const Error& bf16, Error compact) {
   return compact;
 }
 
-Status search(Prepared& p, const PlanNeeds& needs, std::optional<MasterWeights> auto_master,
-              Surroundings& here, PassRunner* passes, const std::stop_token& stop) {
+Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effort& effort, PlanHost& here) {
   Stopwatch watch;
   constexpr size_t kMostFailed = 4;
   std::vector<StepShape> failed;
   Status failure;
   for (;;) {
-    auto request = decide_shape(p, needs, auto_master, false, failed, here, stop);
-    if (stop.stop_requested()) return stopped_planning();
+    const auto request = decide_shape(p, auto_master, false, failed, effort, here);
+    if (effort.stop.stop_requested()) return stopped_planning();
     if (!request.ok()) {
       if (failed.empty() && drop_rounding(p, request.error())) continue;
       return failed.empty() ? request.error() : failure.error();
     }
     p.start_up.plan_s += watch.seconds();
     SLUICE_TRY(here.measure(p, *request));
-    request->passes = passes;
     watch = Stopwatch();
     here.planning();
     auto stages = here.stages(*request, p.machine.profile);
@@ -117,10 +128,9 @@ Status search(Prepared& p, const PlanNeeds& needs, std::optional<MasterWeights> 
 }
 
 // Whether a shape works: that is to choose the one that takes least.
-Status search_least(Prepared& p, const PlanNeeds& needs, std::optional<MasterWeights> auto_master,
-                    Surroundings& here) {
+Status search_least(Prepared& p, std::optional<MasterWeights> auto_master, PlanHost& here) {
   for (;;) {
-    const auto request = decide_shape(p, needs, auto_master, true, {}, here);
+    const auto request = decide_shape(p, auto_master, true, {}, {.threads = search_threads()}, here);
     if (request.ok()) return {};
     if (!drop_rounding(p, request.error())) return request.error();
   }
@@ -153,10 +163,8 @@ Result<Replicas> replicas_of(const RunConfig& config, int processes) {
   return out;
 }
 
-Result<StepQuestion> question_of(Prepared& p, const PlanNeeds& needs,
-                                 std::optional<MasterWeights> auto_master) {
+Result<StepQuestion> question_of(Prepared& p, std::optional<MasterWeights> auto_master) {
   share_caps(p);
-  p.model = needs.model;
   SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
   SLUICE_TRY(resolve_training(p.config, p.model));
   SLUICE_TRY(choose_rate(p.config, p.model));
@@ -166,20 +174,15 @@ Result<StepQuestion> question_of(Prepared& p, const PlanNeeds& needs,
 
   StepQuestion question;
   StageRequest& stages = question.stages;
-  stages.model = p.model;
-  stages.numerics = p.numerics;
-  stages.optimizer = p.optimizer;
+  static_cast<StepSpec&>(stages) = p;
   stages.caps = p.machine.caps_here(p.config.caps);
   stages.held_bytes = p.machine.held_bytes;
-  stages.loss = needs.loss;
-  stages.evaluate = needs.evaluate;
-  stages.sample_window = needs.sample_window;
 
   SLUICE_ASSIGN(question.replicas, replicas_of(p.config, p.machine.processes));
   ShapeRequest& shape = question.shape;
   shape.seq_len = p.config.train.seq_len;
   shape.tokens_per_step = p.config.train.tokens_per_step / question.replicas.all();
-  shape.packed = needs.packed;
+  shape.packed = p.packed;
   shape.chunk_tokens = p.config.shape.chunk_tokens;
   // Before memory is asked for them: what is chosen is checked again.
   if (shape.chunk_tokens > 0) SLUICE_TRY(check_pieces(p.model, shape.seq_len, shape.chunk_tokens));
@@ -201,47 +204,46 @@ int64_t sample_window_of(const RunConfig& c) {
   return std::min(c.train.seq_len, kMost);
 }
 
-PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model) {
-  PlanNeeds needs{.model = std::move(model)};
-  if (needs.model.vocab == kByteVocab && config.sample.tokens > 0)
-    needs.sample_window = sample_window_of(config);
-  return needs;
+StepSpec step_without_data(const RunConfig& config, ModelSpec model) {
+  StepSpec step{.model = std::move(model)};
+  if (step.model.vocab == kByteVocab && config.sample.tokens > 0)
+    step.sample_window = sample_window_of(config);
+  return step;
 }
 
-Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
+Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t longest_document) {
   Prepared p;
+  static_cast<StepSpec&>(p) = std::move(wanted);
   p.config = std::move(config);
-  const std::vector<std::string>& of_model = needs.model.notices;
+  const std::vector<std::string>& of_model = p.model.notices;
   p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
   const int64_t sequence = p.config.train.seq_len;
-  const int64_t longest =
-      needs.packed && needs.longest_document > 0 ? std::min(sequence, needs.longest_document) : sequence;
-  std::string beyond = beyond_reach(needs.model, longest, "train.seq_len");
+  const int64_t longest = p.packed && longest_document > 0 ? std::min(sequence, longest_document) : sequence;
+  std::string beyond = beyond_reach(p.model, longest, "train.seq_len");
   if (!beyond.empty()) p.config.notices.push_back(std::move(beyond));
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;
 }
 
-Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
-              const std::stop_token& stop) {
+Status decide(Prepared& p, const Effort& effort, PlanHost& here) {
   const BytesByTier overhead = p.machine.profile.overhead_bytes;
-  const Status found = search(p, needs, {}, here, passes, stop);
+  const Status found = search(p, {}, effort, here);
   if (!compact_may_fit(p, found)) return found;
   p.machine.profile.overhead_bytes = overhead;  // of which a refusal may have taken the rounding
-  const Status compact = search(p, needs, MasterWeights::I8, here, passes, stop);
+  const Status compact = search(p, MasterWeights::I8, effort, here);
   if (!compact.ok()) return refused(found.error(), compact.error());
   p.config.notices.push_back(
       "train.master = auto: i8, masters of 24 bits and state of 8, as bf16 state does not fit these caps");
   return {};
 }
 
-Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
+Status check_shape(Prepared p, PlanHost& here) {
   const BytesByTier overhead = p.machine.profile.overhead_bytes;
-  const Status found = search_least(p, needs, {}, here);
+  const Status found = search_least(p, {}, here);
   if (!compact_may_fit(p, found)) return found;
   p.machine.profile.overhead_bytes = overhead;
-  const Status compact = search_least(p, needs, MasterWeights::I8, here);
+  const Status compact = search_least(p, MasterWeights::I8, here);
   return compact.ok() ? compact : refused(found.error(), compact.error());
 }
 

@@ -4,24 +4,21 @@
 #pragma once
 
 #include <optional>
-#include <stop_token>
 
-#include "base/parallel.h"
 #include "planner/shape.h"
 #include "plans/prepared.h"
 
 namespace sluice::core {
 
-// Where planning takes place. As it stands nothing is kept from one search to the next, and a machine's costs
+// Whoever plans for others: as it stands nothing is kept from one search to the next, and a machine's costs
 // are what they are. Called from one thread.
-class Surroundings {
+class PlanHost {
  public:
-  explicit Surroundings(int threads = search_threads()) : threads_(threads) {}
-  virtual ~Surroundings() = default;
+  virtual ~PlanHost() = default;
 
-  // How many threads search, where chunks have so many tokens; 0: that is chosen. An error says that there is
-  // no memory for the search.
-  virtual Result<int> threads(const Prepared&, int64_t /*chunk_tokens*/) { return threads_; }
+  // How many threads search, of those that may, where chunks have so many tokens; 0: that is chosen. An error
+  // says that there is no memory for the search.
+  virtual Result<int> threads(const Prepared&, int64_t /*chunk_tokens*/, int most) { return most; }
   // A shape, as choose_shape() gives it. `held_bytes` as in StageRequest.
   virtual Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request,
                                     const Profile& profile, const BytesByTier& /*held_bytes*/) {
@@ -35,9 +32,6 @@ class Surroundings {
   }
   // The search for plans of a shape begins.
   virtual void planning() {}
-
- private:
-  int threads_;
 };
 
 // Copies of the model that share the rows of a step.
@@ -58,21 +52,20 @@ struct StepQuestion {
 };
 // Fills in all that is decided before the shape; the question that remains. `auto_master` as in
 // resolve_numerics().
-Result<StepQuestion> question_of(Prepared& prepared, const PlanNeeds& needs,
-                                 std::optional<MasterWeights> auto_master = {});
+Result<StepQuestion> question_of(Prepared& prepared, std::optional<MasterWeights> auto_master = {});
 // The subject of the choice of its shape. Borrows both, and the profile.
 ShapeSubject subject_of(const Prepared& prepared, const StepQuestion& question);
 
-// The start of decide(): the configuration, notices of the model, and the machine.
-Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs);
-// Fills in the rest: the shape that the caps leave to choose, and plans. Estimates chose the shape, on a
-// machine at hand with costs that were not measured yet: one that has no plan in full leads to the next.
-// Asked to stop, it ends when what is measured has been, or in the midst of a search: the error is Cancelled.
-// `passes` as in StageRequest.
-Status decide(Prepared& prepared, const PlanNeeds& needs, Surroundings& surroundings,
-              PassRunner* passes = nullptr, const std::stop_token& stop = {});
+// The start of decide(): the configuration, the step as it is wanted, and the machine. Notices say what the
+// model's author should know, by the data's longest document; 0: unknown.
+Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t longest_document = 0);
+// Fills in the rest: number formats, the shape that the caps leave to choose, and plans. A quick one cuts the
+// step by a rule. Estimates chose the shape, on a machine at hand with costs that were not measured yet: one
+// that has no plan in full leads to the next. Asked to stop, it ends when what is measured has been, or in
+// the midst of a search: the error is Cancelled.
+Status decide(Prepared& prepared, const Effort& effort, PlanHost& host);
 // Whether decide() finds plans, without the search for the fastest. A refusal names the tier and nothing
 // else.
-Status check_shape(Prepared prepared, const PlanNeeds& needs, Surroundings& surroundings);
+Status check_shape(Prepared prepared, PlanHost& host);
 
 }  // namespace sluice::core

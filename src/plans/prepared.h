@@ -23,11 +23,8 @@ struct StartUp {
 };
 
 // Everything decided before memory is taken: what `sluice plan` shows.
-struct Prepared {
+struct Prepared : StepSpec {
   RunConfig config;
-  ModelSpec model;
-  Numerics numerics;
-  OptimizerConfig optimizer;
   StepShape shape;
   std::string why_shape;
   double least_bound = 1;       // of the shapes that were tried: see ShapeChoice
@@ -38,21 +35,12 @@ struct Prepared {
   StartUp start_up;  // up to the plan
 };
 
-// Needs of a run's programs that follow from its model and data.
-struct PlanNeeds {
-  ModelSpec model;
-  bool packed = false;           // documents may begin inside a sequence
-  int64_t longest_document = 0;  // of the data, in tokens; 0: unknown
-  LossForm loss;
-  bool evaluate = false;      // evaluation is planned, too
-  int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned
-};
-
 // The vocabulary of models whose tokens are bytes: samples need no tokenizer.
 inline constexpr int64_t kByteVocab = 256;
 // Tokens that a sampled text is continued by, at most: it looks back no further.
 int64_t sample_window_of(const RunConfig& config);
-// The needs of a run on random tokens, which no file changes.
-PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model);
+// The step of a run on random tokens, which no file changes. Its number formats and optimizer are not
+// decided.
+StepSpec step_without_data(const RunConfig& config, ModelSpec model);
 
 }  // namespace sluice::core

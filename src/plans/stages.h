@@ -20,23 +20,32 @@ inline constexpr std::string_view kEvaluation = "evaluation", kLongEvaluation = 
                                   kUpdatingEvaluation = "updating evaluation", kSampling = "sampling",
                                   kFlush = "flush";
 
-struct StageRequest {
+// A step, by all that it computes but how it is cut.
+struct StepSpec {
   ModelSpec model;
-  StepShape shape;
   Numerics numerics;
   OptimizerConfig optimizer;
   LossForm loss;
+  bool packed = false;        // documents may begin inside a sequence
+  bool evaluate = false;      // evaluation is planned, too
+  int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned
+};
+
+// How hard plans are searched for: see PlanRequest. None of it is part of what is asked.
+struct Effort {
+  int threads = 1;
+  bool quick = false, weigh_memory = false;
+  std::stop_token stop = {};
+  SearchWatch watch = {};
+  PassRunner* passes = nullptr;                   // for the training plan
+  std::shared_ptr<const KnownSettings> settings;  // for the training plan
+};
+
+// A step that is cut, and where it runs.
+struct StageRequest : StepSpec, Effort {
+  StepShape shape;
   BytesByTier caps = BytesByTier(kUnlimited);
-  BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
-  int64_t sample_window = 0;  // tokens of a sampled text that are looked back at; 0: no sampling
-  bool evaluate = false;
-  int threads = 1;                                // to search with; plans do not depend on it
-  bool quick = false;                             // see PlanRequest
-  std::stop_token stop = {};                      // see PlanRequest
-  SearchWatch watch = {};                         // see PlanRequest
-  bool weigh_memory = false;                      // see PlanRequest
-  PassRunner* passes = nullptr;                   // for the training plan; see PlanRequest
-  std::shared_ptr<const KnownSettings> settings;  // for the training plan; see PlanRequest
+  BytesByTier held_bytes;  // Machine::held_bytes; 0: nothing that is kept is too small
 };
 
 // The programs that a request asks for, without plans.

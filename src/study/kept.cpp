@@ -14,12 +14,12 @@ using Json = nlohmann::json;
 
 constexpr size_t kMostKept = 4096;  // files of a kilobyte
 
-SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine, const PlanNeeds& needs) {
+SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine, const StepSpec& step) {
   SealedRequest request(std::move(kind));
   request.add("made by", made_by());
-  request.add("model", to_text(needs.model)).add("names", to_json(needs.model));
-  request.add("packed", needs.packed).add("evaluate", needs.evaluate);
-  request.add("sample_window", needs.sample_window);
+  request.add("model", to_text(step.model)).add("names", to_json(step.model));
+  request.add("packed", step.packed).add("evaluate", step.evaluate);
+  request.add("sample_window", step.sample_window);
   // The model was said, and where results and costs lie does not matter.
   config.model = {};
   config.run.dir.clear();
@@ -111,11 +111,11 @@ std::optional<Outlook> kept_outlook(std::string_view text) {
 
 template <class Answer>
 KeptAnswer<Answer>::KeptAnswer(std::string kind, const RunConfig& config, const Machine& machine,
-                               const PlanNeeds& needs, const std::filesystem::path& folder)
+                               const StepSpec& step, const std::filesystem::path& folder)
     : request_(std::string()) {
   if (folder.empty() || machine.traits().runs_models || !config.checkpoint().empty() || made_by().empty())
     return;
-  request_ = in_full(std::move(kind), config, machine, needs);
+  request_ = in_full(std::move(kind), config, machine, step);
   cache_.emplace(folder, kMostKept);
 }
 

@@ -24,7 +24,7 @@ std::optional<bool> kept_bool(std::string_view text);
 template <class Answer>
 class KeptAnswer {
  public:
-  KeptAnswer(std::string kind, const RunConfig& config, const Machine& machine, const PlanNeeds& needs,
+  KeptAnswer(std::string kind, const RunConfig& config, const Machine& machine, const StepSpec& step,
              const std::filesystem::path& folder);
 
   std::optional<Answer> find() const;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "plan/stalls.h"
+#include "planner/refusal.h"
 #include "study/kept.h"
 #include "study/sweep_table.h"
 
@@ -27,12 +28,12 @@ Outlook outlook_of(const Prepared& p) {
 }
 
 Result<Outlook> outlook(RunConfig config, const Machine& machine, const StudyWatch& watch) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
-  const KeptAnswer<Outlook> kept("outlook 1", config, machine, needs, watch.cache);
+  SLUICE_ASSIGN(StepSpec step, step_of(config, true));
+  const KeptAnswer<Outlook> kept("outlook 1", config, machine, step, watch.cache);
   if (auto found = kept.find()) return std::move(*found);
   PrepareOptions options;
   options.stop = watch.stop;
-  const auto prepared = prepare_on(std::move(config), machine, std::move(needs), options);
+  const auto prepared = prepare_on(std::move(config), machine, std::move(step), options);
   if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;
   if (prepared.ok()) {
@@ -45,16 +46,16 @@ Result<Outlook> outlook(RunConfig config, const Machine& machine, const StudyWat
 }
 
 Result<bool> fits(RunConfig config, const Machine& machine, const StudyWatch& watch) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
-  const KeptAnswer<bool> kept("fits 1", config, machine, needs, watch.cache);
+  SLUICE_ASSIGN(StepSpec step, step_of(config, true));
+  const KeptAnswer<bool> kept("fits 1", config, machine, step, watch.cache);
   if (const auto found = kept.find()) return *found;
-  SLUICE_ASSIGN(const bool fit, fits(std::move(config), machine, std::move(needs)));
+  SLUICE_ASSIGN(const bool fit, fits(std::move(config), machine, std::move(step)));
   kept.keep(fit);
   return fit;
 }
 
-Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs) {
-  const Status status = check_fit(std::move(config), machine, std::move(needs));
+Result<bool> fits(RunConfig config, const Machine& machine, StepSpec step) {
+  const Status status = check_fit(std::move(config), machine, std::move(step));
   if (!status.ok() && status.error().kind != ErrorKind::DoesNotFit) return status.error();
   return status.ok();
 }
@@ -64,14 +65,9 @@ int64_t readable_cap(int64_t bytes) {
 }
 
 std::string missing_memory(const Error& refusal) {
-  std::string tier;
-  int64_t need = 0;
-  for (const auto& [key, value] : refusal.details) {
-    if (key == "tier") tier = value;
-    if (key == "need") need = std::stoll(value);
-  }
-  if (tier.empty() || need == 0) return refusal.message;
-  return fmt::format("needs {} of {} memory", cap_text(readable_cap(need)), tier);
+  const auto shortage = shortage_of(refusal);
+  if (!shortage || shortage->least_bytes == kNowhere) return refusal.message;
+  return fmt::format("needs {} of {} memory", cap_text(readable_cap(shortage->least_bytes)), shortage->tier);
 }
 
 int planning_threads(const Machine& machine) {

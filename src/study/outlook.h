@@ -46,7 +46,7 @@ struct StudyWatch {
 Result<Outlook> outlook(RunConfig config, const Machine& machine, const StudyWatch& watch = {});
 // Whether it fits, without the search for the fastest plan.
 Result<bool> fits(RunConfig config, const Machine& machine, const StudyWatch& watch = {});
-Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs);
+Result<bool> fits(RunConfig config, const Machine& machine, StepSpec step);
 // The outlook of what is planned already.
 Outlook outlook_of(const Prepared& prepared);
 

@@ -96,9 +96,7 @@ class CaseSearch {
     config_ = question_.config;
     config_.caps[kHost] = host_cap;
     say("planning", 0);
-    RunNeeds needs;
-    needs.model = question_.model;
-    const auto prepared = prepare_on(config_, machine_, std::move(needs));
+    const auto prepared = prepare_on(config_, machine_, StepSpec{.model = question_.model});
     if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
     if (prepared.ok()) {
       c.found = outlook_of(*prepared);
@@ -138,9 +136,7 @@ class CaseSearch {
     config.train.seq_len = config.train.tokens_per_step = seq_len;
     config.shape = {};
     config.shape.chunk_tokens = chunk_tokens;
-    RunNeeds needs;
-    needs.model = std::move(model);
-    return fits(std::move(config), machine_, std::move(needs));
+    return fits(std::move(config), machine_, StepSpec{.model = std::move(model)});
   }
 
   const PlanQuestion& question_;

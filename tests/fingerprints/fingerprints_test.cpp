@@ -41,7 +41,7 @@ std::string fingerprint(const Model& model) {
 }
 
 StageRequest request_of(const corpus::Group& g) {
-  StageRequest r{g.config, g.step, g.numerics, g.optimizer};
+  StageRequest r{{.model = g.config, .numerics = g.numerics, .optimizer = g.optimizer}, {}, g.step};
   r.threads = search_threads();
   r.evaluate = true;
   r.sample_window = std::min<int64_t>(g.step.seq_len, 1024);

@@ -96,7 +96,7 @@ TEST_F(HeldOut, IsTheSameInLongPasses) {
   const std::vector<RowLoss> expected = must(must(Session::open(prepared))->evaluate()).rows;
   Profile slow = prepared.machine.profile;
   slow.set_bytes_per_s(kHost, kDevice, 1e-3 * slow.bytes_per_s(kHost, kDevice));
-  StageRequest request{prepared.model, prepared.shape, prepared.numerics, prepared.optimizer};
+  StageRequest request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;
   request.evaluate = true;
   prepared.stages = must(make_stages(request, slow));
@@ -131,7 +131,7 @@ TEST_F(HeldOut, IsTheSameWhereTheUpdateIsMadeOnItsWay) {
   };
   Profile slow = prepared.machine.profile;
   slow.set_bytes_per_s(kHost, kDevice, 1e-3 * slow.bytes_per_s(kHost, kDevice));
-  StageRequest request{prepared.model, prepared.shape, prepared.numerics, prepared.optimizer};
+  StageRequest request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;
   request.evaluate = true;
   prepared.stages = must(make_stages(request, slow));

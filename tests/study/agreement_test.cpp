@@ -131,7 +131,7 @@ TEST(Agreement, OfThePlanThatIsPrintedAndTheOneThatTrains) {
   };
   const std::string printed = text_of(prepare_on(config, machine(), true, {nullptr, &cache}));
   const auto trains = [&] {
-    return text_of(prepare_on(config, machine(), must(needs_of(config, true)), {nullptr, &cache}));
+    return text_of(prepare_on(config, machine(), must(step_of(config, true)), {nullptr, &cache}));
   };
   EXPECT_EQ(trains(), printed);
   for (const auto& file : must(list_files(dir / "plans"))) {

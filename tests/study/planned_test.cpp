@@ -48,9 +48,7 @@ bool fits_with(const PlanQuestion& question, const Machine& machine, int64_t hos
   config.caps[kHost] = host_cap;
   config.train.seq_len = config.train.tokens_per_step = seq_len;
   config.shape.chunk_tokens = chunk_tokens;
-  RunNeeds needs;
-  needs.model = std::move(model);
-  return must(fits(std::move(config), machine, std::move(needs)));
+  return must(fits(std::move(config), machine, StepSpec{.model = std::move(model)}));
 }
 
 TEST(Planned, WhatFitsAtMostFitsAndMoreDoesNotWithoutMoreMemory) {

@@ -88,12 +88,12 @@ Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
 
 // Plans of a run on this host: found again where they are kept, measured where the model runs, with as many
 // threads as there is memory for.
-class OnThisHost final : public Surroundings {
+class OnThisHost final : public PlanHost {
  public:
   OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows, std::stop_token hurry = {})
       : cache_(cache), observer_(observer), rows_(rows), hurry_(std::move(hurry)) {}
 
-  Result<int> threads(const Prepared& p, int64_t chunk_tokens) override {
+  Result<int> threads(const Prepared& p, int64_t chunk_tokens, int) override {
     return threads_of_search(p, chunk_tokens);
   }
   Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
@@ -166,16 +166,16 @@ PlanCache plan_cache_of(const RunConfig& config) {
   return PlanCache(std::filesystem::path(config.data.cache) / "plans");
 }
 
-Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
-  RunNeeds needs;
-  SLUICE_ASSIGN(needs.model, resolve_model(config));
-  needs.packed = packs_documents(config);
+Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
+  StepSpec step;
+  SLUICE_ASSIGN(step.model, resolve_model(config));
+  step.packed = packs_documents(config);
   if (between_steps) {
-    needs.evaluate = holds_out(config) && config.eval.rows > 0;
-    const bool has_words = needs.model.vocab == kByteVocab || tokenizer_of(config);
-    if (has_words && config.sample.tokens > 0) needs.sample_window = sample_window_of(config);
+    step.evaluate = holds_out(config) && config.eval.rows > 0;
+    const bool has_words = step.model.vocab == kByteVocab || tokenizer_of(config);
+    if (has_words && config.sample.tokens > 0) step.sample_window = sample_window_of(config);
   }
-  return needs;
+  return step;
 }
 
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes,
@@ -199,22 +199,21 @@ int64_t most_host_bytes(const RunConfig& config, const Machine& machine) {
 
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             const PrepareOptions& options) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, between_steps));
-  SLUICE_TRY(check_early(config, machine, needs.model));
-  return prepare_on(std::move(config), std::move(machine), std::move(needs), options);
+  SLUICE_ASSIGN(StepSpec step, step_of(config, between_steps));
+  SLUICE_TRY(check_early(config, machine, step.model));
+  return prepare_on(std::move(config), std::move(machine), std::move(step), options);
 }
 
-Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
-                            const PrepareOptions& options) {
-  Prepared p = undecided(std::move(config), std::move(machine), needs);
+Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, const PrepareOptions& options) {
+  Prepared p = undecided(std::move(config), std::move(machine), std::move(step), options.longest_document);
   SLUICE_TRY(check_settings(p.config, p.machine));
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
-  p.document_tokens = document_tokens(needs.rows);
+  p.document_tokens = document_tokens(options.rows);
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_shape(p.config));
   SLUICE_TRY(keep_formats(p.config));
-  OnThisHost here(options.cache, *options.observer, needs.rows, options.hurry);
-  SLUICE_TRY(decide(p, needs, here, options.passes, options.stop));
+  OnThisHost here(options.cache, *options.observer, options.rows, options.hurry);
+  SLUICE_TRY(decide(p, {.threads = search_threads(), .stop = options.stop, .passes = options.passes}, here));
   if (here.hurried())
     p.config.notices.push_back(
         "the search was stopped: this is the first plan of the fastest shape so far, "
@@ -233,16 +232,17 @@ Result<Prepared> prepare_under(Prepared p, const BytesByTier& caps, std::stop_to
 }
 
 Status check_fit(RunConfig config, Machine machine) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
-  return check_fit(std::move(config), std::move(machine), std::move(needs));
+  SLUICE_ASSIGN(StepSpec step, step_of(config, true));
+  return check_fit(std::move(config), std::move(machine), std::move(step));
 }
 
-Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
+Status check_fit(RunConfig config, Machine machine, StepSpec step) {
   SLUICE_TRY(keep_shape(config));
   SLUICE_TRY(keep_formats(config));
   machine.profile.most_host_bytes = most_host_bytes(config, machine);
-  OnThisHost here(nullptr, silent_observer(), needs.rows);
-  return check_shape(undecided(std::move(config), std::move(machine), needs), needs, here);
+  const RowSample unknown;
+  OnThisHost here(nullptr, silent_observer(), unknown);
+  return check_shape(undecided(std::move(config), std::move(machine), std::move(step)), here);
 }
 
 }  // namespace sluice::core

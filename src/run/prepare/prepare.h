@@ -15,12 +15,9 @@ namespace sluice::core {
 
 struct CalibrateOptions;
 
-// Needs of a run's programs, and how documents lie in its rows, where the data is open.
-struct RunNeeds : PlanNeeds {
-  RowSample rows;
-};
-// As the configuration says it. `between_steps`: with what it evaluates and samples.
-Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps);
+// The step that a configuration asks for, before its number formats and optimizer are decided.
+// `between_steps`: with what it evaluates and samples.
+Result<StepSpec> step_of(const RunConfig& config, bool between_steps);
 
 struct PrepareOptions {
   PassRunner* passes = nullptr;      // what runs the planner's passes for training; null: all run, unseen
@@ -31,6 +28,9 @@ struct PrepareOptions {
   std::stop_token stop = {};
   // Asked, the search ends with what it has: the first plan of the fastest shape so far. A notice says so.
   std::stop_token hurry = {};
+  // Of the data, where it is open.
+  RowSample rows = {};
+  int64_t longest_document = 0;
 };
 
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
@@ -43,17 +43,17 @@ PlanCache plan_cache_of(const RunConfig& config);
 // simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             const PrepareOptions& options = {});
-// The same for needs that are given; what the configuration says of model and data does not matter. Weights
+// The same for a step that is given; what the configuration says of model and data does not matter. Weights
 // are not compared with the model: check_early() did.
-Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
+Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step,
                             const PrepareOptions& options = {});
 // The same programs under other caps: shape and formats stay what they are, whatever these caps would choose.
 Result<Prepared> prepare_under(Prepared prepared, const BytesByTier& caps, std::stop_token stop = {});
 // Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);
-// The same for needs that are given.
-Status check_fit(RunConfig config, Machine machine, RunNeeds needs);
+// The same for a step that is given.
+Status check_fit(RunConfig config, Machine machine, StepSpec step);
 // How the costs of its steps are measured and learnt.
 CalibrateOptions calibration_of(const Prepared& p);
 
