@@ -311,11 +311,11 @@ __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBloc
           multiply_tiles<kOwn, kAcross, kAcross>(of_keys, n + row * kRow, kRow, d_state + column * kRow, kRow,
                                                  0, kChunk);
         if (!has_state || !has_behind) continue;
-        for (int i = threadIdx.x; i < D * kChunk / 2; i += kGradientThreads) {
+        for_each_item<D * kChunk / 2, kGradientThreads>([&](int i) {
           const int at = i / (kChunk / 2) * kRow + i % (kChunk / 2) * 2;
           const float2 x = load_pair(state + at), y = load_pair(d_state + at);
           both += x.x * y.x + x.y * y.y;
-        }
+        });
       }
       __syncthreads();
       copy_rows<D, kDeltaRows, kGradientThreads>(s.q, (const T*)b.key_rows(here.first, 0, key_head, D),

@@ -147,29 +147,37 @@ __device__ inline void solve_tile(float (&x)[4][4], const float* solved, float* 
   });
 }
 
+// Calls f(item) for items as they fall to a thread.
+template <int kItems, int kThreads, class F>
+__device__ inline void for_each_item(F f) {
+#pragma unroll
+  for (int i = 0; i < (kItems + kThreads - 1) / kThreads; ++i) {
+    const int item = i * kThreads + int(threadIdx.x);
+    if (kItems % kThreads == 0 || item < kItems) f(item);
+  }
+}
+
 // Starts copying rows of kColumns to a tile; rows from `rows` on and columns from `columns` on become zero.
 template <int kColumns, int kRows, int kThreads, class T>
 __device__ inline void copy_rows(T* tile, const T* from, int64_t stride, int rows, int columns = kColumns) {
   constexpr int kChunk = 16 / int(sizeof(T)), kChunks = kColumns / kChunk;
-#pragma unroll
-  for (int item = threadIdx.x; item < kRows * kChunks; item += kThreads) {
+  for_each_item<kRows * kChunks, kThreads>([&](int item) {
     const int row = item / kChunks, column = item % kChunks * kChunk;
     const bool valid = row < rows && column < columns;
     copy_async(tile + row * delta_stride<T>(kColumns) + column, valid ? from + row * stride + column : from,
                valid);
-  }
+  });
 }
 // Writes a tile's rows back.
 template <int kColumns, int kRows, int kThreads, class T>
 __device__ inline void write_rows(const T* tile, T* to, int64_t stride, int rows, int columns = kColumns) {
   constexpr int kChunk = 16 / int(sizeof(T)), kChunks = kColumns / kChunk;
-#pragma unroll
-  for (int item = threadIdx.x; item < kRows * kChunks; item += kThreads) {
+  for_each_item<kRows * kChunks, kThreads>([&](int item) {
     const int row = item / kChunks, column = item % kChunks * kChunk;
     if (row < rows && column < columns)
       store_vector(to + row * stride + column,
                    *reinterpret_cast<const uint4*>(tile + row * delta_stride<T>(kColumns) + column));
-  }
+  });
 }
 
 // Takes pieces of a block's shared memory, of 16 bytes or a multiple.
