@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Callable, Mapping
 
 from . import _options, _sluice, losses
 from ._errors import Error
+from ._names import named
 from ._options import Adapter
 from ._session import Queued, Session
 from ._sluice import Adoption, Dataset, ExpertLoad, LayerLoad, Machine, Model, Plan, Sample, Step, parse_bytes
@@ -27,6 +28,7 @@ __all__ = ["Adapter", "Dataset", "Error", "ExpertLoad", "Lane", "LayerLoad", "Ma
 __version__: str = _sluice.version()
 
 
+@named
 @_options.documented(_options.STEP)
 def plan(model: Model | str, machine: Machine | str | None = None, *, device: int | str | None = None, host: int | str | None = None,
          seq_len: int = 1024, tokens_per_step: int = 16384, adapter: Adapter | None = None, hyperparameters: Mapping[str, float] | None = None,
@@ -64,6 +66,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
                         sample_window=sample_window, progress=progress)
 
 
+@named
 def diff(before: Plan | str | _os.PathLike[str], after: Plan | str | _os.PathLike[str]) -> str:
     """What changed between two plans, in words. A plan that is saved is named by its plan.json."""
     def text(of: Plan | str | _os.PathLike[str]) -> str:
@@ -73,3 +76,10 @@ def diff(before: Plan | str | _os.PathLike[str], after: Plan | str | _os.PathLik
             return file.read()
 
     return _sluice.diff(text(before), text(after))
+
+
+# Calls of the library refuse an argument with all signatures that there are, and name none.
+for _owner in (Dataset, Machine, Model, Plan):
+    for _name, _call in list(vars(_owner).items()):
+        if not _name.startswith("_") and hasattr(_call, "__nb_signature__"):
+            setattr(_owner, _name, staticmethod(named(_call)) if "(self" not in _call.__nb_signature__[0][0] else named(_call))

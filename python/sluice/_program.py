@@ -23,7 +23,7 @@ def path() -> pathlib.Path:
 def why(status: int, stderr: str) -> str:
     """What the program said last, which is why it failed; or the signal that ended it."""
     lines = [line for line in stderr.replace("\r", "\n").splitlines() if line.strip()]
-    said = [line for line in lines if line.startswith("sluice")]
+    said = [line for line in lines if line.startswith("sluice") and " --help " not in line]
     last = (said or lines or ["it said nothing"])[-1][:2000]
     if status >= 0:
         return last

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from . import _sluice, losses
 from ._arrays import Array, floats_of, ids_of
+from ._names import named
 
 Path = str | os.PathLike[str]
 
@@ -44,18 +45,22 @@ class Session:
     count). Positions begin at 0 with each document; None: with each sequence. A session is for one thread at a time.
     """
 
+    @named
     def __init__(self, plan: _sluice.Plan):
         self._of = _sluice.Session(plan)
         self._seq_len = plan.seq_len
 
+    @named
     def forward(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> npt.NDArray[np.float32]:
         """log p of each target, in the shape of `tokens`; 0 where none counts."""
         return self._of.forward(ids_of(tokens, "tokens"), ids_of(targets, "targets"), ids_of(positions, "positions"))
 
+    @named
     def evaluate(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> float:
         """Mean of -log p over the targets."""
         return self._of.evaluate(ids_of(tokens, "tokens"), ids_of(targets, "targets"), ids_of(positions, "positions"))
 
+    @named
     def forward_backward(self, tokens: Array, targets: Array, *, weights: Array | None = None, loss: losses.Loss | None = None,
                          loss_over: Literal["call", "round"] = "call", seeds: Array | None = None,
                          positions: Array | None = None) -> Queued:
@@ -126,6 +131,7 @@ class Session:
         """Of the rows that wait."""
         return self._of.queued_tokens
 
+    @named
     def sample(self, prompt: Sequence[int], *, tokens: int = 64, temperature: float = 0.0, seed: int = 1) -> _sluice.Sample:
         """Continues a prompt of one or more token ids, with the weights as they are. The plan has a sample_window. Ctrl-C ends it."""
         return self._of.sample(ids_of(prompt, "prompt").reshape(-1).tolist(), tokens, temperature, seed)

@@ -10,6 +10,7 @@ import pathlib
 from typing import Any, Sequence
 
 from . import _program
+from ._names import named
 
 Sizes = int | str | Sequence[int | str]
 
@@ -26,6 +27,7 @@ def _settings(settings: dict[str, object] | None) -> list[str]:
     return [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
 
 
+@named
 def compare(model: str, *, machines: str | Sequence[str] = "all", host_mem: Sizes | None = None, device_mem: int | str | None = None,
             seq_len: int | None = None, tokens_per_step: int | None = None, price: float | str | None = None,
             tokens: int | str | None = None, settings: dict[str, object] | None = None) -> Records:
@@ -54,6 +56,7 @@ def _number(text: str) -> Any:
     return text or None
 
 
+@named
 def sweep(model: str | Sequence[str], *, out: str | os.PathLike[str], seq_len: Sizes, device_mem: Sizes, host_mem: Sizes | None = None,
           tokens_per_step: int | None = None, machine: str | None = None, settings: dict[str, object] | None = None) -> Records:
     """A grid of models, sequence lengths and caps, planned: as `sluice sweep`.

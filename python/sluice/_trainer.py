@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from . import _options, _program, _views
 from ._errors import Error
+from ._names import named
 
 Callback = Callable[[dict[str, Any]], object]
 
@@ -138,6 +139,7 @@ class Trainer:
              a table of pyarrow, a data set of Hugging Face. A run goes on where the same records come again in the same order.
     """
 
+    @named
     def __init__(self, config: Mapping[str, Any] | str | os.PathLike[str], *, data: Any = None):
         if isinstance(config, Mapping):
             self._file, self._keys = None, _flat(config)
@@ -154,6 +156,7 @@ class Trainer:
                 keys = _flat(tomllib.load(file))
         return pathlib.Path(keys.get("run.dir", "runs/latest"))
 
+    @named
     def fit(self, callbacks: Iterable[Callback] = (), *, progress: bool = True) -> Run:
         """Trains until the run is done; a run that is there goes on from its newest checkpoint.
 

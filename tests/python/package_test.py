@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import signal
@@ -132,6 +133,18 @@ class Plans(unittest.TestCase):
             with self.assertRaises(TypeError):
                 sluice.diff(self.plan, number)
             os.fstat(number)
+
+    def test_names_an_argument_that_there_is_not(self):
+        for call, said in [(lambda: sluice.plan("tiny", "rtx4090", sequence_length=1), "plan: there is no argument sequence_length; did you mean seq_len? allowed are model, "),
+                           (lambda: sluice.plan("tiny", "rtx4090", batch=1), "plan: there is no argument batch; allowed are model, "),
+                           (lambda: sluice.Dataset.text(self.plan, ["a"], held_out=0.1), "Dataset.text: there is no argument held_out; did you mean heldout?"),
+                           (lambda: sluice.Machine.here(threds=2), "Machine.here: there is no argument threds; did you mean threads?"),
+                           (lambda: self.plan.memory(teir="host"), "Plan.memory: there is no argument teir; did you mean tier?"),
+                           (lambda: sluice.Session(self.plan, machine="h100"), "Session: there is no argument machine; allowed are plan"),
+                           (lambda: sluice.Trainer({}, dta=[]), "Trainer: there is no argument dta; did you mean data?"),
+                           (lambda: sluice.compare("tiny", machine="h100"), "compare: there is no argument machine; did you mean machines?")]:
+            with self.assertRaisesRegex(TypeError, re.escape(said)):
+                call()
 
     def test_tells_how_far_it_is(self):
         heard = []
