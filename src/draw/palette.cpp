@@ -109,7 +109,14 @@ std::string palette_css() {
     light += fmt::format(" --{}: {};", name, ink.light);
     dark += fmt::format(" --{}: {};", name, ink.dark);
   }
-  return fmt::format(":root {{{} }}\n:root[data-theme=\"dark\"] {{{} }}\n", light, dark);
+  return fmt::format(
+      ":root {{{0} }}\n:root[data-theme=\"dark\"] {{{1} }}\n"
+      "@media (prefers-color-scheme: dark) {{ :root:not([data-theme]) {{{1} }} }}\n",
+      light, dark);
+}
+
+std::string page_style() {
+  return palette_css() + std::string(kPageRules);
 }
 
 }  // namespace sluice::core

@@ -42,8 +42,12 @@ std::string heat_colour(double share);
 // Whichever of "on-dark" and "on-light" is read more easily on a colour "#rrggbb".
 std::string_view text_on(std::string_view colour);
 
-// Declares the palette as CSS variables "--forward" and so on: the light theme for any document, the dark one
-// for those whose root has data-theme="dark".
+// Declares the palette as CSS variables "--forward" and so on, in the theme that the root's data-theme names,
+// and where it names none in the reader's.
 std::string palette_css();
+
+extern const std::string_view kPageRules;  // of page.css, for all pages
+// Both: how every page begins its style.
+std::string page_style();
 
 }  // namespace sluice::core

@@ -210,24 +210,11 @@ std::string image(std::string_view title, std::string_view svg) {
   return fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escape_markup(title), in_url(svg));
 }
 
-// The colours that kStyle names, as the reader prefers them.
-std::string colours() {
-  std::string light, dark;
-  for (const char* name : {"bg", "ink", "muted", "line"}) {
-    light += fmt::format("--{}: {};", name, ink(name).light);
-    dark += fmt::format("--{}: {};", name, ink(name).dark);
-  }
-  return fmt::format(":root {{{}}} @media (prefers-color-scheme: dark) {{:root {{{}}}}}", light, dark);
-}
-
 constexpr std::string_view kStyle = R"(
-body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; font: 15px/1.45 system-ui, sans-serif;
-       background: var(--bg); color: var(--ink); }
-h1 { font-size: 1.5rem; } h2 { margin-top: 2.2rem; font-size: 1.2rem; } h3 { font-size: 1rem; }
-table { border-collapse: collapse; } th, td { padding: .2rem .8rem .2rem 0; text-align: left;
-        vertical-align: top; border-bottom: 1px solid var(--line); }
-th { font-weight: 500; } .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.rule, .rule th, p { color: var(--muted); } .wide { overflow-x: auto; } img { max-width: 100%; height: auto; }
+h2 { margin-top: 30px; font-size: 18px; } p, .rule, .rule th { color: var(--muted); }
+th[scope=row] { color: var(--ink); } .wide th[scope=row] { position: sticky; left: 0; min-width: 84px;
+                       background: var(--bg); }
+img { display: block; max-width: 100%; height: auto; }
 )";
 
 }  // namespace
@@ -324,11 +311,11 @@ std::string to_json(const Page& page) {
 std::string to_html(const Page& page) {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
       "style-src 'unsafe-inline'\">\n"
-      "<title>{0}</title>\n<style>{1}{2}</style></head>\n<body>\n<h1>{0}</h1>\n",
-      escape_markup(page.title), colours(), kStyle);
+      "<title>{0}</title>\n<style>{1}{2}</style></head>\n<body><main>\n<h1>{0}</h1>\n",
+      escape_markup(page.title), page_style(), kStyle);
   for (const std::string& line : page.legend) out += fmt::format("<p>{}</p>\n", escape_markup(line));
   for (const Section& s : page.sections) {
     out += fmt::format("<h2 id=\"{}\">{}</h2>\n{}", escape_markup(s.key), escape_markup(s.title),
@@ -338,7 +325,7 @@ std::string to_html(const Page& page) {
     for (const Plot& plot : s.plots) out += image(plot.title, render(plot));
     for (const Bars& bars : s.bars) out += image(bars.title, render(bars));
   }
-  return out + "</body></html>\n";
+  return out + "</main></body></html>\n";
 }
 
 }  // namespace sluice::core

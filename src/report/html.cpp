@@ -33,7 +33,7 @@ std::string for_script(std::string_view json) {
 std::string to_html(std::string_view json) {
   std::string page(page::kHtml);
   // The plan comes last, so that its words are never taken for a mark.
-  put_in_place(page, "{{palette.css}}", palette_css());
+  put_in_place(page, "{{common.css}}", page_style());
   put_in_place(page, "{{page.css}}", page::kCss);
   put_in_place(page, "{{page.js}}", page::kJs);
   put_in_place(page, "{{plan.json}}", for_script(json));

@@ -76,13 +76,14 @@ std::optional<double> price_of(const ComparedCard& c, const ComparisonText& text
 Table trained(std::span<const ComparedCard> compared, const ComparisonText& text) {
   Table t{.key = "cards", .title = "Cards that train it", .row_title = "card"};
   t.note_key = "binds", t.note_title = "what binds";
-  t.columns = {{"memory_bytes", "device cap", Form::Memory},
-               {"device_bytes", "held there", Form::Memory},
-               {"host_bytes", "on the host", Form::Memory},
-               {"tokens_per_s", "tokens/s", Form::Count},
+  // Speed first: a phone shows no more than two or three columns at once.
+  t.columns = {{"tokens_per_s", "tokens/s", Form::Count},
                {"mfu", "MFU", Form::Share},
                {"off_by", "off by", Form::Share},
-               {"step_s", "step", Form::Seconds}};
+               {"step_s", "step", Form::Seconds},
+               {"memory_bytes", "device cap", Form::Memory},
+               {"device_bytes", "held there", Form::Memory},
+               {"host_bytes", "on the host", Form::Memory}};
   if (!text.usd_per_hour.empty()) {
     t.columns.push_back({"usd_per_hour", "an hour", Form::Usd});
     t.columns.push_back({"usd_per_billion", "1 B tokens", Form::Usd});
@@ -95,9 +96,9 @@ Table trained(std::span<const ComparedCard> compared, const ComparisonText& text
     const double speed = c.found.speed.tokens_per_s;
     const std::optional<OffBy> off = off_by(c.card);
     Row row{.name = name_of(c, with_host),
-            .values = {double(c.caps[kDevice]), double(fullest_device(c.found.bytes)),
-                       double(c.found.bytes[kHost]), speed, c.found.speed.mfu,
-                       off ? std::optional(off->mean) : std::nullopt, c.found.step_ns / 1e9},
+            .values = {speed, c.found.speed.mfu, off ? std::optional(off->mean) : std::nullopt,
+                       c.found.step_ns / 1e9, double(c.caps[kDevice]), double(fullest_device(c.found.bytes)),
+                       double(c.found.bytes[kHost])},
             .note = c.found.binds};
     const std::optional<double> price = price_of(c, text);
     const auto cost = [&](double tokens) -> std::optional<double> {

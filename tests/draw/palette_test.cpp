@@ -165,7 +165,7 @@ void expect_apart(const std::vector<std::string>& names, double least) {
 }
 
 const std::vector<std::string> kMemory{"param", "grad",     "opt_state", "activation", "act_grad",
-                                       "input", "constant", "metric",    "cache", "workspace"};
+                                       "input", "constant", "metric",    "cache",      "workspace"};
 
 TEST(Palette, KindsOfMemoryAreApart) {
   for (const char* ground : {"track", "overhead"}) {
@@ -204,6 +204,15 @@ TEST(Palette, IsTheCssOfThePage) {
     EXPECT_NE(css.find(" --" + std::string(name) + ": " + std::string(ink.dark) + ";"), std::string::npos)
         << name;
   }
+}
+
+// Every page begins with the same colours and rules.
+TEST(Palette, IsInTheStyleOfAllPages) {
+  const std::string style = page_style();
+  EXPECT_EQ(style.find(palette_css()), 0u);
+  for (const char* rule : {"\n* { box-sizing: border-box; }\n", "color: var(--ink);",
+                           "@media (max-width: 520px)", "@media (prefers-color-scheme: dark)"})
+    EXPECT_NE(style.find(rule), std::string::npos) << rule;
 }
 
 TEST(Palette, HeatGetsLighter) {

@@ -30,8 +30,8 @@ function memoryTile(tier) {
     el('div', {class: 'meter'}, part(reserved, 'reserved'), part(used, 'used'))));
 }
 function fillTiles() {
-  tile('step', 'predicted step', timeText(plan.step_ns), plan.step_ns);
   if (plan.tokens_per_s > 0) tile('speed', 'tokens per second', count(Math.round(plan.tokens_per_s)), plan.tokens_per_s);
+  tile('step', 'predicted step', timeText(plan.step_ns), plan.step_ns);
   if (plan.mfu > 0) tile('mfu', 'MFU; HFU ' + percent(plan.hfu), percent(plan.mfu), plan.mfu, plan.mfu);
   const gap = plan.lower_bound_ns > 0 ? plan.step_ns / plan.lower_bound_ns - 1 : 0;
   tile('gap', 'gap to the bound', percent(gap), gap);

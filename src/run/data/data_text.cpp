@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "draw/axis.h"
 #include "draw/markup.h"
+#include "draw/palette.h"
 #include "run/data/data_view.h"
 
 namespace sluice::core {
@@ -135,19 +136,21 @@ std::string describe(const ShownChat& chat, const Marks& marks) {
 }
 
 constexpr std::string_view kHead = R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>What is learnt</title>
 <style>
-:root { color-scheme: light dark; --learnt: #d8f0d8; --special: #a0288c; --line: #8884; }
+)";
+
+constexpr std::string_view kStyle = R"(
+:root { --learnt: #d8f0d8; --special: #a0288c; }
 @media (prefers-color-scheme: dark) { :root { --learnt: #1e4620; --special: #f09be0; } }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }
-th { text-align: left; padding-right: 1em; font-weight: 600; vertical-align: top; }
-.bar { display: inline-block; height: .7em; background: var(--special); }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line); padding: .7em; }
+h2 { margin-top: 30px; font-size: 18px; }
+.bar { display: inline-block; height: 10px; max-width: 40vw; background: var(--accent); }
+pre { border: 1px solid var(--line); background: var(--card); padding: 10px; }
 .learnt { background: var(--learnt); } .special { color: var(--special); font-weight: 600; }
-.warning { border-left: 4px solid #d08000; padding-left: .7em; }
-</style></head><body>
+.warning { border-left: 4px solid var(--again); padding-left: 10px; }
+</style></head><body><main>
 <h1>What is learnt</h1>
 )";
 
@@ -240,7 +243,7 @@ std::string to_json(const DataView& v) {
 }
 
 std::string to_html(const DataView& v) {
-  std::string out(kHead);
+  std::string out = std::string(kHead) + page_style() + std::string(kStyle);
   out += "<table>\n";
   for (const auto& [name, value] : facts_of(v))
     out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", name, escape_markup(value));
@@ -269,7 +272,7 @@ std::string to_html(const DataView& v) {
     if (v.rows[i].padding > 0)
       out += fmt::format("<p>{} of padding</p>\n", counted(v.rows[i].padding, "token"));
   }
-  return out + "</body></html>\n";
+  return out + "</main></body></html>\n";
 }
 
 }  // namespace sluice::core
