@@ -15,28 +15,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _taken(function: Callable[..., Any]) -> list[str]:
+def _taken(function: Callable[..., Any]) -> tuple[list[str], bool]:
+    """The arguments, and whether some are keys of the configuration."""
     try:
-        return [name for name in inspect.signature(function).parameters if name != "self"]
+        return [name for name in inspect.signature(function).parameters if name != "self"], hasattr(function, "__signature__")
     except ValueError:  # the library's, whose signature is text
         signature = str(getattr(function, "__nb_signature__")[0][0])
         names = [name for name in re.findall(r"[(,] *(\w+) *:", signature) if name != "self"]
-        return names + list(of_sections("data", "data")) if "**" in signature else names
+        return (names + list(of_sections("data", "data")), True) if "**" in signature else (names, False)
 
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
-    taken = _taken(function)
-    keys = "clip_norm" in taken or "heldout" in taken  # arguments are keys of the configuration
+    taken, keys = _taken(function)
     called = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> T:
         for name in given:
             if name not in taken:
-                key = key_meant_by(name)
-                own = key.split(".")[1] if key else ""
-                near = [own] if own in taken else [] if key and keys else difflib.get_close_matches(name, taken, 1)
-                meant = f"; did you mean {near[0]}?" if near else f"; the key {key} of a Trainer is meant;" if key and keys else ";"
+                key = key_meant_by(name) if keys else None
+                near = difflib.get_close_matches(name, taken, 1) if not key else [own for own in taken if own == key.split(".")[1]]
+                meant = f"; did you mean {near[0]}?" if near else f"; the key {key} of a Trainer is meant;" if key else ";"
                 raise TypeError(f"{called}: there is no argument {name}{meant} allowed are {', '.join(taken)}")
         return function(*args, **given)
 

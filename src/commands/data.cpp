@@ -137,9 +137,9 @@ Status show_data(const DataRequest& request) {
     return view.ok() ? Status() : Status(view.error());
   }
   if (!view.ok()) return view.error();
-  const int64_t longest = view->mode == BatchMode::Packed ? view->train.longest : view->sequence;
-  std::string beyond = beyond_reach(model, std::min(longest, view->sequence), "train.seq_len");
-  if (!beyond.empty()) view->warnings.push_back(std::move(beyond));
+  const TextRows rows{view->sequence, view->mode == BatchMode::Packed, view->train.longest};
+  for (std::string& notice : notices_of_length(model, rows, "train.seq_len"))
+    view->warnings.push_back(std::move(notice));
   // Files alone are no run.
   if (!is_config) view->step_notices.clear();
   view->warnings.insert(view->warnings.end(), view->step_notices.begin(), view->step_notices.end());

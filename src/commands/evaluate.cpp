@@ -232,9 +232,9 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(EvaluatedRows subject, run.empty() ? open_files(request, config, model.vocab, console)
                                                    : open_held_out(config, model.vocab, console));
   console.stop();
-  const int64_t longest = subject.packed ? subject.data.train_documents.longest : config.train.seq_len;
-  std::string beyond = beyond_reach(model, std::min(longest, config.train.seq_len), "tokens of a row");
-  if (!beyond.empty()) subject.data.notices.push_back(std::move(beyond));
+  const TextRows texts{config.train.seq_len, subject.packed, subject.data.train_documents.longest};
+  for (std::string& notice : notices_of_length(model, texts, "tokens of a row"))
+    subject.data.notices.push_back(std::move(notice));
   for (const auto* notices : {&config.notices, &model.notices, &subject.data.notices}) {
     for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
   }

@@ -52,7 +52,7 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
     flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
     // A state takes three products of its size: what its key and its query read, and what its key writes.
-    if (const GatedDelta* d = layer.delta()) flops += 18 * double(d->sizes.state());
+    if (const GatedDelta* delta = layer.delta()) flops += 18 * double(delta->sizes.state());
   }
   if (spec.adapters.any()) {
     for (const Weight& w : weights_of(spec)) {

@@ -212,15 +212,27 @@ int64_t reach_of(const ModelSpec& spec) {
   return stretched ? std::max(spec.context, int64_t(spec.rope.factor * double(from))) : spec.context;
 }
 
-std::string beyond_reach(const ModelSpec& spec, int64_t tokens, std::string_view key) {
-  const int64_t reach = reach_of(spec);
-  if (reach == 0 || tokens <= reach) return {};
-  return fmt::format(
-      "{} = {}: config.json says that the model is for texts of {} tokens (max_position_embeddings = {}); "
-      "positions beyond them are new to it. Checkpoints keep that number, and sluice generate goes by it: "
-      "for longer texts write max_position_embeddings = {} in config.json, or a rope_scaling that reaches so "
-      "far",
-      key, tokens, reach, spec.context, tokens);
+std::vector<std::string> notices_of_length(const ModelSpec& spec, const TextRows& rows,
+                                           std::string_view key) {
+  std::vector<std::string> out;
+  const int64_t reach = reach_of(spec), turns = spec.rope.original_context;
+  const int64_t text = rows.packed && rows.longest > 0 ? std::min(rows.tokens, rows.longest) : rows.tokens;
+  if (reach > 0 && text > reach) {
+    out.push_back(fmt::format(
+        "{} = {}: config.json says that the model is for texts of {} tokens (max_position_embeddings = {}); "
+        "positions beyond them are new to it. Checkpoints keep that number, and sluice generate goes by it: "
+        "for longer texts write max_position_embeddings = {} in config.json, or a rope_scaling that reaches "
+        "so far",
+        key, text, reach, spec.context, text));
+  }
+  if (rows.packed && spec.rope.follows_length() && rows.tokens > turns) {
+    out.push_back(
+        fmt::format("{} = {}: the model's rotary embedding is another one beyond {} tokens, and goes by the "
+                    "row here. Documents of up to {} get that of the row, where transformers and sluice "
+                    "generate take that of short texts; rows of {} give it to them",
+                    key, rows.tokens, turns, turns, turns));
+  }
+  return out;
 }
 
 Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key) {

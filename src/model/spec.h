@@ -130,8 +130,8 @@ struct TensorNames {
              *o = "self_attn.o_proj", *sinks = "self_attn.sinks";
   const char *q_norm = "self_attn.q_norm", *k_norm = "self_attn.k_norm";
   const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
-  // Names of a gated delta rule: what its tensors' names begin with, and whether those that read x have the rows of
-  // a key head, with the value heads that share it, before those of the next.
+  // Names of a gated delta rule: what its tensors' names begin with, and whether those that read x have the
+  // rows of a key head, with the value heads that share it, before those of the next.
   const char* delta = "linear_attn";
   bool delta_by_heads = false;
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
@@ -281,8 +281,15 @@ int64_t positions_of(const ModelSpec& spec);
 // The longest text that a model's file says it is for, as far as a scaling of its rotation reaches; 0: nobody
 // says, or there is no end.
 int64_t reach_of(const ModelSpec& spec);
-// Says that texts of so many tokens are beyond it; `key` stands for the number. Empty: they are not.
-std::string beyond_reach(const ModelSpec& spec, int64_t tokens, std::string_view key);
+// Rows that a model is trained or evaluated on.
+struct TextRows {
+  int64_t tokens = 0;
+  bool packed = false;  // documents may begin inside
+  int64_t longest = 0;  // document, in tokens; 0: unknown
+};
+// Says that rows are beyond the model's reach, or that short documents get the rotation of long rows; `key`
+// stands for the tokens of a row.
+std::vector<std::string> notices_of_length(const ModelSpec& spec, const TextRows& rows, std::string_view key);
 // Whether texts of so many tokens have positions in the model; `key` stands for the number.
 Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key);
 

@@ -217,10 +217,9 @@ Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t l
   p.config = std::move(config);
   const std::vector<std::string>& of_model = p.model.notices;
   p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
-  const int64_t sequence = p.config.train.seq_len;
-  const int64_t longest = p.packed && longest_document > 0 ? std::min(sequence, longest_document) : sequence;
-  std::string beyond = beyond_reach(p.model, longest, "train.seq_len");
-  if (!beyond.empty()) p.config.notices.push_back(std::move(beyond));
+  const TextRows rows{p.config.train.seq_len, p.packed, longest_document};
+  for (std::string& notice : notices_of_length(p.model, rows, "train.seq_len"))
+    p.config.notices.push_back(std::move(notice));
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;

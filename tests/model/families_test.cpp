@@ -212,8 +212,18 @@ TEST_F(ModelConfig, PositionsAreThoseOfTheFileAndWhatReachesFurther) {
   EXPECT_EQ(reach(R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 200})"), 800);
   EXPECT_EQ(reach(R"({"rope_type": "dynamic", "factor": 2})"), 0) << "grows with the text";
   const ModelSpec model = of(R"("max_position_embeddings": 300)");
-  EXPECT_EQ(beyond_reach(model, 300, "x"), "");
-  EXPECT_NE(beyond_reach(model, 301, "train.seq_len").find("train.seq_len = 301: config.json says"),
+  const auto said = [](const ModelSpec& spec, const TextRows& rows) {
+    return fmt::format("{}", fmt::join(notices_of_length(spec, rows, "train.seq_len"), "|"));
+  };
+  EXPECT_EQ(said(model, {.tokens = 300}), "");
+  EXPECT_NE(said(model, {.tokens = 301}).find("train.seq_len = 301: config.json says"), std::string::npos);
+  EXPECT_EQ(said(model, {.tokens = 400, .packed = true, .longest = 300}), "");
+  // A rotation that goes by the length is that of the row.
+  const ModelSpec dynamic =
+      of(R"("max_position_embeddings": 300, "rope_scaling": {"rope_type": "dynamic", "factor": 2})");
+  EXPECT_EQ(said(dynamic, {.tokens = 301}), "");
+  EXPECT_EQ(said(dynamic, {.tokens = 300, .packed = true}), "");
+  EXPECT_NE(said(dynamic, {.tokens = 301, .packed = true, .longest = 20}).find("Documents of up to 300 get"),
             std::string::npos);
 }
 

@@ -190,7 +190,10 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
       const bool same = value.is_boolean() ? value.get<bool>() == (neutral != 0)
                                            : value.is_number() && value.get<double>() == neutral;
       if (!same)
-        return error("model config: {} is {}; Sluice supports {} only", key, describe(value), neutral);
+        return error("model config: {} is {}; Sluice supports {} only{}", key, describe(value), neutral,
+                     std::string_view(key).find("drop") == std::string_view::npos
+                         ? ""
+                         : ": it trains without dropout, and takes 0 for that");
     }
   }
   for (const std::string_view key : absent_keys(family)) {
