@@ -151,7 +151,7 @@ Result<Ending> simulate_scaling(const RunConfig& config, std::span<const int> co
   }
   SLUICE_ASSIGN(const Card card, card_for(config, machine));
   const auto study = [&](StudyWatch watch) {
-    watch.cache = std::filesystem::path(config.data.cache) / "plans";
+    if (!watch.cache.empty()) watch.cache = watch.cache.replace_filename("plans");
     return find_scaling(config, card, counts, watch);
   };
   const std::vector<ScalingPoint> points = watched("planning for numbers of devices", config, asked, study);

@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "plan/store.h"
 #include "planner/coarse_search.h"
+#include "run/prepare/prepare.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -108,6 +109,20 @@ TEST_F(PlanCacheTest, AnEmptyFolderIsNoNews) {
   Warnings warnings;
   EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages, warnings));
   EXPECT_TRUE(warnings.said.empty());
+}
+
+// data.cache = "": no file is written to the working directory.
+TEST_F(PlanCacheTest, KeepsNothingWithoutAFolder) {
+  const SealedRequest request("plans 0");
+  cache_.keep(request, "kept");
+  EXPECT_EQ(must(cache_.find(request)), "kept");
+  RunConfig config;
+  config.data.cache.clear();
+  const PlanCache none = plan_cache_of(config);
+  none.keep(request, "kept");
+  const auto found = none.find(request);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().kind, ErrorKind::NotFound);
 }
 
 // A checksum can be right and the plan wrong.

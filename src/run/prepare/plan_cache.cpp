@@ -106,11 +106,12 @@ const std::string& made_by() {
 }
 
 Result<std::string> PlanCache::find(const SealedRequest& request) const {
+  if (folder_.empty()) return error(ErrorKind::NotFound, "plans: nothing is kept");
   return read_sealed(path_of(request), request);
 }
 
 void PlanCache::keep(const SealedRequest& request, std::string_view content) const {
-  if (made_by().empty() || !make_directories(folder_).ok() ||
+  if (folder_.empty() || made_by().empty() || !make_directories(folder_).ok() ||
       !write_sealed(path_of(request), request, content).ok())
     return;
   std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
@@ -132,7 +133,7 @@ bool PlanCache::find(const StageRequest& request, const Profile& profile, Stages
                      Observer& observer) const {
   const SealedRequest in_words = in_full(request, profile, stages);
   const auto plans = [&]() -> Result<std::vector<Plan>> {
-    SLUICE_ASSIGN(const std::string bytes, read_sealed(path_of(in_words), in_words));
+    SLUICE_ASSIGN(const std::string bytes, find(in_words));
     return plans_in(bytes, stages, request, profile);
   }();
   if (!plans.ok()) {
@@ -154,7 +155,7 @@ std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const Sh
                                            Observer& observer) const {
   const SealedRequest in_words = in_full(subject, request, profile);
   auto choice = [&]() -> Result<ShapeChoice> {
-    SLUICE_ASSIGN(const std::string bytes, read_sealed(path_of(in_words), in_words));
+    SLUICE_ASSIGN(const std::string bytes, find(in_words));
     return shape_in(bytes, request, profile, held_bytes);
   }();
   if (choice.ok()) return std::move(*choice);

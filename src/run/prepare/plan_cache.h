@@ -24,7 +24,7 @@ namespace sluice::core {
 
 class PlanCache {
  public:
-  // The newest `most` files are kept.
+  // The newest `most` files are kept; where the folder has no name, nothing is.
   explicit PlanCache(std::filesystem::path folder, size_t most = 64)
       : folder_(std::move(folder)), most_(most) {}
 

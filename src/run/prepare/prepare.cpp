@@ -163,7 +163,8 @@ CalibrateOptions calibration_of(const Prepared& p) {
 }
 
 PlanCache plan_cache_of(const RunConfig& config) {
-  return PlanCache(std::filesystem::path(config.data.cache) / "plans");
+  const std::filesystem::path cache = config.data.cache;
+  return PlanCache(cache.empty() ? cache : cache / "plans");
 }
 
 Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
