@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os as _os
-from typing import TYPE_CHECKING, Callable, Mapping
+from typing import Callable, Mapping, Unpack
 
 from . import _options, _sluice, losses
 from ._errors import Error
@@ -19,9 +19,6 @@ from ._sluice import Adoption, Dataset, ExpertLoad, LayerLoad, Machine, Model, P
 from ._tables import Records, compare, estimate, sweep
 from ._trainer import Run, Trainer
 from ._views import Lane, Memory
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["Adapter", "Dataset", "Error", "ExpertLoad", "Lane", "LayerLoad", "Machine", "Memory", "Model", "Plan", "Queued", "Records", "Run", "Sample",
            "Session", "Step", "Trainer", "compare", "diff", "estimate", "losses", "parse_bytes", "plan", "sweep"]

@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import re
-from typing import Any, Callable, Mapping, TypeVar
+from typing import Any, Callable, Mapping, TypedDict, TypeVar
 
 from . import _sluice
 
@@ -57,6 +57,7 @@ def data_settings(given: Mapping[str, Any]) -> list[str]:
 
 
 STEP = of_sections("step", "train", "shape")
+StepOptions = TypedDict("StepOptions", {name: Any for name in STEP}, total=False)  # type checkers read stub()
 _ADAPTER = of_sections("step", "adapter")
 
 
@@ -70,9 +71,11 @@ def documented(keywords: Mapping[str, str]) -> Callable[[F], F]:
     def add(function: F) -> F:
         own = inspect.signature(function)
         named = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
-        more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in keywords if name not in own.parameters]
-        function.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
-        lines = "\n".join(_meaning(p.name, keywords[p.name]) for p in more)
+        more = [name for name in keywords if name not in own.parameters]
+        others = [name for name, usual in _OTHER_NAMES.items() if usual in more]
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more + others]
+        function.__signature__ = own.replace(parameters=[*named, *added])  # type: ignore[attr-defined]
+        lines = "\n".join(_meaning(name, keywords[name]) for name in more)
         function.__doc__ = (function.__doc__ or "").rstrip() + f"\n\n    Where they are not given, these are as the key is by default:\n\n{lines}\n"
         return function
     return add
@@ -101,7 +104,7 @@ def _type(key: str) -> str:
 
 def stub() -> str:
     """What a type checker reads in place of this file."""
-    lines = ["from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict, TypeVar", "from typing_extensions import Unpack", "",
+    lines = ["from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict, TypeVar", "",
              "F = TypeVar('F', bound=Callable[..., Any])", "STEP: dict[str, str]", "def toml(value: Any) -> str: ...",
              "def settings(keywords: Mapping[str, str], given: Mapping[str, Any], call: str) -> list[str]: ...",
              "def documented(keywords: Mapping[str, str]) -> Callable[[F], F]: ...", "class StepOptions(TypedDict, total=False):"]

@@ -19,60 +19,58 @@ namespace {
 
 using core::error;
 
-std::optional<core::MasterWeights> master_of(MasterWeights master) {
-  switch (master) {
-    case MasterWeights::Auto:
-      return {};
-    case MasterWeights::Off:
-      return core::MasterWeights::Off;
-    case MasterWeights::F32:
-      return core::MasterWeights::F32;
-    case MasterWeights::I8:
-      return core::MasterWeights::I8;
-  }
-  return {};
-}
-
-std::optional<core::DType> type_of(Format format) {
-  switch (format) {
-    case Format::Auto:
-      return std::nullopt;
-    case Format::F32:
-      return core::DType::F32;
-    case Format::BF16:
-      return core::DType::BF16;
-    case Format::I8:
-      return core::DType::I8;
-  }
-  return std::nullopt;
-}
-
 Result<int64_t> cap_of(const std::optional<int64_t>& bytes, const char* name) {
   if (!bytes) return core::kUnlimited;
   if (*bytes > 0) return *bytes;
   return error("{} = {}: allowed are positive numbers of bytes, or nothing for no cap", name, *bytes);
 }
 
-Status take(const Adapter& from, core::RunConfig& config) {
-  if (from.rank < 1) return error("adapter.rank = {}: allowed are whole numbers from 1", from.rank);
-  auto& a = config.adapter;
-  a.rank = from.rank;
-  a.alpha = from.alpha;
-  a.rslora = from.rslora;
-  a.decay = from.decay;
-  a.targets = from.targets;
-  a.exclude = from.exclude;
-  a.modules_to_save = from.modules_to_save;
-  for (const auto& [pattern, rank] : from.ranks)
-    a.rank_pattern.push_back(fmt::format("{}={}", pattern, rank));
-  for (const auto& [pattern, alpha] : from.alphas)
-    a.alpha_pattern.push_back(fmt::format("{}={}", pattern, alpha));
-  return {};
+// Settings, each "key=value", of the fields that options have for keys.
+class Settings {
+ public:
+  template <class T>
+  Settings& add(const char* key, const T& value) {
+    all_.push_back(fmt::format("{}={}", key, core::print(value)));
+    return *this;
+  }
+  Settings& add(const char* key, const std::map<std::string, double>& by_pattern) {
+    std::vector<std::string> pairs;
+    for (const auto& [pattern, value] : by_pattern) pairs.push_back(fmt::format("{}={}", pattern, value));
+    return add(key, pairs);
+  }
+  std::vector<std::string> take() { return std::move(all_); }
+
+ private:
+  std::vector<std::string> all_;
+};
+
+std::vector<std::string> settings_of(const StepOptions& o) {
+  constexpr const char* kFormats[] = {"auto", "f32", "bf16", "i8"};
+  constexpr const char* kMasters[] = {"auto", "off", "f32", "i8"};
+  const auto word = [](const auto& words, auto value) { return std::string(words[size_t(value)]); };
+  Settings s;
+  s.add("train.seq_len", o.seq_len).add("train.tokens_per_step", o.tokens_per_step);
+  s.add("train.compute", word(kFormats, o.compute)).add("train.grad", word(kFormats, o.gradients));
+  s.add("train.state", word(kFormats, o.state)).add("train.master", word(kMasters, o.master_weights));
+  s.add("train.stochastic", o.stochastic).add("train.deferred_update", o.deferred_updates);
+  s.add("train.freeze", o.freeze).add("train.optimizer", o.optimizer);
+  for (const auto& [name, value] : o.hyperparameters) s.add(fmt::format("train.{}", name).c_str(), value);
+  s.add("train.clip_norm", o.clip_norm).add("train.router_z_loss", o.router_z_loss);
+  s.add("train.seed", int64_t(o.seed));
+  if (const auto& a = o.adapter) {
+    s.add("adapter.rank", a->rank).add("adapter.alpha", a->alpha).add("adapter.rslora", a->rslora);
+    s.add("adapter.targets", a->targets).add("adapter.exclude", a->exclude).add("adapter.decay", a->decay);
+    s.add("adapter.rank_pattern", a->ranks).add("adapter.alpha_pattern", a->alphas);
+    s.add("adapter.modules_to_save", a->modules_to_save);
+  }
+  std::vector<std::string> all = s.take();
+  all.insert(all.end(), o.settings.begin(), o.settings.end());
+  return all;
 }
 
-// The settings of a configuration file, and so with the names of its keys in errors.
-Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, const Caps& caps,
-                                  const Machine& machine) {
+// The configuration that an options' keys make, and so with the names of its keys in errors.
+Result<core::RunConfig> read_options(const Model& model, const StepOptions& options, const Caps& caps,
+                                     const Machine& machine) {
   core::RunConfig c;
   c.model.weights = model.weights().string();
   const MachineOptions& m = machine.options();
@@ -83,32 +81,18 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   c.run.threads = m.threads;
   c.run.deterministic = m.deterministic;
   c.data.cache = m.cache.string();
-  auto& t = c.train;
-  t.seq_len = o.seq_len;
-  t.tokens_per_step = o.tokens_per_step;
-  t.seed = int64_t(o.seed);
-  t.compute = type_of(o.compute);
-  t.grad = type_of(o.gradients);
-  t.state = type_of(o.state);
-  t.master = master_of(o.master_weights);
-  t.stochastic = o.stochastic;
-  t.deferred_update = o.deferred_updates;
-  t.freeze = o.freeze;
-  if (o.adapter) SLUICE_TRY(take(*o.adapter, c));
-  t.optimizer = o.optimizer;
-  t.clip_norm = o.clip_norm;
-  t.router_z_loss = o.router_z_loss;
-  t.hyperparameters = {o.hyperparameters.begin(), o.hyperparameters.end()};
   SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
   SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));
-  return core::typed_config(o.settings, std::move(c), core::KeyOf::Step);
+  if (options.adapter && options.adapter->rank < 1)
+    return error("adapter.rank = {}: allowed are whole numbers from 1", options.adapter->rank);
+  return core::typed_config(settings_of(options), std::move(c), core::KeyOf::Step);
 }
 
 }  // namespace
 
 Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& caps, const Machine& machine,
                   Observer& observer, std::stop_token stop) {
-  SLUICE_ASSIGN(core::RunConfig config, config_of(model, options, caps, machine));
+  SLUICE_ASSIGN(core::RunConfig config, read_options(model, options, caps, machine));
   if (options.sample_window < 0 || options.sample_window > options.seq_len) {
     return error("sample_window = {}: allowed are numbers from 0 to seq_len = {}", options.sample_window,
                  options.seq_len);

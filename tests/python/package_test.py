@@ -903,6 +903,9 @@ class Types(unittest.TestCase):
 import numpy as np
 import sluice
 
+def planned() -> sluice.Plan:
+    return sluice.plan("tiny", clip_norm=0.5, master_weights=True, adapter=sluice.Adapter(rank=4, rank_pattern={"down_proj": 2}))
+
 def run(plan: sluice.Plan) -> list[float]:
     with sluice.Session(plan) as session:
         queued = session.forward_backward(np.zeros(64, np.int32), np.zeros(64, np.int32), loss=sluice.losses.cross_entropy)
