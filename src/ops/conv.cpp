@@ -33,7 +33,7 @@ Operands ShortConvBwd::operands() const {
   return o;
 }
 int64_t ShortConvBwd::workspace_bytes(const GpuLibraries&) const {
-  return conv_partials(tokens) * dim * width * size_of(F32);
+  return (silu ? silu_conv_partials(tokens) : conv_partials(tokens)) * dim * width * size_of(F32);
 }
 
 Operands CachedConv::operands() const {

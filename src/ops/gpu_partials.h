@@ -25,6 +25,12 @@ constexpr int64_t bias_partials(int64_t tokens) {
 constexpr int64_t conv_partials(int64_t tokens) {
   return bias_partials(tokens);
 }
+// The same with SiLU, whose kernel makes dx, too: 64 tokens or more each, of which several thousand threads
+// have some.
+constexpr int64_t silu_conv_partials(int64_t tokens) {
+  const int64_t blocks = (tokens + 63) / 64;
+  return blocks < 256 ? blocks : 256;
+}
 // Partial sums of DeltaGatesBwd's gradients of a_log and dt_bias: 64 tokens or more each.
 constexpr int64_t delta_gate_partials(int64_t tokens) {
   return bias_partials(tokens);

@@ -6,17 +6,29 @@
 namespace sluice::core::cuda {
 namespace {
 
-template <class T>
-ConvBlock<T> conv_block(const auto& op, const auto& call) {
+// Block: ConvBlock, or SiluConvBlock of a type.
+template <class Block, class T>
+Block conv_block(const auto& op, const auto& call) {
   using O = std::remove_cvref_t<decltype(op)>;
-  return {.bcx = call.template as<T>(O::kBcx),
-          .w = call.template as<T>(O::kW),
-          .before = op.has_before ? call.template as<T>(op.before_operand()) : nullptr,
-          .pos = call.template as<int32_t>(O::kPos),
-          .tokens = op.tokens,
-          .dim = op.dim,
-          .width = op.width,
-          .silu = op.silu};
+  return {call.template as<T>(O::kBcx),
+          call.template as<T>(O::kW),
+          op.has_before ? call.template as<T>(op.before_operand()) : nullptr,
+          call.template as<int32_t>(O::kPos),
+          op.tokens,
+          op.dim,
+          op.width};
+}
+template <class Block, class T>
+Block cached_conv_block(const CachedConv& op, const auto& call) {
+  return {call.template as<T>(CachedConv::kBcx),
+          call.template as<T>(CachedConv::kW),
+          call.template as<int32_t>(CachedConv::kSpans),
+          call.template as<T>(CachedConv::kCache),
+          call.template as<T>(CachedConv::kY),
+          op.rows,
+          op.q_len,
+          op.dim,
+          op.width};
 }
 
 // What both directions read, and where the workspace has what they share.
@@ -61,34 +73,39 @@ HeadGates<T> gated_heads(const auto& op, const auto& call) {
 
 Status Runner::run(const ShortConv& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
-    return short_conv(conv_block<T>(op, call), call.as<T>(ShortConv::kY),
-                      op.has_tail ? call.as<T>(op.tail_operand()) : nullptr, call.stream);
+    T* const y = call.as<T>(ShortConv::kY);
+    T* const tail = op.has_tail ? call.as<T>(op.tail_operand()) : nullptr;
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (!op.silu) return short_conv(conv_block<ConvBlock, T>(op, call), y, tail, call.stream);
+    }
+    return silu_conv(conv_block<SiluConvBlock<T>, T>(op, call), y, tail, call.stream);
   });
 }
 
 Status Runner::run(const ShortConvBwd& op, const Call& call) {
   using C = ShortConvBwd;
   return with_floats(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
-    return short_conv_bwd(conv_block<T>(op, call), call.as<T>(C::kDy), call.as<T>(C::kDbcx),
-                          call.as<G>(C::kDw), op.has_before ? call.as<T>(op.d_before_operand()) : nullptr,
-                          op.has_tail ? call.as<T>(op.d_tail_operand()) : nullptr, call.workspace.data,
-                          op.accumulate, call.stream);
+    const T *const dy = call.as<T>(C::kDy), *const d_tail =
+                                                op.has_tail ? call.as<T>(op.d_tail_operand()) : nullptr;
+    T *const dx = call.as<T>(C::kDbcx), *const d_before =
+                                            op.has_before ? call.as<T>(op.d_before_operand()) : nullptr;
+    G* const dw = call.as<G>(C::kDw);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (!op.silu)
+        return short_conv_bwd(conv_block<ConvBlock, T>(op, call), dy, dx, dw, d_before, d_tail,
+                              call.workspace.data, op.accumulate, call.stream);
+    }
+    return silu_conv_bwd(conv_block<SiluConvBlock<T>, T>(op, call), dy, dx, dw, d_before, d_tail,
+                         call.workspace.data, op.accumulate, call.stream);
   });
 }
 
 Status Runner::run(const CachedConv& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
-    const CachedConvBlock<T> block{.bcx = call.as<T>(CachedConv::kBcx),
-                                   .w = call.as<T>(CachedConv::kW),
-                                   .spans = call.as<int32_t>(CachedConv::kSpans),
-                                   .cache = call.as<T>(CachedConv::kCache),
-                                   .y = call.as<T>(CachedConv::kY),
-                                   .rows = op.rows,
-                                   .q_len = op.q_len,
-                                   .dim = op.dim,
-                                   .width = op.width,
-                                   .silu = op.silu};
-    return cached_conv(block, call.stream);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (!op.silu) return cached_conv(cached_conv_block<CachedConvBlock, T>(op, call), call.stream);
+    }
+    return cached_silu_conv(cached_conv_block<CachedSiluConvBlock<T>, T>(op, call), call.stream);
   });
 }
 

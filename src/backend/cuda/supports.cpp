@@ -212,6 +212,7 @@ void examine(const CachedAttention& op, Objection& o) {
 }
 void examine_conv(const auto& op, Objection& o) {
   o.rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
+  o.require(op.silu || op.dtype == DType::BF16, "a convolution with two gates in f32; bf16 is needed");
 }
 void examine(const ShortConv& op, Objection& o) {
   o.activations_or_f32(op.dtype);
@@ -224,6 +225,7 @@ void examine(const ShortConvBwd& op, Objection& o) {
 void examine(const CachedConv& op, Objection& o) {
   o.activations_or_f32(op.dtype);
   examine_conv(op, o);
+  o.most("rows", op.rows, 65535);
 }
 void examine(const DeltaGates&, Objection&) {}
 void examine(const DeltaGatesBwd& op, Objection& o) {

@@ -8,7 +8,7 @@
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kWarps = kDeltaThreads / kWarp;
+constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 
 // The sum over a block's warps of what they have of a column.
 __device__ float column_sum(float x, float (&parts)[kWarps][kWarp]) {
@@ -19,7 +19,7 @@ __device__ float column_sum(float x, float (&parts)[kWarps][kWarp]) {
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(kDeltaThreads) cached_delta_kernel(CachedDeltaBlock<T> b) {
+__global__ void __launch_bounds__(kThreads) cached_delta_kernel(CachedDeltaBlock<T> b) {
   constexpr int kRows = D / kWarps;
   __shared__ float keys[2][D], reads[kWarps][kWarp], outs[kWarps][kWarp];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, slices = b.slices;
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kDeltaThreads) cached_delta_kernel(CachedDelta
 template <class T>
 cudaError_t cached_delta(const CachedDeltaBlock<T>& b, cudaStream_t stream) {
   const dim3 grid(unsigned(b.rows * b.value_heads * b.slices));
-  return launch(b.key_dim <= 64 ? cached_delta_kernel<T, 64> : cached_delta_kernel<T, 128>, grid,
-                kDeltaThreads, 0, stream, b);
+  return launch(b.key_dim <= 64 ? cached_delta_kernel<T, 64> : cached_delta_kernel<T, 128>, grid, kThreads, 0,
+                stream, b);
 }
 
 template cudaError_t cached_delta(const CachedDeltaBlock<bf16>&, cudaStream_t);

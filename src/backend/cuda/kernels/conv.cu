@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short convolutions (ops/conv.h). A thread has eight channels of a run of tokens, and their weights in
-// registers. What a token's neighbours give is computed again for each: they are in the cache.
+// Double-gated short convolution (ops/conv.h). A thread has eight channels of a run of tokens, and their
+// weights in registers. What a token's neighbours give is computed again for each: they are in the cache.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/partial_sums.cuh"
@@ -17,8 +17,7 @@ constexpr int kTaps = 8;  // the widest
 struct Channels {
   float taps[kTaps][kVec];  // by how many tokens back they are for
 
-  template <class T>
-  __device__ Channels(const T* w, int width, int64_t channel) {
+  __device__ Channels(const bf16* w, int width, int64_t channel) {
 #pragma unroll
     for (int j = 0; j < kTaps; ++j) {
       for (int i = 0; i < kVec; ++i)
@@ -27,46 +26,31 @@ struct Channels {
   }
 };
 
-// The convolved input of eight channels of a row: as it is, or B X, rounded as it is stored.
-template <bool kSilu, class T>
-__device__ void convolved_input(const T* row, int64_t dim, float (&u)[kVec]) {
+// B X of eight channels of a row, rounded as it is stored.
+__device__ void gated_input(const bf16* row, int64_t dim, float (&u)[kVec]) {
+  float x[kVec];
   load8(row, u);
-  if constexpr (!kSilu) {
-    float x[kVec];
-    load8(row + 2 * dim, x);
+  load8(row + 2 * dim, x);
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) {
-      T stored;
-      store_float(&stored, u[i] * x[i]);
-      u[i] = to_float(stored);
-    }
-  }
+  for (int i = 0; i < kVec; ++i) u[i] = __bfloat162float(__float2bfloat16(u[i] * x[i]));
 }
 
-template <bool kSilu>
-__device__ int64_t columns_of(int64_t dim) {
-  return kSilu ? dim : 3 * dim;
-}
-
-template <bool kSilu, class T>
-__device__ void input_at(const ConvBlock<T>& b, int64_t t, int64_t channel, float (&u)[kVec]) {
+__device__ void input_at(const ConvBlock& b, int64_t t, int64_t channel, float (&u)[kVec]) {
   if (t < 0) {
     load8(b.before + (t + b.width - 1) * b.dim + channel, u);
   } else {
-    convolved_input<kSilu>(b.bcx + t * columns_of<kSilu>(b.dim) + channel, b.dim, u);
+    gated_input(b.bcx + t * 3 * b.dim + channel, b.dim, u);
   }
 }
 
 // How many tokens before t count for it.
-template <class T>
-__device__ int seen(const ConvBlock<T>& b, int64_t t) {
+__device__ int seen(const ConvBlock& b, int64_t t) {
   const int most = min(int(b.width) - 1, b.pos[t]);
   return b.before == nullptr ? int(min(int64_t{most}, t)) : most;
 }
 
 // sum = what the taps make of token t and those before it.
-template <bool kSilu, class T>
-__device__ void convolved(const ConvBlock<T>& b, const Channels& channels, int64_t t, int64_t channel,
+__device__ void convolved(const ConvBlock& b, const Channels& channels, int64_t t, int64_t channel,
                           float (&sum)[kVec]) {
   const int count = seen(b, t);
 #pragma unroll
@@ -75,143 +59,113 @@ __device__ void convolved(const ConvBlock<T>& b, const Channels& channels, int64
   for (int j = 0; j < kTaps; ++j) {
     if (j > count) continue;
     float u[kVec];
-    input_at<kSilu>(b, t - j, channel, u);
+    input_at(b, t - j, channel, u);
 #pragma unroll
     for (int i = 0; i < kVec; ++i) sum[i] += channels.taps[j][i] * u[i];
   }
 }
 
-__device__ float sigmoid_of(float x) {
-  return __fdividef(1.0f, 1.0f + __expf(-x));
-}
-
-// What the sum is multiplied with: C, or its own sigmoid.
-template <bool kSilu, class T>
-__device__ void gate_at(const T* row, int64_t dim, const float (&sum)[kVec], float (&gate)[kVec]) {
-  if constexpr (kSilu) {
-#pragma unroll
-    for (int i = 0; i < kVec; ++i) gate[i] = sigmoid_of(sum[i]);
-  } else {
-    load8(row + dim, gate);
-  }
-}
-
-template <bool kSilu, class T>
-__global__ void conv_kernel(ConvBlock<T> b, T* y, T* tail) {
+__global__ void conv_kernel(ConvBlock b, bf16* y, bf16* tail) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Channels channels(b.w, int(b.width), channel);
   const int64_t first = int64_t{blockIdx.x} * kRun, end = min(first + kRun, b.tokens);
   const int64_t tail_begin = b.tokens - (b.width - 1);
   for (int64_t t = first; t < end; ++t) {
-    float sum[kVec], gate[kVec];
-    convolved<kSilu>(b, channels, t, channel, sum);
-    gate_at<kSilu>(b.bcx + t * columns_of<kSilu>(b.dim) + channel, b.dim, sum, gate);
+    float sum[kVec], c[kVec];
+    convolved(b, channels, t, channel, sum);
+    load8(b.bcx + (t * 3 + 1) * b.dim + channel, c);
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) sum[i] *= gate[i];
+    for (int i = 0; i < kVec; ++i) sum[i] *= c[i];
     store8(y + t * b.dim + channel, sum);
     if (tail == nullptr || t < tail_begin) continue;
-    input_at<kSilu>(b, t, channel, sum);
+    input_at(b, t, channel, sum);
     store8(tail + (t - tail_begin) * b.dim + channel, sum);
   }
 }
 
-// The gradient of token t's sum: dy C, or dy times the slope of SiLU.
-template <bool kSilu, class T>
-__device__ void sum_gradient(const ConvBlock<T>& b, const Channels& channels, const T* dy, int64_t t,
-                             int64_t channel, float (&dsum)[kVec]) {
-  float sum[kVec], gate[kVec];
+// The gradient of token t's sum.
+__device__ void sum_gradient(const ConvBlock& b, const bf16* dy, int64_t t, int64_t channel,
+                             float (&dsum)[kVec]) {
+  float c[kVec];
   load8(dy + t * b.dim + channel, dsum);
-  if (kSilu) convolved<kSilu>(b, channels, t, channel, sum);
-  gate_at<kSilu>(b.bcx + t * columns_of<kSilu>(b.dim) + channel, b.dim, sum, gate);
+  load8(b.bcx + (t * 3 + 1) * b.dim + channel, c);
 #pragma unroll
-  for (int i = 0; i < kVec; ++i) dsum[i] *= kSilu ? gate[i] * (1.0f + sum[i] * (1.0f - gate[i])) : gate[i];
+  for (int i = 0; i < kVec; ++i) dsum[i] *= c[i];
 }
 
-// From a run's last token to its first, and to those before the chunk. What the sums of tokens behind one
-// give is kept in registers.
-template <bool kSilu, class T>
-__global__ void conv_bwd_kernel(ConvBlock<T> b, const T* dy, T* dbcx, T* d_before, const T* d_tail) {
+// du = that of the input of token s, which may lie before the first.
+__device__ void input_gradient(const ConvBlock& b, const Channels& channels, const bf16* dy, int64_t s,
+                               int64_t channel, float (&du)[kVec]) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) du[i] = 0;
+#pragma unroll
+  for (int j = 0; j < kTaps; ++j) {
+    const int64_t t = s + j;
+    if (j >= b.width || t < 0 || t >= b.tokens || j > seen(b, t)) continue;
+    float dsum[kVec];
+    sum_gradient(b, dy, t, channel, dsum);
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) du[i] += channels.taps[j][i] * dsum[i];
+  }
+}
+
+// One column of blocks per run of tokens; the first also makes the gradient of what came before.
+__global__ void conv_bwd_kernel(ConvBlock b, const bf16* dy, bf16* dbcx, bf16* d_before, const bf16* d_tail) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Channels channels(b.w, int(b.width), channel);
   const int64_t first = int64_t{blockIdx.x} * kRun, end = min(first + kRun, b.tokens);
-  const int64_t last = min(end + b.width - 1, b.tokens) - 1, columns = columns_of<kSilu>(b.dim);
-  float dsums[kTaps][kVec] = {};  // of token t + j
-  int counts[kTaps];              // and how many before it count
-#pragma unroll
-  for (int j = 0; j < kTaps; ++j) counts[j] = -1;
-  for (int64_t t = last; t >= (first == 0 && d_before != nullptr ? 1 - b.width : first); --t) {
-#pragma unroll
-    for (int j = kTaps - 1; j > 0; --j) {
-      counts[j] = counts[j - 1];
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) dsums[j][i] = dsums[j - 1][i];
+  float du[kVec];
+  if (first == 0 && d_before != nullptr) {
+    for (int64_t s = 1 - b.width; s < 0; ++s) {
+      input_gradient(b, channels, dy, s, channel, du);
+      store8(d_before + (s + b.width - 1) * b.dim + channel, du);
     }
-    counts[0] = -1;
-    if (t >= 0) {
-      counts[0] = seen(b, t);
-      sum_gradient<kSilu>(b, channels, dy, t, channel, dsums[0]);
-    }
-    if (t >= end) continue;
-    float du[kVec] = {};
+  }
+  for (int64_t t = first; t < end; ++t) {
+    float sum[kVec], dc[kVec], x[kVec];
+    convolved(b, channels, t, channel, sum);
+    load8(dy + t * b.dim + channel, dc);
 #pragma unroll
-    for (int j = 0; j < kTaps; ++j) {
-      if (j >= b.width || j > counts[j]) continue;
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) du[i] += channels.taps[j][i] * dsums[j][i];
-    }
-    if (t < 0) {
-      store8(d_before + (t + b.width - 1) * b.dim + channel, du);
-      continue;
-    }
-    float x[kVec];
+    for (int i = 0; i < kVec; ++i) dc[i] *= sum[i];
+    const bf16* row = b.bcx + t * 3 * b.dim + channel;
+    bf16* to = dbcx + t * 3 * b.dim + channel;
+    store8(to + b.dim, dc);
+    input_gradient(b, channels, dy, t, channel, du);
     const int64_t in_tail = t - (b.tokens - (b.width - 1));
     if (d_tail != nullptr && in_tail >= 0) {
       load8(d_tail + in_tail * b.dim + channel, x);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) du[i] += x[i];
     }
-    T* to = dbcx + t * columns + channel;
-    if constexpr (kSilu) {
-      store8(to, du);
-    } else {
-      float sum[kVec], dc[kVec];
-      convolved<kSilu>(b, channels, t, channel, sum);
-      load8(dy + t * b.dim + channel, dc);
+    float db[kVec];
+    load8(row + 2 * b.dim, x);
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) dc[i] *= sum[i];
-      store8(to + b.dim, dc);
-      const T* row = b.bcx + t * columns + channel;
-      load8(row + 2 * b.dim, x);
+    for (int i = 0; i < kVec; ++i) db[i] = du[i] * x[i];
+    store8(to, db);
+    load8(row, x);
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) x[i] *= du[i];
-      store8(to, x);
-      load8(row, x);
-#pragma unroll
-      for (int i = 0; i < kVec; ++i) x[i] *= du[i];
-      store8(to + 2 * b.dim, x);
-    }
+    for (int i = 0; i < kVec; ++i) db[i] = du[i] * x[i];
+    store8(to + 2 * b.dim, db);
   }
 }
 
 // Partial sums of dw, [parts, dim, width]: one column of blocks per part of the tokens.
-template <bool kSilu, class T>
-__global__ void conv_dw_kernel(ConvBlock<T> b, const T* dy, float* partials, int64_t tokens_of_part) {
+__global__ void conv_dw_kernel(ConvBlock b, const bf16* dy, float* partials, int64_t tokens_of_part) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
-  const Channels channels(b.w, int(b.width), channel);
   const int64_t first = int64_t{blockIdx.x} * tokens_of_part, end = min(first + tokens_of_part, b.tokens);
   float dw[kTaps][kVec] = {};
   for (int64_t t = first; t < end; ++t) {
     float dsum[kVec];
-    sum_gradient<kSilu>(b, channels, dy, t, channel, dsum);
+    sum_gradient(b, dy, t, channel, dsum);
     const int count = seen(b, t);
 #pragma unroll
     for (int j = 0; j < kTaps; ++j) {
       if (j > count) continue;
       float u[kVec];
-      input_at<kSilu>(b, t - j, channel, u);
+      input_at(b, t - j, channel, u);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) dw[j][i] += dsum[i] * u[i];
     }
@@ -225,22 +179,20 @@ __global__ void conv_dw_kernel(ConvBlock<T> b, const T* dy, float* partials, int
 }
 
 // One thread per eight channels of a text.
-template <bool kSilu, class T>
-__global__ void cached_conv_kernel(CachedConvBlock<T> b) {
+__global__ void cached_conv_kernel(CachedConvBlock b) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const int64_t row = blockIdx.x, slots = b.width - 1, held = b.spans[2 * row];
-  const int64_t columns = columns_of<kSilu>(b.dim);
   const int64_t asked = b.spans[2 * row + 1], count = asked < 0 ? 0 : asked > b.q_len ? b.q_len : asked;
   const Channels channels(b.w, int(b.width), channel);
-  const T* bcx = b.bcx + row * b.q_len * columns + channel;
-  T* cache = b.cache + row * slots * b.dim + channel;
+  const bf16* bcx = b.bcx + row * b.q_len * 3 * b.dim + channel;
+  bf16* cache = b.cache + row * slots * b.dim + channel;
   // The input of new token i, or, if i is negative, of one before it.
   const auto input = [&](int64_t i, float(&u)[kVec]) {
     if (i < 0) {
       load8(cache + (i + slots) * b.dim, u);
     } else {
-      convolved_input<kSilu>(bcx + i * columns, b.dim, u);
+      gated_input(bcx + i * 3 * b.dim, b.dim, u);
     }
   };
   for (int64_t i = 0; i < b.q_len; ++i) {
@@ -253,7 +205,7 @@ __global__ void cached_conv_kernel(CachedConvBlock<T> b) {
 #pragma unroll
         for (int k = 0; k < kVec; ++k) sum[k] += channels.taps[j][k] * u[k];
       }
-      gate_at<kSilu>(bcx + i * columns, b.dim, sum, u);
+      load8(bcx + (i * 3 + 1) * b.dim, u);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) sum[k] *= u[k];
     }
@@ -272,50 +224,34 @@ dim3 grid_of(int64_t dim, int64_t runs) {
   return dim3(unsigned(runs), blocks_for(dim / kVec, kConvThreads));
 }
 
-template <class... Args>
-cudaError_t launch_conv(void (*silu)(Args...), void (*gated)(Args...), bool is_silu, dim3 grid,
-                        cudaStream_t stream, Args... args) {
-  return launch(is_silu ? silu : gated, grid, kConvThreads, 0, stream, args...);
-}
-
 }  // namespace
 
-template <class T>
-cudaError_t short_conv(const ConvBlock<T>& b, T* y, T* tail, cudaStream_t stream) {
-  return launch_conv(conv_kernel<true, T>, conv_kernel<false, T>, b.silu,
-                     grid_of(b.dim, blocks_for(b.tokens, kRun)), stream, b, y, tail);
+cudaError_t short_conv(const ConvBlock& block, bf16* y, bf16* tail, cudaStream_t stream) {
+  return launch(conv_kernel, grid_of(block.dim, blocks_for(block.tokens, kRun)), kConvThreads, 0, stream,
+                block, y, tail);
 }
 
-template <class T, class G>
-cudaError_t short_conv_bwd(const ConvBlock<T>& b, const T* dy, T* dbcx, G* dw, T* d_before, const T* d_tail,
-                           void* workspace, bool accumulate, cudaStream_t stream) {
-  const auto status =
-      launch_conv(conv_bwd_kernel<true, T>, conv_bwd_kernel<false, T>, b.silu,
-                  grid_of(b.dim, blocks_for(b.tokens, kRun)), stream, b, dy, dbcx, d_before, d_tail);
+template <class G>
+cudaError_t short_conv_bwd(const ConvBlock& block, const bf16* dy, bf16* dbcx, G* dw, bf16* d_before,
+                           const bf16* d_tail, void* workspace, bool accumulate, cudaStream_t stream) {
+  const auto status = launch(conv_bwd_kernel, grid_of(block.dim, blocks_for(block.tokens, kRun)),
+                             kConvThreads, 0, stream, block, dy, dbcx, d_before, d_tail);
   if (status != cudaSuccess) return status;
-  const int64_t parts = conv_partials(b.tokens), tokens = (b.tokens + parts - 1) / parts;
+  const int64_t parts = conv_partials(block.tokens), tokens = (block.tokens + parts - 1) / parts;
   auto* partials = static_cast<float*>(workspace);
-  const auto summed = launch_conv(conv_dw_kernel<true, T>, conv_dw_kernel<false, T>, b.silu,
-                                  grid_of(b.dim, parts), stream, b, dy, partials, tokens);
+  const auto summed =
+      launch(conv_dw_kernel, grid_of(block.dim, parts), kConvThreads, 0, stream, block, dy, partials, tokens);
   if (summed != cudaSuccess) return summed;
-  return sum_partials(partials, dw, parts, b.dim * b.width, accumulate, stream);
+  return sum_partials(partials, dw, parts, block.dim * block.width, accumulate, stream);
 }
 
-template <class T>
-cudaError_t cached_conv(const CachedConvBlock<T>& b, cudaStream_t stream) {
-  return launch_conv(cached_conv_kernel<true, T>, cached_conv_kernel<false, T>, b.silu,
-                     grid_of(b.dim, b.rows), stream, b);
-}
+template cudaError_t short_conv_bwd(const ConvBlock&, const bf16*, bf16*, float*, bf16*, const bf16*, void*,
+                                    bool, cudaStream_t);
+template cudaError_t short_conv_bwd(const ConvBlock&, const bf16*, bf16*, bf16*, bf16*, const bf16*, void*,
+                                    bool, cudaStream_t);
 
-#define SLUICE_CONV(T)                                                                                      \
-  template cudaError_t short_conv(const ConvBlock<T>&, T*, T*, cudaStream_t);                               \
-  template cudaError_t short_conv_bwd(const ConvBlock<T>&, const T*, T*, float*, T*, const T*, void*, bool, \
-                                      cudaStream_t);                                                        \
-  template cudaError_t cached_conv(const CachedConvBlock<T>&, cudaStream_t)
-SLUICE_CONV(bf16);
-SLUICE_CONV(float);
-#undef SLUICE_CONV
-template cudaError_t short_conv_bwd(const ConvBlock<bf16>&, const bf16*, bf16*, bf16*, bf16*, const bf16*,
-                                    void*, bool, cudaStream_t);
+cudaError_t cached_conv(const CachedConvBlock& block, cudaStream_t stream) {
+  return launch(cached_conv_kernel, grid_of(block.dim, block.rows), kConvThreads, 0, stream, block);
+}
 
 }  // namespace sluice::core::cuda

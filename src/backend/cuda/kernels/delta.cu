@@ -19,7 +19,7 @@
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kTableThreads = 1024;
+constexpr int kTableThreads = 1024, kPrepareThreads = 128;
 
 // Lists the blocks and the documents.
 __global__ void __launch_bounds__(kTableThreads)
@@ -94,8 +94,8 @@ __device__ void solve_column(const float* a, int column, T* to, int64_t stride, 
 // What does not depend on states, of a block and a key head with the value heads that share it, two at a
 // time.
 template <class T, int D>
-__global__ void __launch_bounds__(kDeltaThreads) prepare_kernel(DeltaBlocks<T> b) {
-  constexpr int kStride = delta_stride<T>(D), kLanes = D / kVec, kRowsAtOnce = kDeltaThreads / kLanes;
+__global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(DeltaBlocks<T> b) {
+  constexpr int kStride = delta_stride<T>(D), kLanes = D / kVec, kRowsAtOnce = kPrepareThreads / kLanes;
   __shared__ float sums[2][kDeltaRows], betas[2][kDeltaRows];
   auto* const tiles = reinterpret_cast<T*>(dynamic_shared());
   auto* const matrices = reinterpret_cast<float*>(dynamic_shared());
@@ -106,15 +106,21 @@ __global__ void __launch_bounds__(kDeltaThreads) prepare_kernel(DeltaBlocks<T> b
     const DeltaPlace here = table.place(block);
     __syncthreads();
     for (int which = 0; which < 2; ++which) {
+      constexpr int kSteps = kDeltaRows / kRowsAtOnce;
       const float factor = which == 0 ? rsqrtf(float(b.key_dim)) : 1.0f;
-#pragma unroll 2
-      for (int i = threadIdx.x / kLanes; i < kDeltaRows; i += kRowsAtOnce) {
-        const int column = threadIdx.x % kLanes * kVec;
+      const int first = threadIdx.x / kLanes, column = threadIdx.x % kLanes * kVec;
+      const T* const from = b.qkv + here.first * b.columns() + (which * b.key_heads + key_head) * b.key_dim;
+      Vec8<T> raw[kSteps];
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const int i = first + step * kRowsAtOnce;
+        if (i < here.rows && column < b.key_dim) raw[step] = Vec8<T>::load(from + i * b.columns() + column);
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const int i = first + step * kRowsAtOnce;
         float x[kVec] = {}, squares = 0;
-        if (i < here.rows && column < b.key_dim)
-          load8(
-              b.qkv + (here.first + i) * b.columns() + (which * b.key_heads + key_head) * b.key_dim + column,
-              x);
+        if (i < here.rows && column < b.key_dim) raw[step].unpack(x);
 #pragma unroll
         for (int c = 0; c < kVec; ++c) squares += x[c] * x[c];
 #pragma unroll
@@ -147,9 +153,11 @@ __global__ void __launch_bounds__(kDeltaThreads) prepare_kernel(DeltaBlocks<T> b
       __syncthreads();
       // One after the other, so that what lies between two tokens has the error of what lies there.
       if (token == 0) {
-        float sum = 0;
-#pragma unroll 16
-        for (int i = 0; i < kDeltaRows; ++i) sums[half][i] = sum -= sums[half][i];
+        float sum = 0, decays[kDeltaRows];
+#pragma unroll
+        for (int i = 0; i < kDeltaRows; ++i) decays[i] = sums[half][i];
+#pragma unroll
+        for (int i = 0; i < kDeltaRows; ++i) sums[half][i] = sum -= decays[i];
       }
       __syncthreads();
       if (exists) b.sums[(here.first + token) * b.value_heads + head] = sums[half][token];
@@ -209,7 +217,7 @@ struct ForwardPieces {
 };
 
 template <class T, int D, bool kOutput>
-__global__ void __launch_bounds__(kDeltaThreads) forward_kernel(DeltaBlocks<T> b) {
+__global__ void __launch_bounds__(kDeltaThreads, 2) forward_kernel(DeltaBlocks<T> b) {
   using Pieces = ForwardPieces<T, D, kOutput>;
   constexpr bool kAhead = Pieces::kAhead;
   constexpr int kStride = delta_stride<T>(D), kSquare = delta_stride<T>(64),
@@ -218,33 +226,33 @@ __global__ void __launch_bounds__(kDeltaThreads) forward_kernel(DeltaBlocks<T> b
   Pieces s;
   const DeltaShare share(b);
   const DeltaTable table(b.table, b.tokens);
-  const int row = 16 * int(threadIdx.x / kWarp), state_row = kTiles * row;
+  const int warp = threadIdx.x / kWarp, row = warp % 4 * 16, column = warp / 4 * 16, state_row = kTiles * row;
   for (int document = share.lane; document < table.counts[1]; document += share.lanes) {
     const int begin = table.documents[document], end = table.documents[document + 1];
-    float state[kTiles][4][4];
+    float state[kTiles][2][4];
     __syncthreads();
     const float* before = document == 0 && b.goes_on() ? b.before : nullptr;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      for_each_pair(state[m], state_row + 16 * m, 0, [&](int r, int c, float* x) {
+      for_each_pair(state[m], state_row + 16 * m, column, [&](int, int r, int c, float* x) {
         share.load_state(before, r, c, x);
         store_pair(s.state + r * kSlice + c, x[0], x[1]);
       });
     }
-    DeltaGateRows gates(b, table.place(begin), share.head);
-    gates.store(s.gates);
+    DeltaPlace here = table.place(begin);
+    DeltaGateRows(b, here, share.head).store(s.gates);
     if (kAhead) {
-      share.load_keys<D>(b, table.place(begin), 1, s.k);
-      if (kOutput) share.load_keys<D>(b, table.place(begin), 0, s.q);
-      share.load_square(b, table.place(begin), b.solved, s.solved);
-      share.load_values(b, table.place(begin), b.values_of(share.head), b.columns(), s.v);
+      share.load_keys<D>(b, here, 1, s.k);
+      if (kOutput) share.load_keys<D>(b, here, 0, s.q);
+      share.load_square(b, here, b.solved, s.solved);
+      share.load_values(b, here, b.values_of(share.head), b.columns(), s.v);
       close_copies();
     }
     for (int block = begin; block < end; ++block) {
-      const DeltaPlace here = table.place(block), next = table.place(min(block + 1, end - 1));
+      const DeltaPlace next = table.place(min(block + 1, end - 1));
       const bool more = block + 1 < end, odd = (block - begin) % 2 != 0;
       T *const k = odd ? s.other_k : s.k, *const next_k = odd ? s.k : s.other_k;
-      const DeltaGateView gate(s.gates + odd * DeltaGateRows::kFloats);
+      const float* const gates = s.gates + odd * DeltaGateRows::kFloats;
       if (kAhead) {
         await_copies<0>();
         __syncthreads();
@@ -260,37 +268,42 @@ __global__ void __launch_bounds__(kDeltaThreads) forward_kernel(DeltaBlocks<T> b
         wait_for_copies();
       }
       const DeltaGateRows next_gates(b, next, share.head);
+      const DeltaGatePair gate(gates, row);
+      const float keep = kept_of_state(gates);
       if (!kOutput && has_state_before(b, block, here))
         write_rows<kDeltaSlice, D, kDeltaThreads>(
             s.state, kept_state(b, b.states, block == 0, here.first, share.head, share.slice, D), kDeltaSlice,
             D);
 
-      float x[4][4], o[4][4];
+      float x[2][4], o[2][4];
       clear(x), clear(o);
-      multiply_tiles<32, kAcross, kAlong>(x, k + row * kStride, kStride, s.state, kSlice, 0, D);
-      if (kOutput) {
-        if (!kAhead) {
-          __syncthreads();
-          share.load_keys<D>(b, here, 0, s.q);
-          wait_for_copies();
-        }
-        multiply_tiles<32, kAcross, kAlong>(o, s.q + row * kStride, kStride, s.state, kSlice, 0, D);
+      if (kOutput && kAhead) {
+        multiply_tiles<16, kAcross, kAlong, true>(x, k + row * kStride, kStride, s.state + column, kSlice, 0,
+                                                  D, o, s.q + row * kStride);
+      } else {
+        multiply_tiles<16, kAcross, kAlong>(x, k + row * kStride, kStride, s.state + column, kSlice, 0, D);
       }
-      for_each_pair(x, row, 0, [&](int r, int c, float* read) {
+      if (kOutput && !kAhead) {
+        __syncthreads();
+        share.load_keys<D>(b, here, 0, s.q);
+        wait_for_copies();
+        multiply_tiles<16, kAcross, kAlong>(o, s.q + row * kStride, kStride, s.state + column, kSlice, 0, D);
+      }
+      for_each_pair(x, row, column, [&](int own, int r, int c, float* read) {
         T* const v = s.v + r * kSlice + c;
         const float2 value = load_pair(v);
-        store_pair(v, gate.beta[r] * (value.x - gate.kept[r] * read[0]),
-                   gate.beta[r] * (value.y - gate.kept[r] * read[1]));
+        store_pair(v, gate.beta[own] * (value.x - gate.kept[own] * read[0]),
+                   gate.beta[own] * (value.y - gate.kept[own] * read[1]));
       });
       __syncthreads();
       if (kAhead) {
         if (kOutput && more) share.load_keys<D>(b, next, 0, s.q);
         close_copies();
       }
-      solve_tile<false>(x, s.solved, s.v, row);
-      for_each_pair(x, row, 0, [&](int r, int c, float* n) {
+      solve_tile<false>(x, s.solved, s.v, row, column);
+      for_each_pair(x, row, column, [&](int own, int r, int c, float* n) {
         store_pair(s.n + r * kSlice + c, n[0], n[1]);
-        store_pair(s.left_n + r * kSlice + c, gate.left[r] * n[0], gate.left[r] * n[1]);
+        store_pair(s.left_n + r * kSlice + c, gate.left[own] * n[0], gate.left[own] * n[1]);
       });
       if (kAhead) await_copies<2>();
       __syncthreads();
@@ -305,12 +318,24 @@ __global__ void __launch_bounds__(kDeltaThreads) forward_kernel(DeltaBlocks<T> b
         share.load_keys<D>(b, here, 1, k);
         wait_for_copies();
       }
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        for_each_pair(state[m], 0, 0,
+                      [&](int, int, int, float* value) { value[0] *= keep, value[1] *= keep; });
+        multiply_tiles<16, kAlong, kAlong>(state[m], k + state_row + 16 * m, kStride, s.left_n + column,
+                                           kSlice, 0, kDeltaRows);
+        for_each_pair(state[m], state_row + 16 * m, column, [&](int, int r, int c, float* value) {
+          store_pair(s.state + r * kSlice + c, value[0], value[1]);
+        });
+      }
       if (kOutput) {
-        for_each_pair(o, row, 0,
-                      [&](int r, int, float* value) { value[0] *= gate.kept[r], value[1] *= gate.kept[r]; });
-        multiply_tiles<32, kAcross, kAlong>(o, s.scores + row * kSquare, kSquare, s.n, kSlice, 0, row + 16);
+        for_each_pair(o, row, column, [&](int own, int, int, float* value) {
+          value[0] *= gate.kept[own], value[1] *= gate.kept[own];
+        });
+        multiply_tiles<16, kAcross, kAlong>(o, s.scores + row * kSquare, kSquare, s.n + column, kSlice, 0,
+                                            kDeltaRows);
         T* const to = b.o + here.first * b.values() + share.value_column(b);
-        for_each_pair(o, row, 0, [&](int r, int c, float* value) {
+        for_each_pair(o, row, column, [&](int, int r, int c, float* value) {
           if (r < here.rows && c < share.columns) store_pair(to + r * b.values() + c, value[0], value[1]);
         });
       } else {
@@ -318,25 +343,16 @@ __global__ void __launch_bounds__(kDeltaThreads) forward_kernel(DeltaBlocks<T> b
             s.n, b.changes + here.first * b.values() + share.value_column(b), b.values(), here.rows,
             share.columns);
       }
-      const float keep = gate.kept[kDeltaRows - 1];
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        for_each_pair(state[m], 0, 0, [&](int, int, float* value) { value[0] *= keep, value[1] *= keep; });
-        multiply_tiles<32, kAlong, kAlong>(state[m], k + state_row + 16 * m, kStride, s.left_n, kSlice, 0,
-                                           here.row_steps());
-        for_each_pair(state[m], state_row + 16 * m, 0, [&](int r, int c, float* value) {
-          store_pair(s.state + r * kSlice + c, value[0], value[1]);
-        });
-      }
       next_gates.store(s.gates + !odd * DeltaGateRows::kFloats);
+      here = next;
     }
     if (kAhead) await_copies<0>();
     if constexpr (kOutput) {
       if (b.after == nullptr || document + 1 < table.counts[1]) continue;
 #pragma unroll
       for (int m = 0; m < kTiles; ++m)
-        for_each_pair(state[m], state_row + 16 * m, 0,
-                      [&](int r, int c, float* x) { share.store_state(b.after, r, c, x); });
+        for_each_pair(state[m], state_row + 16 * m, column,
+                      [&](int, int r, int c, float* x) { share.store_state(b.after, r, c, x); });
     }
   }
 }
@@ -345,7 +361,7 @@ template <class T, int D>
 cudaError_t prepare(const DeltaBlocks<T>& b, cudaStream_t stream) {
   const auto listed = launch(table_kernel, 1, kTableThreads, 0, stream, b.pos, b.tokens, b.table);
   if (listed != cudaSuccess) return listed;
-  return launch(prepare_kernel<T, D>, dim3(b.block_grid(), unsigned(b.key_heads)), kDeltaThreads,
+  return launch(prepare_kernel<T, D>, dim3(b.block_grid(), unsigned(b.key_heads)), kPrepareThreads,
                 prepare_shared<T, D>(), stream, b);
 }
 

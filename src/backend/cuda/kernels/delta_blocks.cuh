@@ -9,7 +9,8 @@
 
 namespace sluice::core::cuda {
 
-constexpr int kDeltaThreads = 128;
+// A block of threads that carries states: two warps for each 16 rows of a block of tokens.
+constexpr int kDeltaThreads = 256;
 
 // Calls f with the columns that tiles of keys and states have, as a type's constant.
 template <class T, class F>
@@ -21,9 +22,6 @@ cudaError_t with_delta_columns(const DeltaBlocks<T>& b, F f) {
 struct DeltaPlace {
   int64_t first;
   int rows;
-
-  // Rows of products over a block's tokens, of which those behind the last are 0.
-  __device__ int row_steps() const { return (rows + 15) / 16 * 16; }
 };
 
 struct DeltaTable {
@@ -34,13 +32,22 @@ struct DeltaTable {
   __device__ DeltaPlace place(int block) const { return {firsts[block], firsts[block + 1] - firsts[block]}; }
 };
 
-// Gates of a block's tokens in shared memory, and of the state.
-struct DeltaGateView {
-  const float *beta, *kept, *left;  // kept: exp(G), left: exp(G[63] - G)
+// Gates of the two rows of a block's tokens that a lane has of a warp's tile, from shared memory.
+struct DeltaGatePair {
+  float beta[2], kept[2], left[2];  // kept: exp(G), left: exp(G[63] - G)
 
-  __device__ explicit DeltaGateView(const float* rows)
-      : beta(rows), kept(rows + kDeltaRows), left(rows + 2 * kDeltaRows) {}
+  __device__ DeltaGatePair(const float* rows, int row) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int at = row + int(threadIdx.x) % kWarp / 4 + 8 * r;
+      beta[r] = rows[at], kept[r] = rows[kDeltaRows + at], left[r] = rows[2 * kDeltaRows + at];
+    }
+  }
 };
+// What a block keeps of a state.
+__device__ inline float kept_of_state(const float* rows) {
+  return rows[2 * kDeltaRows - 1];
+}
 // Those of a thread's token, on their way there.
 class DeltaGateRows {
  public:

@@ -46,7 +46,7 @@ struct BackwardPieces {
 };
 
 template <class T, int D>
-__global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> b) {
+__global__ void __launch_bounds__(kDeltaThreads, 2) backward_kernel(DeltaBlocks<T> b) {
   using Pieces = BackwardPieces<T, D>;
   constexpr bool kAhead = Pieces::kAhead;
   constexpr int kStride = delta_stride<T>(D), kSquare = delta_stride<T>(64),
@@ -55,35 +55,34 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
   Pieces s;
   const DeltaShare share(b);
   const DeltaTable table(b.table, b.tokens);
-  const int row = 16 * int(threadIdx.x / kWarp), state_row = kTiles * row;
+  const int warp = threadIdx.x / kWarp, row = warp % 4 * 16, column = warp / 4 * 16, state_row = kTiles * row;
   const T* const d_o = b.d_o + int64_t{share.head} * b.value_dim;
   for (int document = share.lane; document < table.counts[1]; document += share.lanes) {
     const int begin = table.documents[document], end = table.documents[document + 1];
-    float state[kTiles][4][4];
+    float state[kTiles][2][4];
     __syncthreads();
     const float* behind = document + 1 == table.counts[1] ? b.d_after : nullptr;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      for_each_pair(state[m], state_row + 16 * m, 0, [&](int r, int c, float* x) {
+      for_each_pair(state[m], state_row + 16 * m, column, [&](int, int r, int c, float* x) {
         share.load_state(behind, r, c, x);
         store_pair(s.state + r * kSlice + c, x[0], x[1]);
       });
     }
-    const DeltaPlace last = table.place(end - 1);
-    const DeltaGateRows gates(b, last, share.head);
-    gates.store(s.gates);
+    DeltaPlace here = table.place(end - 1);
+    DeltaGateRows(b, here, share.head).store(s.gates);
     if (kAhead) {
-      share.load_keys<D>(b, last, 1, s.k);
-      share.load_square(b, last, b.scores, s.scores);
-      share.load_values(b, last, d_o, b.values(), s.d_o);
-      share.load_square(b, last, b.solved, s.solved);
+      share.load_keys<D>(b, here, 1, s.k);
+      share.load_square(b, here, b.scores, s.scores);
+      share.load_values(b, here, d_o, b.values(), s.d_o);
+      share.load_square(b, here, b.solved, s.solved);
       close_copies();
     }
     for (int block = end - 1; block >= begin; --block) {
-      const DeltaPlace here = table.place(block), next = table.place(max(block - 1, begin));
+      const DeltaPlace next = table.place(max(block - 1, begin));
       const bool more = block > begin, odd = (end - 1 - block) % 2 != 0;
       T *const k = odd ? s.other_k : s.k, *const next_k = odd ? s.k : s.other_k;
-      const DeltaGateView gate(s.gates + odd * DeltaGateRows::kFloats);
+      const float* const gates = s.gates + odd * DeltaGateRows::kFloats;
       if (kAhead) {
         await_copies<0>();
         __syncthreads();
@@ -99,6 +98,8 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
         wait_for_copies();
       }
       const DeltaGateRows next_gates(b, next, share.head);
+      const DeltaGatePair gate(gates, row);
+      const float keep = kept_of_state(gates);
       if (has_state_behind(b, table, block, here))
         write_rows<kDeltaSlice, D, kDeltaThreads>(
             s.state,
@@ -106,18 +107,18 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
                        share.slice, D),
             kDeltaSlice, D);
 
-      float x[4][4];
+      float x[2][4];
       clear(x);
-      multiply_tiles<32, kAcross, kAlong>(x, k + row * kStride, kStride, s.state, kSlice, 0, D);
-      for_each_pair(x, row, 0, [&](int r, int c, float* dn) {
-        dn[0] *= gate.left[r], dn[1] *= gate.left[r];
+      multiply_tiles<16, kAcross, kAlong>(x, k + row * kStride, kStride, s.state + column, kSlice, 0, D);
+      for_each_pair(x, row, column, [&](int own, int r, int c, float* dn) {
+        dn[0] *= gate.left[own], dn[1] *= gate.left[own];
         const float2 given = load_pair(s.d_o + r * kSlice + c);
-        store_pair(s.kept_do + r * kSlice + c, gate.kept[r] * given.x, gate.kept[r] * given.y);
+        store_pair(s.kept_do + r * kSlice + c, gate.kept[own] * given.x, gate.kept[own] * given.y);
       });
-      multiply_tiles<32, kAlong, kAlong>(x, s.scores + row, kSquare, s.d_o, kSlice, row, kDeltaRows);
+      multiply_tiles<16, kAlong, kAlong>(x, s.scores + row, kSquare, s.d_o + column, kSlice, 0, kDeltaRows);
       __syncthreads();
-      for_each_pair(x, row, 0,
-                    [&](int r, int c, float* dn) { store_pair(s.dn + r * kSlice + c, dn[0], dn[1]); });
+      for_each_pair(x, row, column,
+                    [&](int, int r, int c, float* dn) { store_pair(s.dn + r * kSlice + c, dn[0], dn[1]); });
       if (kAhead) {
         if (more) {
           share.load_square(b, next, b.scores, s.scores);
@@ -129,12 +130,12 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
         share.load_square(b, here, b.solved, s.solved);
         wait_for_copies();
       }
-      solve_tile<true>(x, s.solved, s.dn, row);
+      solve_tile<true>(x, s.solved, s.dn, row, column);
       T* const to = b.d_changes + here.first * b.values() + share.value_column(b);
       T* const dv =
           b.dqkv + (b.values_of(share.head) - b.qkv) + here.first * b.columns() + share.slice * kDeltaSlice;
-      for_each_pair(x, row, 0, [&](int r, int c, float* dr) {
-        const float beta = gate.beta[r], factor = -beta * gate.kept[r];
+      for_each_pair(x, row, column, [&](int own, int r, int c, float* dr) {
+        const float beta = gate.beta[own], factor = -beta * gate.kept[own];
         store_pair(s.dx + r * kSlice + c, factor * dr[0], factor * dr[1]);
         if (r >= here.rows || c >= share.columns) return;
         store_pair(to + r * b.values() + c, dr[0], dr[1]);
@@ -146,12 +147,12 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
         if (more) share.load_square(b, next, b.solved, s.solved);
         close_copies();
       }
-      const float keep = gate.kept[kDeltaRows - 1];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        for_each_pair(state[m], 0, 0, [&](int, int, float* value) { value[0] *= keep, value[1] *= keep; });
-        multiply_tiles<32, kAlong, kAlong>(state[m], k + state_row + 16 * m, kStride, s.dx, kSlice, 0,
-                                           here.row_steps());
+        for_each_pair(state[m], 0, 0,
+                      [&](int, int, int, float* value) { value[0] *= keep, value[1] *= keep; });
+        multiply_tiles<16, kAlong, kAlong>(state[m], k + state_row + 16 * m, kStride, s.dx + column, kSlice,
+                                           0, kDeltaRows);
       }
       if (!kAhead) {
         __syncthreads();
@@ -160,19 +161,20 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        multiply_tiles<32, kAlong, kAlong>(state[m], s.q + state_row + 16 * m, kStride, s.kept_do, kSlice, 0,
-                                           here.row_steps());
-        for_each_pair(state[m], state_row + 16 * m, 0, [&](int r, int c, float* value) {
+        multiply_tiles<16, kAlong, kAlong>(state[m], s.q + state_row + 16 * m, kStride, s.kept_do + column,
+                                           kSlice, 0, kDeltaRows);
+        for_each_pair(state[m], state_row + 16 * m, column, [&](int, int r, int c, float* value) {
           store_pair(s.state + r * kSlice + c, value[0], value[1]);
         });
       }
       next_gates.store(s.gates + !odd * DeltaGateRows::kFloats);
+      here = next;
     }
     if (kAhead) await_copies<0>();
     if (document > 0 || b.d_before == nullptr) continue;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      for_each_pair(state[m], state_row + 16 * m, 0, [&](int r, int c, float* x) {
+      for_each_pair(state[m], state_row + 16 * m, column, [&](int, int r, int c, float* x) {
         if (!b.goes_on()) x[0] = x[1] = 0;  // the document begins here
         share.store_state(b.d_before, r, c, x);
       });
@@ -181,11 +183,13 @@ __global__ void __launch_bounds__(kDeltaThreads) backward_kernel(DeltaBlocks<T> 
 }
 
 constexpr int kGradientThreads = 512, kGradientGroups = 4;  // warps that share 16 rows
-constexpr int kChunk = 16;                                  // columns of values at a time
+// Columns of values at a time.
+template <class T>
+constexpr int kColumnsAtOnce = sizeof(T) == 2 ? 32 : 16;
 
 template <class T, int D>
 struct GradientPieces {
-  static constexpr int kStages = sizeof(T) == 2 ? 3 : 1;
+  static constexpr int kStages = sizeof(T) == 2 ? 2 : 1, kChunk = kColumnsAtOnce<T>;
   static constexpr int kKeys = kDeltaRows * delta_stride<T>(D), kSquare = kDeltaRows * delta_stride<T>(64),
                        kRows = kDeltaRows * delta_stride<T>(kChunk), kState = D * delta_stride<T>(kChunk),
                        kStage = 3 * kRows + 2 * kState, kLater = kSquare + kKeys,
@@ -205,9 +209,9 @@ template <int N, class T>
 __device__ void row_products(float (&c)[N][4], const T* tile, int stride, int row, int column, int group,
                              float (*out)[kDeltaRows]) {
   float sums[2] = {};
-  for_each_pair(c, 0, 0, [&](int r, int at, float* x) {
-    const float2 pair = load_pair(tile + (row + r) * stride + column + at);
-    sums[r / 8] += x[0] * pair.x + x[1] * pair.y;
+  for_each_pair(c, row, column, [&](int own, int r, int at, float* x) {
+    const float2 pair = load_pair(tile + r * stride + at);
+    sums[own] += x[0] * pair.x + x[1] * pair.y;
   });
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -222,8 +226,8 @@ __device__ void row_products(float (&c)[N][4], const T* tile, int stride, int ro
 template <class T, int D>
 __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBlocks<T> b) {
   using Pieces = GradientPieces<T, D>;
-  constexpr int kStages = Pieces::kStages, kStride = delta_stride<T>(D), kSquare = delta_stride<T>(64),
-                kRow = delta_stride<T>(kChunk), kOwn = D / kGradientGroups;
+  constexpr int kStages = Pieces::kStages, kChunk = Pieces::kChunk, kStride = delta_stride<T>(D),
+                kSquare = delta_stride<T>(64), kRow = delta_stride<T>(kChunk), kOwn = D / kGradientGroups;
   constexpr Lies kAcross = Lies::Across, kAlong = Lies::Along;
   enum { kGiven, kOfA, kOfKeys, kOfQueries, kProducts };
   __shared__ float products[kProducts][kGradientGroups][kDeltaRows];
@@ -231,7 +235,6 @@ __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBloc
   __shared__ float scratch[kMaxWarps];
   const Pieces s;
   const DeltaTable table(b.table, b.tokens);
-  const DeltaGateView gate(gates);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int row = warp % 4 * 16, group = warp / 4, column = group * kOwn;
   const int key_head = blockIdx.y, shared = b.shared();
@@ -297,16 +300,11 @@ __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBloc
         const T* const dr = s.area + chunk % kStages * Pieces::kStage;
         const T *const d_o = dr + Pieces::kRows, *const n = d_o + Pieces::kRows;
         const T *const state = n + Pieces::kRows, *const d_state = state + Pieces::kState;
-        multiply_tiles<16, kAcross, kAcross>(da, dr + row * kRow, kRow, n + 16 * group * kRow, kRow, 0,
-                                             kChunk);
-        multiply_tiles<16, kAcross, kAcross>(dp, d_o + row * kRow, kRow, n + 16 * group * kRow, kRow, 0,
-                                             kChunk);
-        if (has_state) {
-          multiply_tiles<kOwn, kAcross, kAcross>(of_a, dr + row * kRow, kRow, state + column * kRow, kRow, 0,
-                                                 kChunk);
-          multiply_tiles<kOwn, kAcross, kAcross>(of_queries, d_o + row * kRow, kRow, state + column * kRow,
-                                                 kRow, 0, kChunk);
-        }
+        multiply_tiles<16, kAcross, kAcross, true>(da, dr + row * kRow, kRow, n + 16 * group * kRow, kRow, 0,
+                                                   kChunk, dp, d_o + row * kRow);
+        if (has_state)
+          multiply_tiles<kOwn, kAcross, kAcross, true>(of_a, dr + row * kRow, kRow, state + column * kRow,
+                                                       kRow, 0, kChunk, of_queries, d_o + row * kRow);
         if (has_behind)
           multiply_tiles<kOwn, kAcross, kAcross>(of_keys, n + row * kRow, kRow, d_state + column * kRow, kRow,
                                                  0, kChunk);
@@ -320,41 +318,43 @@ __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBloc
       __syncthreads();
       copy_rows<D, kDeltaRows, kGradientThreads>(s.q, (const T*)b.key_rows(here.first, 0, key_head, D),
                                                  int64_t{2} * b.key_heads * D, here.rows);
+      const DeltaGatePair gate(gates, row);
       const auto put_square = [&](float(&c)[2][4], bool is_a) {
-        for_each_pair(c, row, 16 * group, [&](int i, int j, float* x) {
+        for_each_pair(c, row, 16 * group, [&](int own, int i, int j, float* x) {
+          const float beta = gate.beta[own];
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const float gamma = j + e <= i ? __expf(sums[i] - sums[j + e]) : 0.0f;
-            if (is_a && j + e == i) d_beta[i] = gate.beta[i] > 0 ? x[e] / gate.beta[i] : 0.0f;
-            x[e] = is_a ? (j + e < i ? -gate.beta[i] * gamma * x[e] : 0.0f) : gamma * x[e];
+            if (is_a && j + e == i) d_beta[i] = beta > 0 ? x[e] / beta : 0.0f;
+            x[e] = is_a ? (j + e < i ? -beta * gamma * x[e] : 0.0f) : gamma * x[e];
           }
           store_pair(s.square + i * kSquare + j, x[0], x[1]);
         });
       };
       put_square(da, true);
-      for_each_pair(of_a, row, 0, [&](int i, int, float* x) {
-        const float factor = -gate.beta[i] * gate.kept[i];
-        x[0] *= factor, x[1] *= factor;
-      });
-      for_each_pair(of_keys, row, 0,
-                    [&](int i, int, float* x) { x[0] *= gate.left[i], x[1] *= gate.left[i]; });
-      for_each_pair(of_queries, row, 0,
-                    [&](int i, int, float* x) { x[0] *= gate.kept[i], x[1] *= gate.kept[i]; });
+#pragma unroll
+      for (int n = 0; n < kOwn / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          of_a[n][i] *= -gate.beta[i / 2] * gate.kept[i / 2];
+          of_keys[n][i] *= gate.left[i / 2], of_queries[n][i] *= gate.kept[i / 2];
+        }
+      }
       both = warp_sum(both);
       if (lane == 0) scratch[warp] = both;
       wait_for_copies();
       row_products(of_keys, s.k, kStride, row, column, group, products[kGiven]);
       multiply_tiles<kOwn, kAcross, kAlong>(of_a, s.square + row * kSquare, kSquare, s.k + column, kStride, 0,
-                                            row + 16);
-      multiply_tiles<kOwn, kAlong, kAlong>(of_keys, s.square + row, kSquare, s.k + column, kStride, row,
+                                            kDeltaRows);
+      multiply_tiles<kOwn, kAlong, kAlong>(of_keys, s.square + row, kSquare, s.k + column, kStride, 0,
                                            kDeltaRows);
       __syncthreads();
       put_square(dp, false);
       __syncthreads();
-      multiply_tiles<kOwn, kAlong, kAlong>(of_keys, s.square + row, kSquare, s.q + column, kStride, row,
+      multiply_tiles<kOwn, kAlong, kAlong>(of_keys, s.square + row, kSquare, s.q + column, kStride, 0,
                                            kDeltaRows);
       multiply_tiles<kOwn, kAcross, kAlong>(of_queries, s.square + row * kSquare, kSquare, s.k + column,
-                                            kStride, 0, row + 16);
+                                            kStride, 0, kDeltaRows);
       row_products(of_a, s.k, kStride, row, column, group, products[kOfA]);
       row_products(of_keys, s.k, kStride, row, column, group, products[kOfKeys]);
       row_products(of_queries, s.q, kStride, row, column, group, products[kOfQueries]);
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBloc
       }
       given = warp_sum(given);
       const float common = warp_sum(lane < kGradientThreads / kWarp ? scratch[lane] : 0.0f);
-      if (lane == kWarp - 1) of_sum[1] += given + common * gate.kept[kDeltaRows - 1];
+      if (lane == kWarp - 1) of_sum[1] += given + common * kept_of_state(gates);
       float behind = of_sum[0] + of_sum[1];
 #pragma unroll
       for (int offset = 1; offset < kWarp; offset *= 2) {
@@ -399,7 +399,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1) gradient_kernel(DeltaBloc
     // From gradients of y = factor x / |x| to those of x.
     for (int which = 0; which < 2; ++which) {
       const float factor = which == 0 ? rsqrtf(float(b.key_dim)) : 1.0f;
-      for_each_pair(which == 0 ? dq : dk, row, column, [&](int i, int c, float* x) {
+      for_each_pair(which == 0 ? dq : dk, row, column, [&](int, int i, int c, float* x) {
         if (i >= here.rows || c >= b.key_dim) return;
         const int64_t token = here.first + i;
         const float2 y = load_pair(b.key_rows(token, which, key_head, D) + c);

@@ -22,23 +22,28 @@ __host__ __device__ constexpr int delta_stride(int columns) {
 enum class Lies { Across, Along };
 
 // c (16 x N) += a (16 x k) b (k x N), k from `begin` to `end`, multiples of 16. `a` begins at the warp's
-// first row, `b` at its first column.
-template <int N, Lies A, Lies B>
+// first row, `b` at its first column. With `other` another product of the same b.
+template <int N, Lies A, Lies B, bool kTwo = false>
 __device__ inline void multiply_tiles(float (&c)[N / 8][4], const bf16* a, int a_stride, const bf16* b,
-                                      int b_stride, int begin, int end) {
+                                      int b_stride, int begin, int end, float (*other)[4] = nullptr,
+                                      const bf16* other_a = nullptr) {
   const int lane = threadIdx.x % kWarp, low = lane & 7, middle = (lane >> 3) & 1, high = lane >> 4;
-  const bf16* a_row = A == Lies::Across ? a + (low + middle * 8) * a_stride + high * 8
-                                        : a + (low + high * 8) * a_stride + middle * 8;
+  const int in_a =
+      A == Lies::Across ? (low + middle * 8) * a_stride + high * 8 : (low + high * 8) * a_stride + middle * 8;
   const bf16* b_row = B == Lies::Across ? b + (low + high * 8) * b_stride + middle * 8
                                         : b + (low + middle * 8) * b_stride + high * 8;
-#pragma unroll 4
-  for (int k = begin; k < end; k += 16) {
-    uint32_t of_a[4];
+  const auto load_a = [&](uint32_t(&of_a)[4], const bf16* from, int k) {
     if constexpr (A == Lies::Across) {
-      load_matrices(of_a, a_row + k);
+      load_matrices(of_a, from + in_a + k);
     } else {
-      load_matrices_transposed(of_a, a_row + k * a_stride);
+      load_matrices_transposed(of_a, from + in_a + k * a_stride);
     }
+  };
+#pragma unroll
+  for (int k = begin; k < end; k += 16) {
+    uint32_t of_a[4], of_other[4];
+    load_a(of_a, a, k);
+    if constexpr (kTwo) load_a(of_other, other_a, k);
 #pragma unroll
     for (int n = 0; n < N; n += 16) {
       uint32_t of_b[4];
@@ -49,25 +54,34 @@ __device__ inline void multiply_tiles(float (&c)[N / 8][4], const bf16* a, int a
       }
       multiply_add(c[n / 8], of_a, of_b[0], of_b[1]);
       multiply_add(c[n / 8 + 1], of_a, of_b[2], of_b[3]);
+      if constexpr (kTwo) {
+        multiply_add(other[n / 8], of_other, of_b[0], of_b[1]);
+        multiply_add(other[n / 8 + 1], of_other, of_b[2], of_b[3]);
+      }
     }
   }
 }
-template <int N, Lies A, Lies B>
+template <int N, Lies A, Lies B, bool kTwo = false>
 __device__ inline void multiply_tiles(float (&c)[N / 8][4], const float* a, int a_stride, const float* b,
-                                      int b_stride, int begin, int end) {
+                                      int b_stride, int begin, int end, float (*other)[4] = nullptr,
+                                      const float* other_a = nullptr) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, column = lane % 4 * 2;
 #pragma unroll 2
   for (int k = begin; k < end; ++k) {
-    const float low = A == Lies::Across ? a[g * a_stride + k] : a[k * a_stride + g];
-    const float high = A == Lies::Across ? a[(g + 8) * a_stride + k] : a[k * a_stride + g + 8];
+    const auto add = [&](float(*to)[4], const float* from) {
+      const float low = A == Lies::Across ? from[g * a_stride + k] : from[k * a_stride + g];
+      const float high = A == Lies::Across ? from[(g + 8) * a_stride + k] : from[k * a_stride + g + 8];
 #pragma unroll
-    for (int n = 0; n < N / 8; ++n) {
-      const int at = n * 8 + column;
-      const float left = B == Lies::Across ? b[at * b_stride + k] : b[k * b_stride + at];
-      const float right = B == Lies::Across ? b[(at + 1) * b_stride + k] : b[k * b_stride + at + 1];
-      c[n][0] = fmaf(low, left, c[n][0]), c[n][1] = fmaf(low, right, c[n][1]);
-      c[n][2] = fmaf(high, left, c[n][2]), c[n][3] = fmaf(high, right, c[n][3]);
-    }
+      for (int n = 0; n < N / 8; ++n) {
+        const int at = n * 8 + column;
+        const float left = B == Lies::Across ? b[at * b_stride + k] : b[k * b_stride + at];
+        const float right = B == Lies::Across ? b[(at + 1) * b_stride + k] : b[k * b_stride + at + 1];
+        to[n][0] = fmaf(low, left, to[n][0]), to[n][1] = fmaf(low, right, to[n][1]);
+        to[n][2] = fmaf(high, left, to[n][2]), to[n][3] = fmaf(high, right, to[n][3]);
+      }
+    };
+    add(c, a);
+    if constexpr (kTwo) add(other, other_a);
   }
 }
 
@@ -77,15 +91,15 @@ __device__ inline void clear(float (&c)[N][4]) {
   for (int n = 0; n < N; ++n) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
 }
 
-// Calls f(row, column, first of two values beside one another) for what a lane holds of a warp's tile, whose
-// first row and column are given.
+// Calls f(which of its two rows, row, column, first of two values beside one another) for what a lane holds
+// of a warp's tile, whose first row and column are given.
 template <int N, class F>
 __device__ inline void for_each_pair(float (&c)[N][4], int row, int column, F f) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) f(row + lane / 4 + 8 * r, column + n * 8 + lane % 4 * 2, &c[n][2 * r]);
+    for (int r = 0; r < 2; ++r) f(r, row + lane / 4 + 8 * r, column + n * 8 + lane % 4 * 2, &c[n][2 * r]);
   }
 }
 
@@ -103,45 +117,43 @@ __device__ inline float2 load_pair(const float* p) {
   return *reinterpret_cast<const float2*>(p);
 }
 
-// x (16 x 32) = rows of (1 + A)^-1 v, or of its transpose, from the warp's first row on. Of bf16 `solved` is
-// the inverse. Of f32 it is that in blocks of 16 on the diagonal and A below them: a product with the whole
-// inverse is less exact than what is solved. A warp solves eight columns, in place.
+// x (16 x 16) = rows of (1 + A)^-1 v, or of its transpose, from the warp's first row and column on. Of bf16
+// `solved` is the inverse. Of f32 it is that in blocks of 16 on the diagonal and A below them: a product with
+// the whole inverse is less exact than what is solved. A warp solves eight columns, in place.
 template <bool kTransposed>
-__device__ inline void solve_tile(float (&x)[4][4], const bf16* solved, bf16* v, int row) {
+__device__ inline void solve_tile(float (&x)[2][4], const bf16* solved, bf16* v, int row, int column) {
   constexpr int kSquare = delta_stride<bf16>(kDeltaRows), kSlice = delta_stride<bf16>(kDeltaSlice);
   clear(x);
-  if constexpr (kTransposed) {
-    multiply_tiles<32, Lies::Along, Lies::Along>(x, solved + row, kSquare, v, kSlice, row, kDeltaRows);
-  } else {
-    multiply_tiles<32, Lies::Across, Lies::Along>(x, solved + row * kSquare, kSquare, v, kSlice, 0, row + 16);
-  }
+  multiply_tiles<16, kTransposed ? Lies::Along : Lies::Across, Lies::Along>(
+      x, solved + row * (kTransposed ? 1 : kSquare), kSquare, v + column, kSlice, 0, kDeltaRows);
 }
 template <bool kTransposed>
-__device__ inline void solve_tile(float (&x)[4][4], const float* solved, float* v, int row) {
+__device__ inline void solve_tile(float (&x)[2][4], const float* solved, float* v, int row, int column) {
   constexpr int kSquare = delta_stride<float>(kDeltaRows), kSlice = delta_stride<float>(kDeltaSlice);
   constexpr Lies kLies = kTransposed ? Lies::Along : Lies::Across;
-  const int column = 8 * int(threadIdx.x / kWarp);
-  for (int i = 0; i < kDeltaRows; i += 16) {
+  const int own = 8 * int(threadIdx.x / kWarp);
+  for (int i = 0; i < kDeltaRows && own < kDeltaSlice; i += 16) {
     const int first = kTransposed ? kDeltaRows - 16 - i : i;
     const float* const rows = solved + first * (kTransposed ? 1 : kSquare);
     float c[1][4];
     clear(c);
-    multiply_tiles<8, kLies, Lies::Along>(c, rows, kSquare, v + column, kSlice, kTransposed ? first + 16 : 0,
+    multiply_tiles<8, kLies, Lies::Along>(c, rows, kSquare, v + own, kSlice, kTransposed ? first + 16 : 0,
                                           kTransposed ? kDeltaRows : first);
-    for_each_pair(c, first, column, [&](int r, int at, float* known) {
+    for_each_pair(c, first, own, [&](int, int r, int at, float* known) {
       const float2 given = load_pair(v + r * kSlice + at);
       store_pair(v + r * kSlice + at, given.x - known[0], given.y - known[1]);
     });
     __syncwarp();
     clear(c);
-    multiply_tiles<8, kLies, Lies::Along>(c, rows, kSquare, v + column, kSlice, first, first + 16);
+    multiply_tiles<8, kLies, Lies::Along>(c, rows, kSquare, v + own, kSlice, first, first + 16);
     __syncwarp();
-    for_each_pair(c, first, column,
-                  [&](int r, int at, float* found) { store_pair(v + r * kSlice + at, found[0], found[1]); });
+    for_each_pair(c, first, own, [&](int, int r, int at, float* found) {
+      store_pair(v + r * kSlice + at, found[0], found[1]);
+    });
     __syncwarp();
   }
   __syncthreads();
-  for_each_pair(x, row, 0, [&](int r, int at, float* found) {
+  for_each_pair(x, row, column, [&](int, int r, int at, float* found) {
     const float2 pair = load_pair(v + r * kSlice + at);
     found[0] = pair.x, found[1] = pair.y;
   });
