@@ -9,4 +9,10 @@ Operands Cast::operands() const {
   return {{"x", Read, in_dtype, elements, Activations}, {"y", Write, dtype, elements, Activations}};
 }
 
+Operands ScaleBy::operands() const {
+  return {{"x", Read, dtype, elements, Activations},
+          {"s", Read, DType::F32, 1, Weights},
+          {"y", Write, dtype, elements, Activations}};
+}
+
 }  // namespace sluice::core

@@ -58,6 +58,25 @@ Operands RouteBwd::operands() const {
   return o;
 }
 
+Operands ScaleGates::operands() const {
+  return {{"gates", Read, F32, mixture.rows(), Activations},
+          {"chosen", Read, I32, mixture.rows(), Ids, mixture.experts},
+          {"scales", Read, dtype, mixture.experts, Weights},
+          {"y", Write, F32, mixture.rows(), Activations}};
+}
+
+Operands ScaleGatesBwd::operands() const {
+  return {{"gates", Read, F32, mixture.rows(), Activations},
+          {"chosen", Read, I32, mixture.rows(), Ids, mixture.experts},
+          {"scales", Read, dtype, mixture.experts, Weights},
+          {"dy", Read, F32, mixture.rows(), Activations},
+          {"dgates", Write, F32, mixture.rows(), Activations},
+          {"dscales", write_or(accumulate), grad_dtype, mixture.experts, Activations}};
+}
+int64_t ScaleGatesBwd::workspace_bytes(const GpuLibraries&) const {
+  return bias_partials(mixture.tokens) * mixture.experts * size_of(F32);
+}
+
 Operands RouterLoad::operands() const {
   const int64_t elements = LoadLayout{mixture.experts}.elements();
   Operands o{{"logits", Read, F32, mixture.tokens * mixture.experts, Activations},

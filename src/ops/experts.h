@@ -125,6 +125,35 @@ struct RouteBwd {
   }
 };
 
+// y[t, j] = gates[t, j] * scales[chosen[t, j]]: a learnt factor of every expert. Gates are f32.
+struct ScaleGates {
+  static constexpr std::string_view kName = "scale_gates";
+  enum { kGates, kChosen, kScales, kY };
+  Mixture mixture;
+  DType dtype;  // of the scales
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const { mixture.fields(f), f("dtype", dtype); }
+};
+// dgates[t, j] = dy[t, j] * scales[chosen[t, j]]; dscales[e] (+)= the sum of dy gates over the choices of e,
+// in the order of tokens.
+struct ScaleGatesBwd {
+  static constexpr std::string_view kName = "scale_gates_bwd";
+  enum { kGates, kChosen, kScales, kDy, kDgates, kDscales };
+  Mixture mixture;
+  DType dtype, grad_dtype;
+  bool accumulate;
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
+  constexpr void fields(auto&& f) const {
+    mixture.fields(f), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
+  }
+};
+
 // Sums of routers, f64: of every expert how many choices fell on it, and the sum of its softmax scores; then
 // the sums over tokens of the entropy of these scores and of log(sum_e exp(logit_e))^2. Added to two sums:
 // that of a layer over a step, and, unless `alone`, that of a round over its layers.

@@ -13,18 +13,20 @@
 namespace sluice::core {
 
 // y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU. If `plain`, gu
-// is [tokens, dim] and all gate: y = activation(gu). With a `limit` gates are at most that, and in place of
-// up stands 1 + up, held between -limit and limit; what is cut off has no gradient. REQUIRES: then !plain.
+// is [tokens, dim] and all gate: y = activation(gu). If `apart`, gu is the gates alone and up an operand of
+// its own. With a `limit` gates are at most that, and in place of up stands 1 + up, held between -limit and
+// limit; what is cut off has no gradient. REQUIRES: then !plain.
 struct Swiglu {
   static constexpr std::string_view kName = "swiglu";
-  enum { kGu, kY };
+  enum { kGu, kY, kUp };  // the last if `apart`
   int64_t tokens, dim;
   DType dtype;
   GateActivation activation = GateActivation::Silu;
   bool plain = false;
-  float limit = 0;  // 0: none
+  float limit = 0;     // 0: none
+  bool apart = false;  // REQUIRES: then !plain
 
-  int64_t columns() const { return plain ? dim : 2 * dim; }  // of gu
+  int64_t columns() const { return plain || apart ? dim : 2 * dim; }  // of gu
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -34,6 +36,7 @@ struct Swiglu {
     if (activation != GateActivation::Silu) f("activation", activation);
     if (plain) f("plain", plain);
     if (limit > 0) f("limit", limit, kNoCost);
+    if (apart) f("apart", apart);
   }
 };
 
@@ -41,14 +44,15 @@ struct Swiglu {
 // needs: reading gu once serves both.
 struct SwigluBwd {
   static constexpr std::string_view kName = "swiglu_bwd";
-  enum { kGu, kDy, kDgu, kY };
+  enum { kGu, kDy, kDgu, kY, kUp, kDup };  // the last two if `apart`
   int64_t tokens, dim;
   DType dtype;
   GateActivation activation = GateActivation::Silu;
   bool plain = false;
   float limit = 0;  // 0: none
+  bool apart = false;
 
-  int64_t columns() const { return plain ? dim : 2 * dim; }  // of gu
+  int64_t columns() const { return plain || apart ? dim : 2 * dim; }  // of gu
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -58,6 +62,7 @@ struct SwigluBwd {
     if (activation != GateActivation::Silu) f("activation", activation);
     if (plain) f("plain", plain);
     if (limit > 0) f("limit", limit, kNoCost);
+    if (apart) f("apart", apart);
   }
 };
 

@@ -30,7 +30,7 @@ int64_t RmsNormBwd::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands HeadNormRope::operands() const {
-  return {{"x", Read, dtype, tokens * columns(), Activations},
+  return {{"x", Read, dtype, tokens * x_columns(), Activations},
           {"w", Read, dtype, weights(), Weights},
           {"pos", Read, I32, tokens, Positions},
           {"inv_freq", Read, F32, head_dim / 2, Frequencies},
@@ -39,11 +39,11 @@ Operands HeadNormRope::operands() const {
 
 Operands HeadNormRopeBwd::operands() const {
   return {{"dy", Read, in_dtype, tokens * columns(), Activations},
-          {"x", Read, dtype, tokens * columns(), Activations},
+          {"x", Read, dtype, tokens * x_columns(), Activations},
           {"w", Read, dtype, weights(), Weights},
           {"pos", Read, I32, tokens, Positions},
           {"inv_freq", Read, F32, head_dim / 2, Frequencies},
-          {"dx", Write, dtype, tokens * columns(), Activations},
+          {"dx", Write, dtype, tokens * x_columns(), Activations},
           {"dw", write_or(accumulate), grad_dtype, weights(), Activations}};
 }
 int64_t HeadNormRopeBwd::workspace_bytes(const GpuLibraries&) const {

@@ -55,9 +55,29 @@ struct RmsNormBwd {
   }
 };
 
-// Rows of x and y are heads * head_dim + rest columns. Each of the heads is normalised as a row of RmsNorm
-// is, with the weight w[head_dim] that all share, and then rotated as Linear rotates; the rest is copied. If
-// `whole`, all of them together are one row of RmsNorm's, with a weight of their own for every element.
+// The columns of y behind heads that are normalised and rotated, as values stand behind keys.
+enum class BehindHeads : uint8_t {
+  Copied,  // from x
+  Normed,  // heads of x, each normalised without a weight, and not rotated
+  Again,   // the same of the first heads themselves; x has nothing behind these
+};
+constexpr std::string_view name_of(BehindHeads behind) {
+  switch (behind) {
+    case BehindHeads::Copied:
+      return "copied";
+    case BehindHeads::Normed:
+      return "normed";
+    case BehindHeads::Again:
+      return "again";
+  }
+  return "";
+}
+
+// Rows of y are heads * head_dim + rest columns, and so are those of x unless the rest is made of the heads.
+// Each of the heads is normalised as a row of RmsNorm is, with the weight w[head_dim] that all share, and
+// then rotated as Linear rotates; the rest is as `behind` says. If `whole`, all of them together are one row
+// of RmsNorm's, with a weight of their own for every element. REQUIRES: a rest that is normalised is whole
+// heads, and one of the heads themselves as many.
 struct HeadNormRope {
   static constexpr std::string_view kName = "head_norm_rope";
   enum { kX, kW, kPos, kInvFreq, kY };
@@ -67,8 +87,10 @@ struct HeadNormRope {
   float rope_scale = 1;  // as Rope's
   float offset = 0;      // as RmsNorm's
   bool whole = false;
+  BehindHeads behind = BehindHeads::Copied;
 
   int64_t columns() const { return heads * head_dim + rest; }
+  int64_t x_columns() const { return columns() - (behind == BehindHeads::Again ? rest : 0); }
   int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
   Work work() const { return {}; }
@@ -79,10 +101,12 @@ struct HeadNormRope {
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
     if (offset != 0) f("offset", offset, kNoCost);
     if (whole) f("whole", whole);
+    if (behind != BehindHeads::Copied) f("behind", behind);
   }
 };
 
-// dx = d(loss)/dx through HeadNormRope, given that of its rotated y; the rest is converted to dtype.
+// dx = d(loss)/dx through HeadNormRope, given that of its rotated y; a rest that is copied is converted to
+// dtype, and what comes to heads from a rest of their own is rounded to it before it is added.
 // dw (+)= sum over rows and heads. The statistics are computed again from x.
 struct HeadNormRopeBwd {
   static constexpr std::string_view kName = "head_norm_rope_bwd";
@@ -94,8 +118,10 @@ struct HeadNormRopeBwd {
   float rope_scale = 1;               // as Rope's
   float offset = 0;                   // as RmsNorm's
   bool whole = false;                 // as HeadNormRope's
+  BehindHeads behind = BehindHeads::Copied;
 
   int64_t columns() const { return heads * head_dim + rest; }
+  int64_t x_columns() const { return columns() - (behind == BehindHeads::Again ? rest : 0); }
   int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
   Work work() const { return {}; }
@@ -106,6 +132,7 @@ struct HeadNormRopeBwd {
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
     if (offset != 0) f("offset", offset, kNoCost);
     if (whole) f("whole", whole);
+    if (behind != BehindHeads::Copied) f("behind", behind);
   }
 };
 

@@ -40,14 +40,16 @@
 
 namespace sluice::core {
 
-using AnyOp = std::variant<
-    Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd, Rope, RopeBwd,
-    Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments, SgdMomentum, SgdMomentumState,
-    Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights,
-    LayerNorm, LayerNormBwd, AddGradients, SumOverProcesses, ShareWeight, ShortConv, ShortConvBwd, CachedConv,
-    SinkGrad, Adafactor, Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad,
-    GroupedWgrad, GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
-    LowRankWgrad, DeltaGates, DeltaGatesBwd, DeltaRule, DeltaRuleBwd, CachedDelta, HeadGate, HeadGateBwd>;
+using AnyOp =
+    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
+                 Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, SumSq, ClipScale, AdamW, AdamWMoments,
+                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
+                 CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd, AddGradients,
+                 SumOverProcesses, ShareWeight, ShortConv, ShortConvBwd, CachedConv, SinkGrad, Adafactor,
+                 Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
+                 GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
+                 LowRankWgrad, DeltaGates, DeltaGatesBwd, DeltaRule, DeltaRuleBwd, CachedDelta, HeadGate,
+                 HeadGateBwd, ScaleBy, ScaleGates, ScaleGatesBwd>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -41,6 +41,7 @@ void add_windows(List& list);
 void add_sinks(List& list);
 void add_softcaps(List& list);
 void add_long_attention(List& list);
+void add_wide_heads(List& list);
 
 // cases_experts.cpp
 void add_experts(List& list);

@@ -379,6 +379,43 @@ void add_limits(List& list) {
   }
 }
 
+// Values that are normalised behind keys, or are these; what is multiplied by one number; gates apart from
+// what they are multiplied with; learnt factors of gates. Heads are as wide as 512.
+void add_norms_of_values(List& list) {
+  struct Heads {
+    int64_t tokens, heads, head_dim;
+  };
+  for (const Heads& h : {Heads{1, 1, 8}, {7, 2, 16}, {33, 3, 24}, {9, 1, 80}, {5, 2, 256}, {3, 2, 512}}) {
+    for (const BehindHeads behind : {BehindHeads::Normed, BehindHeads::Again}) {
+      HeadNormRope op{h.tokens, h.heads, h.head_dim, h.heads * h.head_dim, kEps, kF32, 1.5f};
+      op.behind = behind;
+      for (const DType dtype : kDTypes) {
+        op.dtype = dtype;
+        list.add(op);
+      }
+      for (const auto [dtype, grad] : kGradDTypes) {
+        HeadNormRopeBwd bwd{h.tokens, h.heads, h.head_dim, op.rest, kEps, kF32, dtype, grad, true, 1.5f};
+        bwd.behind = behind;
+        list.add(bwd);
+        bwd.in_dtype = dtype, bwd.accumulate = false;
+        if (dtype != kF32) list.add(bwd);
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    for (const int64_t n : {1, 77, 40000}) list.add(ScaleBy{n, dtype});
+    for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh}) {
+      list.add(Swiglu{33, 24, dtype, activation, false, 0, true});
+      list.add(SwigluBwd{9, 66, dtype, activation, false, 0, true});
+    }
+    list.add(ScaleGates{{37, 12, 3}, dtype});
+  }
+  for (const auto [dtype, grad] : kGradDTypes) {
+    list.add(ScaleGatesBwd{{37, 12, 3}, dtype, grad, false});
+    list.add(ScaleGatesBwd{{200, 64, 8}, dtype, grad, true});
+  }
+}
+
 // What rope_scale adds to the ops that rotate; apart like the windows.
 void add_scaled_rotations(List& list) {
   constexpr float kScale = 1.1386294f;  // YaRN's for a context four times as long
@@ -513,6 +550,8 @@ std::vector<Case> all_cases() {
   add_experts(list);
   add_long_products(list);
   add_long_attention(list);
+  add_wide_heads(list);
+  add_norms_of_values(list);
   return std::move(list.cases);
 }
 

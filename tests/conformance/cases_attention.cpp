@@ -172,6 +172,21 @@ void add_softcaps(List& list) {
   }
 }
 
+void add_wide_heads(List& list) {
+  for (const DType dtype : kDTypes) {
+    const AttnShape shapes[] = {{1, 70, 70, 4, 2, 512, 0, false, dtype},
+                                {1, 40, 40, 2, 1, 512, 0, true, dtype}};
+    for (const AttnShape& shape : shapes) {
+      const Data data{.documents = shape.packed ? std::vector<int64_t>{0, 7, 33} : std::vector<int64_t>{}};
+      list.add(AttnFwd{shape, dtype, false}, "wide", data);
+      list.add(AttnFwd{shape, kF32, true}, "wide", data);
+      list.add(AttnBwd{shape, kF32, true, false}, "wide", data);
+      list.add(AttnBwd{shape, dtype, false, false}, "wide", data);
+    }
+    list.add(CachedAttention{2, 3, 40, 4, 2, 512, dtype}, "wide");
+  }
+}
+
 // Of several tiles, whatever their sizes, in heads of every width; and so many scores that TF32 shows.
 void add_long_attention(List& list) {
   for (AttnShape shape : {AttnShape{1, 200, 200, 2, 1, 32, 0, false, kF32},

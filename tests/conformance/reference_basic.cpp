@@ -246,15 +246,25 @@ Outputs expect(const LayerNormBwd& op, Inputs in) {
 
 Outputs expect(const HeadNormRope& op, Inputs in) {
   const auto x = in[HeadNormRope::kX].values(), w = in[HeadNormRope::kW].values();
-  Expected y{HeadNormRope::kY, {x.begin(), x.end()}};
+  Expected y{HeadNormRope::kY};
   const int64_t length = op.weights();  // of what is normalised together
+  const auto add_normed = [&](int64_t at, int64_t count, const auto& weight_of) {
+    const auto part = std::span(x).subspan(index(at), index(count));
+    const Approx r = inverse_rms(part, op.eps);
+    for (size_t d = 0; d < part.size(); ++d) y.values.push_back(Approx(part[d]) * r * weight_of(d));
+  };
   for (int64_t t = 0; t < op.tokens; ++t) {
-    for (int64_t first = 0; first < op.heads * op.head_dim; first += length) {
-      const int64_t at = t * op.columns() + first;
-      const auto part = std::span(x).subspan(index(at), index(length));
-      const Approx r = inverse_rms(part, op.eps);
-      for (size_t d = 0; d < part.size(); ++d)
-        y.values[index(at) + d] = Approx(part[d]) * r * weight(w[d], op.offset);
+    const int64_t row = t * op.x_columns(), heads = op.heads * op.head_dim;
+    for (int64_t first = 0; first < heads; first += length)
+      add_normed(row + first, length, [&](size_t d) { return weight(w[d], op.offset); });
+    const int64_t behind = op.behind == BehindHeads::Again ? row : row + heads;
+    const int64_t each = op.behind == BehindHeads::Copied ? 1 : op.head_dim;
+    for (int64_t d = 0; d < op.rest; d += each) {
+      if (op.behind == BehindHeads::Copied) {
+        y.values.emplace_back(x[index(behind + d)]);
+      } else {
+        add_normed(behind + d, each, [](size_t) { return Approx(1); });
+      }
     }
   }
   rotate(y.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRope::kPos].as<int32_t>(),
@@ -267,25 +277,46 @@ Outputs expect(const HeadNormRopeBwd& op, Inputs in) {
   const auto x = in[HeadNormRopeBwd::kX].values(), w = in[HeadNormRopeBwd::kW].values(),
              dy = in[HeadNormRopeBwd::kDy].values();
   const Old old_dw(op.accumulate, in[HeadNormRopeBwd::kDw]);
-  Expected dx{HeadNormRopeBwd::kDx, {dy.begin(), dy.end()}}, dw{HeadNormRopeBwd::kDw};
-  rotate(dx.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRopeBwd::kPos].as<int32_t>(),
+  std::vector<Approx> given(dy.begin(), dy.end());
+  rotate(given, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRopeBwd::kPos].as<int32_t>(),
          in[HeadNormRopeBwd::kInvFreq].as<float>(), op.rope_scale, true);
-  const int64_t length = op.weights();
+  Expected dx{HeadNormRopeBwd::kDx}, dw{HeadNormRopeBwd::kDw};
+  const int64_t length = op.weights(), heads = op.heads * op.head_dim;
   std::vector<Sum> sums(index(length));
   for (size_t d = 0; d < sums.size(); ++d) sums[d].add(old_dw[d]);
+  // From `count` gradients `from` on to x from `at` on.
+  const auto back = [&](int64_t from, int64_t at, int64_t count, const auto& weight_of, bool weighs) {
+    const auto part = std::span(x).subspan(index(at), index(count));
+    const Approx r = inverse_rms(part, op.eps);
+    Sum dot;
+    for (size_t d = 0; d < part.size(); ++d) dot.add(given[index(from) + d] * weight_of(d), part[d]);
+    const Approx pull = r * r * r * dot.total() / Approx(double(count));
+    std::vector<Approx> out;
+    for (size_t d = 0; d < part.size(); ++d) {
+      const Approx g = given[index(from) + d];
+      if (weighs) sums[d].add(r * Approx(part[d]) * g);
+      out.push_back(r * (g * weight_of(d)) - Approx(part[d]) * pull);
+    }
+    return out;
+  };
+  const auto one = [](size_t) { return Approx(1); };
   for (int64_t t = 0; t < op.tokens; ++t) {
-    for (int64_t first = 0; first < op.heads * op.head_dim; first += length) {
-      const int64_t at = t * op.columns() + first;
-      const auto part = std::span(x).subspan(index(at), index(length));
-      const auto g = std::span(dx.values).subspan(index(at), index(length));
-      const Approx r = inverse_rms(part, op.eps);
-      Sum dot;
-      for (size_t d = 0; d < part.size(); ++d) dot.add(g[d] * weight(w[d], op.offset), part[d]);
-      const Approx pull = r * r * r * dot.total() / Approx(double(length));
-      for (size_t d = 0; d < part.size(); ++d) {
-        sums[d].add(r * Approx(part[d]) * g[d]);
-        g[d] = r * (g[d] * weight(w[d], op.offset)) - Approx(part[d]) * pull;
+    const int64_t row = t * op.x_columns(), from = t * op.columns();
+    for (int64_t first = 0; first < heads; first += length) {
+      std::vector<Approx> out = back(
+          from + first, row + first, length, [&](size_t d) { return weight(w[d], op.offset); }, true);
+      if (op.behind == BehindHeads::Again) {
+        const std::vector<Approx> more = back(from + heads + first, row + first, length, one, false);
+        // Rounded before it is added.
+        for (size_t d = 0; d < out.size(); ++d) out[d] = out[d] + rounded(more[d], unit_of(op.dtype));
       }
+      dx.values.insert(dx.values.end(), out.begin(), out.end());
+    }
+    for (int64_t d = 0; d < op.rest && op.behind == BehindHeads::Copied; ++d)
+      dx.values.push_back(given[index(from + heads + d)]);
+    for (int64_t d = 0; d < op.rest && op.behind == BehindHeads::Normed; d += op.head_dim) {
+      const std::vector<Approx> out = back(from + heads + d, row + heads + d, op.head_dim, one, false);
+      dx.values.insert(dx.values.end(), out.begin(), out.end());
     }
   }
   for (const Sum& sum : sums) dw.values.push_back(sum.total());
@@ -298,13 +329,22 @@ Outputs expect(const Cast&, Inputs in) {
   return {y};
 }
 
+Outputs expect(const ScaleBy&, Inputs in) {
+  Expected y{ScaleBy::kY};
+  const Approx s(in[ScaleBy::kS].at(0));
+  for (const double v : in[ScaleBy::kX].values()) y.values.push_back(Approx(v) * s);
+  return {y};
+}
+
 Outputs expect(const Swiglu& op, Inputs in) {
   const auto gu = in[Swiglu::kGu].values();
+  const auto ups = op.apart ? in[Swiglu::kUp].values() : std::vector<double>();
   Expected y{Swiglu::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
     const auto gut = row(gu, t, op.columns());
     for (int64_t d = 0; d < op.dim; ++d) {
-      const Gated x = limited(op, gut[index(d)], op.plain ? 1 : gut[index(op.dim + d)]);
+      const double up = op.plain ? 1 : op.apart ? ups[index(t * op.dim + d)] : gut[index(op.dim + d)];
+      const Gated x = limited(op, gut[index(d)], up);
       y.values.push_back(gated(op.activation, x.gate, x.up));
     }
   }
@@ -315,19 +355,24 @@ Outputs expect(const Swiglu& op, Inputs in) {
 // sigmoids of h.
 Outputs expect(const SwigluBwd& op, Inputs in) {
   const auto gu = in[SwigluBwd::kGu].values(), dy = in[SwigluBwd::kDy].values();
+  const auto ups = op.apart ? in[SwigluBwd::kUp].values() : gu;
   Expected dgu{SwigluBwd::kDgu, std::vector<Approx>(gu.size())};
+  Expected apart{SwigluBwd::kDup, std::vector<Approx>(ups.size())};
+  Expected& dup = op.apart ? apart : dgu;
   Expected y{SwigluBwd::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
     for (int64_t d = 0; d < op.dim; ++d) {
-      const size_t gate_at = index(t * op.columns() + d), up_at = gate_at + index(op.dim);
-      const Gated x = limited(op, gu[gate_at], op.plain ? 1 : gu[up_at]);
+      const size_t gate_at = index(t * op.columns() + d), up_at = gate_at + index(op.apart ? 0 : op.dim);
+      const Gated x = limited(op, gu[gate_at], op.plain ? 1 : ups[up_at]);
       const Approx gate(x.gate), g(dy[index(t * op.dim + d)]), s = share(op.activation, x.gate);
       if (x.gate_within) dgu.values[gate_at] = g * x.up * (s + growth(op.activation, x.gate));
-      if (!op.plain && x.up_within) dgu.values[up_at] = g * (gate * s);
+      if (!op.plain && x.up_within) dup.values[up_at] = g * (gate * s);
       y.values.push_back(gated(op.activation, x.gate, x.up));
     }
   }
-  return {dgu, y};
+  Outputs out{dgu, y};
+  if (op.apart) out.push_back(apart);
+  return out;
 }
 
 Outputs expect(const ExpertGluBwd& op, Inputs in) {

@@ -313,6 +313,32 @@ Outputs expect(const CombineExperts& op, Inputs in) {
   return {y};
 }
 
+Outputs expect(const ScaleGates& op, Inputs in) {
+  const auto gates = in[ScaleGates::kGates].values(), scales = in[ScaleGates::kScales].values();
+  const auto chosen = in[ScaleGates::kChosen].as<int32_t>();
+  Expected y{ScaleGates::kY};
+  for (int64_t i = 0; i < op.mixture.rows(); ++i)
+    y.values.push_back(Approx(gates[index(i)]) * Approx(scales[index(chosen[index(i)])]));
+  return {y};
+}
+
+Outputs expect(const ScaleGatesBwd& op, Inputs in) {
+  using O = ScaleGatesBwd;
+  const auto gates = in[O::kGates].values(), scales = in[O::kScales].values(), dy = in[O::kDy].values();
+  const auto chosen = in[O::kChosen].as<int32_t>();
+  const Old old(op.accumulate, in[O::kDscales]);
+  Expected dgates{O::kDgates}, dscales{O::kDscales};
+  std::vector<Sum> sums(index(op.mixture.experts));
+  for (size_t e = 0; e < sums.size(); ++e) sums[e].add(Approx(old[e]));
+  for (int64_t i = 0; i < op.mixture.rows(); ++i) {
+    const size_t expert = index(chosen[index(i)]);
+    dgates.values.push_back(Approx(dy[index(i)]) * Approx(scales[expert]));
+    sums[expert].add(Approx(dy[index(i)]), gates[index(i)]);
+  }
+  for (const Sum& sum : sums) dscales.values.push_back(sum.total());
+  return {dgates, dscales};
+}
+
 Outputs expect(const GatedAdd& op, Inputs in) {
   const std::vector<double> x = in[GatedAdd::kX].values(), gate = in[GatedAdd::kGate].values();
   const std::vector<double> residual =

@@ -16,6 +16,7 @@ Outputs expect(const LayerNormBwd& op, Inputs in);
 Outputs expect(const HeadNormRope& op, Inputs in);
 Outputs expect(const HeadNormRopeBwd& op, Inputs in);
 Outputs expect(const Cast& op, Inputs in);
+Outputs expect(const ScaleBy& op, Inputs in);
 Outputs expect(const Swiglu& op, Inputs in);
 Outputs expect(const SwigluBwd& op, Inputs in);
 
@@ -59,6 +60,8 @@ Outputs expect(const LionState& op, Inputs in);
 // reference_experts.cpp; ExpertGluBwd's stands beside SwigluBwd's
 Outputs expect(const Route& op, Inputs in);
 Outputs expect(const RouteBwd& op, Inputs in);
+Outputs expect(const ScaleGates& op, Inputs in);
+Outputs expect(const ScaleGatesBwd& op, Inputs in);
 Outputs expect(const RouterLoad& op, Inputs in);
 Outputs expect(const SortByExpert& op, Inputs in);
 Outputs expect(const GroupedLinear& op, Inputs in);

@@ -69,6 +69,9 @@ constexpr Heeded kHeeded[] = {
     {"head_gate", "tokens heads hd dtype normed eps"},
     {"head_gate_bwd", "tokens heads hd dtype grad normed acc eps"},
     {"add_gradients", "n left right dtype"},
+    {"scale_by", "n dtype"},
+    {"scale_gates", "tokens experts k dtype"},
+    {"scale_gates_bwd", "tokens experts k dtype grad acc"},
     {"sum_over_processes", "n processes slot slots dtype first apart"},
     {"share_weight", "n processes owner dtype"},
 };

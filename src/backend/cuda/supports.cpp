@@ -256,6 +256,12 @@ void examine(const HeadGateBwd& op, Objection& o) {
   o.activations_or_f32(op.dtype, op.grad_dtype);
   examine_head_gate(op, o);
 }
+template <HasNoKernel T>
+void examine(const T&, Objection& o) {
+  o.require(false,
+            "layers that are scaled, and factors of gates, have no CUDA kernels yet; run.backend = cpu "
+            "trains them");
+}
 void examine(const LastLogits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});
 }

@@ -122,7 +122,8 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
                          .accumulate = dw.accumulate,
                          .rope_scale = op.rope_scale,
                          .offset = op.offset,
-                         .whole = op.whole},
+                         .whole = op.whole,
+                         .behind = op.behind},
          {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx, dw.object});
 }
 
@@ -372,15 +373,37 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   const ObjectId dy = g.of(y);
   const ObjectId dgu = g.into_new(gu);
   const ObjectId again = g.like(y, g.program().object(y).role + "2", ObjectKind::ActGrad, op.dtype);
+  std::vector<Bound> uses{gu, dy, dgu, again};
+  if (op.apart) {
+    const ObjectId up = task.uses[Swiglu::kUp].object;
+    uses.insert(uses.end(), {up, g.into_new(up)});
+  }
   g.task(task, named(task, "_bwd"),
          SwigluBwd{.tokens = op.tokens,
                    .dim = op.dim,
                    .dtype = op.dtype,
                    .activation = op.activation,
                    .plain = op.plain,
-                   .limit = op.limit},
-         {gu, dy, dgu, again});
+                   .limit = op.limit,
+                   .apart = op.apart},
+         uses);
   g.remade(y, again);
+}
+
+void backward(const ScaleBy& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId dy = g.of(task.uses[ScaleBy::kY].object);
+  g.task(task, named(task, "_bwd"), op,
+         {dy, task.uses[ScaleBy::kS], g.into_new(task.uses[ScaleBy::kX].object)});
+}
+
+void backward(const ScaleGates& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const Use &gates = task.uses[ScaleGates::kGates], &scales = task.uses[ScaleGates::kScales];
+  const ObjectId dy = g.of(task.uses[ScaleGates::kY].object), dgates = g.into_new(gates.object);
+  const auto dscales = g.into(scales.object);
+  g.task(task, named(task, "_bwd"), ScaleGatesBwd{op.mixture, op.dtype, g.param_dtype(), dscales.accumulate},
+         {gates, task.uses[ScaleGates::kChosen], scales, dy, dgates, dscales.object});
 }
 
 // Logits do not outlive the task, so the loss comes with its gradients. Weights and log-probabilities follow

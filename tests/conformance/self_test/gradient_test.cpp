@@ -155,9 +155,10 @@ TEST(Gradients, Bias) {
                   int(forward.bias_operand()), Linear::kY, for_dbias[BiasGrad::kDy].values());
 }
 
-void expect_head_norm_gradients(float offset, bool whole) {
-  const HeadNormRopeBwd backward{3, 2, 6, 3, 1e-3f, kF32, kF32, kF32, false, 1, offset, whole};
-  const HeadNormRope forward{3, 2, 6, 3, 1e-3f, kF32, 1, offset, whole};
+void expect_head_norm_gradients(float offset, bool whole, BehindHeads behind = BehindHeads::Copied) {
+  const int64_t rest = behind == BehindHeads::Copied ? 3 : 12;
+  const HeadNormRopeBwd backward{3, 2, 6, rest, 1e-3f, kF32, kF32, kF32, false, 1, offset, whole, behind};
+  const HeadNormRope forward{3, 2, 6, rest, 1e-3f, kF32, 1, offset, whole, behind};
   const auto in = make_operands(backward, {});
   const auto out = reference(backward, in);
   const std::vector<Tensor> forward_in{in[HeadNormRopeBwd::kX], in[HeadNormRopeBwd::kW],
@@ -179,6 +180,10 @@ TEST(Gradients, ShiftedHeadNormRope) {
 TEST(Gradients, WholeNormRope) {
   expect_head_norm_gradients(0, true);
 }
+TEST(Gradients, HeadNormRopeWithValues) {
+  expect_head_norm_gradients(0, false, BehindHeads::Normed);
+  expect_head_norm_gradients(1, false, BehindHeads::Again);
+}
 
 TEST(Gradients, Swiglu) {
   for (const auto activation :
@@ -191,6 +196,28 @@ TEST(Gradients, Swiglu) {
                       Swiglu::kGu, Swiglu::kY, in[SwigluBwd::kDy].values());
     }
   }
+}
+
+TEST(Gradients, SwigluApart) {
+  const SwigluBwd backward{3, 5, kF32, GateActivation::GeluTanh, false, 0, true};
+  const Swiglu forward{3, 5, kF32, GateActivation::GeluTanh, false, 0, true};
+  const auto given = make_operands(backward, {});
+  const auto out = reference(backward, given);
+  const std::vector<Tensor> in{given[SwigluBwd::kGu], make_tensor(kF32, 15), given[SwigluBwd::kUp]};
+  const auto dy = given[SwigluBwd::kDy].values();
+  expect_gradient(values_of(out, SwigluBwd::kDgu), forward, in, Swiglu::kGu, Swiglu::kY, dy);
+  expect_gradient(values_of(out, SwigluBwd::kDup), forward, in, Swiglu::kUp, Swiglu::kY, dy);
+}
+
+TEST(Gradients, ScaleGates) {
+  using O = ScaleGatesBwd;
+  const Mixture m{6, 4, 2};
+  const auto given = make_operands(O{m, kF32, kF32, false}, {});
+  const auto out = reference(O{m, kF32, kF32, false}, given);
+  const std::vector<Tensor> in{given[O::kGates], given[O::kChosen], given[O::kScales], make_tensor(kF32, 12)};
+  const auto dy = given[O::kDy].values();
+  expect_gradient(values_of(out, O::kDgates), ScaleGates{m, kF32}, in, O::kGates, ScaleGates::kY, dy);
+  expect_gradient(values_of(out, O::kDscales), ScaleGates{m, kF32}, in, O::kScales, ScaleGates::kY, dy);
 }
 
 TEST(Gradients, LimitedSwiglu) {

@@ -25,4 +25,16 @@ Status launch(const Cast& op, const Args& args, const Machine& machine) {
   return {};
 }
 
+Status launch(const ScaleBy& op, const Args& args, const Machine& machine) {
+  const float s = *args.in<float>(ScaleBy::kS);
+  with_type(op.dtype, [&]<class T>(T) {
+    machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+      const int64_t begin = task * kBlock;
+      SLUICE_LOOP(machine.isa, scale, args.in<T>(ScaleBy::kX) + begin, s, args.out<T>(ScaleBy::kY) + begin,
+                  std::min(kBlock, op.elements - begin));
+    });
+  });
+  return {};
+}
+
 }  // namespace sluice::core::cpu

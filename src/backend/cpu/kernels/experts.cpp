@@ -139,6 +139,43 @@ Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
+Status launch(const ScaleGates& op, const Args& args, const Machine& /*machine*/) {
+  const auto* gates = args.in<float>(ScaleGates::kGates);
+  const auto* chosen = args.in<int32_t>(ScaleGates::kChosen);
+  auto* y = args.out<float>(ScaleGates::kY);
+  with_type(op.dtype, [&]<class T>(T) {
+    const T* scales = args.in<T>(ScaleGates::kScales);
+    for (int64_t i = 0; i < op.mixture.rows(); ++i) y[i] = gates[i] * float(scales[chosen[i]]);
+  });
+  return {};
+}
+
+int64_t workspace_of(const ScaleGatesBwd& op) {
+  return op.mixture.experts * int64_t{sizeof(float)};
+}
+
+Status launch(const ScaleGatesBwd& op, const Args& args, const Machine& /*machine*/) {
+  const auto* gates = args.in<float>(ScaleGatesBwd::kGates);
+  const auto* chosen = args.in<int32_t>(ScaleGatesBwd::kChosen);
+  const auto* dy = args.in<float>(ScaleGatesBwd::kDy);
+  auto* dgates = args.out<float>(ScaleGatesBwd::kDgates);
+  auto* sums = reinterpret_cast<float*>(args.workspace);
+  std::fill_n(sums, op.mixture.experts, 0.0f);
+  with_type(op.dtype, [&]<class T>(T) {
+    const T* scales = args.in<T>(ScaleGatesBwd::kScales);
+    for (int64_t i = 0; i < op.mixture.rows(); ++i) {
+      dgates[i] = dy[i] * float(scales[chosen[i]]);
+      sums[chosen[i]] += dy[i] * gates[i];
+    }
+  });
+  with_type(op.grad_dtype, [&]<class G>(G) {
+    G* dscales = args.out<G>(ScaleGatesBwd::kDscales);
+    for (int64_t e = 0; e < op.mixture.experts; ++e)
+      dscales[e] = G(sums[e] + (op.accumulate ? float(dscales[e]) : 0));
+  });
+  return {};
+}
+
 namespace {
 int64_t load_blocks(const Mixture& m) {
   return ceil_div(m.tokens, summed_rows(m.tokens));

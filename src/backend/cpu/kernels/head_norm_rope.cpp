@@ -18,6 +18,7 @@ struct HeadRows {
   int64_t rows, heads, head_dim, rest;
   float eps, scale, offset;
   bool whole;
+  BehindHeads behind;
 
   // How many elements are normalised together, and how far the weights of a head are from those of the last.
   int64_t normalised() const { return whole ? heads * head_dim : head_dim; }
@@ -27,7 +28,7 @@ struct HeadRows {
 template <class T>
 HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t rows) {
   using HeadOp = std::remove_cvref_t<decltype(op)>;
-  return {.x = args.in<T>(HeadOp::kX) + first * op.columns(),
+  return {.x = args.in<T>(HeadOp::kX) + first * op.x_columns(),
           .w = args.in<T>(HeadOp::kW),
           .pos = args.in<int32_t>(HeadOp::kPos) + first,
           .inv_freq = args.in<float>(HeadOp::kInvFreq),
@@ -38,7 +39,8 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
           .eps = op.eps,
           .scale = op.rope_scale,
           .offset = op.offset,
-          .whole = op.whole};
+          .whole = op.whole,
+          .behind = op.behind};
 }
 
 Status check(const auto& op) {
@@ -82,9 +84,9 @@ Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machin
     with_type(op.dtype, [&](auto type) {
       using T = decltype(type);
       machine.pool.parallel_for(blocks, [&](int64_t b, int) {
-        const int64_t offset = b * rows * op.columns();
         SLUICE_LOOP(machine.isa, backward, rows_of<T>(op, args, b * rows, rows),
-                    args.in<D>(HeadNormRopeBwd::kDy) + offset, args.out<T>(HeadNormRopeBwd::kDx) + offset,
+                    args.in<D>(HeadNormRopeBwd::kDy) + b * rows * op.columns(),
+                    args.out<T>(HeadNormRopeBwd::kDx) + b * rows * op.x_columns(),
                     partials + b * op.weights());
       });
     });

@@ -11,6 +11,30 @@ SLUICE_INLINE void copy_rest(const X* x, Y* y, int64_t count) {
                   [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(y + i, load(x + i, part), part); });
 }
 
+// Heads that are normalised alone.
+template <class T>
+SLUICE_INLINE void norm_heads(const T* x, T* y, int64_t heads, int64_t head_dim, float eps) {
+  for (int64_t h = 0; h < heads; ++h, x += head_dim, y += head_dim) {
+    const float s = inverse_rms(x, head_dim, eps);
+    for_each_vector(head_dim, [&](int64_t i, auto part)
+                                  SLUICE_INLINE_BODY { store(y + i, load(x + i, part) * s, part); });
+  }
+}
+template <class D, class T>
+SLUICE_INLINE void norm_heads_back(const T* x, const D* dy, T* dx, int64_t heads, int64_t head_dim,
+                                   float eps) {
+  for (int64_t h = 0; h < heads; ++h, x += head_dim, dy += head_dim, dx += head_dim) {
+    const float s = inverse_rms(x, head_dim, eps);
+    F16 dots{};
+    for_each_vector(head_dim, [&](int64_t i, auto part)
+                                  SLUICE_INLINE_BODY { dots += load(x + i, part) * s * load(dy + i, part); });
+    const float mean = sum(dots) / static_cast<float>(head_dim);
+    for_each_vector(head_dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+      store(dx + i, (load(dy + i, part) - load(x + i, part) * s * mean) * s, part);
+    });
+  }
+}
+
 // Two elements that are rotated together, of 16 pairs.
 struct Pair {
   F16 low, high;
@@ -41,7 +65,8 @@ void forward(const HeadRows<T>& b, T* y) {
   const int64_t half = b.head_dim / 2;
   const T* x = b.x;
   Rotation rotation;
-  for (int64_t r = 0; r < b.rows; ++r, x += b.rest, y += b.rest) {
+  for (int64_t r = 0; r < b.rows; ++r) {
+    const T* const row = x;
     rotation.set(b.pos[r], b.inv_freq, half, b.scale, b.scale, 1.0f);
     float s = 0;
     for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, y += b.head_dim) {
@@ -51,7 +76,13 @@ void forward(const HeadRows<T>& b, T* y) {
         store_pair(y, half, i, rotated(rotation, i, {in.low * s * w.low, in.high * s * w.high}), part);
       });
     }
-    copy_rest(x, y, b.rest);
+    if (b.behind == BehindHeads::Copied) {
+      copy_rest(x, y, b.rest);
+    } else {
+      norm_heads(b.behind == BehindHeads::Again ? row : x, y, b.rest / b.head_dim, b.head_dim, b.eps);
+    }
+    if (b.behind != BehindHeads::Again) x += b.rest;
+    y += b.rest;
   }
 }
 
@@ -64,7 +95,9 @@ void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
   const T* x = b.x;
   for_each_vector(weights, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
   Rotation rotation;
-  for (int64_t r = 0; r < b.rows; ++r, x += b.rest, dy += b.rest, dx += b.rest) {
+  const bool again = b.behind == BehindHeads::Again;
+  for (int64_t r = 0; r < b.rows; ++r) {
+    if (again) norm_heads_back(x, dy + b.heads * b.head_dim, dx, b.heads, b.head_dim, b.eps);
     rotation.set(b.pos[r], b.inv_freq, half, b.scale, b.scale, -1.0f);
     for (int64_t first = 0; first < b.heads; first += together) {
       const float s = inverse_rms(x, b.normalised(), b.eps);
@@ -86,11 +119,18 @@ void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
         for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
           const Pair in = load_pair(x, half, i, part), w = load_weights(b, first + h, half, i, part);
           const Pair g = rotated(rotation, i, load_pair(dy, half, i, part));
-          const Pair out{(g.low * w.low - in.low * s * mean) * s, (g.high * w.high - in.high * s * mean) * s};
+          Pair out{(g.low * w.low - in.low * s * mean) * s, (g.high * w.high - in.high * s * mean) * s};
+          if (again) {
+            const Pair before = load_pair(dx, half, i, part);
+            out = {out.low + before.low, out.high + before.high};
+          }
           store_pair(dx, half, i, out, part);
         });
       }
     }
-    copy_rest(dy, dx, b.rest);
+    if (b.behind == BehindHeads::Copied) copy_rest(dy, dx, b.rest);
+    if (b.behind == BehindHeads::Normed) norm_heads_back(x, dy, dx, b.rest / b.head_dim, b.head_dim, b.eps);
+    dy += b.rest;
+    if (!again) x += b.rest, dx += b.rest;
   }
 }

@@ -123,6 +123,9 @@ Status launch(const DeltaRuleBwd& op, const Args& args, const Machine& machine);
 Status launch(const CachedDelta& op, const Args& args, const Machine& machine);
 Status launch(const HeadGate& op, const Args& args, const Machine& machine);
 Status launch(const HeadGateBwd& op, const Args& args, const Machine& machine);
+Status launch(const ScaleBy& op, const Args& args, const Machine& machine);
+Status launch(const ScaleGates& op, const Args& args, const Machine& machine);
+Status launch(const ScaleGatesBwd& op, const Args& args, const Machine& machine);
 
 // Only ops with products have an overload.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -143,6 +146,7 @@ int64_t workspace_of(const Adafactor& op);
 int64_t workspace_of(const Muon& op);
 int64_t workspace_of(const RouterLoad& op);
 int64_t workspace_of(const HeadGateBwd& op);
+int64_t workspace_of(const ScaleGatesBwd& op);
 int64_t workspace_of(const GroupedLinear& op);
 int64_t workspace_of(const GroupedDgrad& op);
 int64_t workspace_of(const GroupedWgrad& op);

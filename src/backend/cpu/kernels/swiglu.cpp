@@ -36,9 +36,10 @@ Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(machine.isa, forward, args.in<T>(Swiglu::kGu) + first * op.columns(),
-                  args.out<T>(Swiglu::kY) + first * op.dim, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation, op.plain, op.limit);
+      const T* gu = args.in<T>(Swiglu::kGu) + first * op.columns();
+      const T* up = op.plain ? nullptr : op.apart ? args.in<T>(Swiglu::kUp) + first * op.dim : gu + op.dim;
+      SLUICE_LOOP(machine.isa, forward, gu, up, op.columns(), args.out<T>(Swiglu::kY) + first * op.dim,
+                  std::min(kRowsPerTask, op.tokens - first), op.dim, op.activation, op.limit);
     });
   });
   return {};
@@ -49,10 +50,14 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask, offset = first * op.dim, wide = first * op.columns();
-      SLUICE_LOOP(machine.isa, backward, args.in<T>(SwigluBwd::kGu) + wide,
-                  args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + wide,
+      const T* gu = args.in<T>(SwigluBwd::kGu) + wide;
+      T* dgu = args.out<T>(SwigluBwd::kDgu) + wide;
+      const bool apart = op.apart, plain = op.plain;
+      const T* up = plain ? nullptr : apart ? args.in<T>(SwigluBwd::kUp) + offset : gu + op.dim;
+      T* dup = plain ? nullptr : apart ? args.out<T>(SwigluBwd::kDup) + offset : dgu + op.dim;
+      SLUICE_LOOP(machine.isa, backward, gu, up, args.in<T>(SwigluBwd::kDy) + offset, dgu, dup, op.columns(),
                   args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation, op.plain, op.limit);
+                  op.activation, op.limit);
     });
   });
   return {};

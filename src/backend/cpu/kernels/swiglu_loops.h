@@ -116,59 +116,65 @@ SLUICE_INLINE GluGradient<V> gradient_of(Limit limit, V x, V beside, V g, bool p
   }
 }
 
+// Rows of gates and of what they are multiplied with are `step` from the next; without `up` gates stand
+// alone.
 template <class Gate, class T>
-void forward_of(const T* gu, T* y, int64_t rows, int64_t dim, bool plain, Limit limit) {
-  for (int64_t r = 0; r < rows; ++r, gu += plain ? dim : 2 * dim, y += dim) {
+void forward_of(const T* gate, const T* up, int64_t step, T* y, int64_t rows, int64_t dim, Limit limit) {
+  const bool plain = up == nullptr;
+  for (int64_t r = 0; r < rows; ++r, gate += step, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 beside = plain ? F16{} : load(gu + dim + i, part);
-      store(y + i, activation_of<Gate>(limit, load(gu + i, part), beside, plain), part);
+      const F16 beside = plain ? F16{} : load(up + i, part);
+      store(y + i, activation_of<Gate>(limit, load(gate + i, part), beside, plain), part);
     });
+    if (!plain) up += step;
   }
 }
 
 template <class T>
-void forward(const T* gu, T* y, int64_t rows, int64_t dim, GateActivation activation, bool plain,
-             float most) {
+void forward(const T* gate, const T* up, int64_t step, T* y, int64_t rows, int64_t dim,
+             GateActivation activation, float most) {
   const Limit limit{most};
   switch (activation) {
     case GateActivation::Silu:
-      return forward_of<Silu>(gu, y, rows, dim, plain, limit);
+      return forward_of<Silu>(gate, up, step, y, rows, dim, limit);
     case GateActivation::GeluTanh:
-      return forward_of<GeluTanh>(gu, y, rows, dim, plain, limit);
+      return forward_of<GeluTanh>(gate, up, step, y, rows, dim, limit);
     case GateActivation::Gelu:
-      return forward_of<Gelu>(gu, y, rows, dim, plain, limit);
+      return forward_of<Gelu>(gate, up, step, y, rows, dim, limit);
     case GateActivation::QuickGelu:
-      return forward_of<QuickGelu>(gu, y, rows, dim, plain, limit);
+      return forward_of<QuickGelu>(gate, up, step, y, rows, dim, limit);
   }
 }
 
 template <class Gate, class T>
-void backward_of(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, bool plain, Limit limit) {
-  const int64_t step = plain ? dim : 2 * dim;
-  for (int64_t r = 0; r < rows; ++r, gu += step, dgu += step, dy += dim, y += dim) {
+void backward_of(const T* gate, const T* up, const T* dy, T* dgate, T* dup, int64_t step, T* y, int64_t rows,
+                 int64_t dim, Limit limit) {
+  const bool plain = up == nullptr;
+  for (int64_t r = 0; r < rows; ++r, gate += step, dgate += step, dy += dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 beside = plain ? F16{} : load(gu + dim + i, part);
-      const auto d = gradient_of<Gate>(limit, load(gu + i, part), beside, load(dy + i, part), plain);
+      const F16 beside = plain ? F16{} : load(up + i, part);
+      const auto d = gradient_of<Gate>(limit, load(gate + i, part), beside, load(dy + i, part), plain);
       store(y + i, d.y, part);
-      store(dgu + i, d.gate, part);
-      if (!plain) store(dgu + dim + i, d.up, part);
+      store(dgate + i, d.gate, part);
+      if (!plain) store(dup + i, d.up, part);
     });
+    if (!plain) up += step, dup += step;
   }
 }
 
 template <class T>
-void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, GateActivation activation,
-              bool plain, float most) {
+void backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, int64_t step, T* y, int64_t rows,
+              int64_t dim, GateActivation activation, float most) {
   const Limit limit{most};
   switch (activation) {
     case GateActivation::Silu:
-      return backward_of<Silu>(gu, dy, dgu, y, rows, dim, plain, limit);
+      return backward_of<Silu>(gate, up, dy, dgate, dup, step, y, rows, dim, limit);
     case GateActivation::GeluTanh:
-      return backward_of<GeluTanh>(gu, dy, dgu, y, rows, dim, plain, limit);
+      return backward_of<GeluTanh>(gate, up, dy, dgate, dup, step, y, rows, dim, limit);
     case GateActivation::Gelu:
-      return backward_of<Gelu>(gu, dy, dgu, y, rows, dim, plain, limit);
+      return backward_of<Gelu>(gate, up, dy, dgate, dup, step, y, rows, dim, limit);
     case GateActivation::QuickGelu:
-      return backward_of<QuickGelu>(gu, dy, dgu, y, rows, dim, plain, limit);
+      return backward_of<QuickGelu>(gate, up, dy, dgate, dup, step, y, rows, dim, limit);
   }
 }
 
