@@ -98,8 +98,8 @@ class Plans(unittest.TestCase):
             keys = tomllib.loads((pathlib.Path(folder) / "config.toml").read_text())
         self.assertEqual([keys["train"][key] for key in ("compute", "grad", "master", "beta1", "clip_norm")], ["bf16", "f32", "f32", 0.8, 0.5])
         self.assertEqual(keys["shape"]["chunk_tokens"], 16)
-        for name, said in [("lr", "the key train.learning_rate of a Trainer is meant"), ("gradient_clipping", "clip_norm is meant"),
-                           ("wandb_project", "argument 'wandb_project'$"), ("steps", "the key train.steps of a Trainer is meant")]:
+        for name, said in [("lr", "the key train.learning_rate of a Trainer is meant"), ("gradient_clipping", "did you mean clip_norm"),
+                           ("wandb_project", "no argument wandb_project; allowed"), ("steps", "the key train.steps of a Trainer is meant")]:
             with self.assertRaisesRegex(TypeError, said):
                 small_plan(**{name: 1})
         self.assertIn("router_z_loss", sluice.plan.__doc__ or "router_z_loss")
