@@ -340,6 +340,8 @@ TEST(GenerateCommand, AWrappedModelsTextPartSaysItsContextAndItsEnd) {
   printed(r, &outcome);
   EXPECT_NE(outcome.message.find("the model's context of 30 tokens; --tokens can be 20"), std::string::npos)
       << outcome.message;
+  dir.add("config.json", json{{"model_type", "gemma3"}, {"vocab_size", 999}, {"text_config", part}}.dump());
+  EXPECT_TRUE(generation_defaults_of(dir.path()).message().starts_with((dir / "config.json").string()));
 }
 
 TEST(GenerateCommand, AContextThatIsLessThanTheFoldersSaysWhy) {

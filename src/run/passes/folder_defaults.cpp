@@ -23,8 +23,9 @@ Result<GenerationDefaults> generation_defaults_of(const fs::path& folder, const 
     SLUICE_ASSIGN(*text, read_file(place / name, kMostConfigBytes));
   }
   if (wraps_text(config)) {
-    SLUICE_ASSIGN(ModelSpec part, parse_model_config(config));
-    config = std::move(part.config);
+    auto part = parse_model_config(config);
+    if (!part.ok()) return error_at((folder / "config.json").string(), part.error());
+    config = std::move(part->config);
   }
   auto defaults = parse_generation_defaults(config, generation);
   if (!defaults.ok()) return error_at(folder.string(), defaults.error());
