@@ -154,7 +154,7 @@ Parts parts_of(const ModelSpec& spec) {
 int64_t& Parts::of(ModelPart part) {
   switch (part) {
     case ModelPart::Embedding:
-    case ModelPart::Positions:
+    case ModelPart::Table:
       return embedding;
     case ModelPart::Projection:
     case ModelPart::AttentionOut:
@@ -188,7 +188,7 @@ ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DTyp
     counts.traffic_bytes += traffic(task.op) + work(task.op).pass_bytes;
   }
   for (const LayerSpec& layer : spec.layers)
-    if (const Attention* a = layer.attention())
+    if (const Attention* a = layer.attention(); a != nullptr && a->keys_of < 0)
       counts.kv_bytes += shape.tokens() * 2 * a->kv_dim() * size_of(compute);
   return counts;
 }

@@ -93,7 +93,7 @@ std::optional<Section> inference_section(const Basis& b) {
   if (has_windows(*b.spec, length)) {
     sequence = 0;
     for (const LayerSpec& layer : b.spec->layers)
-      if (const Attention* a = layer.attention())
+      if (const Attention* a = layer.attention(); a != nullptr && a->keys_of < 0)
         sequence += 2.0 * double(a->kv_dim()) * 2 * double(tokens_in_sight(layer, length));
   }
   s.facts.push_back({"kv_per_sequence", "of a sequence", sequence, Form::Bytes,

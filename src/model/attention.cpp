@@ -26,6 +26,8 @@ Status validate(const Attention& a) {
   }
   if (a.qk_norm != QkNorm::None && !a.rotated)
     return error("model: heads that are normalised must be rotated, too");
+  if ((a.values != BehindHeads::Copied || a.keys_of >= 0) && a.qk_norm != QkNorm::Heads)
+    return error("model: values that are normalised, or keys of another layer, without norms of heads");
   if (a.scale != 0 && !a.rotated)
     return error(
         "model: the scale of attention's scores is {}; layers that are not rotated have none of their own",
@@ -35,15 +37,16 @@ Status validate(const Attention& a) {
 }
 
 double product_columns(const Attention& a, int64_t) {
-  return (a.gated ? 3 : 2) * double(a.q_dim()) + 2 * double(a.kv_dim());
+  return (a.gated ? 3 : 2) * double(a.q_dim()) + double(a.kv_columns());
 }
 
 int64_t cached_elements(const Attention& a, int64_t, int64_t capacity) {
-  return 2 * a.kv_dim() * capacity;
+  return a.keys_of >= 0 ? 0 : 2 * a.kv_dim() * capacity;
 }
 
 void WeightTable::add(const Attention& a) {
   const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
+  const bool own = a.keys_of < 0;
   const TensorNames& names = spec_.names;
   matrix("wq", ModelPart::Projection, {projection(a, at(names.q), Qkv::Q, ".weight", d)});
   if (a.qkv_bias) bias("bq", {projection(a, at(names.q), Qkv::Q, ".bias", 1)});
@@ -52,17 +55,20 @@ void WeightTable::add(const Attention& a) {
     if (a.qkv_bias) bias("bq_gate", {gate(a, ".bias", 1)});
   }
   const auto keys_and_values = [&](const char* kind, int64_t cols) {
-    return std::vector<WeightSource>{projection(a, at(names.k), Qkv::K, kind, cols),
-                                     projection(a, at(names.v), Qkv::V, kind, cols)};
+    std::vector<WeightSource> out{projection(a, at(names.k), Qkv::K, kind, cols)};
+    if (a.values != BehindHeads::Again) out.push_back(projection(a, at(names.v), Qkv::V, kind, cols));
+    return out;
   };
-  matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
-  if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
+  if (own) matrix("wkv", ModelPart::Projection, keys_and_values(".weight", d));
+  if (own && a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
   if (a.qk_norm != QkNorm::None) {
     const bool whole = a.qk_norm == QkNorm::Whole;
     plain_norm("q_norm", at(names.q_norm) + ".weight", whole ? q : a.head_dim);
     turn_like_heads(a);
-    plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
-    turn_like_heads(a);
+    if (own) {
+      plain_norm("k_norm", at(names.k_norm) + ".weight", whole ? kv : a.head_dim);
+      turn_like_heads(a);
+    }
   }
   if (a.sinks) bias("sinks", {{at(names.sinks), a.heads, 1}});
   matrix_into_stream("wo", ModelPart::AttentionOut, {{at(names.o) + ".weight", d, q}});
@@ -88,7 +94,7 @@ WeightSource WeightTable::projection(const Attention& a, const std::string& own,
   const int64_t each = names.qkv_by_heads ? 3 : with_gate ? 2 : 1;  // heads of the tensor, for one of these
   out.blocks = {.rows = a.head_dim, .step = each * a.head_dim};
   if (!turned) return out;
-  out.blocks.paired = spec_.rotated_rows();
+  out.blocks.paired = spec_.rotated_rows(a);
   out.blocks.interleaved = spec_.rotated.neighbours;
   return out;
 }
@@ -108,7 +114,7 @@ void WeightTable::turn_like_heads(const Attention& a) {
   if (!a.rotated || spec_.rotated == RotatedRows{}) return;
   out_.back().sources.front().blocks = {.rows = a.head_dim,
                                         .step = a.head_dim,
-                                        .paired = spec_.rotated_rows(),
+                                        .paired = spec_.rotated_rows(a),
                                         .interleaved = spec_.rotated.neighbours};
 }
 
@@ -154,23 +160,31 @@ Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
     products.push_back(project(
         {"attn_gate_proj", "wq_gate", a.qkv_bias ? "bq_gate" : "", spec_.dim, a.q_dim()}, x, gate, {}, at));
   }
-  const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
-  products.push_back(project(
-      {"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), at_once ? a.kv_heads : 0}, x, kv,
-      {}, at));
+  ObjectId& kept = kv_[size_t(at.layer)][size_t(at.chunk)];
+  ObjectId kv;
+  if (a.keys_of >= 0) {
+    kept = kv_[size_t(a.keys_of)][size_t(at.chunk)];
+  } else {
+    const int64_t columns = a.kv_columns();
+    kv = kept = activation(finished ? "kv" : "kv_raw", columns, at);
+    products.push_back(
+        project({"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, columns, at_once ? a.kv_heads : 0}, x,
+                kv, {}, at));
+  }
   if (rotated && !at_once) rotations.push_back(rotate("k_rope", kv, a.kv_heads, a.kv_dim(), at));
   if (gradients_ != nullptr) gradients_->record(products);
   if (gradients_ != nullptr && !rotations.empty()) gradients_->record(rotations);
-  if (finished) return {q, kv, gate};
-  return {norm_heads("q_norm", q, "q", a.heads, 0, at),
-          norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at), gate};
+  if (finished) return {q, kept, gate};
+  const ObjectId normed = norm_heads("q_norm", q, "q", a.heads, 0, at);
+  if (kv.valid()) kept = norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at);
+  return {normed, kept, gate};
 }
 
 TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t rest, const Place& at) {
   return task(what,
               Rope{.tokens = tokens(at),
                    .heads = heads,
-                   .head_dim = spec_.head_dim(),
+                   .head_dim = attention(at).head_dim,
                    .rest = rest,
                    .dtype = compute_,
                    .rope_scale = rope_scale(at),
@@ -182,7 +196,8 @@ TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t
 // Norms and rotates the first heads of every row; the `rest` columns behind them stay.
 ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads,
                              int64_t rest, const Place& at) {
-  const int64_t head_dim = spec_.head_dim();
+  const Attention& a = attention(at);
+  const int64_t head_dim = a.head_dim;
   const ObjectId out = activation(y, heads * head_dim + rest, at);
   task(what,
        HeadNormRope{.tokens = tokens(at),
@@ -193,7 +208,8 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
                     .dtype = compute_,
                     .rope_scale = rope_scale(at),
                     .offset = float(spec_.norm_offset),
-                    .whole = attention(at).qk_norm == QkNorm::Whole},
+                    .whole = a.qk_norm == QkNorm::Whole,
+                    .behind = rest > 0 ? a.values : BehindHeads::Copied},
        {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inv_freq(at), out}, at);
   record();
   return out;
@@ -223,7 +239,6 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   const Attention& a = attention(at);
   const ObjectId o = activation("o", a.q_dim(), at);
   const ObjectId lse = object("lse", DType::F32, a.heads, at);
-  kv_[size_t(at.layer)][size_t(at.chunk)] = p.kv;
   const auto block = int(at.chunk % chunking_.per_sequence);
   const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
     const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
@@ -265,7 +280,9 @@ ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
                            .window = a.window < inputs_.cache.capacity ? a.window : 0,
                            .softcap = float(a.softcap),
                            .has_sinks = a.sinks};
-  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o};
+  // Keys of another layer are written to its cache once more, as they are there.
+  const auto keys_of = size_t(a.keys_of < 0 ? at.layer : a.keys_of);
+  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[keys_of], o};
   if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
   program_.add(made("attn", op, uses, at));
   return o;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "model/kinds.h"
@@ -29,12 +30,19 @@ Status validate(const Experts& e) {
 // The experts that a token chooses, their router, and the shared one with its gate.
 double product_columns(const Experts& e, int64_t dim) {
   return product_columns(e.each, dim) * double(e.top_k) + double(e.count) +
-         double(e.shared > 0 ? 3 * e.shared + 1 : 0);
+         double(e.shared > 0 ? 3 * e.shared + 1 : 0) + double(3 * e.beside);
 }
 
 void WeightTable::add(const Experts& e) {
   const TensorNames& names = spec_.names;
   const int64_t d = spec_.dim;
+  if (e.beside > 0) {
+    matrix("beside_wgu", ModelPart::Mlp,
+           {{at(names.gate) + ".weight", e.beside, d}, {at(names.up) + ".weight", e.beside, d}});
+    matrix_into_stream("beside_wd", ModelPart::Mlp, {{at(names.down) + ".weight", d, e.beside}});
+    norm("beside_after", at(names.beside_after), d);
+    plain_norm("router_norm", at(names.router_norm), d);
+  }
   matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
   if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
   if (e.selection_bias) {
@@ -42,6 +50,8 @@ void WeightTable::add(const Experts& e) {
     out_.back().trainable = false;
     out_.back().format = DType::F32;
   }
+  if (e.gate_scales) put("gate_scales", ModelPart::Bias, {{at(names.gate_scales), e.count, 1}}, {Init::Ones});
+  if (e.beside > 0) norm("experts_before", at(names.experts_before), d);
   for (int64_t first = 0; first < e.count; first += e.group) {
     std::vector<WeightSource> gate_up, down;
     for (int64_t i = first; i < first + e.group; ++i) {
@@ -57,6 +67,7 @@ void WeightTable::add(const Experts& e) {
     bias("bgu", std::move(gate_up));
     bias("bd", std::move(down));
   }
+  if (e.beside > 0) norm("experts_after", at(names.experts_after), d);
   if (e.shared == 0) return;
   matrix("shared_wgu", ModelPart::Mlp,
          {{at(names.shared_gate) + ".weight", e.shared, d}, {at(names.shared_up) + ".weight", e.shared, d}});
@@ -82,10 +93,11 @@ void WeightTable::add_expert(const Experts& e, int64_t expert, std::vector<Weigh
                              std::vector<WeightSource>& down) const {
   const TensorNames& names = spec_.names;
   const int64_t d = spec_.dim, f = e.each.ffn;
-  if (names.experts_in_one) {
-    WeightSource& both = gate_up.emplace_back(of_all(e, expert, names.gate_up_in_one, "", 2 * f, d, true));
-    both.blocks = {.rows = 2 * f, .step = 2 * f, .paired = 2 * f, .interleaved = true};
-    down.push_back(of_all(e, expert, names.down_in_one, "", d, f, true));
+  if (names.experts_in_one != TensorNames::Apart) {
+    const bool turned = names.experts_in_one == TensorNames::Turned;
+    WeightSource& both = gate_up.emplace_back(of_all(e, expert, names.gate_up_in_one, "", 2 * f, d, turned));
+    if (turned) both.blocks = {.rows = 2 * f, .step = 2 * f, .paired = 2 * f, .interleaved = true};
+    down.push_back(of_all(e, expert, names.down_in_one, "", d, f, turned));
     return;
   }
   gate_up.push_back({of_expert(expert, names.expert_gate, ".weight"), f, d});
@@ -101,7 +113,7 @@ void WeightTable::add_biases_of_expert(const Experts& e, int64_t expert, std::ve
                                        std::vector<WeightSource>& down) const {
   const TensorNames& names = spec_.names;
   const int64_t d = spec_.dim, f = e.each.ffn;
-  if (names.experts_in_one) {
+  if (names.experts_in_one == TensorNames::Turned) {
     // Gates, then up: two rows, which the tensor has as two columns.
     gate_up.push_back(of_all(e, expert, names.gate_up_in_one, "_bias", 2, f, true));
     down.push_back(of_all(e, expert, names.down_in_one, "_bias", d, 1, false));
@@ -114,7 +126,18 @@ void WeightTable::add_biases_of_expert(const Experts& e, int64_t expert, std::ve
 
 ObjectId Forward::feed_forward(const Experts& e, ObjectId x, ObjectId stream, const Place& at) {
   const Mixture mixture{tokens(at), e.count, e.top_k};
-  const Routed routed = route(x, mixture, at);
+  ObjectId dense;
+  if (e.beside > 0) {
+    const ObjectId act = gated({.ffn = e.beside, .activation = e.each.activation}, "beside_", x, at);
+    const ObjectId out = activation("beside_out", spec_.dim, at);
+    project({"beside_down", "beside_wd", "", e.beside, spec_.dim}, act, out, {}, at);
+    record();
+    dense = norm("beside_after", out, "beside_normed", at);
+  }
+  const Routed routed = route(
+      e.beside > 0 ? norm("router_norm", stream, "h_router", at, float(1 / std::sqrt(double(spec_.dim)))) : x,
+      mixture, at);
+  if (e.beside > 0) x = norm("experts_before", stream, "h_experts", at);
   const bool joins = spec_.layers[size_t(at.layer)].norms == Norms::Before;
   const ObjectId sum = stream_after(at);
   const ObjectId half = joins ? sum : activation("mlp_out", spec_.dim, at);
@@ -123,6 +146,10 @@ ObjectId Forward::feed_forward(const Experts& e, ObjectId x, ObjectId stream, co
     const ObjectId chosen = activation("x_chosen", spec_.dim, at);
     run_experts(x, mixture, routed, residual, chosen, at);
     share_expert(x, chosen, half, at);
+  } else if (e.beside > 0) {
+    const ObjectId mixed = activation("experts_out", spec_.dim, at);
+    run_experts(x, mixture, routed, {}, mixed, at);
+    norm_after("experts_after", mixed, dense, half, at);
   } else {
     run_experts(x, mixture, routed, residual, half, at);
   }
@@ -159,7 +186,12 @@ Forward::Routed Forward::route(ObjectId x, const Mixture& mixture, const Place& 
   const ObjectId routing =
       sized("routing", DType::I32, RoutingLayout{e.count, mixture.rows()}.elements(), at);
   task("sort", SortByExpert{mixture}, {chosen, routing}, at);
-  return {gates, routing};
+  if (!e.gate_scales) return {gates, routing};
+  const ObjectId scaled = object("gates_scaled", DType::F32, e.top_k, at);
+  task("scale_gates", ScaleGates{mixture, compute_}, {gates, chosen, weight("gate_scales", at.layer), scaled},
+       at);
+  record();
+  return {scaled, routing};
 }
 
 void Forward::load(const Mixture& mixture, ObjectId logits, ObjectId chosen, const Place& at) {

@@ -30,7 +30,7 @@ double left_out(const ModelSpec& spec, int64_t seq_len) {
     // That of a tied embedding is the head's, behind all others.
     const bool embeds = w.part == ModelPart::Embedding;
     const bool has_product =
-        w.matrix && !embeds && w.part != ModelPart::Positions && w.part != ModelPart::Convolution;
+        w.matrix && !embeds && w.part != ModelPart::Table && w.part != ModelPart::Convolution;
     if (has_product) flops += 2 * active_elements(spec, w) * double(int(!w.trainable) + int(!goes_on));
     if (w.part == ModelPart::AttentionOut && !before) {
       const Attention& attention = *spec.layers[size_t(w.layer)].attention();
@@ -49,7 +49,9 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   double flops = 6 * d * double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
     const auto columns = [&](const auto& half) { return product_columns(half, spec.dim); };
-    flops += 6 * d * (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward));
+    flops += 6 * d *
+             (std::visit(columns, layer.mixer) + std::visit(columns, layer.feed_forward) +
+              3 * double(layer.input));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
     // A state takes three products of its size: what its key and its query read, and what its key writes.
     if (const GatedDelta* delta = layer.delta()) flops += 18 * double(delta->sizes.state());

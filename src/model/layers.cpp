@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "ops/op.h"
@@ -62,9 +63,8 @@ Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> us
                    at.round, at.chunk);
 }
 
-ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, const Place& at) {
+ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, const Place& at, float scale) {
   const ObjectId out = activation(y, spec_.dim, at);
-  const float scale = at.layer < 0 ? float(spec_.logit_scale) : 1;
   if (spec_.norm.centred) {
     const LayerNorm op{.tokens = tokens(at),
                        .dim = spec_.dim,
@@ -124,7 +124,7 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   op.has_residual = residual.has_value();
   op.f32_result = p.f32_result && compute_ != DType::F32;
   op.rope_heads = p.rope_heads;
-  op.head_dim = rotated ? spec_.head_dim() : 0;
+  op.head_dim = rotated ? attention(at).head_dim : 0;
   op.rope_scale = rotated ? rope_scale(at) : 1;
   if (rotated) op.still_scale = still_scale(at);
   op.temperature = p.temperature;
@@ -185,10 +185,58 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   add_half(out, "attn_out", "norm1_after", o, x, x_mid, at);
 
   const ObjectId h2 = spec.parallel ? beside : second_norm(x_mid);
-  const ObjectId x_out =
+  ObjectId x_out =
       std::visit([&](const auto& half) { return feed_forward(half, h2, x_mid, at); }, spec.feed_forward);
+  if (spec.input > 0) x_out = add_input(x_out, at);
+  if (spec.scaled) {
+    const ObjectId whole = stream_after(at, Part::Scaled);
+    task("scale", ScaleBy{tokens(at) * spec_.dim, compute_}, {x_out, weight("layer_scale", at.layer), whole},
+         at);
+    record();
+    x_out = whole;
+  }
   if (gradients_ != nullptr) gradients_->record_input(x);
   return x_out;
+}
+
+// x + norm(W_out (activation(W_gate x) * input)), where the input is a token's row of the layer's table
+// beside a normalised projection of the embedding, over the root of two.
+ObjectId Forward::add_input(ObjectId x, const Place& at) {
+  const int64_t width = spec_.layers[size_t(at.layer)].input, dim = spec_.dim;
+  const ObjectId raw = activation("input_raw", width, at), input = activation("input", width, at);
+  Bound rows(inputs_.cache.embedded, tokens(at) * (dim + at.layer * width) * size_of(compute_));
+  if (!decodes()) {
+    const ObjectId found = activation("input_rows", width, at);
+    task("input_rows", Embed{tokens(at), spec_.vocab, width, compute_, std::sqrt(0.5f * float(width))},
+         {batch(at, BatchColumn::Tokens), weight("input_table", at.layer), found}, at);
+    record();
+    rows = found;
+  }
+  project({"input_proj", "winput", "", dim, width}, embedded_[size_t(at.chunk)], raw, {}, at);
+  record();
+  // Of the projection over the root of dim, whose squares are as much smaller as epsilon is larger here.
+  const RmsNorm op{.tokens = tokens(at),
+                   .dim = width,
+                   .eps = float(spec_.norm_eps * double(dim)),
+                   .dtype = compute_,
+                   .offset = float(spec_.norm_offset),
+                   .scale = std::sqrt(0.5f),
+                   .has_residual = true};
+  task("input_norm", op, {raw, weight("input_norm", -1), input, rows}, at);
+  record();
+  const ObjectId gate = activation("input_gate", width, at), act = activation("input_act", width, at);
+  project({"input_gate", "winput_gate", "", dim, width}, x, gate, {}, at);
+  record();
+  Swiglu glu{.tokens = tokens(at), .dim = width, .dtype = compute_};
+  glu.activation = spec_.layers[size_t(at.layer)].mlp().activation;
+  glu.apart = true;
+  task("input_act", glu, {gate, act, input}, at);
+  record();
+  const ObjectId out = activation("input_out", dim, at), sum = stream_after(at, Part::Input);
+  project({"input_out", "winput_out", "", width, dim}, act, out, {}, at);
+  record();
+  norm_after("input_after", out, x, sum, at);
+  return sum;
 }
 
 std::vector<ObjectId> Forward::layers(int round) {
@@ -200,6 +248,7 @@ std::vector<ObjectId> Forward::layers(int round) {
   const bool embedded = decodes();
   for (size_t c = 0; c < chunks; ++c)
     x.push_back(embedded ? add_positions(inputs_.cache.embedded, round, int(c)) : embed(round, int(c)));
+  embedded_ = x;
   for (size_t l = 0; l < layers; ++l) {
     for (size_t c = 0; c < chunks; ++c) x[c] = layer(x[c], {int(l), round, int(c)});
   }
@@ -207,7 +256,7 @@ std::vector<ObjectId> Forward::layers(int round) {
 }
 
 ObjectId Forward::last_norm(ObjectId x, int round, int chunk) {
-  return norm("norm", x, "h", {-1, round, chunk});
+  return norm("norm", x, "h", {-1, round, chunk}, float(spec_.logit_scale));
 }
 
 Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const {

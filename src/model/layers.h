@@ -44,8 +44,8 @@ struct ModelInputs {
   BatchLayout layout;                        // of each
   RouterSums router;
   // Passes that generate text: caches of keys and values by layer, for so many tokens of each row; spans
-  // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up.
-  // Without caches attention covers the round alone.
+  // (ops/generation.h); and the tokens' rows of what is_looked_up(), of one weight after another, which the
+  // host looks up. Without caches attention covers the round alone.
   struct {
     std::vector<ObjectId> layers, states;  // states: of gated delta rules, f32
     ObjectId spans, embedded;
@@ -137,7 +137,7 @@ class Forward {
   // And of what no angle turns, where some of a head's rows are: attention's alone.
   float still_scale(const Place& at) const {
     const Attention& a = attention(at);
-    const bool same = spec_.rope_of(a).attention_factor == 1 || spec_.rotated_rows() == spec_.head_dim();
+    const bool same = spec_.rope_of(a).attention_factor == 1 || spec_.rotated_rows(a) == a.head_dim;
     return same ? 0 : float(a.rotation_scale());
   }
   // The temperature of queries.
@@ -157,10 +157,15 @@ class Forward {
   ObjectId attend(const Projected& p, const Place& at);
   // The input of an MLP's down projection: activation(gate(x)) * up(x). Its names begin with `prefix`.
   ObjectId gated(const Mlp& mlp, std::string_view prefix, ObjectId x, const Place& at);
-  // The stream behind a layer.
-  ObjectId stream_after(const Place& at) {
-    return activation("x", spec_.dim, {at.layer + 1, at.round, at.chunk}, Stream::Between);
+  // The stream behind a part of a layer, of which the last makes that of the next layer.
+  enum class Part : uint8_t { Halves, Input, Scaled };
+  ObjectId stream_after(const Place& at, Part part = Part::Halves) {
+    const LayerSpec& layer = spec_.layers[size_t(at.layer)];
+    const Part last = layer.scaled ? Part::Scaled : layer.input > 0 ? Part::Input : Part::Halves;
+    if (part == last) return activation("x", spec_.dim, {at.layer + 1, at.round, at.chunk}, Stream::Between);
+    return activation(part == Part::Halves ? "x_halves" : "x_input", spec_.dim, at, Stream::Within);
   }
+  ObjectId add_input(ObjectId x, const Place& at);
   struct Routed {
     ObjectId gates, routing;
   };
@@ -179,7 +184,7 @@ class Forward {
   std::optional<ObjectId> adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                 const Place& at);
   // A norm of the stream.
-  ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at);
+  ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at, float scale = 1);
   // A norm of a half's output before it is added to the stream.
   void norm_after(std::string_view what, ObjectId half, ObjectId stream, ObjectId sum, const Place& at);
   // Adds a half of a layer to the stream: a product whose sum with it is `sum`, normalised before if the
@@ -222,6 +227,7 @@ class Forward {
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
   std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
   std::vector<std::vector<ObjectId>> kv_;                                     // [layer][chunk] of the round
+  std::vector<ObjectId> embedded_;                                            // [chunk]
   std::vector<std::vector<ObjectId>> tails_, states_;  // likewise, of convolutions and of delta rules
   // The newest product with an adapter's A, which rows of one tensor share.
   struct {

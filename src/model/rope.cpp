@@ -48,9 +48,11 @@ std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int6
     theta *= std::pow(rope.factor * longer - (rope.factor - 1), dim / (dim - 2));
   }
   std::vector<float> out(static_cast<size_t>(head_dim / 2));
-  for (size_t i = 0; i < size_t(rotated / 2); ++i) {
+  const bool proportional = rope.kind == RopeScaling::Proportional;
+  const auto turned = proportional ? int64_t(rope.turned * dim / 2) : rotated / 2;
+  for (size_t i = 0; i < size_t(turned); ++i) {
     double f = std::pow(theta, -2.0 * double(i) / dim);
-    if (rope.kind == RopeScaling::Linear) f /= rope.factor;
+    if (rope.kind == RopeScaling::Linear || proportional) f /= rope.factor;
     if (rope.kind == RopeScaling::Llama3) f = llama3(rope, f);
     if (rope.kind == RopeScaling::Yarn) f = yarn(rope, f, double(i), dim);
     if (rope.kind == RopeScaling::Long)

@@ -20,8 +20,11 @@ Status validate_layer(const LayerSpec& layer) {
   if (!layer.norm2 && (!layer.parallel || layer.norms != Norms::Before))
     return error("model: a layer with one norm has it before both of its halves");
   SLUICE_TRY(std::visit(valid, layer.feed_forward));
+  SLUICE_CHECK(layer.input >= 0, "an input of {}", layer.input);
   if (layer.experts() == nullptr) return {};
   if (layer.parallel) return error("model: experts beside attention");
+  if (layer.experts()->beside > 0 && layer.norms != Norms::Around)
+    return error("model: experts beside an MLP have norms before and behind them");
   return {};
 }
 
@@ -31,6 +34,7 @@ std::string ffn_text(const LayerSpec& layer) {
   std::string out = fmt::format("{} of {} experts of ffn {}", e.top_k, e.count, e.each.ffn);
   if (e.score == RouterScore::Sigmoid) out += ", by sigmoids";
   if (e.shared > 0) out += fmt::format(", one of {} for all", e.shared);
+  if (e.beside > 0) out += fmt::format(", beside ffn {}", e.beside);
   return out;
 }
 
@@ -63,11 +67,27 @@ std::string to_text(const LayerSpec& layer) {
   if (a.softcap != 0) out += fmt::format(", scores capped at {}", a.softcap);
   if (a.sinks) out += ", sinks";
   if (a.gated) out += ", gated";
+  if (a.values != BehindHeads::Copied)
+    out += a.values == BehindHeads::Normed ? ", values normalised" : ", values of keys";
+  if (a.keys_of >= 0) out += fmt::format(", keys of layer {}", a.keys_of);
   if (mlp.limit != 0) out += fmt::format(", gates limited at {}", mlp.limit);
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
+  if (layer.input > 0) out += fmt::format(", rows of {} for tokens", layer.input);
   if (layer.parallel)
     out += layer.norm2 ? ", halves beside each other" : ", halves beside each other with one norm";
   return out;
+}
+
+// An earlier layer has keys and values of its own, in the same heads, for those that read them, too.
+Status check_keys(const ModelSpec& spec, size_t layer) {
+  const Attention* const a = spec.layers[layer].attention();
+  if (a == nullptr || a->keys_of < 0) return {};
+  const Attention* const of = a->keys_of < int(layer) ? spec.layers[size_t(a->keys_of)].attention() : nullptr;
+  if (of == nullptr || of->keys_of >= 0 || of->head_dim != a->head_dim || of->kv_heads != a->kv_heads ||
+      of->scale != a->scale || of->window != a->window)
+    return error("model: layer {} takes keys of layer {}, which has none of its own that fit", layer,
+                 a->keys_of);
+  return {};
 }
 
 bool rotates_any(const ModelSpec& spec) {
@@ -123,15 +143,30 @@ Status validate(const ModelSpec& spec) {
       {"vocab_size", spec.vocab, kMostVocab}};
   for (const auto& [key, value, most] : sizes) SLUICE_TRY(check_positive(key, value, most));
   const Experts* experts = nullptr;  // of all layers that have some
-  for (const LayerSpec& layer : spec.layers) {
+  int64_t rotates[2] = {0, 0};       // the heads that frequencies are for: of all layers, and of windows' own
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
     SLUICE_TRY(validate_layer(layer));
-    if (experts != nullptr && layer.experts() != nullptr && *experts != *layer.experts())
-      return error("model: layers with experts that differ");
-    if (layer.experts() != nullptr) experts = layer.experts();
-    if (layer.attention() != nullptr && layer.attention()->head_dim != spec.head_dim()) {
-      return error("model: head_dim is {} in one layer and {} in another; it must be the same",
-                   spec.head_dim(), layer.attention()->head_dim);
+    SLUICE_TRY(check_keys(spec, l));
+    if (experts != nullptr && layer.experts() != nullptr) {
+      Experts alike = *layer.experts();
+      alike.beside = experts->beside;
+      if (alike != *experts) return error("model: layers with experts that differ");
     }
+    if (layer.experts() != nullptr) experts = layer.experts();
+    const Attention* const a = layer.attention();
+    if (a == nullptr || !a->rotated) continue;
+    int64_t& head_dim = rotates[spec.rotates_as_window(*a) ? 1 : 0];
+    if (head_dim != 0 && head_dim != a->head_dim) {
+      return error(
+          "model: head_dim is {} in one layer and {} in another; layers that are rotated alike need the same",
+          head_dim, a->head_dim);
+    }
+    head_dim = a->head_dim;
+    const int64_t rows = spec.rotated_rows(*a);
+    if (rows % 2 != 0 || rows < 2 || rows > a->head_dim)
+      return error("model: {} rows of a head of {} are rotated; an even number is needed, up to all",
+                   spec.rotated.rows, a->head_dim);
   }
   SLUICE_TRY(check_stored(spec));
   SLUICE_TRY(validate_adapters(spec));
@@ -139,21 +174,17 @@ Status validate(const ModelSpec& spec) {
     return error("model: {} positions; at most {} are allowed", spec.positions, kMostVocab);
   if (spec.positions > 0 && rotates_any(spec))
     return error("model: {} positions are learnt; then no layer is rotated", spec.positions);
-  const bool attends = spec.head_dim() > 0;
-  if (attends &&
-      (spec.rotated_rows() % 2 != 0 || spec.rotated_rows() < 2 || spec.rotated_rows() > spec.head_dim()))
-    return error("model: {} rows of a head of {} are rotated; an even number is needed, up to all",
-                 spec.rotated.rows, spec.head_dim());
-  std::vector<const RopeScaling*> ropes{&spec.rope};
-  if (spec.window_rope) ropes.push_back(&*spec.window_rope);
-  for (const RopeScaling* rope : ropes) {
-    if (rope->kind == RopeScaling::Dynamic && spec.rotated_rows() < 4)
+  for (const bool of_windows : {false, true}) {
+    const int64_t head_dim = rotates[of_windows ? 1 : 0], rows = spec.rotated_rows({.head_dim = head_dim});
+    if (head_dim == 0) continue;
+    const RopeScaling* const rope = of_windows ? &*spec.window_rope : &spec.rope;
+    if (rope->kind == RopeScaling::Dynamic && rows < 4)
       return error("model: {} rows of a head are rotated; rotary embedding of type dynamic needs at least 4",
-                   spec.rotated_rows());
+                   rows);
     const bool of_norms = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
       return layer.attention() != nullptr && layer.attention()->qk_norm != QkNorm::None;
     });
-    if (of_norms && rope->attention_factor != 1 && spec.rotated_rows() < spec.head_dim())
+    if (of_norms && rope->attention_factor != 1 && rows < head_dim)
       return error(
           "model: rotary embedding multiplies by {} and partial_rotary_factor leaves rows of a head out; "
           "where "
@@ -164,9 +195,9 @@ Status validate(const ModelSpec& spec) {
     if (rope->kind != RopeScaling::Long) continue;
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &rope->short_factors}, {"long_factor", &rope->long_factors}}) {
-      if (int64_t(factors->size()) != spec.rotated_rows() / 2)
+      if (int64_t(factors->size()) != rows / 2)
         return error("model: {} has {} numbers; half of what is rotated of head_dim, {}, are needed", key,
-                     factors->size(), spec.rotated_rows() / 2);
+                     factors->size(), rows / 2);
     }
   }
   // In f32 less is nothing; more drowns what is normalised.
@@ -208,7 +239,9 @@ int64_t reach_of(const ModelSpec& spec) {
   if (!rotates_any(spec)) return 0;
   // Files keep the context from before a linear scaling.
   const int64_t from = spec.rope.kind == RopeScaling::Linear ? spec.context : spec.rope.original_context;
-  const bool stretched = spec.rope.kind != RopeScaling::Default && spec.rope.kind != RopeScaling::Long;
+  using enum RopeScaling::Kind;
+  const auto kind = spec.rope.kind;
+  const bool stretched = kind != Default && kind != Long && kind != Proportional;
   return stretched ? std::max(spec.context, int64_t(spec.rope.factor * double(from))) : spec.context;
 }
 

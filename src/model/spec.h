@@ -16,6 +16,7 @@
 #include "ops/delta.h"
 #include "ops/experts.h"
 #include "ops/gate_activation.h"
+#include "ops/norm.h"
 
 namespace sluice::core {
 
@@ -32,6 +33,7 @@ struct RopeScaling {
     Llama3,   // those slower than original_context are divided by `factor`
     Yarn,     // likewise, between beta_slow and beta_fast turns in original_context
     Long,  // each by a number of its own, which is another where sequences are longer than original_context
+    Proportional,  // the first `turned` of them are divided by `factor`, and the others are 0
   } kind = Default;
   double theta = 10000;
   double factor = 1;
@@ -43,6 +45,7 @@ struct RopeScaling {
   double temperature = 0;  // queries are multiplied by 1 + it ln(1 + floor(position / original_context))
   // Long: of sequences up to original_context, and of others.
   std::vector<double> short_factors, long_factors;
+  double turned = 1;  // Proportional: a part of all
 
   // Whether frequencies depend on how long a sequence is.
   bool follows_length() const { return kind == Dynamic || kind == Long; }
@@ -62,9 +65,15 @@ struct Attention {
   double softcap = 0;   // of the scores, as AttnShape's; 0: none
   bool sinks = false;   // a learnt logit of every head in the softmax's sum, as AttnFwd's
   bool gated = false;   // what it makes is multiplied by a gate of every element, as HeadGate's
+  // Values behind the heads of keys, which are normalised by HeadNormRope: its results of a projection of
+  // their own, or of the keys'.
+  BehindHeads values = BehindHeads::Copied;
+  int keys_of = -1;  // an earlier layer, whose keys and values are read here, too; -1: it has its own
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
+  // What its projection of keys and values makes.
+  int64_t kv_columns() const { return keys_of >= 0 ? 0 : (values == BehindHeads::Again ? 1 : 2) * kv_dim(); }
   // The factor of rotated q and of rotated k, so that scores over sqrt(head_dim) are of the scale.
   double rotation_scale() const { return scale == 0 ? 1 : std::sqrt(scale * std::sqrt(double(head_dim))); }
   bool operator==(const Attention&) const = default;
@@ -106,7 +115,11 @@ struct Experts {
   bool router_bias = false;     // of the logits
   bool selection_bias = false;  // of choices alone, and no gradient moves it
   int64_t shared = 0;           // the width of an expert for every token, with a gate; 0: there is none
-  int64_t group = 0;            // experts whose weights are one object, so that they are moved at once
+  // The width of an MLP beside the mixture, for every token. Then the router and the experts read the stream
+  // by norms of their own, and both results are normalised before they are added. 0: there is none.
+  int64_t beside = 0;
+  bool gate_scales = false;  // gates are multiplied by a learnt factor of their expert
+  int64_t group = 0;         // experts whose weights are one object, so that they are moved at once
 
   bool operator==(const Experts&) const = default;
 };
@@ -140,16 +153,27 @@ struct TensorNames {
   const char *router = "mlp.gate", *experts = "mlp.experts";
   const char *expert_gate = "gate_proj", *expert_up = "up_proj", *expert_down = "down_proj";
   const char* selection_bias = "mlp.expert_bias";
-  // Or all experts of a layer are one tensor, [experts, rows for inputs, columns for outputs], of which
-  // columns of gates and of up stand in turn. Classes of transformers hold the others in such tensors, too.
-  bool experts_in_one = false;
+  // Or all experts of a layer are one tensor, [experts, rows, columns]: gates before up, or turned, with rows
+  // for inputs, and then columns of gates and of up stand in turn. Classes of transformers hold the others in
+  // such tensors, too.
+  enum InOne : uint8_t { Apart, Stacked, Turned } experts_in_one = Apart;
   const char *gate_up_in_one = "gate_up_proj", *down_in_one = "down_proj";
   // The expert that all tokens share, and its gate.
   const char *shared_gate = "mlp.shared_expert.gate_proj", *shared_up = "mlp.shared_expert.up_proj",
              *shared_down = "mlp.shared_expert.down_proj", *shared_router = "mlp.shared_expert_gate";
+  // What layers add to the stream beside their halves, and multiply it by.
+  const char *input_table = "model.embed_tokens_per_layer",
+             *input_projection = "model.per_layer_model_projection",
+             *input_norm = "model.per_layer_projection_norm", *input_gate = "per_layer_input_gate",
+             *input_out = "per_layer_projection", *input_after = "post_per_layer_input_norm",
+             *layer_scale = "layer_scalar";
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
   const char* positions = nullptr;
   bool transposed = false;  // matrices of layers have a row for each input
+  // Of a mixture with an MLP beside it.
+  const char *router_norm = "router.scale", *gate_scales = "router.per_expert_scale",
+             *beside_after = "post_feedforward_layernorm_1", *experts_before = "pre_feedforward_layernorm_2",
+             *experts_after = "post_feedforward_layernorm_2";
   // Norms before and behind attention and MLP; null: by their order, as in most families.
   const char *norm1 = "input_layernorm", *norm1_after = "post_attention_layernorm", *norm2 = nullptr,
              *norm2_around = "pre_feedforward_layernorm", *norm2_after = "post_feedforward_layernorm";
@@ -197,6 +221,11 @@ struct LayerSpec {
   Norms norms = Norms::Before;
   // Both halves read the layer's input, and are added to it; and without norm2 its first norm's result.
   bool parallel = false, norm2 = true;
+  // The width of a row that a table of the layer has for every token. It is added to a projection of the
+  // embedding, gates what the stream is projected to, and that is added to the stream behind both halves. 0:
+  // there is none.
+  int64_t input = 0;
+  bool scaled = false;  // then the stream is multiplied by a number of the layer, which is not trained
 
   // Null: the half is of another kind.
   const Attention* attention() const { return std::get_if<Attention>(&mixer); }
@@ -255,9 +284,7 @@ struct ModelSpec {
   bool has_experts() const;
   // That of the first layer that has it, in many ways as all others; of none one without heads.
   const Attention& attention() const;
-  // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
-  int64_t head_dim() const { return attention().head_dim; }
-  int64_t rotated_rows() const { return rotated.rows == 0 ? head_dim() : rotated.rows; }
+  int64_t rotated_rows(const Attention& of) const { return rotated.rows == 0 ? of.head_dim : rotated.rows; }
   // Whether window_rope rotates a layer.
   bool rotates_as_window(const Attention& attention) const { return window_rope && attention.window > 0; }
   const RopeScaling& rope_of(const Attention& attention) const {

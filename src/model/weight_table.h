@@ -28,6 +28,7 @@ class WeightTable {
   void add(const Experts& e);
 
   void layer(int index);
+  void add_input(int64_t width);
   // The tensor of the layer that is called so.
   std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
   void put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init);

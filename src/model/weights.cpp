@@ -22,8 +22,10 @@ std::vector<Weight> WeightTable::weights() {
   const TensorNames& names = spec_.names;
   matrix("embedding", ModelPart::Embedding, {{std::string(names.embedding) + ".weight", v, d}});
   if (spec_.positions > 0)
-    matrix("positions", ModelPart::Positions,
-           {{std::string(names.positions) + ".weight", spec_.positions, d}});
+    matrix("positions", ModelPart::Table, {{std::string(names.positions) + ".weight", spec_.positions, d}});
+  const auto inputs = std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.input > 0; });
+  if (inputs != spec_.layers.end())
+    plain_norm("input_norm", std::string(names.input_norm) + ".weight", inputs->input);
   for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
   layer_ = -1;
   norm("norm", names.norm, d);
@@ -48,6 +50,34 @@ void WeightTable::layer(int index) {
          d);
   std::visit([&](const auto& half) { add(half); }, layer.feed_forward);
   if (after) norm("norm2_after", at(names.norm2_after), d);
+  if (layer.input > 0) add_input(layer.input);
+  if (!layer.scaled) return;
+  kept("layer_scale", ModelPart::Norm, at(names.layer_scale), 1, {Init::Ones});
+  out_.back().trainable = false;
+}
+
+// Tables and projections of all layers are one tensor each: a token's rows stand beside each other in a row
+// of the first, and layers' rows follow each other in the second.
+void WeightTable::add_input(int64_t width) {
+  const TensorNames& names = spec_.names;
+  const auto layers = int64_t(spec_.layers.size());
+  matrix("input_table", ModelPart::Table,
+         {{.tensor = std::string(names.input_table) + ".weight",
+           .rows = spec_.vocab,
+           .cols = width,
+           .first_row = layer_,
+           .tensor_rows = spec_.vocab * layers,
+           .blocks = {.rows = 1, .step = layers},
+           .abreast = layers}});
+  matrix("winput", ModelPart::Mlp,
+         {{.tensor = std::string(names.input_projection) + ".weight",
+           .rows = width,
+           .cols = spec_.dim,
+           .first_row = layer_ * width,
+           .tensor_rows = width * layers}});
+  matrix("winput_gate", ModelPart::Mlp, {{at(names.input_gate) + ".weight", width, spec_.dim}});
+  matrix_into_stream("winput_out", ModelPart::Mlp, {{at(names.input_out) + ".weight", spec_.dim, width}});
+  norm("input_after", at(names.input_after), spec_.dim);
 }
 
 void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init) {
@@ -191,7 +221,8 @@ Status check_stored(const ModelSpec& spec, const Weight& weight) {
   // Elements that share a scale cannot be updated one by one.
   if (format && weight.trainable)
     return error("model: {} is stored in {}, and is not trained so", one.tensor, to_text(*format));
-  const bool has_none = weight.part == ModelPart::Experts || weight.part == ModelPart::Convolution;
+  const bool has_none = weight.part == ModelPart::Experts || weight.part == ModelPart::Convolution ||
+                        weight.part == ModelPart::Table;
   if (format && has_none) return error("model: {} cannot be stored in {}", one.tensor, to_text(*format));
   return {};
 }
@@ -244,9 +275,9 @@ int64_t RowBlocks::in_tensor(int64_t i) const {
 
 std::vector<int64_t> WeightSource::shape(bool matrix) const {
   // A tensor that is no matrix may have its elements in another order, as if it were one.
-  std::vector<int64_t> out{matrix ? matrix_rows() : matrix_rows() * cols};
+  std::vector<int64_t> out{matrix ? matrix_rows() / abreast : matrix_rows() * cols};
   if (of_conv) out.push_back(1);
-  if (matrix) out.insert(transposed ? out.begin() : out.end(), cols);
+  if (matrix) out.insert(transposed ? out.begin() : out.end(), cols * abreast);
   if (stacked > 0) out.insert(out.begin(), stacked);
   return out;
 }
@@ -280,6 +311,16 @@ std::string group_name(int64_t group) {
 
 std::vector<Weight> weights_of(const ModelSpec& spec) {
   return WeightTable(spec).weights();
+}
+
+bool is_looked_up(const Weight& weight) {
+  return weight.part == ModelPart::Embedding || (weight.part == ModelPart::Table && weight.layer >= 0);
+}
+
+// Of tables by the root of their width, as the embedding is, and half of it with what it is added to.
+float row_scale(const ModelSpec& spec, const Weight& weight) {
+  return weight.layer < 0 ? float(spec.stream_embedding_scale())
+                          : std::sqrt(0.5f * float(weight.sources.front().cols));
 }
 
 double active_elements(const ModelSpec& spec, const Weight& weight) {

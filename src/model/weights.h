@@ -36,6 +36,8 @@ struct WeightSource {
   // Rows within a tensor that several weights share: the first one, and how many the tensor has.
   int64_t first_row = 0, tensor_rows = 0;  // 0 rows: these alone
   RowBlocks blocks = {};
+  // So many rows here stand beside each other in one of the tensor's.
+  int64_t abreast = 1;
   // The tensor has a row for each column of these. stretch() is of the tensor as it would be otherwise; what
   // reads and writes files turns it.
   bool transposed = false;
@@ -75,12 +77,13 @@ struct Init {
 };
 
 // The part of a model that a weight is. Experts' weights are those that only tokens that chose them meet.
-// Positions are learnt ones, which are added to the embedding; projections are those that make q, k and v,
+// Tables have rows that are looked up and added, as the embedding's: of learnt positions, and of layers' own.
+// Projections are those that make q, k and v,
 // and read the same. Those around a convolution are products; its own weights are not. An adapter's are A and
 // B.
 enum class ModelPart : uint8_t {
   Embedding,
-  Positions,
+  Table,
   Projection,
   AttentionOut,
   ConvProjection,
@@ -137,6 +140,10 @@ std::string module_of(std::string_view tensor);
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
+// Whether a pass begins with a token's row of it, which those that generate text are given: the embedding,
+// and tables of layers. Rows are multiplied by row_scale().
+bool is_looked_up(const Weight& weight);
+float row_scale(const ModelSpec& spec, const Weight& weight);
 // Elements of a weight that a token is multiplied with: only those of chosen experts.
 double active_elements(const ModelSpec& spec, const Weight& weight);
 

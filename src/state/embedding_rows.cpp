@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/elements.h"
+#include "state/found_tensor.h"
 #include "state/weights.h"
 #include "state/write.h"
 
@@ -31,34 +32,36 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
                                           uint64_t seed) {
   EmbeddingRows rows;
   rows.dtype_ = dtype;
-  rows.dim_ = spec.dim;
-  rows.scale_ = float(spec.stream_embedding_scale());
   rows.seed_ = seed;
-  Model model;  // of this weight alone
   for (Weight& weight : weights_of(spec)) {
-    if (weight.part == ModelPart::Embedding) model.weights.push_back(std::move(weight));
+    if (!is_looked_up(weight)) continue;
+    const std::filesystem::path& checkpoint = from.of(weight);
+    Table& table = rows.tables_.emplace_back(Table{std::move(weight), 1, nullptr});
+    table.scale = row_scale(spec, table.weight);
+    if (checkpoint.empty()) continue;
+    if (!rows.files_) {
+      SLUICE_ASSIGN(rows.files_, TensorFiles::open(checkpoint));
+    }
+    const WeightSource& source = table.weight.sources.front();
+    SLUICE_ASSIGN(const FoundTensor found, find_tensor(*rows.files_, source, table.weight.matrix));
+    table.tensor = found.tensor;
   }
-  rows.weight_ = model.weights.front();
-  const std::filesystem::path& checkpoint = from.of(rows.weight_);
-  if (checkpoint.empty()) return rows;
-  SLUICE_ASSIGN(rows.files_, TensorFiles::open(checkpoint));
-  const std::string& name = rows.weight_.sources.front().tensor;
-  SLUICE_ASSIGN(rows.tensor_, rows.files_->get(name));
-  SLUICE_TRY(check_weight(model, weight_places(model).at(name).front(), rows.tensor_->info, checkpoint));
   return rows;
 }
 
-Status EmbeddingRows::read_row(int32_t token) {
-  const int64_t first = int64_t{token} * dim_;
-  if (tensor_ == nullptr) {
-    random_values(weight_, seed_, first, dim_, row_);
+Status EmbeddingRows::read_row(const Table& table, int32_t token) {
+  const WeightSource& source = table.weight.sources.front();
+  const int64_t width = source.cols, first = int64_t{token} * width;
+  if (table.tensor == nullptr) {
+    random_values(table.weight, seed_, first, width, row_);
     return {};
   }
-  const int64_t size = size_of(tensor_->info.type);
-  const auto bytes = tensor_->bytes.subspan(size_t(first * size), size_t(dim_ * size));
-  SLUICE_TRY(check_values(tensor_->info, false, first, bytes));
-  read_elements(tensor_->info.type, bytes, row_);
-  read_bytes_ += std::max(dim_ * size, kTouchedBytes);
+  const TensorInfo& info = table.tensor->info;
+  const int64_t size = size_of(info.type), at = source.stretch(first, first + width).at;
+  const auto bytes = table.tensor->bytes.subspan(size_t(at * size), size_t(width * size));
+  SLUICE_TRY(check_values(info, false, at, bytes));
+  read_elements(info.type, bytes, row_);
+  read_bytes_ += std::max(width * size, kTouchedBytes);
   if (read_bytes_ > kMostReadBytes) {
     files_->release();
     read_bytes_ = 0;
@@ -67,19 +70,22 @@ Status EmbeddingRows::read_row(int32_t token) {
 }
 
 Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
-  const int64_t row_bytes = dim_ * size_of(dtype_);
-  rows.resize(tokens.size() * size_t(row_bytes));
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    SLUICE_TRY(read_row(tokens[t]));
-    std::byte* const to = rows.data() + int64_t(t) * row_bytes;
-    with_type(dtype_, [&]<class T>(T) {
-      for (int64_t i = 0; i < dim_; ++i) {
-        const T weight(row_[size_t(i)]);
-        std::memcpy(to + i * int64_t{sizeof(T)}, &weight, sizeof weight);
-      }
-    });
+  rows.clear();
+  for (const Table& table : tables_) {
+    const size_t before = rows.size();
+    for (const int32_t token : tokens) {
+      SLUICE_TRY(read_row(table, token));
+      with_type(dtype_, [&]<class T>(T) {
+        for (const float value : row_) {
+          const T weight(value);
+          const auto bytes = std::as_bytes(std::span(&weight, 1));
+          rows.insert(rows.end(), bytes.begin(), bytes.end());
+        }
+      });
+    }
+    // As the program would: of the weight in its type.
+    scale_embedding(dtype_, table.scale, std::span(rows).subspan(before));
   }
-  scale_embedding(dtype_, scale_, rows);  // as the program would: of the weight in its type
   return {};
 }
 

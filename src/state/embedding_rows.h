@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the embedding, read from the checkpoint when a token asks for one: a pass that generates text needs
-// few of them, and a table of a large vocabulary is a gigabyte.
+// Rows of the embedding and of tables of layers, read from the checkpoint when a token asks for one: a pass
+// that generates text needs few of them, and a table of a large vocabulary is a gigabyte.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace sluice::core {
 
-// Makes rows of the embedding, in `dtype`, F32 or BF16, what a pass begins with.
+// Makes rows of a weight, in `dtype`, F32 or BF16, what a pass begins with.
 void scale_embedding(DType dtype, float scale, std::span<std::byte> rows);
 
 class EmbeddingRows {
@@ -25,22 +25,25 @@ class EmbeddingRows {
   static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const WeightsFrom& from,
                                     uint64_t seed);
 
-  // The rows of these tokens, one after another, as a pass begins with them: times the model's scale. An
-  // error names one with a value that is not finite. REQUIRES: tokens below the vocabulary's size.
+  // The rows of these tokens, one after another, of the weights that are looked up in turn, as a pass begins
+  // with them: times their scale. An error names one with a value that is not finite. REQUIRES: tokens below
+  // the vocabulary's size.
   Status read(std::span<const int32_t> tokens, std::vector<std::byte>& rows);
 
  private:
   EmbeddingRows() = default;
-  Status read_row(int32_t token);
+  struct Table {
+    Weight weight;
+    float scale;
+    const SafeTensor* tensor;  // null: random
+  };
+  Status read_row(const Table& table, int32_t token);
 
   DType dtype_ = DType::F32;
-  int64_t dim_ = 0;
-  float scale_ = 1;
-  Weight weight_;
+  std::vector<Table> tables_;
   uint64_t seed_ = 0;
   std::optional<TensorFiles> files_;
-  const SafeTensor* tensor_ = nullptr;  // null: random
-  int64_t read_bytes_ = 0;              // of the files, since their pages were given back
+  int64_t read_bytes_ = 0;  // of the files, since their pages were given back
   std::vector<float> row_;
 };
 

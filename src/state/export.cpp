@@ -341,7 +341,7 @@ Status wrap(Source& source, const TensorFiles& files, std::vector<StoredTensor>&
                    tensor.info.name, fmt::join(there->info.shape, ", "), fmt::join(tensor.info.shape, ", "));
   }
   for (const std::string_view name : files.names()) {
-    if (is_of_text(name) || own.contains(name)) continue;
+    if ((is_of_text(name) && !is_idle(source.spec, name)) || own.contains(name)) continue;
     const SafeTensor* const other = files.find(name);
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(other);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <map>
@@ -43,6 +44,18 @@ bool is_buffer(const ModelSpec& spec, std::string_view name) {
   });
 }
 
+// The number of the layer that a name has; -1: of none.
+int64_t layer_in(const ModelSpec& spec, std::string_view name) {
+  std::string_view layers = spec.names.layers;
+  layers.remove_prefix(layers.find('.') + 1);  // files of models without head lack the first part
+  const size_t at = name.find(layers);
+  if (at == name.npos) return -1;
+  const std::string_view rest = name.substr(std::min(at + layers.size() + 1, name.size()));
+  int64_t number = -1;
+  std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return number;
+}
+
 // Which tensors of the files are read.
 std::set<const SafeTensor*> read_tensors(const ModelSpec& spec, const TensorFiles& files) {
   std::set<const SafeTensor*> out;
@@ -59,18 +72,6 @@ std::set<const SafeTensor*> read_tensors(const ModelSpec& spec, const TensorFile
     }
   }
   return out;
-}
-
-// The number of the layer that a name has; -1: of none.
-int64_t layer_in(const ModelSpec& spec, std::string_view name) {
-  std::string_view layers = spec.names.layers;
-  layers.remove_prefix(layers.find('.') + 1);  // files of models without head lack the first part
-  const size_t at = name.find(layers);
-  if (at == name.npos) return -1;
-  const std::string_view rest = name.substr(std::min(at + layers.size() + 1, name.size()));
-  int64_t number = -1;
-  std::from_chars(rest.data(), rest.data() + rest.size(), number);
-  return number;
 }
 
 // Why a model has no place for a tensor of this name; empty: nobody knows.
@@ -148,6 +149,21 @@ void say_once(std::vector<std::string>& notices, std::string notice) {
     notices.push_back(std::move(notice));
 }
 
+}  // namespace
+
+bool is_idle(const ModelSpec& spec, std::string_view name) {
+  const int64_t number = layer_in(spec, name);
+  if (number < 0 || number >= int64_t(spec.layers.size())) return false;
+  const Attention* const a = spec.layers[size_t(number)].attention();
+  if (a == nullptr || a->keys_of < 0) return false;
+  const TensorNames& names = spec.names;
+  return std::ranges::any_of(std::array{names.k, names.v, names.k_norm}, [&](const char* part) {
+    return name.find(fmt::format(".{}.", part)) != name.npos;
+  });
+}
+
+namespace {
+
 constexpr std::string_view kWayOut = "model.unread = drop (sluice export --drop-unread) goes on without";
 
 }  // namespace
@@ -172,7 +188,8 @@ Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unr
   for (const std::string_view name : files.names()) {
     const SafeTensor* const tensor = files.find(name);
     const bool of_whole = wrapped && !is_of_text(name);
-    if (!read.contains(tensor) && tensor != tied_head && !of_whole && !is_buffer(spec, name))
+    if (!read.contains(tensor) && tensor != tied_head && !of_whole && !is_buffer(spec, name) &&
+        !is_idle(spec, name))
       others.push_back(name);
   }
   std::error_code ignored;

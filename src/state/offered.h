@@ -15,11 +15,15 @@ namespace sluice::core {
 // Tensors that no weight of the model reads (model.unread) are an error, or are left out.
 enum class Unread : uint8_t { Refuse, Drop };
 
+// Whether it is of keys or values of a layer that reads those of another one: folders have such tensors,
+// which nothing reads.
+bool is_idle(const ModelSpec& spec, std::string_view name);
+
 // Compares the names in the files' headers with the model's table of weights, and, where the embedding is
 // the head, a head beside it with the embedding, byte by byte. What no family learns, such as frequencies of
-// rotary embedding, is passed over, as is what a model that wraps this one has beside it. Errors name what is
-// not read, why that may be, and what to write. `notices`: of two sets of weights the one that is read, and
-// what is dropped, once each.
+// rotary embedding, and what is_idle(), is passed over, as is what a model that wraps this one has beside it.
+// Errors name what is not read, why that may be, and what to write. `notices`: of two sets of weights the one
+// that is read, and what is dropped, once each.
 Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unread,
                      std::vector<std::string>& notices);
 

@@ -398,12 +398,19 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
       continue;
     }
     const TensorToRead* const tensor = &tensors.emplace_back(std::move(found));
-    for (const WeightPlace& place : of_tensor) {
-      const int64_t elements = place.source->elements();
-      for (int64_t done = 0; done < elements; done += kTileElements)
-        parts.push_back({tensor, &place, done, std::min(kTileElements, elements - done)});
-      total += elements * 4;
+    // Of weights whose rows stand beside each other in the tensor the same rows in turn, so that its pages
+    // are read once.
+    int64_t largest = 0;
+    for (const WeightPlace& place : of_tensor) largest = std::max(largest, place.source->elements());
+    const int64_t step = of_tensor.front().source->abreast > 1 ? kTileElements : largest;
+    for (int64_t first = 0; first < largest; first += step) {
+      for (const WeightPlace& place : of_tensor) {
+        const int64_t end = std::min(first + step, place.source->elements());
+        for (int64_t done = first; done < end; done += kTileElements)
+          parts.push_back({tensor, &place, done, std::min(kTileElements, end - done)});
+      }
     }
+    for (const WeightPlace& place : of_tensor) total += place.source->elements() * 4;
   }
   // Pages of the files that were read are given back before they are many: a host cap counts them.
   constexpr int64_t kMostResidentBytes = 8 << 20;
@@ -432,7 +439,7 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
   all.add(turned.value().to_text());
   for (size_t p = 0; p < sums.size(); ++p) {
     const ModelPart part = model.weights[parts[p].place->weight].part;
-    if (part != ModelPart::Embedding && part != ModelPart::Positions) all.add(sums[p].to_text());
+    if (part != ModelPart::Embedding && part != ModelPart::Table) all.add(sums[p].to_text());
   }
   *checksum = all.value();
   return {};

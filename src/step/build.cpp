@@ -117,19 +117,18 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
 void Builder::add_constants() {
   // An object without readers has no place in a step.
   for (const bool of_windows : {false, true}) {
-    const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
+    const auto rotates = std::ranges::find_if(spec_.layers, [&](const LayerSpec& layer) {
       const Attention* const a = layer.attention();
       return a != nullptr && a->rotated && spec_.rotates_as_window(*a) == of_windows;
     });
-    if (!rotates) continue;
+    if (rotates == spec_.layers.end()) continue;
+    const int64_t head_dim = rotates->attention()->head_dim;
     const char* name = of_windows ? "window_inv_freq" : "inv_freq";
     const RopeScaling& rope = of_windows ? *spec_.window_rope : spec_.rope;
-    const ObjectId object =
-        program().add(Object{name, name, ObjectKind::Constant, DType::F32,
-                             spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});
+    const ObjectId object = program().add(Object{name, name, ObjectKind::Constant, DType::F32,
+                                                 head_dim / 2 * size_of(DType::F32), -1, -1, -1, true});
     (of_windows ? window_inv_freq_ : inv_freq_) = object;
-    model_.constants.push_back(
-        {object, rope_inv_freq(rope, spec_.head_dim(), shape_.seq_len, spec_.rotated.rows)});
+    model_.constants.push_back({object, rope_inv_freq(rope, head_dim, shape_.seq_len, spec_.rotated.rows)});
   }
 }
 
@@ -284,8 +283,10 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   };
   model_.spans = add("spans", "spans", ObjectKind::Input, DType::I32, 2 * shape.rows, -1);
   inputs.cache.spans = model_.spans;
+  int64_t width = spec_.dim;
+  for (const LayerSpec& layer : spec_.layers) width += layer.input;
   model_.embedded =
-      add("x.L0", "x", ObjectKind::Input, num_.compute, shape.rows * shape.new_tokens * spec_.dim, -1);
+      add("x.L0", "x", ObjectKind::Input, num_.compute, shape.rows * shape.new_tokens * width, -1);
   inputs.cache.embedded = model_.embedded;
   inputs.cache.capacity = shape.capacity;
   for (size_t l = 0; l < spec_.layers.size(); ++l) {
@@ -294,8 +295,11 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
         shape.rows *
         std::visit([&](const auto& mixer) { return cached_elements(mixer, spec_.dim, shape.capacity); },
                    layer.mixer);
-    inputs.cache.layers.push_back(
-        add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache, num_.compute, elements, int(l)));
+    const Attention* const a = layer.attention();
+    const bool shares = a != nullptr && a->keys_of >= 0;
+    inputs.cache.layers.push_back(shares ? ObjectId()
+                                         : add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache,
+                                               num_.compute, elements, int(l)));
     const GatedDelta* const delta = layer.delta();
     inputs.cache.states.push_back(delta == nullptr
                                       ? ObjectId()
@@ -305,8 +309,8 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
 }
 
 Model Builder::generation(const GenerationShape& shape) {
-  if (!spec_.tied_embeddings)
-    std::erase_if(model_.weights, [](const Weight& w) { return w.part == ModelPart::Embedding; });
+  std::erase_if(model_.weights,
+                [&](const Weight& w) { return is_looked_up(w) && (w.layer >= 0 || !spec_.tied_embeddings); });
   add_weights(GradientLife::None);
   // Batches' positions are read only by rotations and by learnt positions.
   const bool reads_positions =

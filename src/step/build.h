@@ -53,14 +53,16 @@ struct Model {
   std::vector<std::vector<ObjectId>> log_probs;
   // [round], f32[2, tokens]: see GatherWeights (training, where LossForm asks for them)
   std::vector<ObjectId> asked;
-  // By layer, metrics, f64, see LoadLayout: what routers did; none of layers without experts, and none at all of
-  // models without (training).
+  // By layer, metrics, f64, see LoadLayout: what routers did; none of layers without experts, and none at all
+  // of models without (training).
   std::vector<ObjectId> router_load;
   ObjectId clip;         // metric, f32[2]: gradient norm, scale (training)
   ObjectId logits;       // metric, f32[rows, vocab] (generation)
   int64_t capacity = 0;  // tokens of a text, prompt and all (generation)
   ObjectId spans;        // i32[rows, 2], see ops/generation.h (generation)
-  ObjectId embedded;     // [rows * new_tokens, dim] of the computing type: rows of the embedding (generation)
+  // Rows of the embedding, [rows * new_tokens, dim] of the computing type, and behind them of the other
+  // weights that are looked up (generation).
+  ObjectId embedded;
 };
 
 // One optimizer step. REQUIRES: the arguments are valid, and a weight is trainable.
@@ -78,9 +80,9 @@ struct GenerationShape {
   int64_t rows = 1, new_tokens = 1;
   int64_t capacity = 0;  // tokens of a text, prompt and all
 };
-// Logits after the last new token of each row. The embedding's rows are an input: as a weight it is there
-// only where it is the head, too, and batches need no tokens. The cache's objects, like the weights, are the
-// same in passes of every new_tokens.
+// Logits after the last new token of each row. The embedding's rows are an input, and those of tables of
+// layers: as a weight it is there only where it is the head, too, and batches need no tokens. The cache's
+// objects, like the weights, are the same in passes of every new_tokens.
 Model build_generation(const ModelSpec& spec, const GenerationShape& shape, const Numerics& numerics);
 
 }  // namespace sluice::core

@@ -31,6 +31,24 @@ ModelSpec tiny(const std::string& type) {
                    {"layer_types", {"full_attention", "linear_attention"}},
                    {"partial_rotary_factor", 0.5}});
   }
+  if (type.starts_with("gemma4")) {
+    // Later layers read keys of both sizes; a table of each layer, and experts beside an MLP.
+    config.update(
+        {{"num_hidden_layers", 4},
+         {"global_head_dim", 16},
+         {"num_kv_shared_layers", 2},
+         {"attention_k_eq_v", true},
+         {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}});
+  }
+  if (type == "gemma4_text") {
+    config.update({{"hidden_size_per_layer_input", 6},
+                   {"vocab_size_per_layer_input", 37},
+                   {"use_double_wide_mlp", true},
+                   {"enable_moe_block", true},
+                   {"num_experts", 6},
+                   {"top_k_experts", 2},
+                   {"moe_intermediate_size", 24}});
+  }
   const bool experts = local || type.ends_with("moe") || type.ends_with("moe_text") || type == "qwen3_next";
   if (experts) {
     config["num_experts_per_tok"] = 2;

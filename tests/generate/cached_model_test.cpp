@@ -24,14 +24,14 @@ using rig::must;
 using Texts = std::map<size_t, std::vector<int32_t>>;
 
 const char* const kModels[] = {
-    "llama_tiny",      "llama_tiny_tied", "llama_tiny_biases", "qwen2_tiny",   "qwen2_tiny_window",
-    "qwen3_tiny",      "qwen3_tiny_tied", "qwen3_tiny_window", "mistral_tiny", "mistral_tiny_yarn",
-    "smollm3_tiny",    "olmo2_tiny",      "olmo3_tiny",        "granite_tiny", "gemma_tiny",
-    "gemma3_tiny",     "olmo_tiny",       "starcoder2_tiny",   "phi3_tiny",    "glm4_tiny",
-    "cohere2_tiny",    "gpt_neox_tiny",   "gpt2_tiny",         "lfm2_tiny",    "gemma2_tiny",
-    "ministral3_tiny", "glm4_tiny_yarn",  "mixtral_tiny",      "olmoe_tiny",   "qwen2_moe_tiny",
-    "qwen3_moe_tiny",  "lfm2_moe_tiny",   "gpt_oss_tiny",      "qwen3_5_tiny", "qwen3_5_moe_tiny",
-    "qwen3_next_tiny"};
+    "llama_tiny",      "llama_tiny_tied",     "llama_tiny_biases", "qwen2_tiny",     "qwen2_tiny_window",
+    "qwen3_tiny",      "qwen3_tiny_tied",     "qwen3_tiny_window", "mistral_tiny",   "mistral_tiny_yarn",
+    "smollm3_tiny",    "olmo2_tiny",          "olmo3_tiny",        "granite_tiny",   "gemma_tiny",
+    "gemma3_tiny",     "olmo_tiny",           "starcoder2_tiny",   "phi3_tiny",      "glm4_tiny",
+    "cohere2_tiny",    "gpt_neox_tiny",       "gpt2_tiny",         "lfm2_tiny",      "gemma2_tiny",
+    "ministral3_tiny", "glm4_tiny_yarn",      "mixtral_tiny",      "olmoe_tiny",     "qwen2_moe_tiny",
+    "qwen3_moe_tiny",  "lfm2_moe_tiny",       "gpt_oss_tiny",      "qwen3_5_tiny",   "qwen3_5_moe_tiny",
+    "qwen3_next_tiny", "gemma4_unified_tiny", "gemma4_tiny",       "gemma4_tiny_moe"};
 
 std::filesystem::path folder_of(const std::string& name) {
   return std::filesystem::path(SLUICE_FIXTURES) / name;

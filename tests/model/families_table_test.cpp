@@ -58,6 +58,8 @@ TEST_F(ModelConfig, NoKnownKeyIsPassedOverInSilence) {
       "block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
       "block_use_xavier_init", "conv_L_cache", "conv_dim", "conv_dim_out", "conv_use_xavier_init",
       "num_heads", "use_pos_enc",
+      // Of gemma4, by themselves: where keys are shared, and where there are experts.
+      "use_double_wide_mlp", "num_experts", "top_k_experts", "moe_intermediate_size",
       // Of qwen3_5: weights that are carried and not trained.
       "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"};
   const json values[] = {true, false, 2, 3, 0.37, "relu", json::array({1, 0})};

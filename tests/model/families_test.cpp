@@ -123,7 +123,7 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
   expect_model_error(R"({"hidden_act": "relu"})", {"relu", "silu, swish, gelu_pytorch_tanh, gelu_new, gelu"});
   expect_model_error(R"({"rope_scaling": {"rope_type": "longer"}})",
-                     {"'longer'", "default, linear, dynamic, llama3, yarn, su, longrope"});
+                     {"'longer'", "default, linear, dynamic, llama3, yarn, proportional, su, longrope"});
 }
 TEST_F(ModelConfig, AMixtureHasExpertsInSomeLayer) {
   for (const char* none : {R"("decoder_sparse_step": 3)", R"("mlp_only_layers": [0, 1])"})
@@ -166,8 +166,8 @@ TEST_F(ModelConfig, FamiliesThatThereAreNot) {
   for (const auto& [type, lacks, near] : {std::tuple{"kimi_linear", "linear attention", "qwen3_next"},
                                           {"qwen4_exp", "decays of every key", "qwen3_5_moe_text"},
                                           {"deepseek_v3", "latent attention", "qwen3_moe"},
-                                          {"gemma3n", "embeddings of every layer", "gemma3_text"},
-                                          {"gemma4", "embeddings of every layer", "gemma3_text"},
+                                          {"gemma3n", "streams beside each other", "gemma4_text"},
+                                          {"gemma4_assistant", "another model's keys", "gemma4_text"},
                                           {"nemotron_h", "state spaces", "lfm2"},
                                           {"mamba2", "state spaces", "lfm2"},
                                           {"granitemoehybrid", "state spaces", "lfm2"},
@@ -335,6 +335,8 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"qwen3_5_text", 4096, 32, 16, 4, 256, 12288, 248320, 1e4, false},
                             {"qwen3_5_moe_text", 2048, 40, 16, 2, 256, 512, 248320, 1e4, false},
                             {"qwen3_next", 2048, 48, 16, 2, 256, 512, 151936, 1e4, false},
+                            {"gemma4_text", 2304, 30, 8, 4, 256, 9216, 262144, 1e6, true},
+                            {"gemma4_unified_text", 2304, 30, 8, 4, 256, 9216, 262144, 1e6, true},
                             {"gpt_oss", 2880, 36, 64, 8, 64, 2880, 201088, 1.5e5, false, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
@@ -571,6 +573,70 @@ TEST_F(ModelConfig, GatedDeltaRulesAreWhereItSays) {
   EXPECT_EQ(whole->layers[3].experts()->count, 256);
   EXPECT_TRUE(whole->layers[3].attention()->gated);
   expect_model_error(R"({"model_type": "qwen3_5_moe_text", "mlp_only_layers": [1]})", {"mlp_only_layers is"});
+}
+TEST_F(ModelConfig, HeadsOfTwoSizesAndKeysOfOtherLayers) {
+  const auto text = [](const std::string& more) {
+    return fmt::format(
+        R"({{"model_type": "gemma4_text", "num_hidden_layers": 5, "layer_types":
+            ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]{}}})",
+        more);
+  };
+  const auto layers = [&](const std::string& more) {
+    const auto model = parse_model_config(text(more));
+    EXPECT_TRUE(model.ok()) << model.message();
+    std::string out;
+    for (const LayerSpec& layer : model->layers) {
+      const Attention& a = *layer.attention();
+      out += fmt::format("{}x{}{} ", a.kv_heads, a.head_dim,
+                         a.keys_of >= 0                   ? fmt::format(" of {}", a.keys_of)
+                         : a.values == BehindHeads::Again ? " k=v"
+                                                          : "");
+    }
+    return out;
+  };
+  EXPECT_EQ(layers(""), "4x256 4x512 4x256 4x256 4x512 ");
+  EXPECT_EQ(layers(R"(, "num_kv_shared_layers": 3)"), "4x256 4x512 4x256 of 0 4x256 of 0 4x512 of 1 ");
+  // Both forms say the same.
+  const std::string global = layers(R"(, "attention_k_eq_v": true, "num_global_key_value_heads": 1,
+                                       "global_head_dim": 64)");
+  EXPECT_EQ(global, "4x256 1x64 k=v 4x256 4x256 1x64 k=v ");
+  EXPECT_EQ(layers(R"(, "attention_k_eq_v": true, "per_layer_config": {
+                       "01": {"head_dim": 64, "num_key_value_heads": 1}, "4": {"head_dim": 64, "num_key_value_heads": 1}})"),
+            global);
+  EXPECT_EQ(layers(R"(, "per_layer_config": {})"), "4x256 4x256 4x256 4x256 4x256 ");
+  const auto wide = parse_model_config(text(R"(, "num_kv_shared_layers": 1, "use_double_wide_mlp": true)"));
+  ASSERT_TRUE(wide.ok()) << wide.message();
+  EXPECT_EQ(wide->layers[3].mlp().ffn, 9216);
+  EXPECT_EQ(wide->layers[4].mlp().ffn, 2 * 9216);
+  const auto last = parse_model_config(R"({"model_type": "gemma4_unified_text", "num_hidden_layers": 2})");
+  ASSERT_TRUE(last.ok()) << last.message();
+  EXPECT_EQ(last->layers[1].attention()->window, 0);
+  EXPECT_NE(last->notices.back().find("the last layer attends to all"), std::string::npos);
+  EXPECT_EQ(last->rope.kind, RopeScaling::Proportional);
+  EXPECT_EQ(last->rope.turned, 0.25);
+  EXPECT_EQ(last->window_rope->theta, 10000);
+
+  expect_model_error(text(R"(, "num_kv_shared_layers": 4)"), {"num_kv_shared_layers is 4", "full_attention"});
+  expect_model_error(text(R"(, "num_kv_shared_layers": 6)"), {"num_kv_shared_layers is 6", "0 to 5"});
+  expect_model_error(text(R"(, "per_layer_config": {"5": {}})"), {"per_layer_config has 5"});
+  expect_model_error(text(R"(, "per_layer_config": {"1": {"sliding_window": 3}})"),
+                     {"per_layer_config.1.sliding_window is 3"});
+  expect_model_error(text(R"(, "per_layer_config": {}, "global_head_dim": 512)"), {"global_head_dim is 512"});
+  expect_model_error(text(R"(, "per_layer_config": {"1": {"head_dim": 64}})"), {"head_dim is 64", "256"});
+  expect_model_error(text(R"(, "use_bidirectional_attention": "all")"), {"'all'", "'vision'"});
+  expect_model_error(text(R"(, "vocab_size": 100)"), {"vocab_size_per_layer_input is 262144", "100"});
+  expect_model_error(text(R"(, "enable_moe_block": true)"), {"num_experts is missing"});
+  expect_model_error(text(R"(, "rope_parameters": {"sliding_attention": {"partial_rotary_factor": 0.5}})"),
+                     {"sliding_attention.partial_rotary_factor is 0.5", "proportional"});
+  expect_model_error(R"({"model_type": "gemma4_unified_text", "hidden_size_per_layer_input": 8})",
+                     {"hidden_size_per_layer_input is 8"});
+  // Of a model that also sees and hears it is the text part.
+  const auto whole = parse_model_config(
+      R"({"model_type": "gemma4", "audio_config": {}, "vision_config": {}, "boa_token_id": 1, "eoa_token_index": 2,
+          "audio_token_id": 3, "text_config": {"hidden_size_per_layer_input": null}})");
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  EXPECT_EQ(whole->family, "gemma4_text");
+  EXPECT_EQ(whole->notices.size(), 2u) << whole->notices.front();
 }
 TEST_F(ModelConfig, ConvolutionsAreWhereItSays) {
   const auto widths = [](const char* more) {

@@ -177,7 +177,7 @@ TEST_F(ModelConfig, PartsOfHeadsThatAreRotated) {
     const auto again = parse_model_config(to_json(*model));
     EXPECT_TRUE(again.ok() && again->rotated == model->rotated) << to_json(*model);
     EXPECT_EQ(model->rotated.neighbours, type == "glm4");
-    return std::to_string(model->rotated_rows());
+    return std::to_string(model->rotated_rows(model->attention()));
   };
   EXPECT_EQ(rows("glm4", ""), "64");
   EXPECT_EQ(rows("glm4", R"(, "partial_rotary_factor": 1)"), "128");

@@ -238,5 +238,21 @@ TEST(Choices, SizesAreTheFamilys) {
   EXPECT_FALSE(qwen.contains("intermediate_size")) << "no layer has an MLP of its own";
 }
 
+TEST(Undecided, NotesOpsThatNoGpuHasKernelsFor) {
+  const auto lacks_kernels = [](std::string_view preset, std::string_view card) {
+    RunConfig config;
+    const auto model = model_preset(preset);
+    EXPECT_TRUE(model.ok()) << model.message();
+    const Machine machine = card.empty() ? Machine() : *simulated_machine(config, *find_card(card));
+    const Prepared p = undecided(config, machine, StepSpec{.model = *model});
+    return std::any_of(p.config.notices.begin(), p.config.notices.end(), [](const std::string& notice) {
+      return notice.find("no CUDA kernels yet") != notice.npos;
+    });
+  };
+  EXPECT_TRUE(lacks_kernels("gemma4-12b", "h100"));
+  EXPECT_FALSE(lacks_kernels("qwen3.5-4b", "h100"));
+  EXPECT_FALSE(lacks_kernels("gemma4-12b", ""));  // a CPU
+}
+
 }  // namespace
 }  // namespace sluice::core

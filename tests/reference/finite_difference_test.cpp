@@ -18,8 +18,8 @@ struct Case {
   bool weighted = false;
   // Norms with 1 + w around both halves, of q and k as a whole, and every multiplier; or LayerNorms and no
   // gates; or sinks, and gates that are limited; or adapters of all matrices, or of some of those that are
-  // stacked.
-  enum { Llama, Around, Centred, Sinks, Adapted, SomeAdapted } parts = Llama;
+  // stacked; or keys that later layers read, tables of layers, and factors.
+  enum { Llama, Around, Centred, Sinks, Adapted, SomeAdapted, Shared } parts = Llama;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -55,6 +55,22 @@ ModelSpec model_of(const Case& c) {
       layer.mlp().limit = 100;  // at which nothing is: there would be no slope
     }
   }
+  if (c.parts == Case::Shared) {
+    spec.layers.resize(3, spec.layers.front());
+    spec.window_rope = RopeScaling{};
+    spec.rope.kind = RopeScaling::Proportional, spec.rope.turned = 0.5;
+    for (size_t l = 0; l < spec.layers.size(); ++l) {
+      LayerSpec& layer = spec.layers[l];
+      Attention& a = *layer.attention();
+      layer.norms = Norms::Around;
+      layer.input = 8, layer.scaled = true;
+      a.qk_norm = QkNorm::Heads, a.scale = 0.4;
+      a.values = l % 2 == 0 ? BehindHeads::Normed : BehindHeads::Again;
+      a.window = l % 2 == 0 ? 10 : 0;
+      a.head_dim = l % 2 == 0 ? 8 : 12;
+      a.keys_of = l < 2 ? -1 : int(l) - 2;
+    }
+  }
   if (c.parts == Case::Adapted) spec.adapters = {.rank = 3, .alpha = 2.1};
   if (c.parts == Case::SomeAdapted)
     spec.adapters = {
@@ -87,8 +103,10 @@ struct TinyModel {
     for (const Weight& w : weights_of(config)) {
       const ObjectId id = rig::find(run->model().program, w.object);
       auto values = rig::read_floats(run->training(), id);
+      // Norms behind halves would make much of little.
+      const float wide = c.parts == Case::Shared ? 0.8f : 0.3f;
       for (float& v : values)
-        v = w.init.kind == Init::Ones ? 1 + 0.2f * normal(random) : 0.3f * normal(random);
+        v = w.init.kind == Init::Ones ? 1 + 0.2f * normal(random) : wide * normal(random);
       rig::write_floats(run->training(), id, values);
     }
     for (size_t t = 0; t < tokens.tokens.size(); ++t) tokens.weights.push_back(normal(random));
@@ -128,6 +146,8 @@ const Case kCases[] = {
     {"adapted_one_chunk", false, {32, 32, 1, 1, 32}, false, false, Case::Adapted},
     {"every_part_adapted_packed", true, {16, 8, 4, 1, 8, true}, false, false, Case::Adapted},
     {"some_adapted_four_chunks", false, {32, 8, 4, 1, 8}, false, false, Case::SomeAdapted},
+    {"shared_one_chunk", false, {32, 32, 1, 1, 32}, false, false, Case::Shared},
+    {"shared_packed_four_chunks", false, {16, 8, 4, 1, 8, true}, false, false, Case::Shared},
     {"weighted_four_chunks", false, {32, 8, 4, 1, 8}, false, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),

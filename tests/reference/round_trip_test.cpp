@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Models, RoundTrip,
                                          "cohere2_tiny", "gpt_neox_tiny", "gpt_neox_tiny_serial", "gpt2_tiny",
                                          "lfm2_tiny", "gemma2_tiny", "ministral3_tiny", "mixtral_tiny",
                                          "qwen2_moe_tiny", "lfm2_moe_tiny", "gpt_oss_tiny", "qwen3_5_tiny",
-                                         "qwen3_next_tiny"),
+                                         "qwen3_next_tiny", "gemma4_unified_tiny", "gemma4_tiny",
+                                         "gemma4_tiny_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -117,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                                          "qwen3_tiny_tied", "smollm3_tiny", "phi3_tiny", "gpt_neox_tiny",
                                          "gpt2_tiny", "lfm2_tiny", "mixtral_tiny", "olmoe_tiny",
                                          "qwen2_moe_tiny", "qwen3_moe_tiny", "lfm2_moe_tiny", "gpt_oss_tiny",
-                                         "qwen3_5_tiny", "qwen3_5_moe_tiny", "qwen3_next_tiny"),
+                                         "qwen3_5_tiny", "qwen3_5_moe_tiny", "qwen3_next_tiny",
+                                         "gemma4_unified_tiny", "gemma4_tiny", "gemma4_tiny_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Export, RoundsToNearestTiesToEven) {

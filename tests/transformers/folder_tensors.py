@@ -11,7 +11,7 @@ def in_folder(model, name, values):
     if kind == "mixtral":
         name = name.replace(".mlp.", ".block_sparse_moe.")
     layer, _, fused = name.rpartition(".experts.")
-    if not layer or kind == "gpt_oss":
+    if not layer or kind in ("gpt_oss", "gemma4_text"):
         return {name: values}
     gate, up, down = ("w1", "w3", "w2") if kind in ("mixtral", "lfm2_moe") else ("gate_proj", "up_proj", "down_proj")
     parts = {gate: 0, up: 1} if fused == "gate_up_proj" else {down: 0}

@@ -12,16 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-// How many experts' gates and up projections are one object: of so many elements at most, which is a quarter
-// of a GiB in bf16, and one expert at least.
-constexpr int64_t kMostOfGroup = int64_t{1} << 27;
-int64_t group_of(int64_t experts, int64_t elements) {
-  int64_t group =
-      std::clamp<int64_t>(kMostOfGroup / std::max<int64_t>(elements, 1), 1, std::max<int64_t>(experts, 1));
-  while (experts % group != 0) --group;
-  return group;
-}
-
 // Transformers' defaults of a family.
 struct ExpertDefaults {
   int64_t count, top_k;
@@ -311,6 +301,14 @@ void write_gpt_oss(const ModelSpec& spec, json& root) {
 }
 
 }  // namespace
+
+int64_t group_of(int64_t experts, int64_t elements) {
+  constexpr int64_t kMostOfGroup = int64_t{1} << 27;
+  int64_t group =
+      std::clamp<int64_t>(kMostOfGroup / std::max<int64_t>(elements, 1), 1, std::max<int64_t>(experts, 1));
+  while (experts % group != 0) --group;
+  return group;
+}
 
 const OwnKeys kMixtralOwnKeys{kMixtralReads, kMixtralNeutral, read_mixtral, write_mixtral};
 const OwnKeys kOlmoeOwnKeys{kOlmoeReads, {}, read_olmoe, write_olmoe};

@@ -61,10 +61,9 @@ Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>
 struct Wrapper {
   std::string_view model_type, text;
 };
-constexpr Wrapper kWrappers[] = {{"gemma3", "gemma3_text"},
-                                 {"mistral3", "mistral"},
-                                 {"qwen3_5", "qwen3_5_text"},
-                                 {"qwen3_5_moe", "qwen3_5_moe_text"}};
+constexpr Wrapper kWrappers[] = {
+    {"gemma3", "gemma3_text"}, {"gemma4", "gemma4_text"},   {"gemma4_unified", "gemma4_unified_text"},
+    {"mistral3", "mistral"},   {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"}};
 
 const Wrapper* find_wrapper(std::string_view type) {
   const Wrapper* it = std::ranges::find(kWrappers, type, &Wrapper::model_type);
@@ -301,9 +300,10 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   spec.layers.assign(size_t(std::max<int64_t>(layers, 0)), layer);
   if (family->own != nullptr && family->own->read != nullptr) SLUICE_TRY(family->own->read(root, spec));
   if (!spec.layers.empty()) SLUICE_TRY(read_rotated_rows(root, *family, spec));
-  if (frequencies >= 0 && 2 * frequencies != spec.rotated_rows())
+  const int64_t rotated = spec.rotated_rows(spec.attention());
+  if (frequencies >= 0 && 2 * frequencies != rotated)
     return error("model config: mrope_section sums up to {}; {} frequencies rotate a head", frequencies,
-                 spec.rotated_rows() / 2);
+                 rotated / 2);
   spec.config = text;
   if (!spec.layers.empty()) note_sizes_left_out(root, spec, spec.notices);
   if (const Status valid = validate(spec); !valid.ok()) {
@@ -311,6 +311,10 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
     return error("{}. {}", valid.message(), spec.notices.front());
   }
   SLUICE_TRY(read_layers(root, *family, spec));
+  if (family->own != nullptr && family->own->read_layers != nullptr) {
+    SLUICE_TRY(family->own->read_layers(root, spec));
+    SLUICE_TRY(validate(spec));
+  }
   SLUICE_TRY(check_handed_on(root, spec.vocab, spec.notices));
   spec.notices.insert(spec.notices.end(), unknown.begin(), unknown.end());
   return spec;

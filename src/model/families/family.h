@@ -50,6 +50,8 @@ struct OwnKeys {
   // Null: there is nothing to read, or to write.
   Status (*read)(const nlohmann::json& root, ModelSpec& spec);
   void (*write)(const ModelSpec& spec, nlohmann::json& root);
+  // What follows from the types of layers, once these are read.
+  Status (*read_layers)(const nlohmann::json& root, ModelSpec& spec) = nullptr;
 };
 
 // Whether layers with a window are rotated in a way of their own, and how where the file is of transformers
@@ -58,6 +60,7 @@ struct WindowRope {
   bool has = false;
   const char* key = nullptr;
   double theta = 0;
+  const char* otherwise = nullptr;  // rope_parameters of files that have none; null: as beside
 };
 
 // Which part of a head is rotated: a number of config.json, in the object of the rotation called

@@ -107,7 +107,9 @@ constexpr const char* kPassed[] = {"_name_or_path",
                                    "use_reentrant"};
 
 // Keys of the whole where a model wraps a text model: its other parts, and their joints.
-constexpr const char* kOfWholes[] = {"boi_token_id",         "boi_token_index",
+constexpr const char* kOfWholes[] = {"audio_config",         "audio_token_id",
+                                     "boa_token_id",         "eoa_token_index",
+                                     "boi_token_id",         "boi_token_index",
                                      "compression_config",   "eoi_token_id",
                                      "eoi_token_index",      "image_token_id",
                                      "image_token_index",    "mm_tokens_per_image",

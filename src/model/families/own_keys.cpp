@@ -80,12 +80,6 @@ void write_gemma3(const ModelSpec& spec, json& root) {
 // hidden_act stands beside hidden_activation, and transformers passes it over.
 constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar", "hidden_act"};
 
-// A soft cap that is null is none.
-Status read_softcap(const json& root, const char* key, double& cap) {
-  if (!root.contains(key) || !root[key].is_null()) return read(root, key, cap, 1 / kMostScale, kMostScale);
-  cap = 0;
-  return {};
-}
 Status read_gemma2(const json& root, ModelSpec& spec) {
   SLUICE_TRY(read_gemma3(root, spec));
   double scores = 50;
@@ -204,6 +198,12 @@ void write_lfm2(const ModelSpec&, json& root) {
 }
 
 }  // namespace
+
+Status read_softcap(const json& root, const char* key, double& cap) {
+  if (!root.contains(key) || !root[key].is_null()) return read(root, key, cap, 1 / kMostScale, kMostScale);
+  cap = 0;
+  return {};
+}
 
 Status read_delta_keys(const json& root, ModelSpec& spec) {
   for (const auto& [key, only] : {std::pair{"output_gate_type", "swish"}, {"mamba_ssm_dtype", "float32"}}) {

@@ -42,6 +42,7 @@ const std::vector<Kind>& kinds() {
        {},
        {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
         "mscale_all_dim", "truncate", kTemperature}},
+      {"proportional", RopeScaling::Proportional, {}, {"factor"}},
       // The name that the first files had.
       {"su",
        RopeScaling::Long,
@@ -170,6 +171,7 @@ Status read_object(const json& root, const json& object, const char* name, int64
   if (rope.kind == RopeScaling::Default) return {};
   SLUICE_TRY(read(object, "factor", rope.factor, 1.0, kMostFactor));
   if (rope.kind == RopeScaling::Linear) return {};
+  if (rope.kind == RopeScaling::Proportional) return read(object, kPartial, rope.turned, 0.0, 1.0);
   rope.original_context = context;
   if (rope.kind != RopeScaling::Dynamic) {
     // At the root it holds for either object.
@@ -260,6 +262,9 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
     SLUICE_TRY(read_one(root, context, spec.rope));
     return family.key == nullptr ? Status() : read(root, family.key, window.theta, 1.0, kMostTheta);
   }
+  if (says(root, kPartial) && root[kPartial] != 1)
+    return error("model config: {} is {}; {} models have it in rope_parameters.{}", kPartial,
+                 describe(root[kPartial]), of.model_type, kFullAttention);
   const json& nested = root["rope_parameters"];
   for (const auto& [key, object] : nested.items()) {
     const bool full = key == kFullAttention;
@@ -269,7 +274,11 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
     if (object.is_null()) continue;
     if (!object.is_object())
       return error("model config: rope_parameters.{} is {}; an object is needed", key, describe(object));
-    SLUICE_TRY(read_object(root, object, "rope_parameters", context, full ? spec.rope : window));
+    RopeScaling& rope = full ? spec.rope : window;
+    SLUICE_TRY(read_object(root, object, "rope_parameters", context, rope));
+    if (rope.kind != RopeScaling::Proportional && says(object, kPartial) && object[kPartial] != 1)
+      return error("model config: rope_parameters.{}.{} is {}; rope_type proportional alone has it", key,
+                   kPartial, describe(object[kPartial]));
   }
   return check_beside_layers(root, family, context, spec);
 }
@@ -320,6 +329,11 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
         "model config: rope_theta is {} without rope_parameters by layers, which versions of transformers "
         "read differently; write rope_parameters with {} and {}",
         spec.rope.theta, kFullAttention, kSlidingAttention);
+  if (windows.otherwise != nullptr && !says(root, "rope_parameters")) {
+    json whole = root;
+    whole["rope_parameters"] = json::parse(windows.otherwise);
+    return read_by_layers(whole, family, context, spec);
+  }
   if (windows.has) return read_by_layers(root, family, context, spec);
   if (family.tempered) return read_tempered(root, family, context, spec);
   if (family.defaults.original_context == 0 || says(root, kOriginalContext))
@@ -332,6 +346,9 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
 Status read_rotated_rows(const json& root, const Family& family, ModelSpec& spec) {
   spec.rotated.neighbours = family.rotates_neighbours;
   if (family.partial.key == nullptr) return {};
+  if (spec.rope.kind == RopeScaling::Proportional)
+    return error("model config: rope_type is 'proportional'; {} models rotate a part of a head otherwise",
+                 family.model_type);
   const auto read_factor = [](const json& object, const char* key, double& factor) {
     return read(object, key, factor, 1e-6, 1.0);
   };
@@ -350,7 +367,7 @@ Status read_rotated_rows(const json& root, const Family& family, ModelSpec& spec
   if (family.partial.key != std::string_view(kPartial) && says(root, kPartial) && root[kPartial] != factor)
     return error("model config: {} is {}; {} models have {} for it", kPartial, describe(root[kPartial]),
                  family.model_type, family.partial.key);
-  const int64_t head_dim = spec.head_dim();
+  const int64_t head_dim = spec.attention().head_dim;
   if (head_dim < 1 || head_dim > kMostWidth) return {};  // validate() says so
   const auto rows = int64_t(double(head_dim) * factor);
   if (rows < 2 || rows % 2 != 0)
@@ -365,7 +382,8 @@ namespace {
 // Such that as many rows are read of it.
 void write_rotated_rows(const ModelSpec& spec, const Family& family, json& root) {
   if (family.partial.key == nullptr) return;
-  const auto rows = double(spec.rotated_rows()), head_dim = double(spec.head_dim());
+  const Attention& a = spec.attention();
+  const auto rows = double(spec.rotated_rows(a)), head_dim = double(a.head_dim);
   const double factor = rows / head_dim;
   root[family.partial.key] = std::floor(head_dim * factor) == rows ? factor : std::nextafter(factor, 1.0);
 }
@@ -375,6 +393,7 @@ void write_scaling(const RopeScaling& rope, json& root, json& out) {
     if (kind.kind == rope.kind) out["rope_type"] = kind.name;
   }
   out["factor"] = rope.factor;
+  if (rope.kind == RopeScaling::Proportional) out[kPartial] = rope.turned;
   if (rope.kind == RopeScaling::Dynamic) root["max_position_embeddings"] = rope.original_context;
   if (rope.kind == RopeScaling::Llama3) {
     out["low_freq_factor"] = rope.low_freq_factor;

@@ -8,6 +8,42 @@ namespace {
 
 constexpr Renamed kLfm2MoeRenamed[] = {{"tie_embedding", "tie_word_embeddings"}};
 
+// Gemma 4's two types, which differ in a few defaults and in what their own keys say.
+constexpr Family gemma4(std::string_view type, std::string_view architecture, AboutFamily about,
+                        const OwnKeys* own, int64_t context, int64_t window) {
+  return {.model_type = type,
+          .architecture = architecture,
+          .about = about,
+          .qkv_bias = {"attention_bias"},
+          .o_bias = {"attention_bias"},
+          .qk_norm = QkNorm::Heads,
+          .windows = Windows::Pattern,
+          .norms = Norms::Around,
+          .window_rope = {.has = true,
+                          .theta = 10000,
+                          .otherwise = R"({"sliding_attention": {"rope_theta": 10000.0},
+                                           "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
+                                                              "partial_rotary_factor": 0.25}})"},
+          .activation_key = "hidden_activation",
+          .names = {.router = "router.proj", .experts = "experts", .experts_in_one = TensorNames::Stacked},
+          .own = own,
+          .defaults = {.dim = 2304,
+                       .ffn = 9216,
+                       .layers = 30,
+                       .heads = 8,
+                       .kv_heads = 4,
+                       .head_dim = 256,
+                       .vocab = 262144,
+                       .context = context,
+                       .window = window,
+                       .tied = true,
+                       .norm_eps = 1e-6,
+                       .theta = 1000000,
+                       .pad_token = 0,
+                       .window_pattern = 6,
+                       .activation = GateActivation::GeluTanh}};
+}
+
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamiliesWithExperts[] = {
     {.model_type = "mixtral",
@@ -145,6 +181,24 @@ constexpr Family kFamiliesWithExperts[] = {
                   .context = 32768,
                   .norm_eps = 1e-6,
                   .theta = 10000}},
+    gemma4("gemma4_text", "Gemma4ForCausalLM",
+           {.models =
+                "Gemma 4 E2B, E4B, 26B-A4B and 31B, text, or the text part of `gemma4` (heads of two sizes, "
+                "rows of tables for tokens in every layer, experts beside an MLP)",
+            .keys = "`layer_types`, `sliding_window`; `global_head_dim`, `num_global_key_value_heads` or "
+                    "`per_layer_config`; `rope_parameters`, also `proportional`; `attention_k_eq_v`; "
+                    "`num_kv_shared_layers`, `use_double_wide_mlp`; `hidden_size_per_layer_input`; "
+                    "`enable_moe_block`, `num_experts`, `top_k_experts`, `moe_intermediate_size`; "
+                    "`final_logit_softcapping`, `hidden_activation`, `attention_bias`",
+            .fixtures = "gemma4_tiny gemma4_tiny_moe",
+            .alike = "gemma3"},
+           &kGemma4OwnKeys, 131072, 512),
+    gemma4("gemma4_unified_text", "Gemma4UnifiedForCausalLM",
+           {.models = "Gemma 4 12B, text, or the text part of `gemma4_unified`",
+            .keys = "as in `gemma4_text`, without tables and experts",
+            .fixtures = "gemma4_unified_tiny",
+            .alike = "gemma3"},
+           &kGemma4UnifiedOwnKeys, 262144, 1024),
     {.model_type = "gpt_oss",
      .architecture = "GptOssForCausalLM",
      .about =
@@ -160,7 +214,7 @@ constexpr Family kFamiliesWithExperts[] = {
      .o_bias = {"attention_bias", true},
      .mlp_bias = {nullptr, true},
      .windows = Windows::Pattern,
-     .names = {.router = "mlp.router", .experts_in_one = true},
+     .names = {.router = "mlp.router", .experts_in_one = TensorNames::Turned},
      .own = &kGptOssOwnKeys,
      .defaults = {.dim = 2880,
                   .ffn = 2880,

@@ -389,15 +389,19 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
 
 Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::byte>& rows) const {
   const Model& model = p_.stages.main.model;
-  const auto weight = std::ranges::find(model.weights, ModelPart::Embedding, &Weight::part);
-  const ObjectId table = model.params[size_t(weight - model.weights.begin())].param;
-  const int64_t row_bytes = p_.model.dim * size_of(p_.numerics.compute);
-  rows.resize(tokens.size() * size_t(row_bytes));
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    const std::span row = std::span(rows).subspan(t * size_t(row_bytes), size_t(row_bytes));
-    SLUICE_TRY(loaded_->main().read(table, row, int64_t{tokens[t]} * row_bytes));
+  rows.clear();
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    const Weight& weight = model.weights[w];
+    if (!is_looked_up(weight)) continue;
+    const int64_t row_bytes = weight.sources.front().cols * size_of(p_.numerics.compute);
+    const size_t before = rows.size();
+    rows.resize(before + tokens.size() * size_t(row_bytes));
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      const std::span row = std::span(rows).subspan(before + t * size_t(row_bytes), size_t(row_bytes));
+      SLUICE_TRY(loaded_->main().read(model.params[w].param, row, int64_t{tokens[t]} * row_bytes));
+    }
+    scale_embedding(p_.numerics.compute, row_scale(p_.model, weight), std::span(rows).subspan(before));
   }
-  scale_embedding(p_.numerics.compute, float(p_.model.stream_embedding_scale()), rows);
   return {};
 }
 
