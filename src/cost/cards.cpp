@@ -280,7 +280,7 @@ Result<Profile> profile_of(const Card& card, DType compute) {
   p.rates.memory_bytes = card.memory_reached;
   p.rates.launch_ns = 4000;
   // Hopper's own kernels for them, as measured on an H200.
-  if (card.compute_capability == 9) p.rates.grouped_share = 0.65;
+  if (card.compute_capability == 9) p.rates.grouped_share = 0.85;
   p.set_bytes_per_s(kHost, kDevice, card.load_rate);
   p.set_bytes_per_s(kDevice, kHost, card.store_rate);
   p.transfer_latency_ns = 10000;
