@@ -31,7 +31,7 @@ Block cached_conv_block(const CachedConv& op, const auto& call) {
           op.width};
 }
 
-// What both directions read, and where the workspace has what they share.
+// The operands that both directions read, and where the workspace has what they share.
 template <class T>
 DeltaBlocks<T> delta_blocks(const auto& op, const auto& call) {
   using O = std::remove_cvref_t<decltype(op)>;

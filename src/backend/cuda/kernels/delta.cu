@@ -6,9 +6,9 @@
 //   N = (1 + A)^-1 beta (V - exp(G) K S),   O = exp(G) Q S + P N,
 //   S <- exp(G[63]) S + K^T (exp(G[63] - G) N).
 //
-// What does not depend on S is made for all blocks at once: q and k normalised, (1 + A)^-1 by substitution in
-// f32, P. Then blocks of threads carry S over the blocks of a document, each some columns of a head, which do
-// not meet. Rows behind a block's last token are 0: its beta and decay are, too.
+// Normalised q and k, (1 + A)^-1, by substitution in f32, and P do not depend on S: they are made for all
+// blocks at once. Then blocks of threads carry S over the blocks of a document, each some columns of a head,
+// which do not meet. Rows behind a block's last token are 0: its beta and decay are, too.
 //
 // bf16 operands of the next block are copied while this one is worked on: each as soon as its memory is free.
 // Those of f32 share memory, so that they fit every GPU, and are copied when they are needed.
@@ -68,7 +68,7 @@ constexpr size_t prepare_shared() {
   return tiles > matrices ? tiles : matrices;
 }
 
-// What solve_tile() takes: a thread has a column of (1 + A)^-1 in its registers, row by row.
+// Writes what solve_tile() takes. A thread has a column of (1 + A)^-1 in its registers, row by row.
 template <class T>
 __device__ void solve_column(const float* a, int column, T* to, int64_t stride, int rows) {
   constexpr bool kWhole = sizeof(T) == 2;
@@ -91,8 +91,8 @@ __device__ void solve_column(const float* a, int column, T* to, int64_t stride, 
   }
 }
 
-// What does not depend on states, of a block and a key head with the value heads that share it, two at a
-// time.
+// Makes all that does not depend on states, of a block and a key head with the value heads that share it, two
+// at a time.
 template <class T, int D>
 __global__ void __launch_bounds__(kPrepareThreads, 3) prepare_kernel(DeltaBlocks<T> b) {
   constexpr int kStride = delta_stride<T>(D), kLanes = D / kVec, kRowsAtOnce = kPrepareThreads / kLanes;

@@ -44,7 +44,7 @@ struct DeltaGatePair {
     }
   }
 };
-// What a block keeps of a state.
+// The share of a state that stays behind a block.
 __device__ inline float kept_of_state(const float* rows) {
   return rows[2 * kDeltaRows - 1];
 }
@@ -93,7 +93,7 @@ __device__ T* kept_state(const DeltaBlocks<T>& b, T* states, bool border, int64_
   return states + ((slot * b.value_heads + head) * b.slices + slice) * rows * kDeltaSlice;
 }
 
-// What a block of threads has of all heads and documents.
+// The part of all heads and documents that a block of threads has.
 struct DeltaShare {
   int slice, head, lane, lanes;
   int columns;  // that exist

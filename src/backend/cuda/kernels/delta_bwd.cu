@@ -204,7 +204,7 @@ struct GradientPieces {
   }
 };
 
-// What rows of c, a warp's, and those of a tile have in common: for each of the four groups of columns.
+// Products of rows of c, a warp's, with those of a tile, for each of the four groups of columns.
 template <int N, class T>
 __device__ void row_products(float (&c)[N][4], const T* tile, int stride, int row, int column, int group,
                              float (*out)[kDeltaRows]) {

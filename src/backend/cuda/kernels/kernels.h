@@ -413,7 +413,7 @@ template <class T>
 cudaError_t delta_rule(const DeltaBlocks<T>& block, cudaStream_t stream);
 template <class T>
 cudaError_t delta_rule_bwd(const DeltaBlocks<T>& block, cudaStream_t stream);
-// What the way back reads: states before blocks, and changes.
+// Leaves what the way back reads: states before blocks, and changes.
 template <class T>
 cudaError_t delta_states(const DeltaBlocks<T>& block, cudaStream_t stream);
 
