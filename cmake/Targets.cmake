@@ -43,7 +43,8 @@ if(SLUICE_PCH)
   target_link_libraries(sluice_pch PRIVATE sluice_flags fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
   set(sluice_precompiled <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <cstdint> <cstring> <filesystem>
     <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <ranges> <set> <span> <string> <string_view>
-    <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+    <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h>
+    ${PROJECT_SOURCE_DIR}/cmake/precompiled_json.h)
   target_precompile_headers(sluice_pch PRIVATE ${sluice_precompiled})
 endif()
 
@@ -51,11 +52,21 @@ endif()
 # changes the code builds without, and then compiles only what changed.
 option(SLUICE_UNITY "Compile the sources of a folder some at a time, so that builds take less time" ${SLUICE_PCH})
 
-# sluice_compile_fast(TARGET PCH): as SLUICE_PCH and SLUICE_UNITY say, with the headers that target PCH precompiles.
-function(sluice_compile_fast target pch)
+# sluice_precompile(TARGET PCH): as SLUICE_PCH says, with the headers that target PCH precompiles.
+function(sluice_precompile target pch)
   if(SLUICE_PCH)
     target_precompile_headers(${target} REUSE_FROM ${pch})
+    # A program is -fPIE where libraries are -fPIC, which precompiled headers are told apart by.
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE" AND SLUICE_PYTHON)
+      set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+    endif()
   endif()
+endfunction()
+
+# sluice_compile_fast(TARGET PCH): that, and several sources as one, as SLUICE_UNITY says.
+function(sluice_compile_fast target pch)
+  sluice_precompile(${target} ${pch})
   if(SLUICE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
     # GCC takes the sources that it includes there for headers, whose classes others would see.
