@@ -8,7 +8,6 @@
 #include "base/counts.h"
 #include "base/nearest.h"
 #include "config/aliases.h"
-#include "config/memory_keys.h"
 #include "config/values.h"
 #include "model/families/families.h"
 #include "text/toml.h"

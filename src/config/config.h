@@ -14,15 +14,10 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "base/tier.h"
-#include "config/adapter_keys.h"
 #include "config/data_keys.h"
-#include "config/eval_keys.h"
-#include "config/model_keys.h"
 #include "config/row.h"
 #include "config/run_keys.h"
-#include "config/sample_keys.h"
-#include "config/shape_keys.h"
-#include "config/train_keys.h"
+#include "config/step_keys.h"
 #include "text/toml.h"
 
 namespace sluice::core {

@@ -1,15 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of [run]: where a run runs, and what it keeps.
+// The tables of [eval], [sample], [run] and [memory]: what a run does beside its steps, and where.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "base/tier.h"
 #include "config/devices.h"
 #include "config/row.h"
 #include "config/values.h"
 
 namespace sluice::core {
+
+constexpr GoesOn kOtherEvaluations = same_bits(
+    "an interval that was left open stays what it was chosen to be while `train.steps` does; losses of other "
+    "rows are not compared with those before");
+
+struct EvalKeys {
+  std::optional<int64_t> every;  // steps; none: chosen
+  int64_t rows = 16, patience = 0;
+};
+// Calls key(name, field, constraint, row) for every key.
+template <class Keys, class F>
+void visit_eval_keys(Keys& c, F&& key) {
+  key("eval.every", c.every, kCountsOfSteps,
+      {"steps between evaluations; 0: at the end only; auto: at the beginning, too, and between as often as "
+       "3 % of the run allows, but ten times",
+       kOtherEvaluations});
+  key("eval.rows", c.rows, kCountsOfSteps,
+      {"held-out sequences per evaluation, at most as many as there are", kOtherEvaluations});
+  key("eval.patience", c.patience, kCountsOfSteps,
+      {"evaluations in a row without a lower held-out loss that end the run; 0: none do", kOtherEvaluations});
+}
+
+struct SampleKeys {
+  int64_t tokens = 128, texts = 1, every = 0;
+  std::string prompt = "auto";
+  double temperature = 0.8;
+};
+template <class Keys, class F>
+void visit_sample_keys(Keys& c, F&& key) {
+  key("sample.tokens", c.tokens, Tokens{{0, 65536}}, {"tokens of a sampled text; 0: none is sampled"});
+  key("sample.texts", c.texts, Range{1, 100}, {"how many texts to sample each time"});
+  key("sample.every", c.every, kCountsOfSteps, {"steps between samples; 0: at the end only"});
+  key("sample.prompt", c.prompt, nullptr,
+      {"text to continue; auto: what comes before the first answer that is held out, as the chat template "
+       "has it"});
+  key("sample.temperature", c.temperature, Range{0, 100}, {"0: the most likely token"});
+}
 
 struct RunKeys {
   std::string backend = "auto";
@@ -29,7 +67,6 @@ struct RunKeys {
   bool trace = true, trace_kernels = false;
   bool deterministic = false;
 };
-// Calls key(name, field, constraint, row) for every key.
 template <class Keys, class F>
 void visit_run_keys(Keys& c, F&& key) {
   key("run.backend", c.backend, nullptr,
@@ -89,6 +126,12 @@ void visit_run_keys(Keys& c, F&& key) {
       {"equal bits in every run on a GPU too, at some speed; CPU runs always are",
        GoesOn{GoesOn::Change::SameBits, "on a GPU `--allow backend`: last bits", "backend"},
        Recorded::Always});
+}
+
+template <class Keys, class F>
+void visit_memory_keys(Keys& c, F&& key) {
+  key("memory.device", c[kDevice], Size(), {"cap on device memory, such as 48MiB or none"});
+  key("memory.host", c[kHost], Size(), {"cap on host memory, such as 1GiB or none"});
 }
 
 }  // namespace sluice::core

@@ -56,11 +56,10 @@ std::string allowed(const std::string&, const Choices& choices) {
 std::string allowed(const bool&, Toggle) {
   return "on, off";
 }
-std::string allowed(const DType&, Numbers) {
-  return "f32, bf16";
-}
-std::string allowed(const DType&, StateNumbers) {
-  return "f32, bf16, i8";
+std::string allowed(const DType&, const Numbers& numbers) {
+  std::vector<std::string_view> names;
+  for (const DType type : numbers) names.push_back(name_of(type));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 std::string allowed(const MasterWeights&, MasterNumbers) {
   return "off, f32, i8";
@@ -144,11 +143,6 @@ Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr
   return {};
 }
 
-Status assign(std::string_view, const Setting& s, std::string& field, std::nullptr_t) {
-  field = s.values.front();
-  return {};
-}
-
 Status assign(std::string_view, const Setting& s, DeviceChoice& field, std::nullptr_t) {
   SLUICE_ASSIGN(field, parse_devices(s.values.front()));
   return {};
@@ -159,26 +153,14 @@ Status assign(std::string_view name, const Setting& s, bool& field, Toggle toggl
   return {};
 }
 
-namespace {
-
-Status assign_one_of(std::initializer_list<DType> types, std::string_view name, const Setting& s,
-                     DType& field, const auto& constraint) {
+Status assign(std::string_view name, const Setting& s, DType& field, const Numbers& numbers) {
   const std::string text = lower(s.values.front());
-  for (const DType type : types) {
+  for (const DType type : numbers) {
     if (text != name_of(type)) continue;
     field = type;
     return {};
   }
-  return not_allowed(name, s.values.front(), field, constraint);
-}
-
-}  // namespace
-
-Status assign(std::string_view name, const Setting& s, DType& field, Numbers numbers) {
-  return assign_one_of({DType::F32, DType::BF16}, name, s, field, numbers);
-}
-Status assign(std::string_view name, const Setting& s, DType& field, StateNumbers numbers) {
-  return assign_one_of({DType::F32, DType::BF16, DType::I8}, name, s, field, numbers);
+  return not_allowed(name, s.values.front(), field, numbers);
 }
 
 // "on" and "off", and what TOML calls them, have always meant f32 masters or none.
@@ -217,30 +199,6 @@ Status assign(std::string_view name, const Setting& s, std::string& field, const
     return error("{}{}", e.message, other_models(s.values.front()));
   }
   field = s.values.front();
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, std::nullptr_t) {
-  field = s.values;
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::string& field, OutputPath) {
-  field = s.values.front();
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::string& field, TemplateName) {
-  field = s.values.front();
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::string& field, InputPath) {
-  field = s.values.front();
-  return {};
-}
-Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, InputPath) {
-  field = s.values;
   return {};
 }
 

@@ -34,8 +34,7 @@ constexpr Range kNotNegative{0, most::kAny}, kCountsOfSteps{0, most::kSteps};
 constexpr Tokens kTokensOrChosen{{0, most::kTokens}};
 using Choices = std::vector<std::string>;
 struct ModelPresets {};
-struct Numbers {};        // formats that are computed in
-struct StateNumbers {};   // and i8, for the state of optimizers
+using Numbers = std::vector<DType>;
 struct MasterNumbers {};  // of master weights; on is f32
 struct Toggle {};         // on or off
 struct InputPath {};      // relative to the file that sets it
@@ -50,8 +49,7 @@ std::string allowed(const double&, const Range& r);
 std::string allowed(const std::vector<double>&, const Range& r);
 std::string allowed(const bool&, std::nullptr_t);
 std::string allowed(const bool&, Toggle);
-std::string allowed(const DType&, Numbers);
-std::string allowed(const DType&, StateNumbers);
+std::string allowed(const DType&, const Numbers& numbers);
 std::string allowed(const MasterWeights&, MasterNumbers);
 std::string allowed(const std::string&, const Choices& choices);
 std::string allowed(const std::string&, const ModelPresets&);
@@ -80,17 +78,21 @@ Status assign(std::string_view name, const Setting& s, double& field, const Rang
 Status assign(std::string_view name, const Setting& s, std::vector<double>& field, const Range& range);
 Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr_t);
 Status assign(std::string_view name, const Setting& s, bool& field, Toggle toggle);
-Status assign(std::string_view name, const Setting& s, DType& field, Numbers numbers);
-Status assign(std::string_view name, const Setting& s, DType& field, StateNumbers numbers);
+Status assign(std::string_view name, const Setting& s, DType& field, const Numbers& numbers);
 Status assign(std::string_view name, const Setting& s, MasterWeights& field, MasterNumbers numbers);
 Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices);
 Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets);
-Status assign(std::string_view name, const Setting& s, std::string& field, std::nullptr_t);
-Status assign(std::string_view name, const Setting& s, std::string& field, InputPath);  // absolute by now
-Status assign(std::string_view name, const Setting& s, std::string& field, TemplateName);
-Status assign(std::string_view name, const Setting& s, std::string& field, OutputPath);
-Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, std::nullptr_t);
-Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, InputPath);
+// Text as it stands. Paths to read are absolute by now.
+template <class Plain>
+Status assign(std::string_view, const Setting& s, std::string& field, Plain) {
+  field = s.values.front();
+  return {};
+}
+template <class Plain>
+Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, Plain) {
+  field = s.values;
+  return {};
+}
 Status assign(std::string_view name, const Setting& s, DeviceChoice& field, std::nullptr_t);
 Status assign(std::string_view name, const Setting& s, int64_t& field, Size);
 bool is_auto(const Setting& s);

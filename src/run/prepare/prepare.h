@@ -28,7 +28,7 @@ struct PrepareOptions {
   std::stop_token stop = {};
   // Asked, the search ends with what it has: the first plan of the fastest shape so far. A notice says so.
   std::stop_token hurry = {};
-  // Of the data, where it is open.
+  // Facts of the data, where it is open.
   RowSample rows = {};
   int64_t longest_document = 0;
 };

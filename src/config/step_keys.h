@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of [train]: what a step computes, and how many there are.
+// The tables of [model], [adapter], [train] and [shape]: what a step computes, and how it is cut.
 #pragma once
 
 #include <map>
@@ -13,6 +13,81 @@
 #include "update/optimizer.h"
 
 namespace sluice::core {
+
+constexpr GoesOn kOtherModel = refused("another model; only what is in the file counts, not where it is");
+
+struct ModelKeys {
+  std::string preset = "tiny";  // ignored when `config` is given
+  std::string path;             // of a Hugging Face folder: `config` and `weights`, where these are not given
+  std::string config;           // path of a Hugging Face config.json
+  std::string weights;          // path of a checkpoint to start from
+  std::string unread = "refuse";
+};
+// Calls key(name, field, constraint, row) for every key.
+template <class Keys, class F>
+void visit_model_keys(Keys& c, F&& key) {
+  key("model.preset", c.preset, ModelPresets(), {"shapes by name", kOtherModel});
+  key("model.path", c.path, InputPath(),
+      {"folder of a Hugging Face model: config.json, weights, tokenizer; or a run's directory", kOtherModel});
+  key("model.config", c.config, InputPath(),
+      {"path of a Hugging Face config.json, instead of a preset", kOtherModel});
+  key("model.weights", c.weights, InputPath(),
+      {"checkpoint to start from; empty: random weights",
+       refused("another beginning. The file itself is not needed any more")});
+  key("model.unread", c.unread, Choices{"refuse", "drop"},
+      {"tensors of model.weights that the model does not read: an error, or they are left out"});
+}
+
+constexpr GoesOn kOtherAdapters = refused("other adapters");
+constexpr GoesOn kOtherStrength = allowed_by("adapter", "other weights of what was learnt");
+
+struct AdapterKeys {
+  int64_t rank = 0;             // 0: none
+  std::optional<double> alpha;  // none: twice the rank
+  bool rslora = false, decay = false;
+  std::vector<std::string> targets, exclude;             // see names_part() in model/weights.h
+  std::vector<std::string> rank_pattern, alpha_pattern;  // "pattern=number"
+  std::vector<std::string> modules_to_save;
+  std::string path;  // an adapter's folder
+  std::string base;  // the folder of its base, where its own file names another place
+};
+template <class Keys, class F>
+void visit_adapter_keys(Keys& c, F&& key) {
+  key("adapter.rank", c.rank, Range{0, 4096},
+      {"rank of low-rank adapters (LoRA), which are trained in place of the weights; 0: the weights are",
+       kOtherAdapters, Recorded::Always, KeyOf::Step});
+  key("adapter.alpha", c.alpha, Range{1e-3, 1e6},
+      {"what LoRA adapters add is times this over the rank; auto: twice the rank", kOtherStrength,
+       Recorded::Always, KeyOf::Step});
+  key("adapter.rslora", c.rslora, nullptr,
+      {"over the root of the rank instead (rank-stabilised LoRA)", kOtherStrength, Recorded::Always,
+       KeyOf::Step});
+  key("adapter.targets", c.targets, nullptr,
+      {"patterns over names of tensors, or ends of them such as q_proj, that LoRA adapters are for; empty, "
+       "or all-linear: every product of a layer, without experts and head",
+       kOtherAdapters, Recorded::Changed, KeyOf::Step});
+  key("adapter.exclude", c.exclude, nullptr,
+      {"patterns of what of these has no LoRA adapter", kOtherAdapters, Recorded::Changed, KeyOf::Step});
+  key("adapter.rank_pattern", c.rank_pattern, nullptr,
+      {"other ranks of some LoRA adapters, as pattern=rank; the last that names a tensor decides",
+       kOtherAdapters, Recorded::Changed, KeyOf::Step});
+  key("adapter.alpha_pattern", c.alpha_pattern, nullptr,
+      {"the same of alpha of LoRA adapters, as pattern=alpha", kOtherStrength, Recorded::Changed,
+       KeyOf::Step});
+  key("adapter.modules_to_save", c.modules_to_save, nullptr,
+      {"patterns of weights that are trained as they are, beside LoRA adapters of others", kOtherAdapters,
+       Recorded::Changed, KeyOf::Step});
+  key("adapter.decay", c.decay, nullptr,
+      {"whether train.weight_decay shrinks LoRA adapters, too", kOtherStrength, Recorded::Always,
+       KeyOf::Step});
+  key("adapter.path", c.path, InputPath(),
+      {"folder of a LoRA adapter (PEFT) that a run starts from; it says rank, alpha and targets",
+       refused("another beginning. The folder itself is not needed any more"), Recorded::Changed});
+  key("adapter.base", c.base, InputPath(),
+      {"folder of the model that a LoRA adapter was made for, where its adapter_config.json names another "
+       "place",
+       same_bits("the base of a run with adapters may be moved: its values are compared, not its path")});
+}
 
 constexpr GoesOn kOtherSteps = refused("other steps");
 constexpr GoesOn kOtherEnd = allowed_by("steps", "the learning rate's decay ends elsewhere", "train.steps");
@@ -49,7 +124,6 @@ inline Choices optimizer_names() {
   for (const Optimizer* o : optimizers()) names.emplace_back(o->name);
   return names;
 }
-// Calls key(name, field, constraint, row) for every key.
 template <class Keys, class F>
 void visit_train_keys(Keys& c, F&& key) {
   key("train.seq_len", c.seq_len, Tokens{{2, 16777216}},
@@ -82,12 +156,12 @@ void visit_train_keys(Keys& c, F&& key) {
        refused("another loss of routers"), Recorded::Changed, KeyOf::Step});
   key("train.max_skipped", c.max_skipped, Range{1, most::kAny},
       {"steps in a row whose gradient is not finite, so that no update was made, that end the run"});
-  key("train.compute", c.compute, Numbers(),
+  key("train.compute", c.compute, Numbers{DType::F32, DType::BF16},
       {"type of weights and activations", refused("another number format of the weights"), Recorded::Always,
        KeyOf::Step});
-  key("train.grad", c.grad, Numbers(),
+  key("train.grad", c.grad, Numbers{DType::F32, DType::BF16},
       {"type in which weight gradients accumulate", kOtherFormats, Recorded::Always, KeyOf::Step});
-  key("train.state", c.state, StateNumbers(),
+  key("train.state", c.state, Numbers{DType::F32, DType::BF16, DType::I8},
       {"type of the optimizer's state; i8: a byte an element, and a scale for every 32", kOtherFormats,
        Recorded::Always, KeyOf::Step});
   key("train.master", c.master, MasterNumbers(),
@@ -102,6 +176,25 @@ void visit_train_keys(Keys& c, F&& key) {
        "back",
        allowed_by("freeze", "other weights change. What is trained anew begins with moments of zero"),
        Recorded::Changed, KeyOf::Step});
+}
+
+constexpr GoesOn kOtherShape = refused("another order of sums. Left open, they are the checkpoint's");
+
+struct ShapeKeys {
+  int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen
+  BytesByTier caps = BytesByTier(kUnlimited);
+};
+template <class Keys, class F>
+void visit_shape_keys(Keys& c, F&& key) {
+  key("shape.chunk_tokens", c.chunk_tokens, kTokensOrChosen,
+      {"tokens processed together; 0: chosen", kOtherShape, Recorded::Otherwise, KeyOf::Step});
+  key("shape.rounds", c.rounds, kCountsOfSteps,
+      {"forward and backward passes of a step; 0: chosen", kOtherShape, Recorded::Otherwise, KeyOf::Step});
+  key("shape.first_round_chunks", c.first_round_chunks, kCountsOfSteps,
+      {"chunks of the first of them, which updates the weights, too; 0: chosen", kOtherShape,
+       Recorded::Otherwise, KeyOf::Step});
+  key("shape.head_tokens", c.head_tokens, kTokensOrChosen,
+      {"rows of logits that exist at once; 0: chosen", kOtherShape, Recorded::Otherwise, KeyOf::Step});
 }
 
 }  // namespace sluice::core
