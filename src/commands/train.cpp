@@ -311,8 +311,7 @@ Status open_run_data(Observer& observer, Beginning& b) {
   SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
   SLUICE_TRY(check_early(config, b.machine, model));
   SLUICE_TRY(keep_date(config));
-  SLUICE_TRY(keep_formats(config));
-  SLUICE_TRY(keep_rate(config));
+  SLUICE_TRY(keep_open(config));
   SLUICE_ASSIGN(b.data, open_data(config, model.vocab, observer));
   if (!b.data->unlearnt.empty()) return error("{}", b.data->unlearnt);
   SLUICE_TRY(count_steps(config, *b.data));

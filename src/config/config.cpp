@@ -196,6 +196,16 @@ Status check_config(const RunConfig& config) {
   return {};
 }
 
+void fill_open(RunConfig& config, const std::function<std::string(std::string_view key)>& value) {
+  visit_keys(config, [&](std::string_view key, auto& field, const auto& c, const KeyRow&) {
+    if constexpr (requires { field.has_value(); }) {
+      if (field) return;
+      const std::string text = value(key);
+      if (!text.empty()) (void)assign(key, Setting{{text}, false, 0}, field, c);
+    }
+  });
+}
+
 std::string to_toml(const RunConfig& config, const std::function<std::string(const std::string&)>& written) {
   std::string out, section;
   const auto line = [&](std::string_view key, const std::string& value, std::string_view meaning) {

@@ -101,6 +101,9 @@ Result<RunConfig> typed_config(const std::vector<std::string>& settings, RunConf
 // within its bounds, every word one that its key may be, and what goes together. Errors are load_config()'s.
 Status check_config(const RunConfig& config);
 
+// Gives keys that are "auto" what `value` has for them: text as they take it; empty, or not allowed: none.
+void fill_open(RunConfig& config, const std::function<std::string(std::string_view key)>& value);
+
 // As TOML that load_config() reads back; `written` says what becomes of paths to write to.
 std::string to_toml(const RunConfig& config, const std::function<std::string(const std::string&)>& written);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <concepts>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -23,9 +22,7 @@ bool read(const std::string& text, bool& value) {
   value = text == "true";
   return value || text == "false";
 }
-template <class T>
-requires std::same_as<T, int64_t> || std::same_as<T, double>
-bool read(const std::string& text, T& value) {
+bool read(const std::string& text, int64_t& value) {
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   return ec == std::errc() && end == text.data() + text.size();
 }
@@ -250,41 +247,21 @@ void keep_shape(RunConfig& c, const StepShape& shape) {
   keep(c.shape.head_tokens, shape.head_tokens);
 }
 
-Status keep_formats(RunConfig& c) {
+Status keep_open(RunConfig& c) {
+  SLUICE_TRY(keep_shape(c));
   if (c.checkpoint().empty()) return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
-  const auto type = [&](std::string_view name, std::optional<DType> key) {
-    const auto saved = parse_dtype(value_of(info.manifest, name));
-    return key || !saved.ok() ? key : std::optional(*saved);
+  const auto saved = [&](std::string_view key) { return value_of(info.manifest, key); };
+  const auto keep = [&](std::initializer_list<std::string_view> keys) {
+    fill_open(c, [&](std::string_view key) {
+      return std::find(keys.begin(), keys.end(), key) == keys.end() ? "" : saved(key);
+    });
   };
-  auto& train = c.train;
-  const std::optional<DType> compute = type("train.compute", {});
-  if (!compute || train.compute.value_or(*compute) != *compute) return {};
-  train.compute = compute;
-  train.grad = type("train.grad", train.grad);
-  train.state = type("train.state", train.state);
-  const std::string master = value_of(info.manifest, "train.master");
-  for (const MasterWeights kept : {MasterWeights::Off, MasterWeights::F32, MasterWeights::I8})
-    if (!train.master && master == recorded(kept)) train.master = kept;
-  bool stochastic = false;
-  if (!train.stochastic && read(value_of(info.manifest, "train.stochastic"), stochastic))
-    train.stochastic = stochastic;
-  return {};
-}
-
-Status keep_rate(RunConfig& c) {
-  if (c.checkpoint().empty() || (c.train.learning_rate && c.train.min_learning_rate && c.train.warmup_steps))
-    return {};
-  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
-  double peak = 0, lowest = 0;
-  int64_t warmup = 0;
-  if (!c.train.warmup_steps && read(value_of(info.manifest, "train.warmup_steps"), warmup))
-    c.train.warmup_steps = warmup;
-  if (!read(value_of(info.manifest, "train.learning_rate"), peak)) return {};
-  if (!c.train.learning_rate) c.train.learning_rate = peak;
-  const bool same =
-      peak == c.train.learning_rate && read(value_of(info.manifest, "train.min_learning_rate"), lowest);
-  if (same && !c.train.min_learning_rate) c.train.min_learning_rate = lowest;
+  const auto& t = c.train;
+  if (!t.compute || recorded(*t.compute) == saved("train.compute"))
+    keep({"train.compute", "train.grad", "train.state", "train.master", "train.stochastic"});
+  keep({"train.learning_rate", "train.warmup_steps"});
+  if (recorded(t.learning_rate) == saved("train.learning_rate")) keep({"train.min_learning_rate"});
   return {};
 }
 

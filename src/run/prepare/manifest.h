@@ -43,10 +43,8 @@ Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const 
 Status keep_shape(RunConfig& config);
 // The keys that are left open, as this shape has them.
 void keep_shape(RunConfig& config, const StepShape& shape);
-// Gives the keys of number formats that are left open its values, where train.compute is not another one.
-Status keep_formats(RunConfig& config);
-// Gives train.learning_rate, where it is left open, the value of that checkpoint, and then
-// train.min_learning_rate, if the checkpoint had this train.learning_rate.
-Status keep_rate(RunConfig& config);
+// The same of all that is left open: also keys of number formats, where train.compute is not another one,
+// and of the learning rate; of its least one where train.learning_rate is that of the checkpoint.
+Status keep_open(RunConfig& config);
 
 }  // namespace sluice::core

@@ -211,8 +211,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, co
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
   p.document_tokens = document_tokens(options.rows);
   options.observer->progress({"planning"});
-  SLUICE_TRY(keep_shape(p.config));
-  SLUICE_TRY(keep_formats(p.config));
+  SLUICE_TRY(keep_open(p.config));
   OnThisHost here(options.cache, *options.observer, options.rows, options.hurry);
   SLUICE_TRY(decide(p, {.threads = search_threads(), .stop = options.stop, .passes = options.passes}, here));
   if (here.hurried())
@@ -238,8 +237,7 @@ Status check_fit(RunConfig config, Machine machine) {
 }
 
 Status check_fit(RunConfig config, Machine machine, StepSpec step) {
-  SLUICE_TRY(keep_shape(config));
-  SLUICE_TRY(keep_formats(config));
+  SLUICE_TRY(keep_open(config));
   machine.profile.most_host_bytes = most_host_bytes(config, machine);
   const RowSample unknown;
   OnThisHost here(nullptr, silent_observer(), unknown);
