@@ -288,5 +288,19 @@ TEST(ResumeMatrix, AnotherBackendIsAllowedByFlag) {
   EXPECT_TRUE(check_goes_on(config, before, now).ok());
 }
 
+// Manifests of before a key, and those that leave its default out.
+TEST(ResumeMatrix, AKeyThatAManifestLeavesOutIsItsDefault) {
+  RunConfig config;
+  config.latest = "checkpoints/step-1";
+  const Manifest without, usual{{"train.router_z_loss", "0"}, {"train.freeze", "[]"}, {"run.replicas", "1"}};
+  EXPECT_TRUE(check_goes_on(config, usual, without).ok());
+  const auto said = [&](const Manifest& saved, const Manifest& now) {
+    return check_goes_on(config, saved, now).message();
+  };
+  const Manifest other{{"train.router_z_loss", "0.5"}};
+  EXPECT_NE(said(other, without).find("train.router_z_loss is 0, it was 0.5"), std::string::npos);
+  EXPECT_NE(said(without, other).find("train.router_z_loss is 0.5, it was 0"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -221,8 +221,13 @@ Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const 
   for (const auto& field : now) {
     if (!allows(allow, field.first)) out.push_back(field);
   }
-  for (const auto& field : saved) {
-    if (allows(allow, field.first)) out.push_back(field);
+  const Manifest meant = left_out();
+  for (const auto& [name, value] : saved) {
+    if (allows(allow, name)) {
+      out.emplace_back(name, value);
+    } else if (const std::string is = value_of(meant, name); value_of(now, name).empty() && !is.empty()) {
+      out.emplace_back(name, is);
+    }
   }
   return out;
 }

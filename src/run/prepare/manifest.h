@@ -35,7 +35,7 @@ Result<std::vector<std::string>> parse_allowances(std::string_view text);
 std::vector<std::string> changes(const Manifest& saved, const Manifest& now);
 // An error that has every difference which the configuration does not allow, and the ways out.
 Status check_goes_on(const RunConfig& config, const Manifest& saved, const Manifest& now);
-// `now` with what is allowed as it was saved.
+// `now` with what is allowed as it was saved, and with what it means by leaving out keys that were saved.
 Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const std::string> allow);
 
 // Gives the keys shape.* that are left open the values of the checkpoint that the run goes on from, if any:
