@@ -28,7 +28,7 @@ def of_sections(kind: str, *sections: str) -> dict[str, str]:
 
 def _setting(key: str, value: Any) -> list[str]:
     if value is None:
-        return [f"{key}=auto"]
+        return []
     if isinstance(value, Mapping):
         if key not in _KEYS:
             return [setting for name, one in value.items() for setting in _setting(f"{key}.{name}", one)]
