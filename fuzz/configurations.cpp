@@ -17,8 +17,13 @@ void model_config(Bytes input) {
   if (!spec.ok()) return;
   require(spec->params() > 0, "a model without parameters");
   constexpr int64_t kLongSequence = 1 << 20;
-  for (const float f : rope_inv_freq(spec->rope, spec->head_dim(), kLongSequence, spec->rotated.rows))
-    require(std::isfinite(f), "a frequency is none");
+  for (const LayerSpec& layer : spec->layers) {
+    const Attention* const a = layer.attention();
+    if (a == nullptr || !a->rotated) continue;
+    const RopeScaling& rope = spec->rotates_as_window(*a) ? *spec->window_rope : spec->rope;
+    for (const float f : rope_inv_freq(rope, a->head_dim, kLongSequence, spec->rotated.rows))
+      require(std::isfinite(f), "a frequency is none");
+  }
   const auto again = parse_model_config(to_json(*spec));
   require(again.ok() && to_text(*again) == to_text(*spec) && again->rope == spec->rope,
           "what is written is read as something else");

@@ -25,7 +25,7 @@ TEST(Positions, StayAWeightOfPassesThatGenerateText) {
   for (const bool tied : {true, false}) {
     const Model model = build_generation(learns_positions(tied), {2, 3, 16}, {});
     const auto has = [&](ModelPart part) { return std::ranges::count(model.weights, part, &Weight::part); };
-    EXPECT_EQ(has(ModelPart::Positions), 1) << tied;
+    EXPECT_EQ(has(ModelPart::Table), 1) << tied;
     EXPECT_EQ(has(ModelPart::Embedding), tied ? 1 : 0) << tied;
   }
 }
