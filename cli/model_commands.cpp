@@ -316,6 +316,11 @@ void add_export(CLI::App& app, int& status) {
       ->type_name("DIR")
       ->group("Output");
   command
+      .add_option("--without", request->without,
+                  "leave out those of the other tensors whose names begin with NAME and a dot, such as mtp")
+      ->type_name("NAME")
+      ->group("Output");
+  command
       .add_option("--dtype", request->dtype,
                   "number format of the weights: f32, bf16, f16, or input: each as it is; the default")
       ->type_name("DTYPE")

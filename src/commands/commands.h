@@ -291,6 +291,8 @@ struct ExportRequest {
   bool drop_unread = false;        // leave out tensors that the model does not read
   bool end_token = false;          // the end of a turn is the eos_token of tokenizer_config.json
   std::string around;  // the folder of a model that wraps the text model; empty: `from`, if it does
+  std::string
+      without;  // tensors of that which are left out, by what is in front of the first dot; empty: none
 };
 
 // Writes a model as a folder that other programs load, and says what is in it. Asked to stop, it leaves

@@ -109,6 +109,7 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   options.best = request.best;
   options.unread = request.drop_unread ? Unread::Drop : Unread::Refuse;
   options.around = request.around;
+  options.without = request.without;
   options.merged = request.merged;
   if (request.end_token) options.texts = with_end_token;
   return options;

@@ -106,9 +106,22 @@ Result<Source> open_source(const fs::path& dir, const ExportOptions& options) {
   return Source{dir, std::move(*spec), std::move(checkpoint), std::move(files), std::move(notices)};
 }
 
-// The rows of a tensor that a weight has, from the one of that name in the source.
+// Rows as a folder has them: an expert's among those of all experts, if these are one tensor there.
+WeightSource in_form_of(const TensorFiles& folder, WeightSource rows) {
+  const WeightSource::Stack& stack = rows.stack;
+  if (stack.tensor.empty() || folder.find(rows.tensor) != nullptr || folder.find(stack.tensor) == nullptr)
+    return rows;
+  rows.tensor = stack.tensor;
+  rows.stacked = stack.experts;
+  rows.first_row = stack.first_row;
+  rows.tensor_rows = stack.experts * stack.rows;
+  return rows;
+}
+
+// The rows of a tensor that a weight has, from the one of that name in the source. `written`: in the form
+// that they get.
 Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const WeightSource& part,
-                                const std::optional<TensorType>& type) {
+                                const WeightSource& written, const std::optional<TensorType>& type) {
   if (has_mxfp4(source.files, part.tensor))
     return error(
         "{}: tensor {} is in MXFP4, which is only read; a checkpoint of a run that began from it has numbers "
@@ -124,7 +137,7 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
   source.parts.push_back(tensor);
   const int64_t size = size_of(own), elements = part.elements();
   StoredTensor out{
-      {name_in(source.held, part.tensor), type.value_or(own), part.shape(weight.matrix)}, {}, own};
+      {name_in(source.held, written.tensor), type.value_or(own), written.shape(weight.matrix)}, {}, own};
   if (part.transposed) {
     out.turned.push_back(part);
     out.as_written = true;
@@ -137,7 +150,7 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
                          .offset = (found.first + at) * size,
                          .bytes = count * size,
                          .position = 0,
-                         .element = at});
+                         .element = written.stretch(done, elements).at});
     done += count;
   }
   return out;
@@ -160,8 +173,10 @@ Result<StoredTensor> merged_tensor(Source& source, const WeightSource& part, con
                       TensorType::F32};
 }
 
-// Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight.
-Status read_from_masters(Source& source, const Weight& weight, std::span<StoredTensor> tensors) {
+// Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight, and
+// `written` its rows in their form.
+Status read_from_masters(Source& source, const Weight& weight, std::span<const WeightSource> written,
+                         std::span<StoredTensor> tensors) {
   const auto find = [&](size_t part) -> const SafeTensor* {
     const std::string name = name_of_state(kMasterRole, weight, part);
     for (const SafeTensorsFile& file : source.masters) {
@@ -196,11 +211,11 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
           tensors[tensor].as_written = false;
         }
         if (!tensors[tensor].as_written) tensors[tensor].parts.clear();
-        left = weight.sources[tensor].elements();
+        left = written[tensor].elements();
         ++tensor;
       }
       StoredTensor& to = tensors[tensor - 1];
-      const WeightSource& own = weight.sources[tensor - 1];
+      const WeightSource& own = written[tensor - 1];
       const int64_t all = own.elements();
       const auto [place, follow] =
           own.transposed ? WeightSource::Stretch{all - left, left} : own.stretch(all - left, all);
@@ -246,7 +261,9 @@ Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
   return out;
 }
 
-Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional<TensorType>& type) {
+// In the form of `folder`.
+Result<std::vector<StoredTensor>> tensors_of(Source& source, const TensorFiles& folder,
+                                             const std::optional<TensorType>& type) {
   const bool masters_apart =
       source.checkpoint && source.checkpoint->has_state() && !source.checkpoint->f32_weights;
   std::vector<StoredTensor> out;
@@ -255,11 +272,13 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional
   for (const Weight& weight : weights) {
     if (!holds(source.held, weight)) continue;
     const size_t first = out.size();
+    std::vector<WeightSource> written;
     for (const WeightSource& part : weight.sources) {
+      written.push_back(in_form_of(folder, part));
       const auto adapter = source.adapter ? adapter_of(source.spec, weight, part.tensor) : std::nullopt;
       if (adapter && !merged.insert(part.tensor).second) continue;
       SLUICE_ASSIGN(StoredTensor tensor, adapter ? merged_tensor(source, part, *adapter, type)
-                                                 : own_tensor(source, weight, part, type));
+                                                 : own_tensor(source, weight, part, written.back(), type));
       out.push_back(std::move(tensor));
     }
     if (source.adapter || !masters_apart || !type || out[first].from == *type) continue;
@@ -268,7 +287,7 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional
       SLUICE_ASSIGN(SafeTensorsFile file, SafeTensorsFile::open(source.dir / names[source.masters.size()]));
       source.masters.push_back(std::move(file));
     }
-    SLUICE_TRY(read_from_masters(source, weight, std::span(out).subspan(first)));
+    SLUICE_TRY(read_from_masters(source, weight, written, std::span(out).subspan(first)));
   }
   return joined(std::move(out));
 }
@@ -329,8 +348,17 @@ PartReader reader_of(Source& source) {
   };
 }
 
-// Makes of the tensors of a text model those of the one that wraps it, which lies in `files`.
-Status wrap(Source& source, const TensorFiles& files, std::vector<StoredTensor>& tensors) {
+// The head that predicts further tokens, in folders of models that have one.
+constexpr std::string_view kFurtherTokens = "mtp";
+
+std::string_view first_part(std::string_view name) {
+  return name.substr(0, name.find('.'));
+}
+
+// Makes of the tensors of a text model those of the one that wraps it, which lies in `files`, but for those
+// whose names begin with `without`.
+Status wrap(Source& source, const TensorFiles& files, const std::string& without,
+            std::vector<StoredTensor>& tensors) {
   std::set<std::string_view> own;
   for (StoredTensor& tensor : tensors) {
     SLUICE_ASSIGN(const SafeTensor* there, files.get(tensor.info.name));
@@ -340,13 +368,24 @@ Status wrap(Source& source, const TensorFiles& files, std::vector<StoredTensor>&
       return error("{}: tensor {} has shape [{}], the model's has [{}]", files.path().string(),
                    tensor.info.name, fmt::join(there->info.shape, ", "), fmt::join(tensor.info.shape, ", "));
   }
+  std::set<std::string_view> others;
   for (const std::string_view name : files.names()) {
     if ((is_of_text(name) && !is_idle(source.spec, name)) || own.contains(name)) continue;
+    others.insert(first_part(name));
+    if (first_part(name) == without) continue;
     const SafeTensor* const other = files.find(name);
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(other);
     tensors.push_back({other->info, {{id, 0, int64_t(other->bytes.size())}}, other->info.type});
   }
+  if (!without.empty() && !others.contains(without))
+    return error("--without {}: {} has no such tensors beside its text model; allowed are {}", without,
+                 files.path().string(), fmt::join(others, ", "));
+  if (source.checkpoint && others.contains(kFurtherTokens) && without != kFurtherTokens)
+    source.notices.push_back(
+        fmt::format("{0}.* was made for the weights before training, and predicts worse with these; "
+                    "--without {0} leaves it out",
+                    kFurtherTokens));
   return {};
 }
 
@@ -444,7 +483,6 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   if (options.base.empty() && options.merged)
     return error("--merged: {} has no adapter, which is what is added to its base", dir.string());
   SLUICE_ASSIGN(Source source, open_source(dir, options));
-  SLUICE_ASSIGN(std::vector<StoredTensor> tensors, tensors_of(source, options.type));
   const fs::path& folder = options.base.empty() ? dir : options.base;
   const fs::path around = !options.around.empty() ? options.around : folder;
   SLUICE_ASSIGN(const ConfigText config_around, read_model_config(around));
@@ -452,10 +490,17 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   std::optional<TensorFiles> wrapping;
   if (wraps_text(whole)) {
     SLUICE_ASSIGN(wrapping, TensorFiles::open(around));
-    SLUICE_TRY(wrap(source, *wrapping, tensors));
+  }
+  SLUICE_ASSIGN(std::vector<StoredTensor> tensors,
+                tensors_of(source, wrapping ? *wrapping : source.files, options.type));
+  if (wrapping) {
+    SLUICE_TRY(wrap(source, *wrapping, options.without, tensors));
     source.spec.config = whole;
     // That its text part alone is read is not so of what is written.
     if (options.around.empty()) source.spec.notices.pop_back();
+  } else if (!options.without.empty()) {
+    return error("--without {}: {} wraps no text model, so that all of its tensors are the model's",
+                 options.without, config_around.path.string());
   } else if (!options.around.empty()) {
     return error("{}: its model wraps no text model; allowed are the types {}", config_around.path.string(),
                  wrapper_names());

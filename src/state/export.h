@@ -30,6 +30,8 @@ struct ExportOptions {
   // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps
   // one.
   std::filesystem::path around = {};
+  // Not written of that: tensors with this in front of the first dot of their names; empty: all are.
+  std::string without = {};
   // Texts in place of the model's files, by their names, from those of the folder that is exported.
   std::function<Result<std::map<std::string, std::string>>(const std::filesystem::path&)> texts = {};
 };
@@ -61,7 +63,7 @@ using ExportProgress = std::function<Status(std::string_view what, int64_t done,
 // - of an adapter what is trained, in its one file, and adapter_config.json, with which PEFT loads it on its
 //   base; or, where it is to be added to that, the base's folder with the sums in f32, rounded once;
 // - of a model that wraps the text model its config.json, and its other tensors bit for bit, whatever `type`
-//   says.
+//   says. Experts are one tensor of a layer where they are in its folder, or in `from`.
 //
 // `from` is the folder of a model or a checkpoint, of which everything that is read is checked against its
 // checksum first, or the directory of a run: then its newest checkpoint. Takes a few MiB of memory. Errors:

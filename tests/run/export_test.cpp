@@ -313,6 +313,66 @@ TEST(Export, OfAModelThatWrapsATextModelHasItsOtherTensors) {
   }
 }
 
+// Experts of a layer in one tensor, as transformers' classes have them.
+void stack_experts(std::map<std::string, std::vector<float>>& values,
+                   std::map<std::string, std::vector<int64_t>>& shapes) {
+  constexpr std::string_view kExperts = ".mlp.experts.";
+  for (auto at = values.begin(); at != values.end();) {
+    const std::string name = at->first;
+    const size_t end = name.find(kExperts);
+    if (end == name.npos || name.ends_with("_up_proj") || name.ends_with("experts.down_proj")) {
+      ++at;
+      continue;
+    }
+    const bool down = name.ends_with(".down_proj.weight");
+    const std::string whole = name.substr(0, end) + ".mlp.experts." + (down ? "down_proj" : "gate_up_proj");
+    values[whole].insert(values[whole].end(), at->second.begin(), at->second.end());
+    std::vector<int64_t>& shape = shapes[whole];
+    if (shape.empty()) shape = {0, 0, shapes.at(name)[1]};
+    shape[0] += name.ends_with(".up_proj.weight") ? 0 : 1;
+    shape[1] = int64_t(values[whole].size()) / shape[0] / shape[2];
+    shapes.erase(name);
+    at = values.erase(at);
+  }
+}
+
+TEST(Export, AroundAModelWhoseExpertsAreOneTensorWritesThemSo) {
+  const TempDir dir;
+  const fs::path apart = wrapped_in(dir, "qwen3_5_moe_tiny", "qwen3_5_moe");
+  const auto in_one = [](Tensors tensors) {
+    stack_experts(tensors.values, tensors.shapes);
+    return tensors;
+  };
+  const Tensors whole = in_one(Tensors(apart));
+  EXPECT_LT(whole.values.size(), Tensors(apart).values.size());
+  dir.add("stacked/config.json", file_bytes(apart / "config.json"));
+  write_f32(dir / "stacked/model.safetensors", whole.values, whole.shapes);
+  exported(dir / "stacked", dir / "out");
+  EXPECT_TRUE(tensors_in(dir / "out") == tensors_in(dir / "stacked"));
+
+  const std::string folder = (dir / "stacked").string();
+  (void)run_session(
+      must(prepare_small(dir, {"model.config=" + folder, "model.weights=" + folder, "train.compute=f32"})), 2,
+      dir / "run");
+  exported(dir / "run", dir / "again", {.around = folder});
+  const Tensors trained = in_one(Tensors(dir / "run")), again(dir / "again");
+  EXPECT_EQ(again.shapes, whole.shapes);
+  int compared = 0;
+  for (const auto& [name, values] : trained.values) {
+    EXPECT_EQ(again.values.at(std::string(kTextPart) + name), values) << name;
+    compared += values != whole.values.at(std::string(kTextPart) + name);
+  }
+  EXPECT_GT(compared, 4);
+
+  // Other tensors by name.
+  exported(dir / "run", dir / "less", {.around = folder, .without = "vision_tower"});
+  EXPECT_FALSE(tensors_in(dir / "less").contains("vision_tower.weight"));
+  EXPECT_EQ(tensors_in(dir / "less").size() + 1, tensors_in(dir / "again").size());
+  const std::string refused = refusal(dir / "run", dir / "no", {.around = folder, .without = "mtp"});
+  EXPECT_NE(refused.find("--without mtp"), refused.npos) << refused;
+  EXPECT_NE(refused.find("allowed are vision_tower"), refused.npos) << refused;
+}
+
 // A checkpoint in its own format and in f32, and what exports make of the first.
 struct Masters {
   const char *type, *model, *tensor;
