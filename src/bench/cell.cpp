@@ -83,6 +83,7 @@ OpClass class_of(const Task& task) {
     case Unit::Product:
     case Unit::GroupedProduct:
       return OpClass::Products;
+    case Unit::StateProduct:
     case Unit::AttentionForward:
     case Unit::AttentionBackward:
       return OpClass::Attention;

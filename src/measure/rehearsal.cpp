@@ -132,8 +132,22 @@ const AttnShape* packed_shape(const Op& op) {
       op);
 }
 
-// As small_values(), where the positions that attention over packed rows looks at are those of the data.
+// Rows one after the other, in which documents begin as in those of the sample.
+std::vector<std::byte> positions_of_rows(const Operand& operand, const RowSample& rows) {
+  std::vector<int32_t> out(static_cast<size_t>(operand.elements));
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = rows.positions.empty() ? static_cast<int32_t>(int64_t(i) % rows.sequence)
+                                    : rows.positions[i % rows.positions.size()];
+  }
+  const auto bytes = std::as_bytes(std::span(out));
+  return {bytes.begin(), bytes.end()};
+}
+
+// As small_values(), where the positions that attention over packed rows looks at, and all that has a state,
+// are those of the data.
 std::vector<std::byte> values_for(const Op& op, const Operand& operand, const RowSample& rows) {
+  if (operand.values == Values::Positions && work(op).unit == Unit::StateProduct && rows.sequence > 0)
+    return positions_of_rows(operand, rows);
   const AttnShape* shape = operand.values == Values::Positions ? packed_shape(op) : nullptr;
   if (shape == nullptr) return small_values(operand);
   const std::vector<int32_t> positions = typical_positions(*shape, rows);

@@ -10,10 +10,11 @@ namespace sluice::core {
 
 struct AttnShape;
 
-// Some rows of a run's data. Empty: unknown, and every row is taken for one document.
+// Some rows of a run's data.
 struct RowSample {
-  int64_t sequence = 0;            // tokens of a row
-  std::vector<int32_t> positions;  // of tokens in their documents, row after row
+  int64_t sequence = 0;  // tokens of a row; 0: unknown
+  // Positions of tokens in their documents, row after row. Empty: every row is one document.
+  std::vector<int32_t> positions;
 
   int64_t rows() const { return sequence > 0 ? int64_t(positions.size()) / sequence : 0; }
 };

@@ -53,7 +53,7 @@ Operands DeltaRule::operands() const {
   return o;
 }
 Work DeltaRule::work() const {
-  return Work::product(block_flops(tokens, sizes));
+  return {.unit = Unit::StateProduct, .flops = block_flops(tokens, sizes)};
 }
 
 int64_t DeltaRule::workspace_bytes(const GpuLibraries&) const {
@@ -75,9 +75,8 @@ Operands DeltaRuleBwd::operands() const {
   return o;
 }
 Work DeltaRuleBwd::work() const {
-  Work work = Work::product(2 * block_flops(tokens, sizes));
-  work.again_flops = block_flops(tokens, sizes);
-  return work;
+  const double flops = block_flops(tokens, sizes);
+  return {.unit = Unit::StateProduct, .flops = 2 * flops, .again_flops = flops};
 }
 
 int64_t DeltaRuleBwd::workspace_bytes(const GpuLibraries&) const {
@@ -92,7 +91,7 @@ Operands CachedDelta::operands() const {
           {"o", Write, dtype, tokens() * sizes.values(), Activations}};
 }
 Work CachedDelta::work() const {
-  return Work::product(block_flops(tokens(), sizes));
+  return {.unit = Unit::StateProduct, .flops = block_flops(tokens(), sizes)};
 }
 
 Operands HeadGate::operands() const {

@@ -6,8 +6,15 @@
 
 namespace sluice::core {
 
-// The limit of an op, which decides its rate.
-enum class Unit : uint8_t { Memory, Product, GroupedProduct, AttentionForward, AttentionBackward };
+// The limit of an op, which decides its rate. StateProduct: products one after the other with a state.
+enum class Unit : uint8_t {
+  Memory,
+  Product,
+  GroupedProduct,
+  AttentionForward,
+  AttentionBackward,
+  StateProduct
+};
 
 struct Work {
   Unit unit = Unit::Memory;

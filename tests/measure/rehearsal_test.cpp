@@ -230,11 +230,11 @@ class Uploads final : public ForwardingBackend {
   std::map<int64_t, std::vector<std::byte>> at;  // by offset
 };
 
-// Positions that packed attention finds in a rehearsal for these rows.
-std::vector<int32_t> rehearsed_positions(bool packed, const RowSample& rows) {
-  const CountedOp attention{AttnFwd{{1, 16, 16, 1, 1, 8, 0, packed, DType::F32}, DType::F32, false}, 1};
+// Positions that an op finds in a rehearsal for these rows.
+std::vector<int32_t> rehearsed_positions(const Op& op, const RowSample& rows) {
+  const CountedOp counted{op, 1};
   Uploads backend;
-  Rehearsal rehearsal(std::span(&attention, 1), backend, BytesByTier(kGiB), rows);
+  Rehearsal rehearsal(std::span(&counted, 1), backend, BytesByTier(kGiB), rows);
   const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
   EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
   EXPECT_EQ(backend.at.size(), 1u) << "all others are floats from blocks";
@@ -246,11 +246,23 @@ std::vector<int32_t> rehearsed_positions(bool packed, const RowSample& rows) {
 
 TEST(Rehearsal, PackedAttentionMeetsDocumentsAsTheDataHasThem) {
   const RowSample rows{16, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5}};
-  EXPECT_EQ(rehearsed_positions(true, rows), rows.positions);
+  const auto attention = [](bool packed) {
+    return AttnFwd{{1, 16, 16, 1, 1, 8, 0, packed, DType::F32}, DType::F32, false};
+  };
+  EXPECT_EQ(rehearsed_positions(attention(true), rows), rows.positions);
   std::vector<int32_t> one_document(16);
   std::iota(one_document.begin(), one_document.end(), 0);
-  EXPECT_EQ(rehearsed_positions(true, {}), one_document);
-  EXPECT_EQ(rehearsed_positions(false, rows), one_document);
+  EXPECT_EQ(rehearsed_positions(attention(true), {}), one_document);
+  EXPECT_EQ(rehearsed_positions(attention(false), rows), one_document);
+}
+
+// A state begins anew with every row, of which a chunk has several, and with every document in it.
+TEST(Rehearsal, StatesMeetRowsAndDocumentsAsTheDataHasThem) {
+  const DeltaRule rule{8, {1, 1, 8, 8}, DType::F32};
+  using Positions = std::vector<int32_t>;
+  EXPECT_EQ(rehearsed_positions(rule, {}), (Positions{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(rehearsed_positions(rule, {4, {}}), (Positions{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(rehearsed_positions(rule, {4, {0, 1, 2, 0}}), (Positions{0, 1, 2, 0, 0, 1, 2, 0}));
 }
 
 // Ops share what floats there are. Ids, and workspaces that may hold some, are never overwritten by them:
