@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/buffer.h"
 #include "backend/device_activity.h"
 #include "base/host_part.h"
 #include "base/interval.h"
@@ -24,17 +25,6 @@
 #include "ops/ops.h"
 
 namespace sluice::core {
-
-// A placed range of bytes in one arena. `data` is null on backends that move no data.
-struct Buffer {
-  std::byte* data = nullptr;
-  int64_t bytes = 0;
-
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data);
-  }
-};
 
 // Runs an op. `operands` follow the op's schema; `workspace` has workspace_bytes(op) bytes; `task` is for
 // people, and may be empty.

@@ -7,6 +7,8 @@
 #include "backend/cpu/kernels/weights.h"
 #include "ops/adafactor_rate.h"
 #include "ops/master.h"
+#include "ops/step_args.h"
+#include "ops/tensor_update.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/adafactor_loops.h"
 #include "backend/cpu/each_isa.h"

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/attention.h"
 
 namespace sluice::core::cpu {
 

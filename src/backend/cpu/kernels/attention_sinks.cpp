@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/attention.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_sinks_loops.h"
 #include "backend/cpu/each_isa.h"

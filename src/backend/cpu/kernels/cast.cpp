@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/cast.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/cast_loops.h"
 #include "backend/cpu/each_isa.h"

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "ops/clip_norm.h"
+#include "ops/update.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/clip_loops.h"
 #include "backend/cpu/each_isa.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/conv.h"
 
 namespace sluice::core::cpu {
 namespace {

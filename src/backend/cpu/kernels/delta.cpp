@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/delta.h"
 
 namespace sluice::core::cpu {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/op.h"
 
 namespace sluice::core::cpu {
 

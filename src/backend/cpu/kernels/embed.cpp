@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/embed.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/embed_loops.h"
 #include "backend/cpu/each_isa.h"

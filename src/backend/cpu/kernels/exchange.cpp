@@ -4,6 +4,9 @@
 #include <array>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/cast.h"
+#include "ops/exchange.h"
+#include "ops/update.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/exchange_loops.h"
 #include "backend/cpu/each_isa.h"

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/experts.h"
 #include "ops/gpu_partials.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/experts_loops.h"

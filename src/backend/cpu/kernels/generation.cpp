@@ -7,6 +7,7 @@
 
 #include "backend/cpu/gemm_few.h"
 #include "backend/cpu/kernels/attention.h"
+#include "ops/generation.h"
 
 namespace sluice::core::cpu {
 namespace {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/experts.h"
 
 namespace sluice::core::cpu {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/delta.h"
 
 namespace sluice::core::cpu {
 namespace {

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/loss.h"
+#include "ops/step_args.h"
 
 namespace sluice::core::cpu {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/rope.h"
+#include "ops/norm.h"
 
 namespace sluice::core::cpu {
 namespace {

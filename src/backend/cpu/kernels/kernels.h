@@ -11,13 +11,31 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/buffer.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
 #include "base/network.h"
-#include "ops/op.h"
+#include "ops/ops.h"
+
+// The ops of ops/op.h. A kernel includes its own, so that an attribute of another does not compile it again.
+namespace sluice::core {
+// clang-format off
+struct Embed; struct EmbedBwd; struct RmsNorm; struct RmsNormBwd; struct LayerNorm; struct LayerNormBwd;
+struct Linear; struct LinearDgrad; struct LinearWgrad; struct AttnFwd; struct AttnBwd; struct Rope;
+struct RopeBwd; struct Cast; struct Swiglu; struct SwigluBwd; struct HeadLoss; struct GatherWeights;
+struct SumSq; struct ClipScale; struct AdamW; struct AdamWMoments; struct SgdMomentum;
+struct SgdMomentumState; struct Lion; struct LionState; struct Adafactor; struct Muon; struct BiasGrad;
+struct HeadNormRope; struct HeadNormRopeBwd; struct CachedAttention; struct LastLogits; struct AddGradients;
+struct SumOverProcesses; struct ShareWeight; struct ShortConv; struct ShortConvBwd; struct CachedConv;
+struct SinkGrad; struct Route; struct RouteBwd; struct RouterLoad; struct SortByExpert;
+struct GroupedLinear; struct GroupedDgrad; struct GroupedWgrad; struct GroupedBiasGrad;
+struct CombineExperts; struct ExpertGluBwd; struct GatedAdd; struct GatedAddBwd; struct LowRank;
+struct LowRankDgrad; struct LowRankWgrad; struct DeltaGates; struct DeltaGatesBwd; struct DeltaRule;
+struct DeltaRuleBwd; struct CachedDelta; struct HeadGate; struct HeadGateBwd;
+// clang-format on
+}  // namespace sluice::core
 
 namespace sluice::core::cpu {
 

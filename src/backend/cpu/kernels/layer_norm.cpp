@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/layer_norm.h"
 
 namespace sluice::core::cpu {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/rope.h"
+#include "ops/linear.h"
 
 namespace sluice::core::cpu {
 namespace {

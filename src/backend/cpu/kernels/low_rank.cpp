@@ -3,6 +3,7 @@
 
 #include "backend/cpu/gemm_packed.h"
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/low_rank.h"
 
 namespace sluice::core::cpu {
 namespace {

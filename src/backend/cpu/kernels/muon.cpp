@@ -6,6 +6,8 @@
 
 #include "backend/cpu/kernels/weights.h"
 #include "ops/master.h"
+#include "ops/step_args.h"
+#include "ops/tensor_update.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/muon_loops.h"
 #include "backend/cpu/each_isa.h"

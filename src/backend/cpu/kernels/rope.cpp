@@ -35,6 +35,7 @@ struct UnrotateRows {
 
 #define SLUICE_LOOPS "backend/cpu/kernels/rope_loops.h"
 #include "backend/cpu/each_isa.h"
+#include "ops/attention.h"
 
 namespace sluice::core::cpu {
 

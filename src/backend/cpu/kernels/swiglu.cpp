@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/experts.h"
+#include "ops/mlp.h"
 
 namespace sluice::core::cpu {
 namespace {

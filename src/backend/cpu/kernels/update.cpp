@@ -8,6 +8,9 @@
 #include "ops/adam_bias.h"
 #include "ops/compact.h"
 #include "ops/master.h"
+#include "ops/step_args.h"
+#include "ops/tensor_update.h"
+#include "ops/update.h"
 
 namespace sluice::core::cpu {
 namespace {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "base/numerics.h"
 #include "ops/rounding.h"
 
 namespace sluice::core::cpu {
