@@ -33,7 +33,8 @@ struct SinkGrad; struct Route; struct RouteBwd; struct RouterLoad; struct SortBy
 struct GroupedLinear; struct GroupedDgrad; struct GroupedWgrad; struct GroupedBiasGrad;
 struct CombineExperts; struct ExpertGluBwd; struct GatedAdd; struct GatedAddBwd; struct LowRank;
 struct LowRankDgrad; struct LowRankWgrad; struct DeltaGates; struct DeltaGatesBwd; struct DeltaRule;
-struct DeltaRuleBwd; struct CachedDelta; struct HeadGate; struct HeadGateBwd;
+struct DeltaRuleBwd; struct CachedDelta; struct HeadGate; struct HeadGateBwd; struct ScaleBy;
+struct ScaleGates; struct ScaleGatesBwd;
 // clang-format on
 }  // namespace sluice::core
 
