@@ -367,7 +367,7 @@ class Bench {
       return upload(values);
     }
     // Between 0 and 1, as beta is; decays are such, too.
-    if (operand.name == "gates") {
+    if (operand.name == "gates" && operand.values == Values::Squares) {
       std::vector<float> values(size_t(operand.elements));
       std::minstd_rand random(3);
       std::uniform_real_distribution<float> share(0.02f, 0.98f);

@@ -25,8 +25,7 @@ constexpr int64_t bias_partials(int64_t tokens) {
 constexpr int64_t conv_partials(int64_t tokens) {
   return bias_partials(tokens);
 }
-// The same with SiLU, whose kernel makes dx, too: 64 tokens or more each, of which several thousand threads
-// have some.
+// The same with SiLU, by a kernel that makes dx, too, and wants more threads.
 constexpr int64_t silu_conv_partials(int64_t tokens) {
   const int64_t blocks = (tokens + 63) / 64;
   return blocks < 256 ? blocks : 256;
