@@ -113,7 +113,7 @@ class Planner {
   void weigh_memory(const Program& searched, const LeftOut& left_out, const PlanBuilder& plans,
                     const std::vector<FoundSettings>& found) {
     if (!request_.weigh_memory || is_ring() || !request_.fixed_homes.empty()) return;
-    if (request_.watch) request_.watch({"weighing more memory"});
+    if (request_.watch) request_.watch({"planning with more memory"});
     speedup_with_more_ = speedup_with_more(searched, profile_, request_, left_out, plans, found);
   }
   // The same, or the last resort's where nothing is found or a plan far from the bound.

@@ -11,7 +11,7 @@
 namespace sluice::core {
 
 struct SearchProgress {
-  std::string_view what;  // "comparing shapes"; valid during the call
+  std::string_view what;  // "planning shapes"; valid during the call
   int64_t tried = 0;
   int64_t at_most = 0;  // candidates that there may be in all; 0: unknown
   double best_ns = 0;   // the step of the fastest so far; 0: none

@@ -174,7 +174,7 @@ std::vector<RingSearch::Tried> RingSearch::planned_quickly(std::vector<Ring> rin
   const auto plan = [&](Tried& one) {
     one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
   };
-  Candidates tried(request_.watch, "comparing rings", std::ssize(out));
+  Candidates tried(request_.watch, "planning rings quickly", std::ssize(out));
   plan(out.front());
   tried.count();
   // A ring is hardly planned to end earlier than its order alone does.

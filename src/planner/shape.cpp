@@ -106,7 +106,7 @@ class ShapeSearch {
         r_(request),
         profile_(profile),
         tasks_(subject, request.seq_len, request.packed),
-        tried_(request.watch, "comparing shapes") {}
+        tried_(request.watch, "planning shapes") {}
 
   Result<ShapeChoice> run();
 

@@ -253,7 +253,7 @@ class Interrupts(unittest.TestCase):
             signal.raise_signal(signal.SIGINT)
         with self.assertRaises(KeyboardInterrupt):
             sluice.plan("llama3-1b", "rtx4090", device="6GiB", host="60GiB", tokens_per_step=65536, progress=progress)
-        self.assertEqual(told, ["planning"])
+        self.assertEqual({what.split()[0] for what in told}, {"planning"})
         small_plan()
 
     def test_end_a_text(self):

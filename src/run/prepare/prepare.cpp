@@ -104,7 +104,7 @@ class OnThisHost final : public PlanHost {
     }
     ShapeRequest watched = request;
     watched.hurry = hurry_;
-    watched.watch = watch(request.tokens_per_step);
+    watched.watch = watch(request.tokens_per_step, request.stop);
     SLUICE_ASSIGN(ShapeChoice choice, choose_shape(subject, watched, profile));
     release_freed_memory();
     if (cache != nullptr && !hurry_.stop_requested()) cache->keep(subject, request, profile, choice);
@@ -115,7 +115,7 @@ class OnThisHost final : public PlanHost {
   }
   Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
     StageRequest watched = request;
-    watched.watch = watch(request.shape.tokens());
+    watched.watch = watch(request.shape.tokens(), request.stop);
     if (hurry_.stop_possible()) watched.stop = hurry_;
     auto stages = make_stages(watched, profile, cache_, observer_);
     if (!hurry_.stop_requested() || stages.ok() || request.stop.stop_requested()) return stages;
@@ -128,8 +128,10 @@ class OnThisHost final : public PlanHost {
   bool hurried() const { return hurried_; }
 
  private:
-  SearchWatch watch(int64_t tokens) const {
-    return [this, tokens](const SearchProgress& p) {
+  // Whoever asked it to stop is told no more.
+  SearchWatch watch(int64_t tokens, const std::stop_token& stop) const {
+    return [this, tokens, stop](const SearchProgress& p) {
+      if (stop.stop_requested()) return;
       observer_.progress({.what = p.what,
                           .done = p.tried,
                           .total = p.at_most,
