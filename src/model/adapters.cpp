@@ -16,9 +16,13 @@ namespace {
 
 constexpr int64_t kMostRank = 4096;
 
-// Every token is multiplied with such weights, as Linear does it.
+// Every token is multiplied with such weights, as Linear does it. A tensor with rows of every layer would
+// have one adapter, which layers' products cannot share.
 bool takes_adapter(const Weight& weight) {
   const ModelPart part = weight.part;
+  const bool of_layer =
+      weight.sources.front().tensor.find(fmt::format(".{}.", weight.layer)) != std::string::npos;
+  if (!of_layer) return false;
   return part == ModelPart::Projection || part == ModelPart::AttentionOut ||
          part == ModelPart::ConvProjection || part == ModelPart::Mlp;
 }
