@@ -214,7 +214,7 @@ ObjectId Forward::add_input(ObjectId x, const Place& at) {
   }
   project({"input_proj", "winput", "", dim, width}, embedded_[size_t(at.chunk)], raw, {}, at);
   record();
-  // Of the projection over the root of dim, whose squares are as much smaller as epsilon is larger here.
+  // The projection is over the root of dim: its squares are as much smaller as epsilon is larger here.
   const RmsNorm op{.tokens = tokens(at),
                    .dim = width,
                    .eps = float(spec_.norm_eps * double(dim)),

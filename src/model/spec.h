@@ -72,7 +72,7 @@ struct Attention {
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
-  // What its projection of keys and values makes.
+  // The columns that its projection of keys and values makes.
   int64_t kv_columns() const { return keys_of >= 0 ? 0 : (values == BehindHeads::Again ? 1 : 2) * kv_dim(); }
   // The factor of rotated q and of rotated k, so that scores over sqrt(head_dim) are of the scale.
   double rotation_scale() const { return scale == 0 ? 1 : std::sqrt(scale * std::sqrt(double(head_dim))); }
@@ -161,7 +161,7 @@ struct TensorNames {
   // The expert that all tokens share, and its gate.
   const char *shared_gate = "mlp.shared_expert.gate_proj", *shared_up = "mlp.shared_expert.up_proj",
              *shared_down = "mlp.shared_expert.down_proj", *shared_router = "mlp.shared_expert_gate";
-  // What layers add to the stream beside their halves, and multiply it by.
+  // Tensors that layers add to the stream beside their halves, and multiply it by.
   const char *input_table = "model.embed_tokens_per_layer",
              *input_projection = "model.per_layer_model_projection",
              *input_norm = "model.per_layer_projection_norm", *input_gate = "per_layer_input_gate",
@@ -170,7 +170,7 @@ struct TensorNames {
   bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
   const char* positions = nullptr;
   bool transposed = false;  // matrices of layers have a row for each input
-  // Of a mixture with an MLP beside it.
+  // Tensors of a mixture with an MLP beside it.
   const char *router_norm = "router.scale", *gate_scales = "router.per_expert_scale",
              *beside_after = "post_feedforward_layernorm_1", *experts_before = "pre_feedforward_layernorm_2",
              *experts_after = "post_feedforward_layernorm_2";

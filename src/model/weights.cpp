@@ -317,7 +317,7 @@ bool is_looked_up(const Weight& weight) {
   return weight.part == ModelPart::Embedding || (weight.part == ModelPart::Table && weight.layer >= 0);
 }
 
-// Of tables by the root of their width, as the embedding is, and half of it with what it is added to.
+// A table is scaled by the root of its width, and its sum with what it is added to by the root of a half.
 float row_scale(const ModelSpec& spec, const Weight& weight) {
   return weight.layer < 0 ? float(spec.stream_embedding_scale())
                           : std::sqrt(0.5f * float(weight.sources.front().cols));

@@ -398,7 +398,7 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
       continue;
     }
     const TensorToRead* const tensor = &tensors.emplace_back(std::move(found));
-    // Of weights whose rows stand beside each other in the tensor the same rows in turn, so that its pages
+    // Weights whose rows stand beside each other in the tensor read the same rows in turn, so that its pages
     // are read once.
     int64_t largest = 0;
     for (const WeightPlace& place : of_tensor) largest = std::max(largest, place.source->elements());

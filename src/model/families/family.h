@@ -50,7 +50,7 @@ struct OwnKeys {
   // Null: there is nothing to read, or to write.
   Status (*read)(const nlohmann::json& root, ModelSpec& spec);
   void (*write)(const ModelSpec& spec, nlohmann::json& root);
-  // What follows from the types of layers, once these are read.
+  // Reads what follows from the types of layers, once these are known.
   Status (*read_layers)(const nlohmann::json& root, ModelSpec& spec) = nullptr;
 };
 

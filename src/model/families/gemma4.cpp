@@ -113,7 +113,7 @@ Status read_mixture(const json& root, ModelSpec& spec) {
   return {};
 }
 
-// What every model of both types has.
+// Reads keys that models of both types have.
 Status read_common(const json& root, ModelSpec& spec) {
   std::string both = "vision";
   SLUICE_TRY(read(root, "use_bidirectional_attention", both));
@@ -212,7 +212,7 @@ constexpr const char* kReads[] = {"use_bidirectional_attention",
                                   "top_k_experts",
                                   "moe_intermediate_size"};
 constexpr size_t kOfBoth = 9;
-// Of one type alone: the other has neither tables nor experts.
+// Keys of one type alone: the other has neither tables nor experts.
 constexpr Neutral kUnifiedNeutral[] = {{"enable_moe_block", 0}, {"hidden_size_per_layer_input", 0}};
 
 }  // namespace
