@@ -42,6 +42,8 @@ LEFT_OUT = object()  # of SIZES
 DELTAS = {"layer_types": ["linear_attention", "full_attention"], "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
           "linear_key_head_dim": 16, "linear_value_head_dim": 16}
 MIXES = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+GEMMA4 = {"head_dim": 16, "global_head_dim": 32, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"],
+          "attention_k_eq_v": True}
 MODELS = {
     "llama": ("Llama", {"tie_word_embeddings": False, "rope_parameters": LLAMA3}, torch.float32),
     "llama_tied_bf16": ("Llama", {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}, torch.bfloat16),
@@ -76,12 +78,17 @@ MODELS = {
     "qwen3_5": ("Qwen3_5", DELTAS, torch.float32),
     "qwen3_5_moe": ("Qwen3_5Moe", DELTAS | MIXES, torch.float32),
     "qwen3_next": ("Qwen3Next", DELTAS | MIXES, torch.float32),
+    "gemma4": ("Gemma4", GEMMA4 | {"hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+                                   "moe_intermediate_size": 16}, torch.float32),
+    "gemma4_unified": ("Gemma4Unified", GEMMA4 | {"num_hidden_layers": 3, "num_kv_shared_layers": 1,
+                                                  "layer_types": ["sliding_attention", "full_attention", "full_attention"]}, torch.float32),
     "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 16}, torch.float32),
     "ministral3": ("Ministral3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
                                                       "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.1}}, torch.float32),
 }
 # Where they are not named after the family.
-CONFIGS, CLASSES = {"Gemma3": "Gemma3TextConfig", "Qwen3_5": "Qwen3_5TextConfig", "Qwen3_5Moe": "Qwen3_5MoeTextConfig"}, {"GPT2": "GPT2LMHeadModel"}
+CONFIGS, CLASSES = {"Gemma3": "Gemma3TextConfig", "Qwen3_5": "Qwen3_5TextConfig", "Qwen3_5Moe": "Qwen3_5MoeTextConfig",
+                    "Gemma4": "Gemma4TextConfig", "Gemma4Unified": "Gemma4UnifiedTextConfig"}, {"GPT2": "GPT2LMHeadModel"}
 
 
 def run(*command):
