@@ -40,6 +40,9 @@ NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 # What sums of f32 in another order may be off by: of the largest logit, and of the norm of a gradient. A gradient that is rounding
 # alone, as of biases that change no score, is compared with the largest one instead.
 LOGITS, GRADIENTS, LOSS = 2e-5, 2e-4, 1e-5
+# Some models make more of rounding than that: f64 decides. Elementary functions here are within 2 units in the last place, which is 4
+# times what rounding correctly leaves.
+ROUNDS = 4
 
 
 def rope(r, rows, context, kinds):
@@ -315,6 +318,7 @@ def make_model(name, options, seed, folder):
     config = getattr(transformers, name + "Config")(**options, **NO_TOKENS, attn_implementation="eager", experts_implementation="eager")
     model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).float().train()
     gen = torch.Generator().manual_seed(seed)
+    deviation = 0.6 if name == "Gemma4Text" else 0.2  # its norms behind products make much of little, and so of rounding
     with torch.no_grad():
         for parameter, p in model.named_parameters():
             if parameter.endswith(".bias"):
@@ -323,7 +327,7 @@ def make_model(name, options, seed, folder):
                 mean = 0.0 if name.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) and not name.startswith("Gemma4") else 1.0
                 p.copy_(mean + 0.2 * torch.randn(p.shape, generator=gen))
             else:
-                p.copy_(0.2 * torch.randn(p.shape, generator=gen))
+                p.copy_(deviation * torch.randn(p.shape, generator=gen))
         for buffer, b in model.named_buffers():
             if buffer.endswith(".expert_bias"):
                 b.copy_(0.1 * torch.randn(b.shape, generator=gen))
@@ -333,17 +337,18 @@ def make_model(name, options, seed, folder):
     return model
 
 
-def gradients_in_f64(model, tokens, targets):
+def in_f64(model, tokens, targets):
+    """Logits, and gradients by tensor."""
     exact = copy.deepcopy(model).double()
     exact.zero_grad(set_to_none=True)
     found = exact(input_ids=tokens, use_cache=False)
     (F.cross_entropy(found.logits.flatten(0, 1), targets.flatten(), ignore_index=-1) + router_loss(exact, found)).backward()
-    return {tensor: grad.flatten() for name, p in exact.named_parameters() for tensor, grad in in_folder(exact, name, p.grad).items()}
+    return found.logits.detach(), {tensor: grad.flatten() for name, p in exact.named_parameters() for tensor, grad in in_folder(exact, name, p.grad).items()}
 
 
 def differences(model, step, batches):
-    """Words of what is off, most off first. Where f32 holds gradients less well than that, they are right if none is farther from
-    transformers' in f64 than the farthest of transformers' in f32 is."""
+    """Words of what is off, most off first. Where f32 holds less than that, values are right if none is farther from transformers' in f64
+    than ROUNDS times the farthest of transformers' in f32."""
     tokens, targets = batches["tokens"][0].long(), batches["targets"][0].long()
     found = model(input_ids=tokens, use_cache=False)
     logits = found.logits
@@ -351,9 +356,16 @@ def differences(model, step, batches):
     (loss + router_loss(model, found)).backward()
     rows = step["logit_rows"].long()
     out = []
-    off = float((step["logits"] - logits[0, rows].detach()).abs().max() / logits.detach().abs().max())
+
+    def far(a, b):
+        return float((a - b[0, rows]).abs().max() / b.abs().max())
+
+    off = far(step["logits"], logits.detach())
+    exact = None
     if not off < LOGITS:
-        out.append(f"logits by {off:.1e}")
+        exact = in_f64(model, tokens, targets)
+        if not far(step["logits"], exact[0]) <= ROUNDS * far(logits[0, rows].detach(), exact[0]):
+            out.append(f"logits by {off:.1e}")
     if not abs(step["loss"].item() - loss.item()) < LOSS * abs(loss.item()):
         out.append(f"loss {step['loss'].item():.7f} for {loss.item():.7f}")
     largest = max(float(p.grad.norm()) for p in model.parameters())
@@ -365,9 +377,9 @@ def differences(model, step, batches):
     got = {tensor: step["grad." + tensor].flatten() for tensor in wanted}
     off = off_by(got, wanted)
     if not all(by < GRADIENTS for by in off.values()):
-        exact = gradients_in_f64(model, tokens, targets)
-        holds = max(off_by(wanted, exact).values())
-        if not all(by <= holds for by in off_by(got, exact).values()):
+        _, gradients = exact or in_f64(model, tokens, targets)
+        holds = ROUNDS * max(off_by(wanted, gradients).values())
+        if not all(by <= holds for by in off_by(got, gradients).values()):
             out += [f"{tensor} by {by:.1e}" for tensor, by in off.items() if not by < GRADIENTS]
     return out
 
