@@ -94,7 +94,7 @@ TEST_P(RoundTrip, IsBitForBit) {
     const fs::path in = type ? dir / (std::string("in") + name) : model;
     const fs::path shards = dir / (std::string("shards") + name), out = dir / (std::string("out") + name);
     if (type) exported(model, in, {type, kShardBytes});
-    const Exported cut = exported(in, shards, {std::nullopt, 3000});
+    const Exported cut = exported(in, shards, {std::nullopt, 2000});
     const Exported whole = exported(shards, out);
     EXPECT_GT(cut.weights.size(), 3u);
     EXPECT_EQ(whole.weights, std::vector<std::string>{"model.safetensors"});
