@@ -106,6 +106,7 @@ def stub() -> str:
     """What a type checker reads in place of this file."""
     lines = ["from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict, TypeVar", "",
              "F = TypeVar('F', bound=Callable[..., Any])", "STEP: dict[str, str]", "def toml(value: Any) -> str: ...",
+             "def of_sections(kind: str, *sections: str) -> dict[str, str]: ...",
              "def settings(keywords: Mapping[str, str], given: Mapping[str, Any], call: str) -> list[str]: ...",
              "def documented(keywords: Mapping[str, str]) -> Callable[[F], F]: ...", "class StepOptions(TypedDict, total=False):"]
     names = {**STEP, **{other: STEP[name] for other, name in _OTHER_NAMES.items()}}

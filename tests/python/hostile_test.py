@@ -145,7 +145,7 @@ class HostileCalls(unittest.TestCase):
             self.assertNotIsInstance(error, (KeyboardInterrupt, SystemError))
             if isinstance(error, sluice.Error):
                 self.assertLessEqual(len(str(error)), 2000, what)
-            self.assertEqual(bits(self.session), self.good, f"{what} raised {error!r:.200}, and changed something")
+            self.assertEqual(bits(self.session), self.good, f"{getattr(what, '__qualname__', what)} raised {error!r:.200}, and changed something")
             return error
         if changes:
             self.session.discard()
