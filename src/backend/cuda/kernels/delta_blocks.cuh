@@ -73,6 +73,16 @@ class DeltaGateRows {
   float sum_ = 0, last_ = 0, beta_ = 0;
 };
 
+// Whether the state before a block is not 0, and, behind it, whether its gradient is not.
+template <class T>
+__device__ bool has_state_before(const DeltaBlocks<T>& b, int block, const DeltaPlace& at) {
+  return block == 0 ? b.goes_on() : b.pos[at.first] != 0;
+}
+template <class T>
+__device__ bool has_state_behind(const DeltaBlocks<T>& b, const DeltaTable& table, int block,
+                                 const DeltaPlace& at) {
+  return block + 1 == table.counts[0] ? b.d_after != nullptr : b.pos[at.first + at.rows] != 0;
+}
 // Where states are kept, D rows of a slice behind one another: that at a block's first token. 64 tokens or
 // more lie between the first tokens of blocks that are not their document's first. The chunk's own border has
 // a place for itself.

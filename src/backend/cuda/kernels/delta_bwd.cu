@@ -204,17 +204,6 @@ struct GradientPieces {
   }
 };
 
-// Whether the state before a block is not 0, and, behind it, whether its gradient is not.
-template <class T>
-__device__ bool has_state_before(const DeltaBlocks<T>& b, int block, const DeltaPlace& at) {
-  return block == 0 ? b.goes_on() : b.pos[at.first] != 0;
-}
-template <class T>
-__device__ bool has_state_behind(const DeltaBlocks<T>& b, const DeltaTable& table, int block,
-                                 const DeltaPlace& at) {
-  return block + 1 == table.counts[0] ? b.d_after != nullptr : b.pos[at.first + at.rows] != 0;
-}
-
 // Products of rows of c, a warp's, with those of a tile, for each of the four groups of columns.
 template <int N, class T>
 __device__ void row_products(float (&c)[N][4], const T* tile, int stride, int row, int column, int group,
