@@ -39,6 +39,18 @@ void add_schedule_notices(Prepared& p) {
     p.config.notices.push_back(std::move(notice));
 }
 
+// Runs `search(std::stop_token)`, which a signal ends with the plan that there is by then.
+template <class Search>
+Result<Prepared> prepared_until_asked(Requests& asked, Console& console, Search&& search) {
+  const StopWhenAsked hurry(asked.stop);
+  asked.heeded = true;
+  Result<Prepared> prepared = search(hurry.token());
+  asked.heeded = false;
+  console.stop();
+  if (prepared.ok()) add_schedule_notices(*prepared);
+  return prepared;
+}
+
 // Where results go can be written to.
 Status check_outputs(const RunConfig& config, const PlanFiles& files) {
   SLUICE_TRY(check_directory("run.dir", config.run.dir));
@@ -109,14 +121,11 @@ Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files)
   Console console;
   // Else the plan is kept, and found again by the run that it is for.
   const bool shows_passes = request.passes || !request.skip_passes.empty();
-  const StopWhenAsked hurry(asked.stop);
-  asked.heeded = true;
-  auto prepared = prepare(std::move(*config), request.machine, true, shows_passes ? &passes : nullptr,
-                          console, hurry.token());
-  asked.heeded = false;
-  console.stop();
+  auto prepared = prepared_until_asked(asked, console, [&](std::stop_token hurry) {
+    return prepare(std::move(*config), request.machine, true, shows_passes ? &passes : nullptr, console,
+                   hurry);
+  });
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
-  add_schedule_notices(*prepared);
   // Plans of --what-if use every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
@@ -197,14 +206,10 @@ Outcome simulate(const RunRequest& request, Requests& asked) {
   auto machine = machine_of_hosts(*config, request);
   if (!machine.ok()) return {Ending::Failed, machine.message()};
   const PlanCache cache = plan_cache_of(*config);
-  const StopWhenAsked hurry(asked.stop);
-  asked.heeded = true;
-  auto prepared = prepare_on(std::move(*config), std::move(*machine), true,
-                             {nullptr, &cache, &console, {}, hurry.token()});
-  asked.heeded = false;
-  console.stop();
+  auto prepared = prepared_until_asked(asked, console, [&](std::stop_token hurry) {
+    return prepare_on(std::move(*config), std::move(*machine), true, {nullptr, &cache, &console, {}, hurry});
+  });
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
-  add_schedule_notices(*prepared);
   const Stage& s = prepared->stages.main;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
   show_text(describe(*prepared));

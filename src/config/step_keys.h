@@ -182,7 +182,6 @@ constexpr GoesOn kOtherShape = refused("another order of sums. Left open, they a
 
 struct ShapeKeys {
   int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen
-  BytesByTier caps = BytesByTier(kUnlimited);
 };
 template <class Keys, class F>
 void visit_shape_keys(Keys& c, F&& key) {

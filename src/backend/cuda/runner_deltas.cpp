@@ -6,9 +6,8 @@
 namespace sluice::core::cuda {
 namespace {
 
-// Block: ConvBlock, or SiluConvBlock of a type.
-template <class Block, class T>
-Block conv_block(const auto& op, const auto& call) {
+template <class T>
+ConvBlock<T> conv_block(const auto& op, const auto& call) {
   using O = std::remove_cvref_t<decltype(op)>;
   return {call.template as<T>(O::kBcx),
           call.template as<T>(O::kW),
@@ -18,8 +17,8 @@ Block conv_block(const auto& op, const auto& call) {
           op.dim,
           op.width};
 }
-template <class Block, class T>
-Block cached_conv_block(const CachedConv& op, const auto& call) {
+template <class T>
+CachedConvBlock<T> cached_conv_block(const CachedConv& op, const auto& call) {
   return {call.template as<T>(CachedConv::kBcx),
           call.template as<T>(CachedConv::kW),
           call.template as<int32_t>(CachedConv::kSpans),
@@ -76,9 +75,9 @@ Status Runner::run(const ShortConv& op, const Call& call) {
     T* const y = call.as<T>(ShortConv::kY);
     T* const tail = op.has_tail ? call.as<T>(op.tail_operand()) : nullptr;
     if constexpr (std::is_same_v<T, bf16>) {
-      if (!op.silu) return short_conv(conv_block<ConvBlock, T>(op, call), y, tail, call.stream);
+      if (!op.silu) return short_conv(conv_block<T>(op, call), y, tail, call.stream);
     }
-    return silu_conv(conv_block<SiluConvBlock<T>, T>(op, call), y, tail, call.stream);
+    return silu_conv(conv_block<T>(op, call), y, tail, call.stream);
   });
 }
 
@@ -92,20 +91,20 @@ Status Runner::run(const ShortConvBwd& op, const Call& call) {
     G* const dw = call.as<G>(C::kDw);
     if constexpr (std::is_same_v<T, bf16>) {
       if (!op.silu)
-        return short_conv_bwd(conv_block<ConvBlock, T>(op, call), dy, dx, dw, d_before, d_tail,
-                              call.workspace.data, op.accumulate, call.stream);
+        return short_conv_bwd(conv_block<T>(op, call), dy, dx, dw, d_before, d_tail, call.workspace.data,
+                              op.accumulate, call.stream);
     }
-    return silu_conv_bwd(conv_block<SiluConvBlock<T>, T>(op, call), dy, dx, dw, d_before, d_tail,
-                         call.workspace.data, op.accumulate, call.stream);
+    return silu_conv_bwd(conv_block<T>(op, call), dy, dx, dw, d_before, d_tail, call.workspace.data,
+                         op.accumulate, call.stream);
   });
 }
 
 Status Runner::run(const CachedConv& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
     if constexpr (std::is_same_v<T, bf16>) {
-      if (!op.silu) return cached_conv(cached_conv_block<CachedConvBlock, T>(op, call), call.stream);
+      if (!op.silu) return cached_conv(cached_conv_block<T>(op, call), call.stream);
     }
-    return cached_silu_conv(cached_conv_block<CachedSiluConvBlock<T>, T>(op, call), call.stream);
+    return cached_silu_conv(cached_conv_block<T>(op, call), call.stream);
   });
 }
 

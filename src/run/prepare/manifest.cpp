@@ -105,13 +105,18 @@ std::optional<StepShape> shape_in(const Manifest& manifest) {
   return whole && validate(shape).ok() ? std::optional(shape) : std::nullopt;
 }
 
+// Every key, which are asked for again and again.
+const std::vector<KeyHelp>& all_keys() {
+  static const std::vector<KeyHelp> keys = config_keys();
+  return keys;
+}
+
 // The word that allows a difference of that name; empty: none does.
-std::string word_for(std::string_view name) {
+std::string_view word_for(std::string_view name) {
   // Whether documents begin inside a sequence follows from the data.
   if (name == "shape.packed") name = "data.content";
-  for (const KeyHelp& key : config_keys()) {
-    if (name == (key.goes_on.decides.empty() ? key.name : key.goes_on.decides))
-      return std::string(key.goes_on.word);
+  for (const KeyHelp& key : all_keys()) {
+    if (name == (key.goes_on.decides.empty() ? key.name : key.goes_on.decides)) return key.goes_on.word;
   }
   return {};
 }
@@ -119,8 +124,8 @@ std::string word_for(std::string_view name) {
 // The values that manifests mean by leaving out keys.
 Manifest left_out() {
   Manifest out;
-  for (KeyHelp& key : config_keys()) {
-    if (!key.before.empty()) out.emplace_back(std::move(key.name), std::move(key.before));
+  for (const KeyHelp& key : all_keys()) {
+    if (!key.before.empty()) out.emplace_back(key.name, key.before);
   }
   return out;
 }
@@ -170,7 +175,7 @@ void add_schedule(Manifest& manifest, const sluice::Schedule& s) {
 
 std::vector<std::string> words_of_allow() {
   std::vector<std::string> out;
-  for (const KeyHelp& key : config_keys()) {
+  for (const KeyHelp& key : all_keys()) {
     const std::string_view word = key.goes_on.word;
     if (!word.empty() && std::find(out.begin(), out.end(), word) == out.end()) out.emplace_back(word);
   }
@@ -179,11 +184,11 @@ std::vector<std::string> words_of_allow() {
 
 Result<std::vector<std::string>> parse_allowances(std::string_view text) {
   std::vector<std::string> words;
+  const std::vector<std::string> known = words_of_allow();
   while (!text.empty()) {
     const size_t end = std::min(text.find(','), text.size());
     const std::string word(text.substr(0, end));
     text.remove_prefix(std::min(text.size(), end + 1));
-    const std::vector<std::string> known = words_of_allow();
     if (std::find(known.begin(), known.end(), word) == known.end())
       return error("--allow {}: allowed are {}", word, fmt::join(known, ", "));
     words.push_back(word);
@@ -199,7 +204,7 @@ Status check_goes_on(const RunConfig& c, const Manifest& saved, const Manifest& 
   std::vector<std::string> changed;
   for (std::string& difference : changes(saved, tolerating(saved, now, c.allow))) {
     const std::string name = difference.substr(0, difference.find(' '));
-    const std::string word = word_for(name);
+    const std::string_view word = word_for(name);
     if (name == "data.content") {
       const std::string files = corpus_changes(c.data.cache, value_of(saved, name), value_of(now, name));
       if (!files.empty()) difference = fmt::format("data.content is not what it was: {}", files);

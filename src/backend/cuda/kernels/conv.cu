@@ -35,22 +35,22 @@ __device__ void gated_input(const bf16* row, int64_t dim, float (&u)[kVec]) {
   for (int i = 0; i < kVec; ++i) u[i] = __bfloat162float(__float2bfloat16(u[i] * x[i]));
 }
 
-__device__ void input_at(const ConvBlock& b, int64_t t, int64_t channel, float (&u)[kVec]) {
+__device__ void input_at(const ConvBlock<bf16>& b, int64_t t, int64_t channel, float (&u)[kVec]) {
   if (t < 0) {
     load8(b.before + (t + b.width - 1) * b.dim + channel, u);
   } else {
-    gated_input(b.bcx + t * 3 * b.dim + channel, b.dim, u);
+    gated_input(b.x + t * 3 * b.dim + channel, b.dim, u);
   }
 }
 
 // How many tokens before t count for it.
-__device__ int seen(const ConvBlock& b, int64_t t) {
+__device__ int seen(const ConvBlock<bf16>& b, int64_t t) {
   const int most = min(int(b.width) - 1, b.pos[t]);
   return b.before == nullptr ? int(min(int64_t{most}, t)) : most;
 }
 
 // sum = what the taps make of token t and those before it.
-__device__ void convolved(const ConvBlock& b, const Channels& channels, int64_t t, int64_t channel,
+__device__ void convolved(const ConvBlock<bf16>& b, const Channels& channels, int64_t t, int64_t channel,
                           float (&sum)[kVec]) {
   const int count = seen(b, t);
 #pragma unroll
@@ -65,7 +65,7 @@ __device__ void convolved(const ConvBlock& b, const Channels& channels, int64_t 
   }
 }
 
-__global__ void conv_kernel(ConvBlock b, bf16* y, bf16* tail) {
+__global__ void conv_kernel(ConvBlock<bf16> b, bf16* y, bf16* tail) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Channels channels(b.w, int(b.width), channel);
@@ -74,7 +74,7 @@ __global__ void conv_kernel(ConvBlock b, bf16* y, bf16* tail) {
   for (int64_t t = first; t < end; ++t) {
     float sum[kVec], c[kVec];
     convolved(b, channels, t, channel, sum);
-    load8(b.bcx + (t * 3 + 1) * b.dim + channel, c);
+    load8(b.x + (t * 3 + 1) * b.dim + channel, c);
 #pragma unroll
     for (int i = 0; i < kVec; ++i) sum[i] *= c[i];
     store8(y + t * b.dim + channel, sum);
@@ -85,17 +85,17 @@ __global__ void conv_kernel(ConvBlock b, bf16* y, bf16* tail) {
 }
 
 // The gradient of token t's sum.
-__device__ void sum_gradient(const ConvBlock& b, const bf16* dy, int64_t t, int64_t channel,
+__device__ void sum_gradient(const ConvBlock<bf16>& b, const bf16* dy, int64_t t, int64_t channel,
                              float (&dsum)[kVec]) {
   float c[kVec];
   load8(dy + t * b.dim + channel, dsum);
-  load8(b.bcx + (t * 3 + 1) * b.dim + channel, c);
+  load8(b.x + (t * 3 + 1) * b.dim + channel, c);
 #pragma unroll
   for (int i = 0; i < kVec; ++i) dsum[i] *= c[i];
 }
 
 // du = that of the input of token s, which may lie before the first.
-__device__ void input_gradient(const ConvBlock& b, const Channels& channels, const bf16* dy, int64_t s,
+__device__ void input_gradient(const ConvBlock<bf16>& b, const Channels& channels, const bf16* dy, int64_t s,
                                int64_t channel, float (&du)[kVec]) {
 #pragma unroll
   for (int i = 0; i < kVec; ++i) du[i] = 0;
@@ -111,7 +111,8 @@ __device__ void input_gradient(const ConvBlock& b, const Channels& channels, con
 }
 
 // One column of blocks per run of tokens; the first also makes the gradient of what came before.
-__global__ void conv_bwd_kernel(ConvBlock b, const bf16* dy, bf16* dbcx, bf16* d_before, const bf16* d_tail) {
+__global__ void conv_bwd_kernel(ConvBlock<bf16> b, const bf16* dy, bf16* dbcx, bf16* d_before,
+                                const bf16* d_tail) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Channels channels(b.w, int(b.width), channel);
@@ -129,7 +130,7 @@ __global__ void conv_bwd_kernel(ConvBlock b, const bf16* dy, bf16* dbcx, bf16* d
     load8(dy + t * b.dim + channel, dc);
 #pragma unroll
     for (int i = 0; i < kVec; ++i) dc[i] *= sum[i];
-    const bf16* row = b.bcx + t * 3 * b.dim + channel;
+    const bf16* row = b.x + t * 3 * b.dim + channel;
     bf16* to = dbcx + t * 3 * b.dim + channel;
     store8(to + b.dim, dc);
     input_gradient(b, channels, dy, t, channel, du);
@@ -152,7 +153,7 @@ __global__ void conv_bwd_kernel(ConvBlock b, const bf16* dy, bf16* dbcx, bf16* d
 }
 
 // Partial sums of dw, [parts, dim, width]: one column of blocks per part of the tokens.
-__global__ void conv_dw_kernel(ConvBlock b, const bf16* dy, float* partials, int64_t tokens_of_part) {
+__global__ void conv_dw_kernel(ConvBlock<bf16> b, const bf16* dy, float* partials, int64_t tokens_of_part) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const int64_t first = int64_t{blockIdx.x} * tokens_of_part, end = min(first + tokens_of_part, b.tokens);
@@ -179,13 +180,13 @@ __global__ void conv_dw_kernel(ConvBlock b, const bf16* dy, float* partials, int
 }
 
 // One thread per eight channels of a text.
-__global__ void cached_conv_kernel(CachedConvBlock b) {
+__global__ void cached_conv_kernel(CachedConvBlock<bf16> b) {
   const int64_t channel = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const int64_t row = blockIdx.x, slots = b.width - 1, held = b.spans[2 * row];
   const int64_t asked = b.spans[2 * row + 1], count = asked < 0 ? 0 : asked > b.q_len ? b.q_len : asked;
   const Channels channels(b.w, int(b.width), channel);
-  const bf16* bcx = b.bcx + row * b.q_len * 3 * b.dim + channel;
+  const bf16* bcx = b.x + row * b.q_len * 3 * b.dim + channel;
   bf16* cache = b.cache + row * slots * b.dim + channel;
   // The input of new token i, or, if i is negative, of one before it.
   const auto input = [&](int64_t i, float(&u)[kVec]) {
@@ -226,13 +227,13 @@ dim3 grid_of(int64_t dim, int64_t runs) {
 
 }  // namespace
 
-cudaError_t short_conv(const ConvBlock& block, bf16* y, bf16* tail, cudaStream_t stream) {
+cudaError_t short_conv(const ConvBlock<bf16>& block, bf16* y, bf16* tail, cudaStream_t stream) {
   return launch(conv_kernel, grid_of(block.dim, blocks_for(block.tokens, kRun)), kConvThreads, 0, stream,
                 block, y, tail);
 }
 
 template <class G>
-cudaError_t short_conv_bwd(const ConvBlock& block, const bf16* dy, bf16* dbcx, G* dw, bf16* d_before,
+cudaError_t short_conv_bwd(const ConvBlock<bf16>& block, const bf16* dy, bf16* dbcx, G* dw, bf16* d_before,
                            const bf16* d_tail, void* workspace, bool accumulate, cudaStream_t stream) {
   const auto status = launch(conv_bwd_kernel, grid_of(block.dim, blocks_for(block.tokens, kRun)),
                              kConvThreads, 0, stream, block, dy, dbcx, d_before, d_tail);
@@ -245,12 +246,12 @@ cudaError_t short_conv_bwd(const ConvBlock& block, const bf16* dy, bf16* dbcx, G
   return sum_partials(partials, dw, parts, block.dim * block.width, accumulate, stream);
 }
 
-template cudaError_t short_conv_bwd(const ConvBlock&, const bf16*, bf16*, float*, bf16*, const bf16*, void*,
-                                    bool, cudaStream_t);
-template cudaError_t short_conv_bwd(const ConvBlock&, const bf16*, bf16*, bf16*, bf16*, const bf16*, void*,
-                                    bool, cudaStream_t);
+template cudaError_t short_conv_bwd(const ConvBlock<bf16>&, const bf16*, bf16*, float*, bf16*, const bf16*,
+                                    void*, bool, cudaStream_t);
+template cudaError_t short_conv_bwd(const ConvBlock<bf16>&, const bf16*, bf16*, bf16*, bf16*, const bf16*,
+                                    void*, bool, cudaStream_t);
 
-cudaError_t cached_conv(const CachedConvBlock& block, cudaStream_t stream) {
+cudaError_t cached_conv(const CachedConvBlock<bf16>& block, cudaStream_t stream) {
   return launch(cached_conv_kernel, grid_of(block.dim, block.rows), kConvThreads, 0, stream, block);
 }
 

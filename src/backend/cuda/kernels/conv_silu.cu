@@ -56,14 +56,14 @@ __device__ float sigmoid_of(float x) {
 
 // How many tokens before t count for it.
 template <class T>
-__device__ int seen(const SiluConvBlock<T>& b, int64_t t) {
+__device__ int seen(const ConvBlock<T>& b, int64_t t) {
   const int most = min(int(b.width) - 1, b.pos[t]);
   return b.before == nullptr ? int(min(int64_t{most}, t)) : most;
 }
 
 // The input of a token, which may lie before the first; 0 where there is none.
 template <class T>
-__device__ void input_at(const SiluConvBlock<T>& b, int64_t t, int64_t channel, float (&u)[kVec]) {
+__device__ void input_at(const ConvBlock<T>& b, int64_t t, int64_t channel, float (&u)[kVec]) {
 #pragma unroll
   for (int i = 0; i < kVec; ++i) u[i] = 0;
   if (t >= 0) {
@@ -87,13 +87,13 @@ __device__ void convolve(const Rows<W>& taps, const Rows<W>& inputs, int count, 
 
 // The inputs before token `first`, each where that of the token before it has them.
 template <int W, class T>
-__device__ void load_before(const SiluConvBlock<T>& b, int64_t first, int64_t channel, Rows<W>& inputs) {
+__device__ void load_before(const ConvBlock<T>& b, int64_t first, int64_t channel, Rows<W>& inputs) {
 #pragma unroll
   for (int j = 0; j < W; ++j) input_at(b, first - 1 - j, channel, inputs.x[j]);
 }
 
 template <int W, class T>
-__global__ void __launch_bounds__(kThreads) silu_conv_kernel(SiluConvBlock<T> b, T* y, T* tail) {
+__global__ void __launch_bounds__(kThreads) silu_conv_kernel(ConvBlock<T> b, T* y, T* tail) {
   const int64_t channel = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const Rows<W> taps = load_taps<W>(b.w, int(b.width), channel);
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(kThreads) silu_conv_kernel(SiluConvBlock<T> b,
 // tokens' sums, [runs, dim, width]. The first also makes the gradient of what came before.
 template <int W, class T>
 __global__ void __launch_bounds__(kThreads)
-    silu_conv_bwd_kernel(SiluConvBlock<T> b, const T* dy, T* dx, float* partials, T* d_before,
-                         const T* d_tail, int64_t tokens_of_run) {
+    silu_conv_bwd_kernel(ConvBlock<T> b, const T* dy, T* dx, float* partials, T* d_before, const T* d_tail,
+                         int64_t tokens_of_run) {
   const int64_t channel = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const int width = int(b.width);
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread per eight channels of a text.
 template <int W, class T>
-__global__ void cached_silu_conv_kernel(CachedSiluConvBlock<T> b) {
+__global__ void cached_silu_conv_kernel(CachedConvBlock<T> b) {
   const int64_t channel = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (channel >= b.dim) return;
   const int64_t row = blockIdx.x, slots = b.width - 1, held = b.spans[2 * row];
@@ -241,7 +241,7 @@ cudaError_t with_width(int64_t width, F f) {
 }  // namespace
 
 template <class T>
-cudaError_t silu_conv(const SiluConvBlock<T>& b, T* y, T* tail, cudaStream_t stream) {
+cudaError_t silu_conv(const ConvBlock<T>& b, T* y, T* tail, cudaStream_t stream) {
   return with_width(b.width, [&](auto width) {
     return launch(silu_conv_kernel<decltype(width)::value, T>, grid_of(b.dim, blocks_for(b.tokens, kRun)),
                   kThreads, 0, stream, b, y, tail);
@@ -249,7 +249,7 @@ cudaError_t silu_conv(const SiluConvBlock<T>& b, T* y, T* tail, cudaStream_t str
 }
 
 template <class T, class G>
-cudaError_t silu_conv_bwd(const SiluConvBlock<T>& b, const T* dy, T* dx, G* dw, T* d_before, const T* d_tail,
+cudaError_t silu_conv_bwd(const ConvBlock<T>& b, const T* dy, T* dx, G* dw, T* d_before, const T* d_tail,
                           void* workspace, bool accumulate, cudaStream_t stream) {
   const int64_t parts = silu_conv_partials(b.tokens), each = (b.tokens + parts - 1) / parts;
   auto* const partials = static_cast<float*>(workspace);
@@ -262,22 +262,22 @@ cudaError_t silu_conv_bwd(const SiluConvBlock<T>& b, const T* dy, T* dx, G* dw, 
 }
 
 template <class T>
-cudaError_t cached_silu_conv(const CachedSiluConvBlock<T>& b, cudaStream_t stream) {
+cudaError_t cached_silu_conv(const CachedConvBlock<T>& b, cudaStream_t stream) {
   return with_width(b.width, [&](auto width) {
     return launch(cached_silu_conv_kernel<decltype(width)::value, T>, grid_of(b.dim, b.rows), kThreads, 0,
                   stream, b);
   });
 }
 
-template cudaError_t silu_conv(const SiluConvBlock<bf16>&, bf16*, bf16*, cudaStream_t);
-template cudaError_t silu_conv(const SiluConvBlock<float>&, float*, float*, cudaStream_t);
-template cudaError_t silu_conv_bwd(const SiluConvBlock<bf16>&, const bf16*, bf16*, bf16*, bf16*, const bf16*,
+template cudaError_t silu_conv(const ConvBlock<bf16>&, bf16*, bf16*, cudaStream_t);
+template cudaError_t silu_conv(const ConvBlock<float>&, float*, float*, cudaStream_t);
+template cudaError_t silu_conv_bwd(const ConvBlock<bf16>&, const bf16*, bf16*, bf16*, bf16*, const bf16*,
                                    void*, bool, cudaStream_t);
-template cudaError_t silu_conv_bwd(const SiluConvBlock<bf16>&, const bf16*, bf16*, float*, bf16*, const bf16*,
+template cudaError_t silu_conv_bwd(const ConvBlock<bf16>&, const bf16*, bf16*, float*, bf16*, const bf16*,
                                    void*, bool, cudaStream_t);
-template cudaError_t silu_conv_bwd(const SiluConvBlock<float>&, const float*, float*, float*, float*,
+template cudaError_t silu_conv_bwd(const ConvBlock<float>&, const float*, float*, float*, float*,
                                    const float*, void*, bool, cudaStream_t);
-template cudaError_t cached_silu_conv(const CachedSiluConvBlock<bf16>&, cudaStream_t);
-template cudaError_t cached_silu_conv(const CachedSiluConvBlock<float>&, cudaStream_t);
+template cudaError_t cached_silu_conv(const CachedConvBlock<bf16>&, cudaStream_t);
+template cudaError_t cached_silu_conv(const CachedConvBlock<float>&, cudaStream_t);
 
 }  // namespace sluice::core::cuda

@@ -310,45 +310,22 @@ cudaError_t few_rows(const FewRows& product, float* y, Queue queue);
 cudaError_t last_logits(FewRows product, float* logits, Queue queue);
 
 // --- conv.cu ---
-// As in ShortConv; `before` may be null, and so may be what is made or read of pieces beside this one.
-struct ConvBlock {
-  const bf16* bcx;
-  const bf16* w;
-  const bf16* before;
-  const int32_t* pos;
-  int64_t tokens, dim, width;
-};
-cudaError_t short_conv(const ConvBlock& block, bf16* y, bf16* tail, cudaStream_t stream);
-template <class G>
-cudaError_t short_conv_bwd(const ConvBlock& block, const bf16* dy, bf16* dbcx, G* dw, bf16* d_before,
-                           const bf16* d_tail, void* workspace, bool accumulate, cudaStream_t stream);
-struct CachedConvBlock {
-  const bf16* bcx;
-  const bf16* w;
-  const int32_t* spans;
-  bf16* cache;
-  bf16* y;
-  int64_t rows, q_len, dim, width;
-};
-cudaError_t cached_conv(const CachedConvBlock& block, cudaStream_t stream);
-
-// --- conv_silu.cu ---
-// The same where the input is convolved as it is.
+// As in ShortConv; `before` may be null, and so may be what is made or read of pieces beside this one. With
+// two gates x has them, too: [tokens, 3, dim].
 template <class T>
-struct SiluConvBlock {
+struct ConvBlock {
   const T* x;
   const T* w;
   const T* before;
   const int32_t* pos;
   int64_t tokens, dim, width;
 };
+cudaError_t short_conv(const ConvBlock<bf16>& block, bf16* y, bf16* tail, cudaStream_t stream);
+template <class G>
+cudaError_t short_conv_bwd(const ConvBlock<bf16>& block, const bf16* dy, bf16* dx, G* dw, bf16* d_before,
+                           const bf16* d_tail, void* workspace, bool accumulate, cudaStream_t stream);
 template <class T>
-cudaError_t silu_conv(const SiluConvBlock<T>& block, T* y, T* tail, cudaStream_t stream);
-template <class T, class G>
-cudaError_t silu_conv_bwd(const SiluConvBlock<T>& block, const T* dy, T* dx, G* dw, T* d_before,
-                          const T* d_tail, void* workspace, bool accumulate, cudaStream_t stream);
-template <class T>
-struct CachedSiluConvBlock {
+struct CachedConvBlock {
   const T* x;
   const T* w;
   const int32_t* spans;
@@ -356,8 +333,17 @@ struct CachedSiluConvBlock {
   T* y;
   int64_t rows, q_len, dim, width;
 };
+cudaError_t cached_conv(const CachedConvBlock<bf16>& block, cudaStream_t stream);
+
+// --- conv_silu.cu ---
+// The same where the input is convolved as it is.
 template <class T>
-cudaError_t cached_silu_conv(const CachedSiluConvBlock<T>& block, cudaStream_t stream);
+cudaError_t silu_conv(const ConvBlock<T>& block, T* y, T* tail, cudaStream_t stream);
+template <class T, class G>
+cudaError_t silu_conv_bwd(const ConvBlock<T>& block, const T* dy, T* dx, G* dw, T* d_before, const T* d_tail,
+                          void* workspace, bool accumulate, cudaStream_t stream);
+template <class T>
+cudaError_t cached_silu_conv(const CachedConvBlock<T>& block, cudaStream_t stream);
 
 // --- delta.cu, delta_bwd.cu ---
 // The longest heads that they take.
