@@ -14,11 +14,10 @@
 
 namespace sluice::core::cuda {
 
-// A command that another lane waits for records an event after itself, and so does now and then another: an
-// event holds the next kernel of its stream up for as long as it takes to tell the host, 8 us on an H200
-// whose links are busy. In a timed step every command records one before and one after itself. Commands take
-// events in turn, as many as may be under way: the driver keeps more than a KiB on the host for each, and a
-// step has a hundred thousand commands. Events are created before a step, never within one.
+// A command that another lane waits for records an event after itself, and so does now and then another: a
+// record takes this thread some us. In a timed step every command records one before and one after itself.
+// Commands take events in turn, as many as may be under way: the driver keeps more than a KiB on the host for
+// each, and a step has a hundred thousand commands. Events are created before a step, never within one.
 class Lanes {
  public:
   // `devices`: the GPU of each device of the table, as the driver counts. A lane's stream belongs to the
