@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions with SiLU (ops/conv.h). A thread goes over a run of tokens with eight channels: their weights,
 // the inputs that the next tokens need and, backwards, what their sums give are in its registers, so that
-// every row is read once. Of dw each run makes a partial sum.
+// every row is read once. Rows are loaded some tokens before they are needed. Of dw each run makes a partial
+// sum.
 #include <type_traits>
 
 #include "backend/cuda/kernels/kernels.h"
@@ -14,7 +15,8 @@ namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRun = 64;  // tokens of a thread, forward
+constexpr int kRun = 64;   // tokens of a thread, forward
+constexpr int kAhead = 4;  // tokens whose rows are on their way
 
 // Rows of eight channels by how many tokens back they are; W: the width, or more.
 template <int W>
@@ -61,6 +63,24 @@ __device__ int seen(const ConvBlock<T>& b, int64_t t) {
   return b.before == nullptr ? int(min(int64_t{most}, t)) : most;
 }
 
+// Rows of a tensor of the tokens from t on, as they lie in memory.
+template <class T>
+class RowsAhead {
+ public:
+  __device__ RowsAhead(const T* from, int64_t stride, int64_t tokens)
+      : from_(from), stride_(stride), tokens_(tokens) {}
+  // The row of token t comes to `slot`; 0 behind the last.
+  __device__ void load(int slot, int64_t t) {
+    rows_[slot] = t < tokens_ ? Vec8<T>::load(from_ + t * stride_) : Vec8<T>{};
+  }
+  __device__ void take(int slot, float (&x)[kVec]) const { rows_[slot].unpack(x); }
+
+ private:
+  const T* from_;
+  int64_t stride_, tokens_;
+  Vec8<T> rows_[kAhead];
+};
+
 // The input of a token, which may lie before the first; 0 where there is none.
 template <class T>
 __device__ void input_at(const ConvBlock<T>& b, int64_t t, int64_t channel, float (&u)[kVec]) {
@@ -101,19 +121,24 @@ __global__ void __launch_bounds__(kThreads) silu_conv_kernel(ConvBlock<T> b, T* 
   const int64_t tail_begin = b.tokens - (b.width - 1);
   Rows<W> inputs;
   load_before(b, first, channel, inputs);
-  float next[kVec];
-  input_at(b, first, channel, next);
-  for (int64_t t = first; t < end; ++t) {
-    inputs.shift();
+  RowsAhead<T> ahead(b.x + channel, b.dim, end);
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) inputs.x[0][i] = next[i];
-    input_at(b, t + 1, channel, next);
-    float sum[kVec];
-    convolve(taps, inputs, seen(b, t), sum);
+  for (int slot = 0; slot < kAhead; ++slot) ahead.load(slot, first + slot);
+  for (int64_t step = first; step < end; step += kAhead) {
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) sum[i] *= sigmoid_of(sum[i]);
-    store8(y + t * b.dim + channel, sum);
-    if (tail != nullptr && t >= tail_begin) store8(tail + (t - tail_begin) * b.dim + channel, inputs.x[0]);
+    for (int slot = 0; slot < kAhead; ++slot) {
+      const int64_t t = step + slot;
+      if (t >= end) break;
+      inputs.shift();
+      ahead.take(slot, inputs.x[0]);
+      ahead.load(slot, t + kAhead);
+      float sum[kVec];
+      convolve(taps, inputs, seen(b, t), sum);
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) sum[i] *= sigmoid_of(sum[i]);
+      store8(y + t * b.dim + channel, sum);
+      if (tail != nullptr && t >= tail_begin) store8(tail + (t - tail_begin) * b.dim + channel, inputs.x[0]);
+    }
   }
 }
 
@@ -134,11 +159,8 @@ __global__ void __launch_bounds__(kThreads)
   dsums.clear(), dw.clear();
 #pragma unroll
   for (int j = 0; j < W; ++j) counts[j] = -1;
-  float next[kVec], next_dy[kVec] = {};
-  const auto load = [&](int64_t t) {
-    input_at(b, t, channel, next);
-    if (t < b.tokens) load8(dy + t * b.dim + channel, next_dy);
-  };
+  const int64_t last = min(end + W - 1, b.tokens);
+  RowsAhead<T> x_ahead(b.x + channel, b.dim, last), dy_ahead(dy + channel, b.dim, last);
   // The gradient of the input of token s; the newest sum is that of the last token that may count it.
   const auto finish = [&](int64_t s) {
     if (s < first && (first > 0 || d_before == nullptr || s + width <= 0)) return;
@@ -159,31 +181,38 @@ __global__ void __launch_bounds__(kThreads)
     }
     store8(dx + s * b.dim + channel, du);
   };
-  load(first);
-  for (int64_t t = first; t < end + W - 1; ++t) {
-    inputs.shift(), dsums.shift();
 #pragma unroll
-    for (int j = W - 1; j > 0; --j) counts[j] = counts[j - 1];
-    counts[0] = t < b.tokens ? seen(b, t) : -1;
-    float given[kVec], sum[kVec];
+  for (int slot = 0; slot < kAhead; ++slot)
+    x_ahead.load(slot, first + slot), dy_ahead.load(slot, first + slot);
+  for (int64_t step = first; step < end + W - 1; step += kAhead) {
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) inputs.x[0][i] = next[i], given[i] = next_dy[i];
-    if (t + 1 < end + W - 1) load(t + 1);
-    convolve(taps, inputs, counts[0], sum);
+    for (int slot = 0; slot < kAhead; ++slot) {
+      const int64_t t = step + slot;
+      if (t >= end + W - 1) break;
+      inputs.shift(), dsums.shift();
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) {
-      const float gate = sigmoid_of(sum[i]);
-      dsums.x[0][i] = given[i] * gate * (1.0f + sum[i] * (1.0f - gate));
-    }
-    if (t < end) {
+      for (int j = W - 1; j > 0; --j) counts[j] = counts[j - 1];
+      counts[0] = t < b.tokens ? seen(b, t) : -1;
+      float given[kVec], sum[kVec];
+      x_ahead.take(slot, inputs.x[0]);
+      dy_ahead.take(slot, given);
+      x_ahead.load(slot, t + kAhead), dy_ahead.load(slot, t + kAhead);
+      convolve(taps, inputs, counts[0], sum);
 #pragma unroll
-      for (int j = 0; j < W; ++j) {
-        if (j > counts[0]) continue;
-#pragma unroll
-        for (int i = 0; i < kVec; ++i) dw.x[j][i] += dsums.x[0][i] * inputs.x[j][i];
+      for (int i = 0; i < kVec; ++i) {
+        const float gate = sigmoid_of(sum[i]);
+        dsums.x[0][i] = given[i] * gate * (1.0f + sum[i] * (1.0f - gate));
       }
+      if (t < end) {
+#pragma unroll
+        for (int j = 0; j < W; ++j) {
+          if (j > counts[0]) continue;
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) dw.x[j][i] += dsums.x[0][i] * inputs.x[j][i];
+        }
+      }
+      finish(t - (W - 1));
     }
-    finish(t - (W - 1));
   }
   float* const to = partials + (int64_t{blockIdx.x} * b.dim + channel) * width;
 #pragma unroll
