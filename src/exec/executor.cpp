@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "ops/chosen_parts.h"
-
 namespace sluice::core {
 namespace {
 
@@ -72,16 +70,15 @@ void Executor::add_choice(uint32_t command, const Action& a) {
   const Task& task = program_.task(a.task);
   const auto parts = chosen_parts(task.op);
   SLUICE_CHECK(parts, "{} chooses nothing", task.name);
-  const Location routing{a.to.tier, plan_.addresses_of(a).front()};
+  const Location chooser{a.to.tier, plan_.addresses_of(a).front()};
   choices_.push_back({.command = command,
-                      .routed = writer_of(task.uses[parts->routing].object, routing, command),
-                      .routing = routing,
-                      .experts = parts->mixture.experts,
-                      .group = parts->group,
-                      .part_bytes = program_.object(a.object).bytes / parts->group.count,
+                      .told_by = writer_of(task.uses[parts->chooser].object, chooser, command),
+                      .chooser = chooser,
+                      .chosen = *parts,
+                      .part_bytes = program_.object(a.object).bytes / parts->count,
                       .first_part = parts_.size()});
-  parts_.resize(parts_.size() + size_t(parts->group.count));
-  rows_begin_.resize(std::max(rows_begin_.size(), size_t(parts->mixture.experts) + 1));
+  parts_.resize(parts_.size() + size_t(parts->count));
+  told_.resize(std::max(told_.size(), size_t(parts->told_bytes)));
 }
 
 uint32_t Executor::writer_of(ObjectId object, Location place, uint32_t before) const {
@@ -101,19 +98,17 @@ uint32_t Executor::writer_of(ObjectId object, Location place, uint32_t before) c
   return 0;
 }
 
-// Several loads of a layer choose by one routing, which is read once.
+// Several loads may choose by one chooser, which is read once.
 Status Executor::choose(const Choice& c) {
-  if (read_ != c.routed) {
-    SLUICE_TRY(backend_.wait(c.routed));
-    const auto bytes = std::as_writable_bytes(std::span(rows_begin_).first(size_t(c.experts) + 1));
-    SLUICE_TRY(backend_.download(bytes.data(), c.routing, int64_t(bytes.size())));
-    read_ = c.routed;
+  if (read_ != c.told_by) {
+    SLUICE_TRY(backend_.wait(c.told_by));
+    SLUICE_TRY(backend_.download(told_.data(), c.chooser, c.chosen.told_bytes));
+    read_ = c.told_by;
   }
-  const std::span<CopyPart> room = std::span(parts_).subspan(c.first_part, size_t(c.group.count));
+  const std::span<CopyPart> room = std::span(parts_).subspan(c.first_part, size_t(c.chosen.count));
   size_t count = 0;
-  for (int64_t i = 0; i < c.group.count; ++i) {
-    const auto expert = size_t(c.group.first + i);
-    if (rows_begin_[expert] == rows_begin_[expert + 1]) continue;
+  for (int64_t i = 0; i < c.chosen.count; ++i) {
+    if (!c.chosen.reads(told_, i)) continue;
     const int64_t begin = i * c.part_bytes;
     chosen_bytes_ += c.part_bytes;
     if (count > 0 && room[count - 1].begin + room[count - 1].bytes == begin) {

@@ -13,7 +13,7 @@
 
 #include "backend/backend.h"
 #include "backend/sim/sim_backend.h"
-#include "ops/experts.h"
+#include "ops/chosen_parts.h"
 #include "plan/plan.h"
 
 namespace sluice::core {
@@ -80,12 +80,11 @@ class Executor {
   // A load of what a task chooses.
   struct Choice {
     uint32_t command;
-    uint32_t routed;  // the action behind which the routing is at its place
-    Location routing;
-    int64_t experts;  // of all groups
-    ExpertGroup group;
-    int64_t part_bytes;  // of an expert
-    size_t first_part;   // in parts_, which has as many for it as the group has experts
+    uint32_t told_by;  // the action behind which the chooser is at its place
+    Location chooser;
+    ChosenParts chosen;
+    int64_t part_bytes;
+    size_t first_part;  // in parts_, which has as many for it as the object has parts
   };
   void add_choice(uint32_t command, const Action& action);
   // The action that brought or made what lies at a place when an action is submitted.
@@ -105,8 +104,8 @@ class Executor {
   std::vector<Buffer> operands_;
   std::vector<Choice> choices_;  // in the order of their commands
   std::vector<CopyPart> parts_;
-  std::vector<int32_t> rows_begin_;  // of the routing that was read last, RoutingLayout::begin()
-  std::optional<uint32_t> read_;     // its Choice::routed, in this step
+  std::vector<std::byte> told_;   // of the chooser that was read last
+  std::optional<uint32_t> read_;  // its Choice::told_by, in this step
   int64_t whole_loads_bytes_ = 0, chosen_bytes_ = 0;
   std::vector<SharedOp> ops_;  // by task; empty: the program's own
   std::vector<std::string> paths_;

@@ -24,11 +24,11 @@ struct Action {
   ActionKind kind;
   Lane lane;
   bool recompute = false;  // a Run of a task that ran before in this step
-  // Run. Of a copy: the object is weights of experts, and only the parts cross that this task reads, as it
-  // chooses in the step itself (ops/chosen_parts.h). The rest of the place holds nothing of use to anybody.
+  // Run. Of a copy: the object arrives in parts, and only those cross that this task reads, as it chooses in
+  // the step itself (ops/chosen_parts.h). The rest of the place holds nothing of use to anybody.
   TaskId task{};
   ObjectId object{};  // Copy
-  // In Plan::addresses. Run: device offset of the object of each use; Copy with a task: of its routing, which
+  // In Plan::addresses. Run: device offset of the object of each use; Copy with a task: of its chooser, which
   // whoever submits the copy reads before.
   uint32_t first_address = 0;
   uint32_t address_count = 0;

@@ -325,8 +325,8 @@ Status Verifier::copy(uint32_t id) {
   return {};
 }
 
-// The task reads the object as weights of which it chooses parts, and nowhere else; the routing that tells
-// which is on the device, in the version that the task will read, before the copy. So whoever submits the
+// The task reads the object as one of which it chooses parts, and nowhere else; the chooser, which tells
+// which, is on the device, in the version that the task will read, before the copy. So whoever submits the
 // copy can read it then.
 Status Verifier::choice_is_made(uint32_t id) {
   const Action& a = plan_.actions[id];
@@ -334,15 +334,15 @@ Status Verifier::choice_is_made(uint32_t id) {
   const auto parts = chosen_parts(task.op);
   const auto uses_of = [&](const Use& u) { return u.object == a.object; };
   const int64_t bytes = program_.object(a.object).bytes;
-  if (!a.loads() || !a.to.tier.is_device() || !parts || task.uses[parts->weights].object != a.object ||
-      task.uses[parts->weights].bytes != bytes || task.uses[parts->routing].offset != 0 ||
+  if (!a.loads() || !a.to.tier.is_device() || !parts || task.uses[parts->object].object != a.object ||
+      task.uses[parts->object].bytes != bytes || task.uses[parts->chooser].offset != 0 ||
       std::ranges::count_if(task.uses, uses_of) != 1)
     return error("{}: {} does not choose parts of it", who(id), task.name);
   if (a.bytes != parts->expected_bytes(bytes))
     return error("{} moves {} bytes, where {} are expected", who(id), a.bytes, parts->expected_bytes(bytes));
-  const Location routing{a.to.tier, plan_.addresses_of(a).front()};
-  const uint32_t version = versions_.before[a.task.value][parts->routing];
-  SLUICE_ASSIGN(const Block* read, use(routing, task.uses[parts->routing].object, version, id));
+  const Location chooser{a.to.tier, plan_.addresses_of(a).front()};
+  const uint32_t version = versions_.before[a.task.value][parts->chooser];
+  SLUICE_ASSIGN(const Block* read, use(chooser, task.uses[parts->chooser].object, version, id));
   (void)read;
   return {};
 }

@@ -422,7 +422,7 @@ namespace {
 bool loads_experts(const Program& program, const Plan& plan) {
   std::vector<bool> chosen_from(program.objects().size(), false);
   for (const Task& task : program.tasks()) {
-    if (const auto parts = chosen_parts(task.op)) chosen_from[task.uses[parts->weights].object.value] = true;
+    if (const auto parts = chosen_parts(task.op)) chosen_from[task.uses[parts->object].object.value] = true;
   }
   return std::ranges::any_of(plan.actions,
                              [&](const Action& a) { return a.loads() && chosen_from[a.object.value]; });

@@ -41,10 +41,10 @@ struct ValueUse {
   bool overwrites;  // every byte, without reading any: what was there before is of no use
 };
 
-// Loads of experts' weights after their router ran, and only of those that it chose.
+// A load of those parts of an object that its reader chooses, behind what tells which.
 struct ChosenLoad {
   TaskId task;        // that reads them
-  uint32_t routing;   // the value that says which
+  uint32_t chooser;   // the value that says which
   uint32_t known_at;  // the position whose run writes it
   int64_t bytes;      // that are expected to cross
   double ns;          // that takes
@@ -61,7 +61,7 @@ struct Value {
       false;  // given on the host and (circular, written) returned there; never resident at the boundary
   bool needed_after = false;  // a metric: stored after its last use
   bool fixed = false;         // resident at a given device address; not the planner's to move
-  bool told = false;          // a routing that the host reads: on the device from its first use to its last
+  bool told = false;          // a chooser that the host reads: on the device from its first use to its last
   std::optional<ChosenLoad> chosen = {};
   // An activation that the backward pass needs: its last use in the forward pass; kNoUse for others.
   uint32_t crossing = kNoUse;

@@ -144,10 +144,10 @@ class Emitter {
   int64_t address_of(Side& side, uint32_t value, uint32_t position);
   // Brings the span's value to the device before a position, or stores it behind one.
   void transfer(Side& side, uint32_t span, uint32_t position, bool load);
-  // An object from a place to another; with a task and its routing, what that chooses.
+  // An object from a place to another; with a task and its chooser, what that chooses.
   struct Choice {
     TaskId task;
-    ObjectId object;  // the routing, where it lies on the device, and the position behind which it does
+    ObjectId object;  // the chooser, where it lies on the device, and the position behind which it does
     Location place;
     uint32_t known_at;
     int64_t bytes;
@@ -179,7 +179,7 @@ class Emitter {
   ByLane<int64_t> lane_last_;
   int64_t last_exchange_ = kNone;                      // the newest action of a network lane
   std::vector<Lane> by_age_;                           // see append()
-  std::optional<std::pair<Location, uint32_t>> told_;  // the routing that the host was told last
+  std::optional<std::pair<Location, uint32_t>> told_;  // the chooser that the host was told last
 };
 
 // By position, the last one that begins while the device is still at its run: what other devices do meanwhile
@@ -483,9 +483,9 @@ void Emitter::transfer(Side& side, uint32_t index, uint32_t p, bool load) {
   side.current[span.value] = index;
   if (!v.chosen) return copy(v.object, on_host, on_device);
   const ChosenLoad& c = *v.chosen;
-  const Location routing{side.tier, address_of(side, c.routing, p)};
+  const Location chooser{side.tier, address_of(side, c.chooser, p)};
   copy(v.object, on_host, on_device,
-       Choice{c.task, side.s.values[c.routing].object, routing, c.known_at, c.bytes, c.ns});
+       Choice{c.task, side.s.values[c.chooser].object, chooser, c.known_at, c.bytes, c.ns});
 }
 
 void Emitter::copy(ObjectId object, Location from, Location to, const std::optional<Choice>& choice) {
@@ -505,7 +505,7 @@ void Emitter::copy(ObjectId object, Location from, Location to, const std::optio
     plan_.addresses.push_back(choice->place.offset);
     action.bytes = choice->bytes;
     action.cost_ns = choice->ns;
-    // Reading the routing back takes its time once.
+    // Reading the chooser back takes its time once.
     const auto told = std::pair(choice->place, choice->known_at);
     if (told_ != told) action.cost_ns += profile_.transfer_ns(0, to.tier, from.tier);
     told_ = told;

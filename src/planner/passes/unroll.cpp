@@ -309,19 +309,19 @@ class Unroller {
       if (run.kind != RunKind::Task || run.device != s.device) continue;
       const auto parts = chosen_parts(program_.task(run.task).op);
       if (!parts) continue;
-      Value& weights = s.values[s.use_values[run.first_value + parts->weights]];
-      const uint32_t routing = s.use_values[run.first_value + parts->routing];
+      Value& weights = s.values[s.use_values[run.first_value + parts->object]];
+      const uint32_t chooser = s.use_values[run.first_value + parts->chooser];
       const bool reads_alone = weights.given && weights.uses.size() == 1 && !weights.uses.front().writes;
       const auto written = [p](const ValueUse& u) { return u.writes && u.position < p; };
-      const std::vector<ValueUse>& uses = s.values[routing].uses;
+      const std::vector<ValueUse>& uses = s.values[chooser].uses;
       const auto known = std::find_if(uses.rbegin(), uses.rend(), written);
       if (!reads_alone || weights.fixed || known == uses.rend()) continue;
       const int64_t bytes = parts->expected_bytes(program_.object(weights.object).bytes);
-      // Experts lie apart from each other.
-      const double ns = parts->expected() * profile_.transfer_latency_ns +
+      // Parts lie apart from each other.
+      const double ns = parts->expected * profile_.transfer_latency_ns +
                         1e9 * double(bytes) / profile_.bytes_per_s(kHost, s.device);
-      weights.chosen = ChosenLoad{run.task, routing, known->position, bytes, ns};
-      s.values[routing].told = true;
+      weights.chosen = ChosenLoad{run.task, chooser, known->position, bytes, ns};
+      s.values[chooser].told = true;
     }
   }
 
