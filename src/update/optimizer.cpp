@@ -82,15 +82,18 @@ std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig
   return out;
 }
 
+bool UpdateRule::keeps_sums() const {
+  return std::ranges::any_of(state, [](const StateSlot& slot) { return slot.each != Each::Element; });
+}
+
 Status check_whole(const Optimizer& optimizer, std::span<const Weight> weights) {
   for (const Weight& weight : weights) {
-    if (!weight.trainable || !optimizer.rule_of(weight).whole) continue;
+    if (!weight.trainable || !optimizer.rule_of(weight).keeps_sums()) continue;
     for (const WeightSource& source : weight.sources) {
       if (source.all_rows() == source.rows) continue;
       return error(
-          "train.optimizer = {}: it takes tensors whole, and of {} this model has {} of {} rows in a weight "
-          "of "
-          "their own ({}); allowed are optimizers that take elements one by one",
+          "train.optimizer = {}: it keeps sums of whole tensors' rows and columns, and of {} this model has "
+          "{} of {} rows in a weight of its own ({}); allowed are all other optimizers",
           optimizer.name, source.tensor, source.rows, source.all_rows(), weight.role);
     }
   }

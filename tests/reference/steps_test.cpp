@@ -198,6 +198,8 @@ const Steps kSteps[] = {
     muon("muon", "qwen2_tiny", Updates::AtTheEnd),
     muon("muon_late", "qwen2_tiny", Updates::Late),
     muon("muon_original", "lfm2_tiny", Updates::Deferred, true),
+    muon("muon_of_experts", "gpt_oss_tiny", Updates::AtTheEnd),
+    muon("muon_of_parts", "phi3_tiny_partial", Updates::Late),
     adafactor("adafactor", "qwen2_tiny", Updates::AtTheEnd),
     adafactor("adafactor_late", "qwen2_tiny", Updates::Late),
     adafactor("adafactor_scaled", "lfm2_tiny", Updates::Deferred, 0.5f, true),

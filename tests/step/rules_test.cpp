@@ -82,6 +82,7 @@ TEST(WholeRules, RefuseTensorsThatLieInSeveralWeights) {
   EXPECT_NE(refused.message().find("of qkv this model has 30 of 50 rows"), std::string::npos)
       << refused.message();
   EXPECT_TRUE(check_whole(*optimizers().front(), {&wq, 1}).ok());
+  EXPECT_TRUE(check_whole(*find_optimizer("muon"), {&wq, 1}).ok());
   wq.trainable = false;
   EXPECT_TRUE(check_whole(f.optimizer, {&wq, 1}).ok());
 }
