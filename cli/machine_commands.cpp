@@ -95,9 +95,8 @@ void add_bench(CLI::App& app, int& status) {
   option("--batch", request->batch, "sequences at once; 4 unless given, of attention 8", "N", "Steps",
          of_cells + " sizes")
       ->check(whole);
-  option("--head-dim", request->head_dim,
-         "of attention: columns of its head: 16,32,64,128,256; 64 unless given", "LIST", "Steps",
-         "attention");
+  option("--head-dim", request->head_dim, "of attention: columns of its head: 16,64,256,512; 64 unless given",
+         "LIST", "Steps", "attention");
   option(
       "--compute", request->compute,
       "f32, bf16 or both; auto: bf16 where it is fast, of attention on a GPU; of allreduce and sendrecv f32",

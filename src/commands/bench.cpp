@@ -120,8 +120,8 @@ Result<std::vector<AttentionCell>> attention_cells_of(const BenchRequest& r, con
                 formats_of(r, machine.traits().shares_cores ? "f32" : "bf16"));
   std::vector<AttentionCell> out;
   for (const int64_t head_dim : columns) {
-    if (head_dim % 2 != 0 || head_dim > 256) {
-      return error("--head-dim {}: allowed are even numbers from 2 to 256", head_dim);
+    if (head_dim % 2 != 0 || head_dim > 512) {
+      return error("--head-dim {}: allowed are even numbers from 2 to 512", head_dim);
     }
     for (const int64_t length : lengths) {
       for (const std::string& format : formats) {

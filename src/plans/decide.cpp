@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/decide.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -138,37 +136,6 @@ Status search_least(Prepared& p, std::optional<MasterWeights> auto_master, PlanH
   }
 }
 
-// Parts of layers that a simulated GPU has costs of, and no backend kernels for.
-struct WithoutKernels {
-  std::string_view what;
-  bool (*is_in)(const LayerSpec& layer);
-};
-constexpr WithoutKernels kWithoutKernels[] = {
-    {"heads of more than 256 numbers",
-     [](const LayerSpec& layer) {
-       return layer.attention() != nullptr && layer.attention()->head_dim > 256;
-     }},
-    {"norms of values",
-     [](const LayerSpec& layer) {
-       return layer.attention() != nullptr && layer.attention()->values != BehindHeads::Copied;
-     }},
-    {"tables of layers", [](const LayerSpec& layer) { return layer.input > 0; }},
-    {"factors of layers", [](const LayerSpec& layer) { return layer.scaled; }},
-    {"factors of experts' gates",
-     [](const LayerSpec& layer) { return layer.experts() != nullptr && layer.experts()->gate_scales; }},
-};
-std::string without_kernels(const Machine& machine, const ModelSpec& model) {
-  if (!machine.card || machine.card->compute_capability == 0) return {};
-  std::vector<std::string_view> lacks;
-  for (const auto& [what, is_in] : kWithoutKernels) {
-    if (std::any_of(model.layers.begin(), model.layers.end(), is_in)) lacks.push_back(what);
-  }
-  if (lacks.empty()) return {};
-  return fmt::format(
-      "{} have no CUDA kernels yet: this says what a step would take, and a run on a GPU is refused",
-      fmt::join(lacks, ", "));
-}
-
 }  // namespace
 
 Result<Replicas> replicas_of(const RunConfig& config, int processes) {
@@ -253,8 +220,6 @@ Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t l
   const TextRows rows{p.config.train.seq_len, p.packed, longest_document};
   for (std::string& notice : notices_of_length(p.model, rows, "train.seq_len"))
     p.config.notices.push_back(std::move(notice));
-  std::string lacks = without_kernels(machine, p.model);
-  if (!lacks.empty()) p.config.notices.push_back(std::move(lacks));
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;

@@ -18,8 +18,7 @@ namespace {
 constexpr std::pair<std::string_view, std::span<const Heeded> (*)()> kTables[] = {{"CPU", cpu_heeds},
                                                                                   {"CUDA", cuda_heeds}};
 
-// What no kernel heeds: formats of weights other than the type that is computed in. And what a GPU's do not
-// heed yet: gates that are an operand of their own, and norms of values behind heads.
+// What no kernel heeds: formats of weights other than the type that is computed in.
 struct Refused {
   std::string_view backend, op, attribute;
   bool operator==(const Refused&) const = default;
@@ -29,10 +28,6 @@ constexpr Refused kRefused[] = {
     {"CPU", "linear_dgrad", "w"},
     {"CUDA", "linear", "w"},
     {"CUDA", "linear_dgrad", "w"},
-    {"CUDA", "swiglu", "apart"},
-    {"CUDA", "swiglu_bwd", "apart"},
-    {"CUDA", "head_norm_rope", "behind"},
-    {"CUDA", "head_norm_rope_bwd", "behind"},
 };
 
 bool is_refused(const Refused& what) {

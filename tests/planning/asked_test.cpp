@@ -11,8 +11,6 @@
 #include "cost/card.h"
 #include "model/families/families.h"
 #include "planning/choices.h"
-#include "plans/decide.h"
-#include "plans/machine.h"
 
 namespace sluice::core {
 namespace {
@@ -236,22 +234,6 @@ TEST(Choices, SizesAreTheFamilys) {
   const json qwen = json::parse(choices.at("families").at("qwen3_moe").get<std::string>());
   EXPECT_EQ(qwen.at("moe_intermediate_size"), 768);
   EXPECT_FALSE(qwen.contains("intermediate_size")) << "no layer has an MLP of its own";
-}
-
-TEST(Undecided, NotesOpsThatNoGpuHasKernelsFor) {
-  const auto lacks_kernels = [](std::string_view preset, std::string_view card) {
-    RunConfig config;
-    const auto model = model_preset(preset);
-    EXPECT_TRUE(model.ok()) << model.message();
-    const Machine machine = card.empty() ? Machine() : *simulated_machine(config, *find_card(card));
-    const Prepared p = undecided(config, machine, StepSpec{.model = *model});
-    return std::any_of(p.config.notices.begin(), p.config.notices.end(), [](const std::string& notice) {
-      return notice.find("no CUDA kernels yet") != notice.npos;
-    });
-  };
-  EXPECT_TRUE(lacks_kernels("gemma4-12b", "h100"));
-  EXPECT_FALSE(lacks_kernels("qwen3.5-4b", "h100"));
-  EXPECT_FALSE(lacks_kernels("gemma4-12b", ""));  // a CPU
 }
 
 }  // namespace

@@ -29,10 +29,6 @@
 
 namespace sluice::core {
 
-// Ops of layers that are scaled and of learnt factors of gates, which run on CPUs alone so far.
-template <class T>
-concept HasNoKernel = T::kName.starts_with("scale_");
-
 struct CudaOptions {
   // The GPUs that share a step, of one kind. One named twice is two devices of its memory, to try things.
   std::vector<int> devices{0};

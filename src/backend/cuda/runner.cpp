@@ -41,7 +41,21 @@ bool overlaps_others(const auto&) {
 }
 
 GateForm form_of(const auto& op) {
-  return {activation_of(op.activation), op.plain, op.limit};
+  return {activation_of(op.activation), op.limit};
+}
+template <class T>
+GateRows<T> rows_of(const auto& op, const T* gu, const Buffer* up) {
+  return {gu, op.plain ? nullptr : up != nullptr ? up->as<T>() : gu + op.dim, op.columns()};
+}
+
+HeadShape shape_of(const auto& op) {
+  const bool copied = op.behind == BehindHeads::Copied;
+  return {int(op.heads),
+          int(op.head_dim),
+          copied ? 0 : int(op.rest / op.head_dim),
+          op.behind == BehindHeads::Again,
+          op.whole,
+          copied ? op.rest : 0};
 }
 
 }  // namespace
@@ -199,8 +213,8 @@ Status Runner::run(const HeadNormRope& op, const Call& call) {
   const Rotary rotary{call.as<int32_t>(HeadNormRope::kPos), call.as<float>(HeadNormRope::kInvFreq),
                       op.rope_scale};
   SLUICE_CUDA_TRY(head_norm_rope(call.as<bf16>(HeadNormRope::kX), call.as<bf16>(HeadNormRope::kW), rotary,
-                                 call.as<bf16>(HeadNormRope::kY), op.tokens, op.heads, op.head_dim, op.rest,
-                                 NormForm{op.eps, op.offset, 1}, op.whole, call.queue()));
+                                 call.as<bf16>(HeadNormRope::kY), op.tokens, shape_of(op),
+                                 NormForm{op.eps, op.offset, 1}, call.queue()));
   return {};
 }
 
@@ -210,8 +224,8 @@ Status Runner::run(const HeadNormRopeBwd& op, const Call& call) {
   const auto run_typed = [&](auto in, auto grad) {
     return head_norm_rope_bwd(call.as<decltype(in)>(H::kDy), call.as<bf16>(H::kX), call.as<bf16>(H::kW),
                               rotary, call.as<bf16>(H::kDx), call.as<decltype(grad)>(H::kDw),
-                              call.workspace.data, op.tokens, op.heads, op.head_dim, op.rest,
-                              NormForm{op.eps, op.offset, 1}, op.whole, op.accumulate, call.stream);
+                              call.workspace.data, op.tokens, shape_of(op), NormForm{op.eps, op.offset, 1},
+                              op.accumulate, call.stream);
   };
   return with_float(op.in_dtype, [&](auto in) {
     return with_device_type(op.grad_dtype, [&](auto grad) { return run_typed(in, grad); });
@@ -341,15 +355,25 @@ Status Runner::run(const Cast& op, const Call& call) {
 
 Status Runner::run(const Swiglu& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
-    return swiglu(call.as<T>(Swiglu::kGu), call.as<T>(Swiglu::kY), op.tokens, op.dim, form_of(op),
-                  call.queue());
+    const auto rows = rows_of(op, call.as<T>(Swiglu::kGu), op.apart ? &call[Swiglu::kUp] : nullptr);
+    return swiglu(rows, call.as<T>(Swiglu::kY), op.tokens, op.dim, form_of(op), call.queue());
   });
 }
 
 Status Runner::run(const SwigluBwd& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
-    return swiglu_bwd(call.as<T>(SwigluBwd::kGu), call.as<T>(SwigluBwd::kDy), call.as<T>(SwigluBwd::kDgu),
-                      call.as<T>(SwigluBwd::kY), op.tokens, op.dim, form_of(op), call.stream);
+    using S = SwigluBwd;
+    const auto rows = rows_of(op, call.as<T>(S::kGu), op.apart ? &call[S::kUp] : nullptr);
+    T* const d_gate = call.as<T>(S::kDgu);
+    return swiglu_bwd(rows, call.as<T>(S::kDy), d_gate, op.apart ? call.as<T>(S::kDup) : d_gate + op.dim,
+                      call.as<T>(S::kY), op.tokens, op.dim, form_of(op), call.stream);
+  });
+}
+
+Status Runner::run(const ScaleBy& op, const Call& call) {
+  return with_float(op.dtype, [&]<class T>(T) {
+    return scale_by(call.as<T>(ScaleBy::kX), call.as<float>(ScaleBy::kS), call.as<T>(ScaleBy::kY),
+                    op.elements, call.stream);
   });
 }
 

@@ -99,10 +99,9 @@ class Runner {
   Status run(const CachedDelta& op, const Call& call);
   Status run(const HeadGate& op, const Call& call);
   Status run(const HeadGateBwd& op, const Call& call);
-  template <HasNoKernel T>
-  static Status run(const T& op, const Call&) {
-    return error("no CUDA kernel for {}", op.kName);
-  }
+  Status run(const ScaleBy& op, const Call& call);
+  Status run(const ScaleGates& op, const Call& call);
+  Status run(const ScaleGatesBwd& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

@@ -122,8 +122,30 @@ Status Runner::run(const ExpertGluBwd& op, const Call& call) {
                        .biased = op.biased,
                        .experts = int32_t(op.mixture.experts),
                        .top_k = int32_t(op.mixture.top_k)};
-  SLUICE_CUDA_TRY(expert_glu_bwd(rows, {activation_of(op.activation), false, op.limit}, call.stream));
+  SLUICE_CUDA_TRY(expert_glu_bwd(rows, {activation_of(op.activation), op.limit}, call.stream));
   return {};
+}
+
+Status Runner::run(const ScaleGates& op, const Call& call) {
+  return with_float(op.dtype, [&]<class T>(T) {
+    return scale_gates(call.as<float>(ScaleGates::kGates), call.as<int32_t>(ScaleGates::kChosen),
+                       call.as<T>(ScaleGates::kScales), call.as<float>(ScaleGates::kY), op.mixture.rows(),
+                       call.stream);
+  });
+}
+
+Status Runner::run(const ScaleGatesBwd& op, const Call& call) {
+  using S = ScaleGatesBwd;
+  const auto* chosen = call.as<int32_t>(S::kChosen);
+  const auto* dy = call.as<float>(S::kDy);
+  SLUICE_TRY(with_float(op.dtype, [&]<class T>(T) {
+    return scale_gates(dy, chosen, call.as<T>(S::kScales), call.as<float>(S::kDgates), op.mixture.rows(),
+                       call.stream);
+  }));
+  return with_float(op.grad_dtype, [&]<class G>(G) {
+    return scales_grad(call.as<float>(S::kGates), chosen, dy, call.as<G>(S::kDscales), sizes_of(op.mixture),
+                       op.accumulate, call.stream);
+  });
 }
 
 Status Runner::run(const GatedAdd& op, const Call& call) {

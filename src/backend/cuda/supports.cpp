@@ -42,6 +42,13 @@ class Objection {
     if (value > limit) object("{} = {}; at most {} is supported", name, value, limit);
     return *this;
   }
+  // Heads that lanes share out in pairs of eight columns, or of four.
+  Objection& head_dim(int64_t value) {
+    rows({{"head_dim", value}}).most("head_dim", value, cuda::kMaxHeadDim);
+    if (value > cuda::kMaxHeadDimOfEights && value % 16 != 0)
+      object("head_dim = {}; above {} a multiple of 16 is needed", value, cuda::kMaxHeadDimOfEights);
+    return *this;
+  }
   Objection& require(bool holds, std::string_view otherwise) {
     if (!holds) object("{}", otherwise);
     return *this;
@@ -147,14 +154,16 @@ void examine(const LowRankWgrad& op, Objection& o) {
 void examine(const BiasGrad& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"out", op.out}});
 }
+constexpr std::string_view kNoneBehindWhole =
+    "values that are normalised behind heads that are one row; heads of their own are needed";
 void examine(const HeadNormRope& op, Objection& o) {
-  o.activations(op.dtype).rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
-  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+  o.activations(op.dtype).rows({{"rest", op.rest}}).head_dim(op.head_dim);
+  o.require(!op.whole || op.behind == BehindHeads::Copied, kNoneBehindWhole);
 }
 void examine(const HeadNormRopeBwd& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.in_dtype).floating("weight gradients", op.grad_dtype);
-  o.rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
-  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+  o.rows({{"rest", op.rest}}).head_dim(op.head_dim);
+  o.require(!op.whole || op.behind == BehindHeads::Copied, kNoneBehindWhole);
 }
 void examine(const AttnShape& shape, Objection& o) {
   o.activations_or_f32(shape.dtype).rows({{"head_dim", shape.head_dim}});
@@ -208,7 +217,7 @@ void examine(const GatherWeights&, Objection&) {}
 void examine(const CachedAttention& op, Objection& o) {
   o.activations(op.dtype).rows({{"head_dim", op.head_dim}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim).most("rows", op.rows, 65535);
-  o.most("query heads for each key head", op.q_heads / op.kv_heads, cuda::kMostSharing);
+  o.most("query heads for each key head", op.q_heads / op.kv_heads, cuda::most_sharing(op.head_dim));
 }
 void examine_conv(const auto& op, Objection& o) {
   o.rows({{"dim", op.dim}}).most("width", op.width, kMostConvWidth);
@@ -256,11 +265,14 @@ void examine(const HeadGateBwd& op, Objection& o) {
   o.activations_or_f32(op.dtype, op.grad_dtype);
   examine_head_gate(op, o);
 }
-template <HasNoKernel T>
-void examine(const T&, Objection& o) {
-  o.require(false,
-            "layers that are scaled, and factors of gates, have no CUDA kernels yet; run.backend = cpu "
-            "trains them");
+void examine(const ScaleBy& op, Objection& o) {
+  o.activations_or_f32(op.dtype);
+}
+void examine(const ScaleGates& op, Objection& o) {
+  o.floating("scales", op.dtype);
+}
+void examine(const ScaleGatesBwd& op, Objection& o) {
+  o.floating("scales", op.dtype).floating("gradients", op.grad_dtype);
 }
 void examine(const LastLogits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});

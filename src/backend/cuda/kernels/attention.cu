@@ -7,50 +7,58 @@
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kKeys = 64;  // keys per tile
+// Keys per tile: heads of 512 fill 99 KiB, which every GPU has.
+template <int D>
+constexpr int kKeys = D <= 256 ? 64 : 32;
 
 template <int D>
 struct ForwardTiles {
   bf16 *q, *k, *v;
 
   __device__ explicit ForwardTiles(unsigned char* shared)
-      : q(reinterpret_cast<bf16*>(shared)), k(q + kOwnRows * kTileStride<D>), v(k + kKeys * kTileStride<D>) {}
-  static constexpr size_t bytes() { return tile_bytes<D>(kOwnRows) + 2 * tile_bytes<D>(kKeys); }
+      : q(reinterpret_cast<bf16*>(shared)),
+        k(q + kOwnRows<D> * kTileStride<D>),
+        v(k + kKeys<D> * kTileStride<D>) {}
+  static constexpr size_t bytes() { return tile_bytes<D>(kOwnRows<D>) + 2 * tile_bytes<D>(kKeys<D>); }
 };
 
-// One block per (tile of 64 queries, query head, row).
+static_assert(ForwardTiles<512>::bytes() <= 99 * 1024);
+
+// One block per (tile of queries, query head, row).
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_fwd_kernel(AttentionBlock<bf16> block, bf16* o, float* lse) {
   const ForwardTiles<D> tiles(dynamic_shared());
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(block.head_dim);
+  constexpr int C = D / kSharing<D>;
+  const int lane = threadIdx.x % kWarp, head_dim = int(block.head_dim);
+  const int row_in_tile = warp_row<D>(), column = warp_column<D>();
   // The last queries see most keys: start them first.
-  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows;
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows<D>;
   const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
   const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
-  const TileRange range = tile_range<kOwnRows>(block, row, first);
-  const KeyRange seen[2] = {visible_keys(block, row, first + warp * kWarpRows + lane / 4),
-                            visible_keys(block, row, first + warp * kWarpRows + lane / 4 + 8)};
+  const TileRange range = tile_range<kOwnRows<D>>(block, row, first);
+  const KeyRange seen[2] = {visible_keys(block, row, first + row_in_tile + lane / 4),
+                            visible_keys(block, row, first + row_in_tile + lane / 4 + 8)};
   const float scale = block.scale * kLog2E;
 
-  float acc[D / 8][4] = {};
+  float acc[C / 8][4] = {};
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
-  int key = range.begin < range.end ? range.begin / kKeys * kKeys : 0;
-  copy_tile<D, kOwnRows>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
-  copy_tile<D, kKeys>(tiles.k, k_rows, key, head_dim);
+  int key = range.begin < range.end ? range.begin / kKeys<D> * kKeys<D> : 0;
+  copy_tile<D, kOwnRows<D>>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
+  copy_tile<D, kKeys<D>>(tiles.k, k_rows, key, head_dim);
   close_copies();
-  for (; key < range.end; key += kKeys) {
+  for (; key < range.end; key += kKeys<D>) {
     await_copies<0>();
     __syncthreads();  // K is here, and every warp is done with the last V
-    copy_tile<D, kKeys>(tiles.v, v_rows, key, head_dim);
+    copy_tile<D, kKeys<D>>(tiles.v, v_rows, key, head_dim);
     close_copies();
 
-    float s[kKeys / 8][4] = {};
-    multiply_rows<D, kKeys>(s, tiles.q + warp * kWarpRows * kTileStride<D>, tiles.k);
-    if (block.softcap > 0) cap_scores<kKeys>(s, block.scale, block.softcap);
-    const bool masked = !range.covers(key, kKeys);
+    float s[kKeys<D> / 8][4] = {};
+    multiply_rows<D, kKeys<D>>(s, tiles.q + row_in_tile * kTileStride<D>, tiles.k);
+    if (block.softcap > 0) cap_scores<kKeys<D>>(s, block.scale, block.softcap);
+    const bool masked = !range.covers(key, kKeys<D>);
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
+    for (int n = 0; n < kKeys<D> / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (masked && !seen[i / 2].has(key + n * 8 + lane % 4 * 2 + i % 2)) s[n][i] = -INFINITY;
@@ -58,10 +66,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
     await_copies<0>();
     __syncthreads();  // V is here, and every warp is done with this K
-    if (key + kKeys < range.end) copy_tile<D, kKeys>(tiles.k, k_rows, key + kKeys, head_dim);
+    if (key + kKeys<D> < range.end) copy_tile<D, kKeys<D>>(tiles.k, k_rows, key + kKeys<D>, head_dim);
     close_copies();
-    fold_scores<D, kKeys>(s, acc, row_max, row_sum, scale);
-    multiply_columns<D, kKeys>(acc, s, tiles.v);
+    fold_scores<C, kKeys<D>>(s, acc, row_max, row_sum, scale);
+    multiply_columns<D, kKeys<D>, C>(acc, s, tiles.v + column);
   }
   await_copies<0>();
 
@@ -72,20 +80,20 @@ __global__ void __launch_bounds__(kAttentionThreads)
     sum += __shfl_xor_sync(kFullWarp, sum, 1);
     sum += __shfl_xor_sync(kFullWarp, sum, 2);
     inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
-    const int64_t i = first + warp * kWarpRows + lane / 4 + 8 * r;
-    if (lane % 4 == 0 && i < block.q_len) {
+    const int64_t i = first + row_in_tile + lane / 4 + 8 * r;
+    if (column == 0 && lane % 4 == 0 && i < block.q_len) {
       lse[(row * block.q_heads + head) * block.q_len + i] =
           sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
     }
   }
   const HeadRows<bf16> out = query_rows(block, o, row, head);
-  store_rows<D>(acc, const_cast<bf16*>(out.base), out.stride, first + warp * kWarpRows, out.count, head_dim,
-                inverse[0], inverse[1]);
+  store_rows<C>(acc, const_cast<bf16*>(out.base) + column, out.stride, first + row_in_tile, out.count,
+                head_dim - column, inverse[0], inverse[1]);
 }
 
 template <int D>
 cudaError_t run(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
-  const dim3 grid(blocks_for(block.q_len, kOwnRows), unsigned(block.q_heads), unsigned(block.rows));
+  const dim3 grid(blocks_for(block.q_len, kOwnRows<D>), unsigned(block.q_heads), unsigned(block.rows));
   return launch(attention_fwd_kernel<D>, grid, kAttentionThreads, ForwardTiles<D>::bytes(), stream, block, o,
                 lse);
 }

@@ -3,6 +3,8 @@
 // sees.
 //
 // Blocks have four warps; a warp owns 16 rows of its block's tile. Heads are padded with zeros to D columns.
+// Sums of 16 rows of 512 columns do not fit the registers of a warp: there two warps share 16 rows, of which
+// either works out all scores and sums half of the columns.
 #pragma once
 
 #include <climits>
@@ -17,7 +19,6 @@ namespace sluice::core::cuda {
 
 constexpr int kAttentionThreads = 128;
 constexpr int kWarpRows = 16;
-constexpr int kOwnRows = 64;  // rows of the tile that the block's warps share out
 constexpr float kLog2E = 1.4426950408889634f;
 
 // Calls f with the columns that tiles of such a head have, as a type's constant.
@@ -25,7 +26,23 @@ template <class F>
 cudaError_t with_head_columns(int64_t head_dim, F f) {
   if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
   if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
-  return f(std::integral_constant<int, 256>{});
+  if (head_dim <= 256) return f(std::integral_constant<int, 256>{});
+  return f(std::integral_constant<int, 512>{});
+}
+
+// Warps that share rows, the rows of the tile that the block's warps share out, and where a warp's lie.
+template <int D>
+constexpr int kSharing = D <= 256 ? 1 : 2;
+template <int D>
+constexpr int kOwnRows = kAttentionThreads / kWarp* kWarpRows / kSharing<D>;
+template <int D>
+__device__ inline int warp_row() {
+  return int(threadIdx.x) / kWarp * kWarpRows % kOwnRows<D>;
+}
+// The first column, of C that the warps that share rows share out.
+template <int D, int C = D>
+__device__ inline int warp_column() {
+  return kSharing<D> == 1 ? 0 : int(threadIdx.x) / kWarp * kWarpRows / kOwnRows<D> * (C / kSharing<D>);
 }
 
 // Rows are padded by 16 bytes, so that the eight rows of a matrix lie in different banks.

@@ -11,8 +11,10 @@
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kKeys = 64;  // per tile
-static_assert(kCacheSplit % kKeys == 0);
+// Keys per tile: heads of 512 fill 99 KiB, which every GPU has.
+template <int D>
+constexpr int kKeys = D <= 256 ? 64 : 32;
+static_assert(kCacheSplit % kKeys<256> == 0);
 constexpr int kMergeThreads = 128, kMergeWarps = kMergeThreads / kWarp;
 
 struct Span {
@@ -72,7 +74,7 @@ __device__ void copy_first_keys(const Places& at, bf16* k_tile, bf16* v_tile, in
                                 bool fresh) {
   constexpr int kChunks = D / kVec;
 #pragma unroll
-  for (int item = threadIdx.x; item < kKeys * kChunks; item += kAttentionThreads) {
+  for (int item = threadIdx.x; item < kKeys<D> * kChunks; item += kAttentionThreads) {
     const int row = item / kChunks, column = item % kChunks * kVec, to = row * kTileStride<D> + column;
     const int64_t j = begin + row;
     const bool is = j < end && column < at.b.head_dim;
@@ -98,8 +100,10 @@ __device__ void append(const Places& at, int64_t first, int64_t end, int64_t beg
 
 template <int D>
 constexpr size_t shared_bytes() {
-  return tile_bytes<D>(kOwnRows) + 2 * tile_bytes<D>(kKeys);
+  return tile_bytes<D>(kOwnRows<D>) + 2 * tile_bytes<D>(kKeys<D>);
 }
+
+static_assert(shared_bytes<512>() <= 99 * 1024);
 
 // A partial result: a sum of values relative to the largest score, that score in base 2, and the sum of
 // probabilities.
@@ -111,19 +115,21 @@ __device__ float* partial_of(const CachedBlock& b, int64_t token, int64_t head, 
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(CachedBlock b) {
   bf16* q_tile = reinterpret_cast<bf16*>(dynamic_shared());
-  bf16 *k_tile = q_tile + kOwnRows * kTileStride<D>, *v_tile = k_tile + kKeys * kTileStride<D>;
+  bf16 *k_tile = q_tile + kOwnRows<D> * kTileStride<D>, *v_tile = k_tile + kKeys<D> * kTileStride<D>;
   const int64_t row = blockIdx.z;
   let_next_begin();
   const Places at{b, row, blockIdx.y, b.q_heads / b.kv_heads, span_of(b, row)};
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(b.head_dim);
-  const int group = int(at.group), tokens = kOwnRows / group;  // of a tile
+  constexpr int C = D / kSharing<D>;
+  const int lane = threadIdx.x % kWarp, head_dim = int(b.head_dim);
+  const int row_in_tile = warp_row<D>(), column = warp_column<D>();
+  const int group = int(at.group), tokens = kOwnRows<D> / group;  // of a tile
   const int64_t splits = max(b.splits, int64_t{1});
   const int64_t tile = blockIdx.x / splits, split = blockIdx.x % splits, first = tile * tokens;
   const int64_t there = min(int64_t{tokens}, b.q_len - first);
   const int64_t count = max(min(at.span.count - first, int64_t{tokens}), int64_t{0});
   const int64_t lowest = b.partial != nullptr ? split * kCacheSplit : 0;
   const int64_t most = b.partial != nullptr ? lowest + kCacheSplit : b.capacity;
-  const int64_t begin = max(lowest, at.oldest(first) / kKeys * kKeys);
+  const int64_t begin = max(lowest, at.oldest(first) / kKeys<D> * kKeys<D>);
   const int64_t end = count > 0 ? min(most, at.span.held + first + count) : begin;
   if (b.partial != nullptr && begin >= end) {  // the merge knows which splits there are
     await_previous();
@@ -134,34 +140,34 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
   copy_first_keys<D>(at, k_tile, v_tile, begin, end, /*fresh=*/false);
   await_previous();
   copy_first_keys<D>(at, k_tile, v_tile, begin, end, /*fresh=*/true);
-  copy_rows<D, kOwnRows>(q_tile, count * group, head_dim, b.q,
-                         [&](int r) { return b.q + at.query(first + r / group, r % group); });
+  copy_rows<D, kOwnRows<D>>(q_tile, count * group, head_dim, b.q,
+                            [&](int r) { return b.q + at.query(first + r / group, r % group); });
   const auto copy_keys = [&](bf16* to, int64_t key, int which) {
-    copy_rows<D, kKeys>(to, end - key, head_dim, b.q, [&](int r) { return at.key(key + r, which); });
+    copy_rows<D, kKeys<D>>(to, end - key, head_dim, b.q, [&](int r) { return at.key(key + r, which); });
   };
   // The keys that each of the thread's two rows sees.
   int64_t oldest[2], last[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int own = warp * kWarpRows + lane / 4 + 8 * r;
+    const int own = row_in_tile + lane / 4 + 8 * r;
     oldest[r] = at.oldest(first + own / group);
     last[r] = own < count * group ? at.span.held + first + own / group : -1;
   }
   const float scale = b.scale * kLog2E;
-  float acc[D / 8][4] = {};
+  float acc[C / 8][4] = {};
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
   close_copies();
   append<D>(at, first, first + count, lowest, most);
-  for (int64_t key = begin; key < end; key += kKeys) {
+  for (int64_t key = begin; key < end; key += kKeys<D>) {
     await_copies<0>();
     __syncthreads();  // K is here, and every warp is done with the last V
     if (key > begin) copy_keys(v_tile, key, 1);
     close_copies();
-    float s[kKeys / 8][4] = {};
-    multiply_rows<D, kKeys>(s, q_tile + warp * kWarpRows * kTileStride<D>, k_tile);
-    if (b.softcap > 0) cap_scores<kKeys>(s, b.scale, b.softcap);
+    float s[kKeys<D> / 8][4] = {};
+    multiply_rows<D, kKeys<D>>(s, q_tile + row_in_tile * kTileStride<D>, k_tile);
+    if (b.softcap > 0) cap_scores<kKeys<D>>(s, b.scale, b.softcap);
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
+    for (int n = 0; n < kKeys<D> / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int64_t j = key + n * 8 + lane % 4 * 2 + i % 2;
@@ -170,10 +176,10 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     }
     await_copies<0>();
     __syncthreads();  // V is here, and every warp is done with this K
-    if (key + kKeys < end) copy_keys(k_tile, key + kKeys, 0);
+    if (key + kKeys<D> < end) copy_keys(k_tile, key + kKeys<D>, 0);
     close_copies();
-    fold_scores<D, kKeys>(s, acc, row_max, row_sum, scale);
-    multiply_columns<D, kKeys>(acc, s, v_tile);
+    fold_scores<C, kKeys<D>>(s, acc, row_max, row_sum, scale);
+    multiply_columns<D, kKeys<D>, C>(acc, s, v_tile + column);
   }
   await_copies<0>();
 
@@ -182,7 +188,7 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     float sum = row_sum[r];
     sum += __shfl_xor_sync(kFullWarp, sum, 1);
     sum += __shfl_xor_sync(kFullWarp, sum, 2);
-    const int own = warp * kWarpRows + lane / 4 + 8 * r;
+    const int own = row_in_tile + lane / 4 + 8 * r;
     const int64_t i = first + own / group;
     if (b.partial == nullptr) {
       if (own >= there * group) continue;
@@ -192,21 +198,22 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
         const float top = fmaxf(row_max[r] * scale, sink), share = exp2f(row_max[r] * scale - top);
         inverse = share / (sum * share + exp2f(sink - top));
       }
-      bf16* to = b.o + at.query(i, own % group) + lane % 4 * 2;
+      bf16* to = b.o + at.query(i, own % group) + column + lane % 4 * 2;
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        if (n * 8 >= head_dim) continue;
+      for (int n = 0; n < C / 8; ++n) {
+        if (column + n * 8 >= head_dim) continue;
         *reinterpret_cast<uint32_t*>(to + n * 8) =
             pack_bf16(acc[n][2 * r] * inverse, acc[n][2 * r + 1] * inverse);
       }
     } else if (own < count * group) {
       float* to = partial_of(b, at.token(i), at.kv_head * group + own % group, split);
 #pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        if (n * 8 >= head_dim) continue;
-        *reinterpret_cast<float2*>(to + n * 8 + lane % 4 * 2) = make_float2(acc[n][2 * r], acc[n][2 * r + 1]);
+      for (int n = 0; n < C / 8; ++n) {
+        if (column + n * 8 >= head_dim) continue;
+        *reinterpret_cast<float2*>(to + column + n * 8 + lane % 4 * 2) =
+            make_float2(acc[n][2 * r], acc[n][2 * r + 1]);
       }
-      if (lane % 4 == 0) {
+      if (column == 0 && lane % 4 == 0) {
         to[head_dim] = row_max[r] * scale;
         to[head_dim + 1] = sum;
       }
@@ -268,7 +275,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedBlock b) {
 
 template <int D>
 cudaError_t run(const CachedBlock& b, Queue queue) {
-  const int64_t tokens = kOwnRows / (b.q_heads / b.kv_heads);
+  const int64_t tokens = kOwnRows<D> / (b.q_heads / b.kv_heads);
   const int64_t splits = b.splits > 0 ? b.splits : 1;
   const dim3 grid(blocks_for(b.q_len, tokens) * unsigned(splits), unsigned(b.kv_heads), unsigned(b.rows));
   const cudaError_t status =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between element types, and adding gradients.
+// Conversions between element types, adding gradients, and a factor of all elements.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
@@ -42,6 +42,20 @@ __global__ void add_kernel(const X* x, const Y* y, Z* z, int64_t elements) {
   for (int64_t k = i; k < elements; ++k) store_float(z + k, to_float(x[k]) + to_float(y[k]));
 }
 
+template <class T>
+__global__ void scale_kernel(const T* x, const float* factor, T* y, int64_t elements) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
+  const float s = *factor;
+  if (i + kVec <= elements) {
+    float v[kVec];
+    load8(x + i, v);
+    for (int j = 0; j < kVec; ++j) v[j] *= s;
+    store8(y + i, v);
+    return;
+  }
+  for (int64_t k = i; k < elements; ++k) store_float(y + k, to_float(x[k]) * s);
+}
+
 template <class In, class Out>
 cudaError_t run(const In* x, Out* y, int64_t elements, bool accumulate, cudaStream_t stream) {
   return launch(cast_kernel<In, Out>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x, y,
@@ -79,5 +93,13 @@ template cudaError_t add_gradients(const bf16*, const float*, float*, int64_t, c
 template cudaError_t add_gradients(const bf16*, const float*, bf16*, int64_t, cudaStream_t);
 template cudaError_t add_gradients(const bf16*, const bf16*, float*, int64_t, cudaStream_t);
 template cudaError_t add_gradients(const bf16*, const bf16*, bf16*, int64_t, cudaStream_t);
+
+template <class T>
+cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cudaStream_t stream) {
+  return launch(scale_kernel<T>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x, factor,
+                y, elements);
+}
+template cudaError_t scale_by(const float*, const float*, float*, int64_t, cudaStream_t);
+template cudaError_t scale_by(const bf16*, const float*, bf16*, int64_t, cudaStream_t);
 
 }  // namespace sluice::core::cuda

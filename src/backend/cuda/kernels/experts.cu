@@ -387,6 +387,29 @@ __global__ void __launch_bounds__(kBiasColumns* kBiasRows)
   store8(to, sums);
 }
 
+// y = x * scales[chosen], of all choices.
+template <class T>
+__global__ void scale_gates_kernel(const float* x, const int32_t* chosen, const T* scales, float* y,
+                                   int64_t rows) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < rows) y[i] = x[i] * to_float(scales[chosen[i]]);
+}
+
+// A block has an expert, whose choices it looks for among all.
+template <class G>
+__global__ void __launch_bounds__(kSumThreads)
+    scales_grad_kernel(const float* gates, const int32_t* chosen, const float* dy, G* dscales, int64_t rows,
+                       bool accumulate) {
+  __shared__ float scratch[kMaxWarps];
+  const int32_t expert = int32_t(blockIdx.x);
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += kSumThreads) {
+    if (chosen[i] == expert) sum += dy[i] * gates[i];
+  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) store_float(dscales + expert, sum + (accumulate ? to_float(dscales[expert]) : 0.0f));
+}
+
 __global__ void add_bias_kernel(float* y, const bf16* bias, int64_t count, int64_t columns) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count) y[i] += to_float(bias[i % columns]);
@@ -512,6 +535,26 @@ cudaError_t add_bias(float* y, const bf16* bias, int64_t tokens, int64_t columns
   return launch(add_bias_kernel, dim3(blocks_for(tokens * columns, kThreads)), kThreads, 0, stream, y, bias,
                 tokens * columns, columns);
 }
+
+template <class T>
+cudaError_t scale_gates(const float* x, const int32_t* chosen, const T* scales, float* y, int64_t rows,
+                        cudaStream_t stream) {
+  return launch(scale_gates_kernel<T>, dim3(blocks_for(rows, kSumThreads)), kSumThreads, 0, stream, x, chosen,
+                scales, y, rows);
+}
+template cudaError_t scale_gates(const float*, const int32_t*, const float*, float*, int64_t, cudaStream_t);
+template cudaError_t scale_gates(const float*, const int32_t*, const bf16*, float*, int64_t, cudaStream_t);
+
+template <class G>
+cudaError_t scales_grad(const float* gates, const int32_t* chosen, const float* dy, G* dscales,
+                        const RouterSizes& s, bool accumulate, cudaStream_t stream) {
+  return launch(scales_grad_kernel<G>, dim3(unsigned(s.experts)), kSumThreads, 0, stream, gates, chosen, dy,
+                dscales, s.tokens * s.top_k, accumulate);
+}
+template cudaError_t scales_grad(const float*, const int32_t*, const float*, float*, const RouterSizes&, bool,
+                                 cudaStream_t);
+template cudaError_t scales_grad(const float*, const int32_t*, const float*, bf16*, const RouterSizes&, bool,
+                                 cudaStream_t);
 
 cudaError_t gated_add(const bf16* x, const float* gate, const bf16* residual, bf16* y, int64_t tokens,
                       int64_t dim, cudaStream_t stream) {

@@ -2,6 +2,9 @@
 // RMSNorm of every head and its rotation, forward and backward: one pass over memory each.
 //
 // A group of lanes of one warp takes a head; a lane holds W pairs of elements that are rotated together.
+// Heads behind these may be normalised alone (HeadShape), each by a group of its own; backward a head that is
+// read twice gathers both gradients in its group.
+//
 // Backward, with g the gradient rotated back and r = 1/sqrt(mean(x^2) + eps):
 //   dx = r * (v * g) - x * r^3 / head_dim * sum(v * g * x), with v = offset + w
 //   dw = sum over rows and heads of g * x * r
@@ -87,7 +90,10 @@ __device__ void for_each_head(int heads, Body&& body) {
   }
 }
 
-// The rest of a row, behind its heads.
+__device__ float rounded(float x) {
+  return __bfloat162float(__float2bfloat16_rn(x));
+}
+
 template <class T>
 __device__ void copy_rest(const T* from, bf16* to, int64_t count) {
   for (int64_t i = int64_t{threadIdx.x} * kVec; i < count; i += int64_t{blockDim.x} * kVec) {
@@ -97,33 +103,33 @@ __device__ void copy_rest(const T* from, bf16* to, int64_t count) {
   }
 }
 
-// The sizes of a row.
-struct Heads {
-  int heads, half;  // half: of a head
-  int64_t rest;
-
-  __host__ __device__ int64_t head_columns() const { return int64_t{heads} * 2 * half; }
-  __host__ __device__ int64_t columns() const { return head_columns() + rest; }
-};
+// Columns behind all heads.
+template <class T>
+__device__ void copy_rest(const T* x_row, bf16* y_row, const HeadShape& shape, bool back) {
+  const int64_t x = shape.x_columns() - shape.copied, y = shape.y_columns() - shape.copied;
+  copy_rest(x_row + (back ? y : x), y_row + (back ? x : y), shape.copied);
+}
 
 template <int W, int kLanes>
-__global__ void __launch_bounds__(kThreads)
-    head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, NormForm form) {
+__global__ void __launch_bounds__(kThreads) head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary,
+                                                                  bf16* y, HeadShape shape, NormForm form) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.head_dim / 2;
   let_next_begin();
   await_previous();
-  fill_rotation(rotation, rotary, token, shape.half, 1.0f);
-  x += token * shape.columns();
-  y += token * shape.columns();
-  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  fill_rotation(rotation, rotary, token, half, 1.0f);
+  x += token * shape.x_columns();
+  y += token * shape.y_columns();
   const bool inside = i < half;
   const float inv_dim = 1.0f / float(2 * half);
   Pairs<W> weight{};
   if (inside) weight.load(w, i, half);
-  for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+  for_each_head<kLanes>(shape.heads + shape.normed, [&](int head, bool exists) {
+    const bool alone = head >= shape.heads;
+    const int from = alone && shape.again ? head - shape.heads : head;
     Pairs<W> v{};
-    if (inside && exists) v.load(x + int64_t{head} * 2 * half, i, half);
+    if (inside && exists) v.load(x + int64_t{from} * 2 * half, i, half);
     float squares = 0;
 #pragma unroll
     for (int j = 0; j < W; ++j) squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
@@ -131,27 +137,28 @@ __global__ void __launch_bounds__(kThreads)
     if (!inside || !exists) return;
 #pragma unroll
     for (int j = 0; j < W; ++j) {
-      v.low[j] *= r * (form.offset + weight.low[j]);
-      v.high[j] *= r * (form.offset + weight.high[j]);
+      v.low[j] *= r * (alone ? 1.0f : form.offset + weight.low[j]);
+      v.high[j] *= r * (alone ? 1.0f : form.offset + weight.high[j]);
     }
-    v.rotate(rotation, i);
+    if (!alone) v.rotate(rotation, i);
     v.store(y + int64_t{head} * 2 * half, i, half);
   });
-  copy_rest(x + shape.head_columns(), y + shape.head_columns(), shape.rest);
+  copy_rest(x, y, shape, false);
 }
 
 template <int W, int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    whole_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, NormForm form) {
+    whole_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, HeadShape shape,
+                           NormForm form) {
   __shared__ Rotation rotation;
   __shared__ float scratch[kMaxWarps];
   const int64_t token = blockIdx.x;
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.head_dim / 2;
   let_next_begin();
   await_previous();
-  fill_rotation(rotation, rotary, token, shape.half, 1.0f);
-  x += token * shape.columns();
-  y += token * shape.columns();
-  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  fill_rotation(rotation, rotary, token, half, 1.0f);
+  x += token * shape.x_columns();
+  y += token * shape.y_columns();
   const bool inside = i < half;
   float squares = 0;
   for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
@@ -176,16 +183,16 @@ __global__ void __launch_bounds__(kThreads)
     v.rotate(rotation, i);
     v.store(y + at, i, half);
   });
-  copy_rest(x + shape.head_columns(), y + shape.head_columns(), shape.rest);
+  copy_rest(x, y, shape, false);
 }
 
 template <int W, int kLanes, class D>
 __global__ void __launch_bounds__(kThreads)
     head_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, Rotary rotary, bf16* dx,
-                              float* dw_blocks, int64_t tokens, Heads shape, NormForm form) {
+                              float* dw_blocks, int64_t tokens, HeadShape shape, NormForm form) {
   __shared__ Rotation rotation;
   __shared__ float dw_warps[kThreads / kWarp][2 * kMaxPairs];
-  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.head_dim / 2;
   const bool inside = i < half;
   const float inv_dim = 1.0f / float(2 * half);
   Pairs<W> weight{}, dw{};
@@ -193,37 +200,45 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
     __syncthreads();  // all have used the last token's rotation
     fill_rotation(rotation, rotary, token, half, -1.0f);
-    const int64_t row = token * shape.columns();
-    for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
-      const int64_t at = row + int64_t{head} * 2 * half;
-      Pairs<W> v{}, g{};
+    const int64_t x_row = token * shape.x_columns(), y_row = token * shape.y_columns();
+    for_each_head<kLanes>(shape.x_heads(), [&](int head, bool exists) {
+      const int64_t at = int64_t{head} * 2 * half;
+      const bool alone = head >= shape.heads;
+      const auto factor = [&](float w) { return alone ? 1.0f : form.offset + w; };
+      Pairs<W> v{}, g{}, behind{};
       if (inside && exists) {
-        v.load(x + at, i, half);
-        g.load(dy + at, i, half);
-        g.rotate(rotation, i);
+        v.load(x + x_row + at, i, half);
+        g.load(dy + y_row + at, i, half);
+        if (!alone) g.rotate(rotation, i);
+        if (shape.again) behind.load(dy + y_row + shape.head_columns() + at, i, half);
       }
-      float squares = 0, dot = 0;
+      float squares = 0, dot = 0, dot_behind = 0;
 #pragma unroll
       for (int j = 0; j < W; ++j) {
         squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
-        dot += v.low[j] * g.low[j] * (form.offset + weight.low[j]) +
-               v.high[j] * g.high[j] * (form.offset + weight.high[j]);
+        dot += v.low[j] * g.low[j] * factor(weight.low[j]) + v.high[j] * g.high[j] * factor(weight.high[j]);
+        dot_behind += v.low[j] * behind.low[j] + v.high[j] * behind.high[j];
       }
-      const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + form.eps);
-      const float pull = r * r * r * inv_dim * group_sum<kLanes>(dot);
+      const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + form.eps), cube = r * r * r * inv_dim;
+      const float pull = cube * group_sum<kLanes>(dot);
+      const float pull_behind = shape.again ? cube * group_sum<kLanes>(dot_behind) : 0.0f;
       if (!inside || !exists) return;
       Pairs<W> out;
 #pragma unroll
       for (int j = 0; j < W; ++j) {
-        out.low[j] = r * (form.offset + weight.low[j]) * g.low[j] - v.low[j] * pull;
-        out.high[j] = r * (form.offset + weight.high[j]) * g.high[j] - v.high[j] * pull;
+        out.low[j] = r * factor(weight.low[j]) * g.low[j] - v.low[j] * pull;
+        out.high[j] = r * factor(weight.high[j]) * g.high[j] - v.high[j] * pull;
+        if (shape.again) {
+          out.low[j] += rounded(r * behind.low[j] - v.low[j] * pull_behind);
+          out.high[j] += rounded(r * behind.high[j] - v.high[j] * pull_behind);
+        }
+        if (alone) continue;
         dw.low[j] += g.low[j] * v.low[j] * r;
         dw.high[j] += g.high[j] * v.high[j] * r;
       }
-      out.store(dx + at, i, half);
+      out.store(dx + x_row + at, i, half);
     });
-    const int64_t rest = row + shape.head_columns();
-    copy_rest(dy + rest, dx + rest, shape.rest);
+    copy_rest(dy + y_row, dx + x_row, shape, true);
   }
   // First over the groups of a warp, then over the warps.
 #pragma unroll
@@ -253,17 +268,17 @@ __global__ void __launch_bounds__(kThreads)
 template <int W, int kLanes, class D>
 __global__ void __launch_bounds__(kThreads)
     whole_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, Rotary rotary, bf16* dx,
-                               float* dw_blocks, int64_t tokens, Heads shape, NormForm form) {
+                               float* dw_blocks, int64_t tokens, HeadShape shape, NormForm form) {
   __shared__ Rotation rotation;
   __shared__ float scratch[2][kMaxWarps];
-  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.head_dim / 2;
   const bool inside = i < half;
   const float inv_dim = 1.0f / float(shape.head_columns());
   float* dw = dw_blocks + int64_t{blockIdx.x} * shape.head_columns();
   for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
     __syncthreads();  // all have used the last token's rotation
     fill_rotation(rotation, rotary, token, half, -1.0f);
-    const int64_t row = token * shape.columns();
+    const int64_t row = token * shape.x_columns();
     const auto load = [&](int head, Pairs<W>& v, Pairs<W>& g, Pairs<W>& weight) {
       const int64_t at = int64_t{head} * 2 * half;
       v.load(x + row + at, i, half);
@@ -300,21 +315,21 @@ __global__ void __launch_bounds__(kThreads)
       }
       out.store(dx + row + int64_t{head} * 2 * half, i, half);
     });
-    const int64_t rest = row + shape.head_columns();
-    copy_rest(dy + rest, dx + rest, shape.rest);
+    copy_rest(dy + row, dx + row, shape, true);
   }
 }
 
 // Calls f with W, the lanes of a group and the threads of a block: a head in as few lanes as there are
 // vectors in half of it, rounded up to a power of two.
 template <class F>
-cudaError_t with_head_shape(const Heads& shape, F f) {
+cudaError_t with_head_shape(const HeadShape& shape, F f) {
+  const int half = shape.head_dim / 2;
   const auto run = [&](auto w, auto lanes) {
     constexpr int kLanes = decltype(lanes)::value;
-    return f(w, lanes, threads_for(int64_t{shape.heads} * kLanes, kThreads));
+    return f(w, lanes, threads_for(int64_t{shape.heads + shape.normed} * kLanes, kThreads));
   };
   const auto with_lanes = [&](auto w) {
-    const int vectors = (shape.half + decltype(w)::value - 1) / decltype(w)::value;
+    const int vectors = (half + decltype(w)::value - 1) / decltype(w)::value;
     if (vectors <= 1) return run(w, std::integral_constant<int, 1>{});
     if (vectors <= 2) return run(w, std::integral_constant<int, 2>{});
     if (vectors <= 4) return run(w, std::integral_constant<int, 4>{});
@@ -322,46 +337,46 @@ cudaError_t with_head_shape(const Heads& shape, F f) {
     if (vectors <= 16) return run(w, std::integral_constant<int, 16>{});
     return run(w, std::integral_constant<int, 32>{});
   };
-  if (shape.half % kVec == 0) return with_lanes(std::integral_constant<int, kVec>{});
+  if (half % kVec == 0) return with_lanes(std::integral_constant<int, kVec>{});
   return with_lanes(std::integral_constant<int, 4>{});
 }
-static_assert(kMaxHeadDim / 2 <= 32 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head fits a group of lanes");
+static_assert(kMaxHeadDim / 2 <= kWarp * kVec && kMaxHeadDim / 2 <= kMaxPairs &&
+                  kMaxHeadDimOfEights / 2 <= kWarp * 4,
+              "a head fits a group of lanes");
 
 }  // namespace
 
 cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
-                           int64_t heads, int64_t head_dim, int64_t rest, const NormForm& form, bool whole,
-                           Queue queue) {
-  const Heads shape{int(heads), int(head_dim / 2), rest};
+                           const HeadShape& shape, const NormForm& form, Queue queue) {
   return with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
-    const auto kernel = whole ? whole_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>
-                              : head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>;
+    const auto kernel = shape.whole ? whole_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>
+                                    : head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>;
     return launch(kernel, dim3(unsigned(tokens)), threads, 0, queue, x, w, rotary, y, shape, form);
   });
 }
 
 template <class D, class G>
 cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const Rotary& rotary, bf16* dx,
-                               G* dw, void* workspace, int64_t tokens, int64_t heads, int64_t head_dim,
-                               int64_t rest, const NormForm& form, bool whole, bool accumulate,
-                               cudaStream_t stream) {
+                               G* dw, void* workspace, int64_t tokens, const HeadShape& shape,
+                               const NormForm& form, bool accumulate, cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
   const int64_t blocks = head_norm_partials(tokens);
-  const Heads shape{int(heads), int(head_dim / 2), rest};
   const auto status = with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
-    const auto kernel = whole ? whole_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>
-                              : head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>;
+    const auto kernel = shape.whole
+                            ? whole_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>
+                            : head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>;
     return launch(kernel, dim3(unsigned(blocks)), threads, 0, stream, dy, x, w, rotary, dx, dw_blocks, tokens,
                   shape, form);
   });
   if (status != cudaSuccess) return status;
-  return sum_partials(dw_blocks, dw, blocks, whole ? heads * head_dim : head_dim, accumulate, stream);
+  return sum_partials(dw_blocks, dw, blocks, shape.whole ? shape.head_columns() : shape.head_dim, accumulate,
+                      stream);
 }
 
-#define SLUICE_INSTANTIATE(D, G)                                                                            \
-  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const Rotary&, bf16*, G*,     \
-                                          void*, int64_t, int64_t, int64_t, int64_t, const NormForm&, bool, \
-                                          bool, cudaStream_t)
+#define SLUICE_INSTANTIATE(D, G)                                                                        \
+  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const Rotary&, bf16*, G*, \
+                                          void*, int64_t, const HeadShape&, const NormForm&, bool,      \
+                                          cudaStream_t)
 SLUICE_INSTANTIATE(float, float);
 SLUICE_INSTANTIATE(float, bf16);
 SLUICE_INSTANTIATE(bf16, float);

@@ -79,7 +79,9 @@ cudaError_t layer_norm_bwd(const LayerNormGradient<G>& g, void* workspace, int64
 
 // --- rope.cu ---
 // The longest head that the own kernels of rotation and attention take.
-constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kMaxHeadDim = 512;
+// Longer ones are a multiple of 16.
+constexpr int64_t kMaxHeadDimOfEights = 256;
 
 // The rotation of rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
 struct Rotary {
@@ -105,17 +107,27 @@ cudaError_t rope_bwd(const In* dq_rotated, const In* dkv_rotated, const Rotary& 
                      cudaStream_t stream);
 
 // --- head_norm_rope.cu ---
-// `whole`: all heads are one row, and w has an element for each of its.
+// Columns of y behind `heads` heads: `normed` heads that are normalised alone, from x or, if `again`, the
+// first heads of x once more; then `copied` ones of x. `whole`: all heads are one row, and w has an element
+// for each of its; none are normed.
+struct HeadShape {
+  int heads, head_dim, normed;
+  bool again, whole;
+  int64_t copied;
+
+  __host__ __device__ int x_heads() const { return heads + (again ? 0 : normed); }
+  __host__ __device__ int64_t head_columns() const { return int64_t{heads} * head_dim; }
+  __host__ __device__ int64_t x_columns() const { return int64_t{x_heads()} * head_dim + copied; }
+  __host__ __device__ int64_t y_columns() const { return int64_t{heads + normed} * head_dim + copied; }
+};
 cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
-                           int64_t heads, int64_t head_dim, int64_t rest, const NormForm& form, bool whole,
-                           Queue queue);
+                           const HeadShape& shape, const NormForm& form, Queue queue);
 
 // D is float or bf16.
 template <class D, class G>
 cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const Rotary& rotary, bf16* dx,
-                               G* dw, void* workspace, int64_t tokens, int64_t heads, int64_t head_dim,
-                               int64_t rest, const NormForm& form, bool whole, bool accumulate,
-                               cudaStream_t stream);
+                               G* dw, void* workspace, int64_t tokens, const HeadShape& shape,
+                               const NormForm& form, bool accumulate, cudaStream_t stream);
 
 // --- bias.cu ---
 // dbias (+)= the sum of the rows of dy
@@ -127,15 +139,23 @@ cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens,
 enum class Activation : uint8_t { Silu, GeluTanh, Gelu, QuickGelu };
 struct GateForm {
   Activation activation;
-  bool plain;   // gu is all gate
   float limit;  // 0: none
+};
+// Rows of gates and of ups are `stride` apart, and so are those of their gradients; `up` is null where there
+// is none.
+template <class T>
+struct GateRows {
+  const T* gate;
+  const T* up;
+  int64_t stride;
 };
 // Where T is float, the activation is Silu.
 template <class T>
-cudaError_t swiglu(const T* gu, T* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue);
+cudaError_t swiglu(const GateRows<T>& rows, T* y, int64_t tokens, int64_t dim, const GateForm& form,
+                   Queue queue);
 template <class T>
-cudaError_t swiglu_bwd(const T* gu, const T* dy, T* dgu, T* y, int64_t tokens, int64_t dim,
-                       const GateForm& form, cudaStream_t stream);
+cudaError_t swiglu_bwd(const GateRows<T>& rows, const T* dy, T* d_gate, T* d_up, T* y, int64_t tokens,
+                       int64_t dim, const GateForm& form, cudaStream_t stream);
 
 // ExpertGluBwd's operands; bias and dout are null where there is no bias.
 struct ExpertGlu {
@@ -159,6 +179,9 @@ cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cu
 // z = x + y, in f32
 template <class X, class Y, class Z>
 cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaStream_t stream);
+// y = x * factor[0]
+template <class T>
+cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cudaStream_t stream);
 
 // --- add_by_tree.cu ---
 // The values of so many ranks: those of `rank`, and those of the others, which lie behind one another in the
@@ -460,7 +483,9 @@ struct CachedBlock {
   const bf16* sinks;  // of query heads; null: none
 };
 // Most query heads that may share a key head.
-constexpr int64_t kMostSharing = 64;
+constexpr int64_t most_sharing(int64_t head_dim) {
+  return head_dim <= 256 ? 64 : 32;
+}
 cudaError_t cached_attention(const CachedBlock& block, Queue queue);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
@@ -566,6 +591,13 @@ cudaError_t combine_experts(const bf16* x, const int32_t* row, const float* gate
                             bf16* y, int64_t tokens, int64_t dim, int64_t top_k, cudaStream_t stream);
 // y[t] += bias, of tokens' logits.
 cudaError_t add_bias(float* y, const bf16* bias, int64_t tokens, int64_t columns, cudaStream_t stream);
+// As in ScaleGates and ScaleGatesBwd, whose dgates are scale_gates() of dy.
+template <class T>
+cudaError_t scale_gates(const float* x, const int32_t* chosen, const T* scales, float* y, int64_t rows,
+                        cudaStream_t stream);
+template <class G>
+cudaError_t scales_grad(const float* gates, const int32_t* chosen, const float* dy, G* dscales,
+                        const RouterSizes& s, bool accumulate, cudaStream_t stream);
 cudaError_t gated_add(const bf16* x, const float* gate, const bf16* residual, bf16* y, int64_t tokens,
                       int64_t dim, cudaStream_t stream);
 cudaError_t gated_add_bwd(const bf16* x, const float* gate, const bf16* dy, bf16* dx, bf16* dgate,

@@ -13,7 +13,7 @@
 
 namespace sluice::core::cuda {
 
-constexpr int kMaxPairs = 128;  // head_dim / 2 at most
+constexpr int kMaxPairs = 256;  // head_dim / 2 at most
 
 struct Rotation {
   float cos[kMaxPairs], sin[kMaxPairs];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SwiGLU and GeGLU: y = activation(gate) * up, see ops/mlp.h. Backward also writes y again, because reading
-// gate and up once serves both.
+// gate and up once serves both. Rows of gates and of ups are equally far apart, in one matrix or in two.
 #include <type_traits>
 
 #include "backend/cuda/kernels/kernels.h"
@@ -65,14 +65,14 @@ __device__ float gated(float gate, float up) {
 }
 
 template <class Gate, bool kPlain, class T>
-__global__ void swiglu_kernel(const T* gu, T* y, int64_t dim, float limit) {
+__global__ void swiglu_kernel(GateRows<T> rows, T* y, int64_t dim, float limit) {
   let_next_begin();
   await_previous();
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
-  const T* row = gu + token * (kPlain ? dim : 2 * dim) + column;
-  const auto gates = Vec8<T>::load(row), ups = Vec8<T>::load(kPlain ? row : row + dim);
+  const int64_t at = token * rows.stride + column;
+  const auto gates = Vec8<T>::load(rows.gate + at), ups = Vec8<T>::load((kPlain ? rows.gate : rows.up) + at);
   float gate[kVec], up[kVec], out[kVec];
   gates.unpack(gate);
   ups.unpack(up);
@@ -82,12 +82,13 @@ __global__ void swiglu_kernel(const T* gu, T* y, int64_t dim, float limit) {
 }
 
 template <class Gate, bool kPlain, class T>
-__global__ void swiglu_bwd_kernel(const T* gu, const T* dy, T* dgu, T* y, int64_t dim, float limit) {
+__global__ void swiglu_bwd_kernel(GateRows<T> rows, const T* dy, T* d_gates, T* d_ups, T* y, int64_t dim,
+                                  float limit) {
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
-  const int64_t at = token * (kPlain ? dim : 2 * dim) + column;
-  const auto gates = Vec8<T>::load(gu + at), ups = Vec8<T>::load(gu + (kPlain ? at : at + dim));
+  const int64_t at = token * rows.stride + column;
+  const auto gates = Vec8<T>::load(rows.gate + at), ups = Vec8<T>::load((kPlain ? rows.gate : rows.up) + at);
   const auto grads = Vec8<T>::load(dy + token * dim + column);
   float gate[kVec], up[kVec], grad[kVec], out[kVec], d_gate[kVec], d_up[kVec];
   gates.unpack(gate);
@@ -101,8 +102,8 @@ __global__ void swiglu_bwd_kernel(const T* gu, const T* dy, T* dgu, T* y, int64_
     d_gate[j] = limit > 0 && gate[j] > limit ? 0.0f : grad[j] * u * (s + Gate::growth(x, s));
   }
   store8(y + token * dim + column, out);
-  store8(dgu + at, d_gate);
-  if (!kPlain) store8(dgu + at + dim, d_up);
+  store8(d_gates + at, d_gate);
+  if (!kPlain) store8(d_ups + at, d_up);
 }
 
 // A block has a row of an expert. Its expert, where there is a bias, is the last that begins at or before it.
@@ -177,27 +178,28 @@ cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStre
 }
 
 template <class T>
-cudaError_t swiglu(const T* gu, T* y, int64_t tokens, int64_t dim, const GateForm& form, Queue queue) {
-  return with_gate<T>(form.activation, form.plain, [&](auto gate, auto is_plain) {
+cudaError_t swiglu(const GateRows<T>& rows, T* y, int64_t tokens, int64_t dim, const GateForm& form,
+                   Queue queue) {
+  return with_gate<T>(form.activation, rows.up == nullptr, [&](auto gate, auto is_plain) {
     return launch(swiglu_kernel<decltype(gate), decltype(is_plain)::value, T>, grid_for(tokens, dim),
-                  kThreads, 0, queue, gu, y, dim, form.limit);
+                  kThreads, 0, queue, rows, y, dim, form.limit);
   });
 }
 
 template <class T>
-cudaError_t swiglu_bwd(const T* gu, const T* dy, T* dgu, T* y, int64_t tokens, int64_t dim,
-                       const GateForm& form, cudaStream_t stream) {
-  return with_gate<T>(form.activation, form.plain, [&](auto gate, auto is_plain) {
+cudaError_t swiglu_bwd(const GateRows<T>& rows, const T* dy, T* d_gate, T* d_up, T* y, int64_t tokens,
+                       int64_t dim, const GateForm& form, cudaStream_t stream) {
+  return with_gate<T>(form.activation, rows.up == nullptr, [&](auto gate, auto is_plain) {
     return launch(swiglu_bwd_kernel<decltype(gate), decltype(is_plain)::value, T>, grid_for(tokens, dim),
-                  kThreads, 0, stream, gu, dy, dgu, y, dim, form.limit);
+                  kThreads, 0, stream, rows, dy, d_gate, d_up, y, dim, form.limit);
   });
 }
 
-template cudaError_t swiglu(const bf16*, bf16*, int64_t, int64_t, const GateForm&, Queue);
-template cudaError_t swiglu(const float*, float*, int64_t, int64_t, const GateForm&, Queue);
-template cudaError_t swiglu_bwd(const bf16*, const bf16*, bf16*, bf16*, int64_t, int64_t, const GateForm&,
-                                cudaStream_t);
-template cudaError_t swiglu_bwd(const float*, const float*, float*, float*, int64_t, int64_t, const GateForm&,
-                                cudaStream_t);
+template cudaError_t swiglu(const GateRows<bf16>&, bf16*, int64_t, int64_t, const GateForm&, Queue);
+template cudaError_t swiglu(const GateRows<float>&, float*, int64_t, int64_t, const GateForm&, Queue);
+template cudaError_t swiglu_bwd(const GateRows<bf16>&, const bf16*, bf16*, bf16*, bf16*, int64_t, int64_t,
+                                const GateForm&, cudaStream_t);
+template cudaError_t swiglu_bwd(const GateRows<float>&, const float*, float*, float*, float*, int64_t,
+                                int64_t, const GateForm&, cudaStream_t);
 
 }  // namespace sluice::core::cuda
