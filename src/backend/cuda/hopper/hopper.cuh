@@ -39,6 +39,7 @@ struct GroupProduct;
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define SLUICE_SUMS_32(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8), SLUICE_SUMS_8(i + 16), SLUICE_SUMS_8(i + 24)
+#define SLUICE_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define SLUICE_NAMES_64                                                                                      \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"   \
   "%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53," \
@@ -65,6 +66,7 @@ struct GroupProduct;
                    : "l"(a), "l"(b), "r"(keep), "n"(kAcrossA), "n"(kAcrossB));                     \
     }                                                                                              \
   };
+SLUICE_GROUP_PRODUCT(32, 16, 16, 17, 18, 19, 20, SLUICE_SUMS_8(0), SLUICE_SUMS_8(8))
 SLUICE_GROUP_PRODUCT(128, 64, 64, 65, 66, 67, 68, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32))
 SLUICE_GROUP_PRODUCT(192, 96, 96, 97, 98, 99, 100, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32), SLUICE_SUMS_32(64))
 SLUICE_GROUP_PRODUCT(256, 128, 128, 129, 130, 131, 132, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32),
@@ -73,6 +75,7 @@ SLUICE_GROUP_PRODUCT(256, 128, 128, 129, 130, 131, 132, SLUICE_SUMS_32(0), SLUIC
 #undef SLUICE_NAMES_128
 #undef SLUICE_NAMES_96
 #undef SLUICE_NAMES_64
+#undef SLUICE_NAMES_16
 #undef SLUICE_SUMS_32
 #undef SLUICE_SUMS_8
 
@@ -86,6 +89,27 @@ __device__ inline void close_products() {
 template <int kPending>
 __device__ inline void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// The same, around products whose sums other instructions write before or read behind: the compiler moves
+// none of these past the fence and the wait.
+template <int kSums>
+__device__ inline void pin(float (&sums)[kSums]) {
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+template <int kSums>
+__device__ inline void begin_products(float (&sums)[kSums]) {
+  pin(sums);
+  begin_products();
+}
+template <int kPending, int kSums>
+__device__ inline void await_products(float (&sums)[kSums]) {
+  await_products<kPending>();
+  pin(sums);
+}
+// Until so many threads are at this barrier, of which there are 16; __syncthreads() has the first.
+__device__ inline void await_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 // Makes writes to shared memory before the awaited barrier visible to this thread's products.
 __device__ inline void see_copies() {

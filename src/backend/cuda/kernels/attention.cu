@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward over one block of keys (online softmax, Milakov and Gimelshein 2018; tiled as in
-// FlashAttention-2, Dao 2023). Serves packed documents and every shape that cuDNN does not take.
+// FlashAttention-2, Dao 2023). Serves packed documents and every shape that cuDNN does not take. Heads above
+// 256 have kernels of their own on compute capability 9.0 (hopper/attention_hopper.cu).
+#include "backend/cuda/kernels/attention_hopper.h"
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -101,6 +103,7 @@ cudaError_t run(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStre
 }  // namespace
 
 cudaError_t attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
+  if (hopper_attention(block.head_dim)) return hopper_attention_fwd(block, o, lse, stream);
   return with_head_columns(block.head_dim, [&](auto columns) { return run<columns>(block, o, lse, stream); });
 }
 

@@ -5,6 +5,7 @@
 //
 // Two kernels, one owning keys and one owning queries: each sums in its own registers, in a fixed order,
 // without atomics, at the price of computing p and dp twice.
+#include "backend/cuda/kernels/attention_hopper.h"
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -208,6 +209,7 @@ cudaError_t run(const AttentionBlock<bf16>& block, const bf16* d_o, const float*
 
 cudaError_t attention_bwd(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse,
                           const float* delta, bf16* dq, bf16* dkv, cudaStream_t stream) {
+  if (hopper_attention(block.head_dim)) return hopper_attention_bwd(block, d_o, lse, delta, dq, dkv, stream);
   return with_head_columns(
       block.head_dim, [&](auto columns) { return run<columns>(block, d_o, lse, delta, dq, dkv, stream); });
 }

@@ -117,14 +117,16 @@ __device__ inline void multiply_columns(float (&c)[C / 8][4], const float (&p)[N
   }
 }
 
-// Caps a warp's scores of N keys (AttnShape::softcap), which are stored over `scale`.
+// A score, stored over `scale`, under its cap (AttnShape::softcap).
+__device__ inline float capped(float score, float scale, float softcap) {
+  return softcap / scale * tanh_of(score * (scale / softcap));
+}
 template <int N>
 __device__ inline void cap_scores(float (&s)[N / 8][4], float scale, float softcap) {
-  const float in = scale / softcap, out = softcap / scale;
 #pragma unroll
   for (int n = 0; n < N / 8; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) s[n][i] = out * tanh_of(s[n][i] * in);
+    for (int i = 0; i < 4; ++i) s[n][i] = capped(s[n][i], scale, softcap);
   }
 }
 

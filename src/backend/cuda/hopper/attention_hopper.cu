@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of heads of 257 to 512 on Hopper's own units (compute capability 9.0; attention.cu and
+// attention_bwd.cu have the others, and the formulas). A block has two groups of four warps. All tiles have
+// 512 columns, in panels of 64. In products with scores a group has half of a tile's keys, or one of both
+// products; in sums over scores it has half of the columns, which fill the registers. Scores pass between
+// the two through shared memory.
+//
+// A group copies its half of the columns, as soon as nobody reads them any more: one stage, but keys are
+// copied while values are multiplied, and the other way round.
+#include "backend/cuda/hopper/hopper.cuh"
+#include "backend/cuda/kernels/attention_hopper.h"
+#include "backend/cuda/kernels/attention_tile.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace sluice::core::cuda {
+namespace {
+
+constexpr int kThreads = 2 * kGroupThreads;
+constexpr int kColumns = 512, kHalf = kColumns / 2, kPanel = 64;
+constexpr int kLineBytes = kPanel * 2, kPieceBytes = 8 * kLineBytes;
+constexpr int kQueries = 64;               // of a tile
+constexpr int kKeys = 64, kKeysBack = 32;  // of a tile, forward and backward
+
+template <int ROWS>
+constexpr int kPanelBytes = ROWS* kLineBytes;
+template <int ROWS>
+constexpr int kTileBytes = kColumns / kPanel* kPanelBytes<ROWS>;
+
+__device__ int own_group() {
+  return int(threadIdx.x) / kGroupThreads;
+}
+// The thread's first row of a tile of queries; the second is 8 further on.
+__device__ int own_query() {
+  return int(threadIdx.x) % kGroupThreads / kWarp * kWarpRows + int(threadIdx.x) % kWarp / 4;
+}
+// The thread's first of two neighbouring columns of eight.
+__device__ int own_pair() {
+  return int(threadIdx.x) % 4 * 2;
+}
+// Where element `column` of row `row` lies in a panel.
+__device__ int in_panel(int row, int column) {
+  return row * kLineBytes + ((column / kVec) ^ (row % 8)) * 16 + column % kVec * 2;
+}
+__device__ unsigned char* aligned_shared() {
+  unsigned char* const shared = dynamic_shared();
+  return shared + (1024 - shared_address(shared) % 1024) % 1024;
+}
+
+// Starts copying rows [first, first + ROWS) of the group's half of a head's columns; what does not exist
+// becomes zero.
+template <int ROWS>
+__device__ void copy_half(unsigned char* tile, const HeadRows<bf16>& head, int64_t first, int head_dim) {
+  constexpr int kChunks = kHalf / kVec, kRowsAtOnce = kGroupThreads / kChunks;
+  const int thread = int(threadIdx.x) % kGroupThreads;
+  const int column = own_group() * kHalf + thread % kChunks * kVec, begin = thread / kChunks;
+  unsigned char* const panel = tile + column / kPanel * kPanelBytes<ROWS>;
+#pragma unroll
+  for (int i = 0; i < ROWS / kRowsAtOnce; ++i) {
+    const int row = begin + i * kRowsAtOnce;
+    const bool valid = first + row < head.count && column < head_dim;
+    const bf16* from = valid ? head.base + (first + row) * head.stride + column : head.base;
+    copy_async(panel + in_panel(row, column % kPanel), from, valid);
+  }
+}
+
+// A tile whose rows lie along k, from row `first` on, and a panel that has a row for each k.
+__device__ uint64_t along(const unsigned char* tile, int first = 0) {
+  return matrix_at(shared_address(tile) + first * kLineBytes, 16, kPieceBytes);
+}
+template <int ROWS>
+__device__ uint64_t across(const unsigned char* panel) {
+  return matrix_at(shared_address(panel), kPanelBytes<ROWS>, kPieceBytes);
+}
+// From a product to the next 16 of k, in units of 16 bytes.
+constexpr int kAlong = 2, kAcross = 16 * kLineBytes / 16;
+
+// scores = a b^T, of tiles of A and B rows, of which 32 of B from b on. Returns when they are there.
+template <int A, int B>
+__device__ void multiply_heads(float (&scores)[16], uint64_t a, uint64_t b) {
+  begin_products(scores);
+#pragma unroll
+  for (int panel = 0; panel < kColumns / kPanel; ++panel) {
+#pragma unroll
+    for (int k = 0; k < kPanel / 16; ++k)
+      GroupProduct<32, 0, 0>::add(scores, a + panel * (kPanelBytes<A> / 16) + k * kAlong,
+                                  b + panel * (kPanelBytes<B> / 16) + k * kAlong, panel + k > 0);
+  }
+  close_products();
+  await_products<0>(scores);
+}
+
+// sums += weights b, of so many keys and the group's half of b's columns. Returns when they are there.
+template <int KEYS>
+__device__ void add_columns(float (&sums)[kHalf / 2], const unsigned char* weights, const unsigned char* b) {
+  const uint64_t w = along(weights), columns = across<KEYS>(b + own_group() * (kTileBytes<KEYS> / 2));
+  begin_products(sums);
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; ++k)
+    GroupProduct<kHalf, 0, 1>::add(sums, w + k * kAlong, columns + k * kAcross, 1);
+  close_products();
+  await_products<0>(sums);
+}
+
+// Writes the group's half of the columns of a tile of queries, times factors of the thread's rows.
+__device__ void store_queries(const float (&sums)[kHalf / 2], const HeadRows<bf16>& out, int64_t first,
+                              int head_dim, const float (&factor)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int64_t row = first + own_query() + 8 * r;
+    if (row >= out.count) continue;
+    bf16* const to = const_cast<bf16*>(out.base) + row * out.stride;
+#pragma unroll
+    for (int n = 0; n < kHalf / 8; ++n) {
+      const int column = own_group() * kHalf + n * 8;
+      if (column >= head_dim) continue;
+      *reinterpret_cast<uint32_t*>(to + column + own_pair()) =
+          pack_bf16(sums[4 * n + 2 * r] * factor[r], sums[4 * n + 2 * r + 1] * factor[r]);
+    }
+  }
+}
+
+// Queries, keys and values, weights of keys, and what the groups tell each other of every query.
+struct ForwardTiles {
+  unsigned char* base;
+
+  __device__ unsigned char* q() const { return base; }
+  __device__ unsigned char* k() const { return base + kTileBytes<kQueries>; }
+  __device__ unsigned char* v() const { return k() + kTileBytes<kKeys>; }
+  __device__ unsigned char* weights() const { return v() + kTileBytes<kKeys>; }
+  __device__ float& of_query(int group, int query) const {
+    return reinterpret_cast<float*>(weights() + kPanelBytes<kQueries>)[group * kQueries + query];
+  }
+  static constexpr size_t bytes() {
+    return 1024 + kTileBytes<kQueries> + 2 * kTileBytes<kKeys> + kPanelBytes<kQueries> + 2 * kQueries * 4;
+  }
+};
+
+// One block per (tile of queries, query head, row).
+__global__ void __launch_bounds__(kThreads, 1)
+    attention_hopper_fwd_kernel(AttentionBlock<bf16> block, bf16* o, float* lse) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const ForwardTiles tiles{aligned_shared()};
+  const int head_dim = int(block.head_dim), group = own_group();
+  // The last queries see most keys: start them first.
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
+  const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
+  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
+  const TileRange range = tile_range<kQueries>(block, row, first);
+  const KeyRange seen[2] = {visible_keys(block, row, first + own_query()),
+                            visible_keys(block, row, first + own_query() + 8)};
+  const float scale = block.scale * kLog2E;
+
+  float sums[kHalf / 2];
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // sums over the group's keys
+  int key = range.begin < range.end ? range.begin / kKeys * kKeys : 0;
+  copy_half<kQueries>(tiles.q(), query_rows(block, block.q, row, head), first, head_dim);
+  copy_half<kKeys>(tiles.k(), k_rows, key, head_dim);
+  close_copies();
+  for (; key < range.end; key += kKeys) {
+    await_copies<0>();
+    see_copies();
+    __syncthreads();  // K is here, and both groups are done with the last V
+    copy_half<kKeys>(tiles.v(), v_rows, key, head_dim);
+    close_copies();
+    float s[16];
+    multiply_heads<kQueries, kKeys>(s, along(tiles.q()), along(tiles.k(), group * (kKeys / 2)));
+    const bool masked = !range.covers(key, kKeys);
+    float top[2] = {row_max[0], row_max[1]};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int r = i / 2 % 2;
+      if (block.softcap > 0) s[i] = capped(s[i], block.scale, block.softcap);
+      if (masked && !seen[r].has(key + group * (kKeys / 2) + i / 4 * 8 + own_pair() + i % 2))
+        s[i] = -INFINITY;
+      top[r] = fmaxf(top[r], s[i]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 2));
+      tiles.of_query(group, own_query() + 8 * r) = top[r];
+    }
+    __syncthreads();  // both groups' largest scores are here, and they are done with this K
+    if (key + kKeys < range.end) copy_half<kKeys>(tiles.k(), k_rows, key + kKeys, head_dim);
+    close_copies();
+    float rescale[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = fmaxf(top[r], tiles.of_query(1 - group, own_query() + 8 * r));
+      const float base = top[r] == -INFINITY ? 0.0f : top[r] * scale;
+      rescale[r] = exp2f(row_max[r] * scale - base);
+      row_max[r] = top[r];
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float low = exp2f(s[4 * n + 2 * r] * scale - base);
+        const float high = exp2f(s[4 * n + 2 * r + 1] * scale - base);
+        sum += low + high;
+        const int column = group * (kKeys / 2) + n * 8 + own_pair();
+        *reinterpret_cast<uint32_t*>(tiles.weights() + in_panel(own_query() + 8 * r, column)) =
+            pack_bf16(low, high);
+      }
+      row_sum[r] = row_sum[r] * rescale[r] + sum;
+    }
+    await_copies<1>();
+    see_copies();
+    __syncthreads();  // V and all weights are here
+    if (__any_sync(kFullWarp, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+#pragma unroll
+      for (int i = 0; i < kHalf / 2; ++i) sums[i] *= rescale[i / 2 % 2];
+    }
+    add_columns<kKeys>(sums, tiles.weights(), tiles.v());
+  }
+  await_copies<0>();
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    row_sum[r] += __shfl_xor_sync(kFullWarp, row_sum[r], 1);
+    row_sum[r] += __shfl_xor_sync(kFullWarp, row_sum[r], 2);
+  }
+  __syncthreads();  // nobody reads largest scores any more
+#pragma unroll
+  for (int r = 0; r < 2; ++r) tiles.of_query(group, own_query() + 8 * r) = row_sum[r];
+  __syncthreads();
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int query = own_query() + 8 * r;
+    const float sum = tiles.of_query(0, query) + tiles.of_query(1, query);
+    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
+    if (group == 0 && threadIdx.x % 4 == 0 && first + query < block.q_len) {
+      lse[(row * block.q_heads + head) * block.q_len + first + query] =
+          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
+    }
+  }
+  store_queries(sums, query_rows<bf16>(block, o, row, head), first, head_dim, inverse);
+#endif
+}
+
+// A tile of queries with the gradients of their outputs and one of keys with their values; of both, weights
+// and their gradients; what the groups exchange.
+struct BackwardTiles {
+  unsigned char* base;
+
+  __device__ unsigned char* q() const { return base; }
+  __device__ unsigned char* d_o() const { return q() + kTileBytes<kQueries>; }
+  __device__ unsigned char* k() const { return d_o() + kTileBytes<kQueries>; }
+  __device__ unsigned char* v() const { return k() + kTileBytes<kKeysBack>; }
+  __device__ unsigned char* p() const { return v() + kTileBytes<kKeysBack>; }
+  __device__ unsigned char* ds() const { return p() + kPanelBytes<kQueries>; }
+  __device__ float4& given(int group, int i) const {
+    auto* const all = reinterpret_cast<float4*>(ds() + kPanelBytes<kQueries>);
+    return all[(group * 2 + i) * kGroupThreads + int(threadIdx.x) % kGroupThreads];
+  }
+  static constexpr size_t bytes() {
+    return 1024 + 2 * (kTileBytes<kQueries> + kTileBytes<kKeysBack> + kPanelBytes<kQueries>)+4 *
+                      kGroupThreads * sizeof(float4);
+  }
+};
+static_assert(ForwardTiles::bytes() <= 227 * 1024 && BackwardTiles::bytes() <= 227 * 1024);
+
+// A query's values for the keys of a tile; lse in powers of two.
+struct TileQuery {
+  KeyRange seen;
+  float lse, delta;
+
+  __device__ TileQuery(const AttentionSizes& block, const float* all_lse, const float* all_delta, int64_t row,
+                       int64_t head, int64_t i)
+      : seen(visible_keys(block, row, i)), lse(0), delta(0) {
+    if (i >= block.q_len) return;
+    const int64_t at = (row * block.q_heads + head) * block.q_len + i;
+    lse = all_lse[at] * kLog2E;
+    delta = all_delta[at];
+  }
+};
+
+// Weights p and their gradients ds of a tile, which go to shared memory: a group multiplies one of the two
+// pairs of tiles, gives half of what comes of it to the other group, and has 16 keys of both then. Calls
+// `between` when nobody reads values any more. Both groups' are there after a barrier of the block.
+template <class Between>
+__device__ void weigh(const BackwardTiles& tiles, const AttentionSizes& block, const TileQuery (&queries)[2],
+                      int first_key, Between between) {
+  const int group = own_group();
+  float product[16];
+  multiply_heads<kQueries, kKeysBack>(product, along(group == 0 ? tiles.q() : tiles.d_o()),
+                                      along(group == 0 ? tiles.k() : tiles.v()));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float* give = product + 4 * i;
+    tiles.given(group, i) = group == 0 ? make_float4(give[8], give[9], give[10], give[11])
+                                       : make_float4(give[0], give[1], give[2], give[3]);
+  }
+  __syncthreads();
+  between();
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const float4 got = tiles.given(1 - group, n);
+    const float others[4] = {got.x, got.y, got.z, got.w};
+    float p[4], ds[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const TileQuery& query = queries[i / 2];
+      const float own = group == 0 ? product[4 * n + i] : product[8 + 4 * n + i];
+      const float dp = group == 0 ? others[i] : own;
+      float s = group == 0 ? own : others[i], slope = 1;
+      if (block.softcap > 0) {
+        s = capped(s, block.scale, block.softcap);
+        slope = cap_slope(s, block.scale, block.softcap);
+      }
+      const bool visible = query.seen.has(first_key + group * 16 + n * 8 + own_pair() + i % 2);
+      p[i] = visible ? exp2f(s * (block.scale * kLog2E) - query.lse) : 0.0f;
+      ds[i] = p[i] * (dp - query.delta) * slope;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int at = in_panel(own_query() + 8 * r, group * 16 + n * 8 + own_pair());
+      *reinterpret_cast<uint32_t*>(tiles.p() + at) = pack_bf16(p[2 * r], p[2 * r + 1]);
+      *reinterpret_cast<uint32_t*>(tiles.ds() + at) = pack_bf16(ds[2 * r], ds[2 * r + 1]);
+    }
+  }
+}
+
+// One block per (tile of queries, query head, row): dq.
+__global__ void __launch_bounds__(kThreads, 1)
+    attention_hopper_dq_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse,
+                               const float* delta, bf16* dq) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const BackwardTiles tiles{aligned_shared()};
+  const int head_dim = int(block.head_dim);
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
+  const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
+  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
+  const TileRange range = tile_range<kQueries>(block, row, first);
+  const TileQuery queries[2] = {{block, lse, delta, row, head, first + own_query()},
+                                {block, lse, delta, row, head, first + own_query() + 8}};
+  float sums[kHalf / 2];
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+  int key = range.begin < range.end ? range.begin / kKeysBack * kKeysBack : 0;
+  copy_half<kQueries>(tiles.q(), query_rows(block, block.q, row, head), first, head_dim);
+  copy_half<kQueries>(tiles.d_o(), query_rows(block, d_o, row, head), first, head_dim);
+  copy_half<kKeysBack>(tiles.k(), k_rows, key, head_dim);
+  copy_half<kKeysBack>(tiles.v(), v_rows, key, head_dim);
+  close_copies();
+  for (; key < range.end; key += kKeysBack) {
+    const int next = key + kKeysBack;
+    await_copies<0>();
+    see_copies();
+    __syncthreads();
+    weigh(tiles, block, queries, key, [&] {
+      if (next < range.end) copy_half<kKeysBack>(tiles.v(), v_rows, next, head_dim);
+    });
+    see_copies();
+    __syncthreads();
+    add_columns<kKeysBack>(sums, tiles.ds(), tiles.k());
+    await_threads(1 + own_group(), kGroupThreads);
+    if (next < range.end) copy_half<kKeysBack>(tiles.k(), k_rows, next, head_dim);
+    close_copies();
+  }
+  await_copies<0>();
+  const float factor[2] = {block.scale, block.scale};
+  store_queries(sums, query_rows<bf16>(block, dq, row, head), first, head_dim, factor);
+#endif
+}
+
+// Sums of keys lie turned: a panel of columns by keys.
+using KeySums = float[kHalf / kPanel][16];
+
+// sums += the group's half of a's columns, turned, times weights. On its way until the products are awaited.
+__device__ void add_turned(KeySums& sums, const unsigned char* a, const unsigned char* weights) {
+  const uint64_t columns = across<kQueries>(a + own_group() * (kTileBytes<kQueries> / 2));
+  const uint64_t w = across<kQueries>(weights);
+#pragma unroll
+  for (int panel = 0; panel < kHalf / kPanel; ++panel) {
+#pragma unroll
+    for (int k = 0; k < kQueries / 16; ++k)
+      GroupProduct<32, 1, 1>::add(sums[panel], columns + panel * (kPanelBytes<kQueries> / 16) + k * kAcross,
+                                  w + k * kAcross, 1);
+  }
+  close_products();
+}
+__device__ void store_keys(const KeySums& sums, bf16* base, const HeadRows<bf16>& rows, int first,
+                           int head_dim, float factor) {
+  const int lane = int(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int panel = 0; panel < kHalf / kPanel; ++panel) {
+#pragma unroll
+    for (int i = 0; i < 16; i += 2) {
+      const uint32_t pair = turned(pack_bf16(sums[panel][i] * factor, sums[panel][i + 1] * factor));
+      const int key = first + i / 4 * 8 + lane / 4;
+      const int column = own_group() * kHalf + panel * kPanel + own_query() - lane / 4 + i / 2 % 2 * 8;
+      if (key < rows.count && column < head_dim)
+        *reinterpret_cast<uint32_t*>(base + key * rows.stride + column + own_pair()) = pair;
+    }
+  }
+}
+
+// One block per (tile of keys, key head, row): dk and dv.
+__global__ void __launch_bounds__(kThreads, 1)
+    attention_hopper_dkv_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse,
+                                const float* delta, bf16* dkv) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const BackwardTiles tiles{aligned_shared()};
+  const int head_dim = int(block.head_dim), first = int(blockIdx.x) * kKeysBack;
+  const int64_t kv_head = blockIdx.y, row = blockIdx.z, group = block.q_heads / block.kv_heads;
+  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head);
+  KeySums dk, dv;
+#pragma unroll
+  for (int i = 0; i < kHalf / kPanel * 16; ++i) dk[i / 16][i % 16] = dv[i / 16][i % 16] = 0;
+  copy_half<kKeysBack>(tiles.k(), k_rows, first, head_dim);
+  copy_half<kKeysBack>(tiles.v(), value_rows(block, row, kv_head), first, head_dim);
+  QuerySteps<kKeysBack, kQueries> step(block, row, first);
+  const auto copy = [&](unsigned char* tile, const bf16* from) {
+    if (step.done()) return;
+    copy_half<kQueries>(tile, query_rows(block, from, row, kv_head * group + step.head), step.query,
+                        head_dim);
+  };
+  copy(tiles.q(), block.q);
+  copy(tiles.d_o(), d_o);
+  close_copies();
+  while (!step.done()) {
+    const int64_t head = kv_head * group + step.head, i = step.query + own_query();
+    const TileQuery queries[2] = {{block, lse, delta, row, head, i}, {block, lse, delta, row, head, i + 8}};
+    step.advance();
+    await_copies<0>();
+    see_copies();
+    __syncthreads();
+    weigh(tiles, block, queries, first, [] {});
+    see_copies();
+    __syncthreads();
+    begin_products();
+    add_turned(dk, tiles.q(), tiles.ds());
+    add_turned(dv, tiles.d_o(), tiles.p());
+    await_products<1>();
+    await_threads(1 + own_group(), kGroupThreads);
+    copy(tiles.q(), block.q);
+    await_products<0>();
+    await_threads(1 + own_group(), kGroupThreads);
+    copy(tiles.d_o(), d_o);
+    close_copies();
+  }
+  await_copies<0>();
+  bf16* const out = dkv + key_offset(block, row, kv_head);
+  store_keys(dk, out, k_rows, first, head_dim, block.scale);
+  store_keys(dv, out + value_offset(block), k_rows, first, head_dim, 1.0f);
+#endif
+}
+
+}  // namespace
+
+bool hopper_attention(int64_t head_dim) {
+  int device = 0, major = 0, minor = 0;
+  if (head_dim <= kHalf || head_dim > kColumns || cudaGetDevice(&device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) return false;
+  return major == 9 && minor == 0;
+}
+
+cudaError_t hopper_attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse,
+                                 cudaStream_t stream) {
+  const dim3 grid(blocks_for(block.q_len, kQueries), unsigned(block.q_heads), unsigned(block.rows));
+  return launch(attention_hopper_fwd_kernel, grid, kThreads, ForwardTiles::bytes(), stream, block, o, lse);
+}
+
+cudaError_t hopper_attention_bwd(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse,
+                                 const float* delta, bf16* dq, bf16* dkv, cudaStream_t stream) {
+  const dim3 keys(blocks_for(block.kv_len, kKeysBack), unsigned(block.kv_heads), unsigned(block.rows));
+  const auto status = launch(attention_hopper_dkv_kernel, keys, kThreads, BackwardTiles::bytes(), stream,
+                             block, d_o, lse, delta, dkv);
+  if (status != cudaSuccess) return status;
+  const dim3 queries(blocks_for(block.q_len, kQueries), unsigned(block.q_heads), unsigned(block.rows));
+  return launch(attention_hopper_dq_kernel, queries, kThreads, BackwardTiles::bytes(), stream, block, d_o,
+                lse, delta, dq);
+}
+
+}  // namespace sluice::core::cuda
