@@ -64,6 +64,7 @@ def measure(args, checkpointing):
     model = build(args, checkpointing)
     head, params = model.get_output_embeddings().weight, list(model.parameters())
     args.vocab = model.config.vocab_size
+    args.softcap = getattr(model.config, "final_logit_softcapping", None) or 0
 
     def hidden_of(tokens):
         return model.base_model(input_ids=tokens, use_cache=False).last_hidden_state

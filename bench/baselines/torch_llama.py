@@ -40,14 +40,14 @@ IGNORE = -1
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Sum of the cross-entropy of `hidden @ weight.T`, divided by `denominator`.
+    """Sum of the cross-entropy of `hidden @ weight.T`, under a soft cap unless that is 0, divided by `denominator`.
 
     The gradients are computed chunk by chunk in the forward pass, while each chunk's logits exist;
     a weight that is not trained has none.
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, denominator, chunk):
+    def forward(ctx, hidden, weight, targets, denominator, chunk, softcap):
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -55,10 +55,15 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             counted = (t != IGNORE).unsqueeze(1)
             index = t.clamp_min(0).unsqueeze(1)
             logits = (h @ weight.T).float()
+            if softcap:
+                logits.div_(softcap).tanh_().mul_(softcap)
+                slope = logits.div(softcap).square_().neg_().add_(1)
             log_sum = logits.logsumexp(1, keepdim=True)
             loss += ((log_sum - logits.gather(1, index)) * counted).sum()
             grad = logits.sub_(log_sum).exp_()
             grad.scatter_add_(1, index, torch.full_like(log_sum, -1.0))
+            if softcap:
+                grad.mul_(slope)
             grad = grad.mul_(counted / denominator).to(weight.dtype)
             torch.mm(grad, weight, out=g)
             if grad_weight is not None:
@@ -72,7 +77,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden, grad_weight = ctx.saved_tensors
         if grad_weight is not None:
             grad_weight.mul_(grad_loss)
-        return grad_hidden.mul_(grad_loss), grad_weight, None, None, None
+        return grad_hidden.mul_(grad_loss), grad_weight, None, None, None, None
 
 
 def parse_args(defaults={}, add=lambda parser: None, description=__doc__):
@@ -162,7 +167,7 @@ def train(args, hidden_of, head, params):
         for row in ids:
             hidden = hidden_of(row[:, :-1])
             loss = ChunkedCrossEntropy.apply(hidden.flatten(0, 1), head, row[:, 1:].flatten(),
-                                             tokens_per_step, args.chunk)
+                                             tokens_per_step, args.chunk, getattr(args, "softcap", 0))
             loss.backward()
             total += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(params, 1.0)

@@ -79,6 +79,22 @@ std::vector<Entry> products_of_experts() {
   return out;
 }
 
+// Causal attention as wide in all, in heads of three sizes: 16, 8 and 4 heads for one key head.
+void add_heads(int64_t rows, int64_t length, std::vector<Entry>& out) {
+  for (const int64_t head_dim : {128, 256, 512}) {
+    const int64_t heads = 2048 / head_dim;
+    for (const bool packed : {false, true}) {
+      const AttnShape shape{rows, length, length, heads, 1, head_dim, 0, packed, kBf16};
+      const auto add = [&](const char* what, const Op& op) {
+        out.push_back(
+            {fmt::format("heads as wide as {}: {}{}", head_dim, what, packed ? ", packed" : ""), op, {}});
+      };
+      add("forward", AttnFwd{shape, kBf16, false});
+      add("backward", AttnBwd{shape, kBf16, false, false});
+    }
+  }
+}
+
 // Layers of Qwen3.5 with gated delta rules, which bench/baselines/torch_delta.py times by the same names.
 void add_deltas(int64_t tokens, std::vector<Entry>& out) {
   for (const auto& [model, heads] : {std::pair("9B", 32), {"27B", 48}}) {
@@ -236,6 +252,7 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"experts: router load", RouterLoad{kMixture, true, true, true}},
       {"experts: sort", SortByExpert{kMixture}},
   };
+  add_heads(rows, sequence, out);
   add_deltas(t, out);
   return out;
 }

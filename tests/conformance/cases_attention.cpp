@@ -173,17 +173,31 @@ void add_softcaps(List& list) {
 }
 
 void add_wide_heads(List& list) {
-  for (const DType dtype : kDTypes) {
-    const AttnShape shapes[] = {{1, 70, 70, 4, 2, 512, 0, false, dtype},
-                                {1, 40, 40, 2, 1, 512, 0, true, dtype}};
-    for (const AttnShape& shape : shapes) {
-      const Data data{.documents = shape.packed ? std::vector<int64_t>{0, 7, 33} : std::vector<int64_t>{}};
-      list.add(AttnFwd{shape, dtype, false}, "wide", data);
-      list.add(AttnFwd{shape, kF32, true}, "wide", data);
-      list.add(AttnBwd{shape, kF32, true, false}, "wide", data);
-      list.add(AttnBwd{shape, dtype, false, false}, "wide", data);
+  const Attention shapes[] = {
+      {{1, 70, 70, 4, 2, 512, 0, false, kF32}, {}, "wide"},
+      {{1, 40, 40, 2, 1, 512, 0, true, kF32}, {0, 7, 33}, "wide"},
+      {{2, 70, 70, 1, 1, 272, 0, false, kF32}, {}, "wide_rows"},
+      {{1, 100, 100, 1, 1, 384, 0, false, kF32, 30}, {}, "wide_window"},
+      {{1, 70, 70, 2, 1, 512, 0, true, kF32, 20, 5}, {0, 5, 30, 41}, "wide_capped_documents"},
+      {{1, 33, 70, 2, 1, 512, 70, false, kF32}, {}, "wide_block_before"},
+      {{1, 33, 40, 2, 1, 320, 47, true, kF32}, {-2, 39, 60}, "wide_documents_across"},
+  };
+  for (Attention attention : shapes) {
+    const auto add = [&](Op op) {
+      list.add(std::move(op), attention.note, {.documents = attention.documents});
+    };
+    for (const DType dtype : kDTypes) {
+      attention.shape.dtype = dtype;
+      add(AttnFwd{attention.shape, dtype, false});
+      add(AttnFwd{attention.shape, kF32, true});
+      add(AttnBwd{attention.shape, kF32, true, false});
+      add(AttnBwd{attention.shape, dtype, false, false});
     }
+  }
+  for (const DType dtype : kDTypes) {
     list.add(CachedAttention{2, 3, 40, 4, 2, 512, dtype}, "wide");
+    list.add(CachedAttention{1, 1, 700, 8, 1, 512, dtype}, "wide");
+    list.add(CachedAttention{2, 33, 300, 3, 1, 320, dtype, 20, 0.5f, true}, "wide");
   }
 }
 
