@@ -174,7 +174,7 @@ void add_softcaps(List& list) {
 
 void add_wide_heads(List& list) {
   const Attention shapes[] = {
-      {{1, 70, 70, 4, 2, 512, 0, false, kF32}, {}, "wide"},
+      {{1, 70, 70, 2, 1, 512, 0, false, kF32}, {}, "wide"},
       {{1, 40, 40, 2, 1, 512, 0, true, kF32}, {0, 7, 33}, "wide"},
       {{2, 70, 70, 1, 1, 272, 0, false, kF32}, {}, "wide_rows"},
       {{1, 100, 100, 1, 1, 384, 0, false, kF32, 30}, {}, "wide_window"},
@@ -196,7 +196,7 @@ void add_wide_heads(List& list) {
   }
   for (const DType dtype : kDTypes) {
     list.add(CachedAttention{2, 3, 40, 4, 2, 512, dtype}, "wide");
-    list.add(CachedAttention{1, 1, 700, 8, 1, 512, dtype}, "wide");
+    list.add(CachedAttention{1, 1, 200, 8, 1, 512, dtype}, "wide");
     list.add(CachedAttention{2, 33, 300, 3, 1, 320, dtype, 20, 0.5f, true}, "wide");
   }
 }
