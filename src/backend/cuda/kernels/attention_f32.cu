@@ -17,6 +17,7 @@ static_assert(kRowThreads * kColumnThreads == kAttentionThreads && kColumnThread
 
 template <int D>
 constexpr int kStride = kTileStride<D, float>;
+constexpr int kQueryRows = 64;  // of a forward pass's tile
 // Rows of the tiles that stay in a backward pass and of those that stream past in both: all together take
 // less than 99 KiB, which every GPU has, and two blocks fit a multiprocessor of an H100.
 template <int D>
@@ -151,11 +152,11 @@ struct ForwardTiles {
 
   __device__ explicit ForwardTiles(unsigned char* shared)
       : q(reinterpret_cast<float*>(shared)),
-        k(q + kOwnRows * kStride<D>),
+        k(q + kQueryRows * kStride<D>),
         v(k + kStep<D> * kStride<D>),
         p(v + kStep<D> * kStride<D>) {}
   static constexpr size_t bytes() {
-    return tile_bytes<D, float>(kOwnRows + 2 * kStep<D>) + Weights<kStep<D>>::bytes(kOwnRows);
+    return tile_bytes<D, float>(kQueryRows + 2 * kStep<D>) + Weights<kStep<D>>::bytes(kQueryRows);
   }
 };
 
@@ -163,15 +164,15 @@ struct ForwardTiles {
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads, kBlocks)
     attention_f32_fwd_kernel(AttentionBlock<float> block, float* o, float* lse) {
-  constexpr int R = kOwnRows / kRowThreads, C = kStep<D> / kColumnThreads;
+  constexpr int R = kQueryRows / kRowThreads, C = kStep<D> / kColumnThreads;
   const ForwardTiles<D> tiles(dynamic_shared());
   const Weights<kStep<D>> weights{tiles.p};
   const int head_dim = int(block.head_dim);
   // The last queries see most keys: start them first.
-  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows;
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueryRows;
   const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
   const auto k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
-  const TileRange range = tile_range<kOwnRows>(block, row, first);
+  const TileRange range = tile_range<kQueryRows>(block, row, first);
   const float scale = block.scale * kLog2E;
 
   Rows<R, D> acc = {};
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocks)
 #pragma unroll
   for (int r = 0; r < R; ++r) top[r] = -INFINITY;
   int key = range.begin < range.end ? range.begin / kStep<D> * kStep<D> : 0;
-  copy_tile<D, kOwnRows>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
+  copy_tile<D, kQueryRows>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
   copy_tile<D, kStep<D>>(tiles.k, k_rows, key, head_dim);
   close_copies();
   for (; key < range.end; key += kStep<D>) {
@@ -391,7 +392,7 @@ cudaError_t run_backward(const AttentionBlock<float>& block, const float* d_o, c
 }  // namespace
 
 cudaError_t attention_fwd(const AttentionBlock<float>& block, float* o, float* lse, cudaStream_t stream) {
-  const dim3 grid(blocks_for(block.q_len, kOwnRows), unsigned(block.q_heads), unsigned(block.rows));
+  const dim3 grid(blocks_for(block.q_len, kQueryRows), unsigned(block.q_heads), unsigned(block.rows));
   return with_columns(block.head_dim, [&](auto columns) {
     return launch(attention_f32_fwd_kernel<columns>, grid, kAttentionThreads, ForwardTiles<columns>::bytes(),
                   stream, block, o, lse);
