@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of heads of 257 to 512 on Hopper's own units (compute capability 9.0; attention.cu and
-// attention_bwd.cu have the others, and the formulas). A block has two groups of four warps. All tiles have
-// 512 columns, in panels of 64. In products with scores a group has half of a tile's keys, or one of both
-// products; in sums over scores it has half of the columns, which fill the registers. Scores pass between
-// the two through shared memory.
+// attention_bwd.cu have the others, and the formulas). A block has two groups of four warps that multiply,
+// and one that copies. All tiles have 512 columns, in panels of 64. In products with scores a group has half
+// of a tile's keys, or one of both products; in sums over scores it has half of the columns, which fill the
+// registers. Scores pass between the two through shared memory.
 //
-// A group copies its half of the columns, as soon as nobody reads them any more: one stage, but keys are
-// copied while values are multiplied, and the other way round.
+// Two kinds of tiles stream past what a block owns, a stage of each: one is copied while the other is
+// multiplied. Two blocks that read the same ones are a cluster: each brings half of their panels to both.
 #include "backend/cuda/hopper/hopper.cuh"
 #include "backend/cuda/kernels/attention_hopper.h"
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kThreads = 2 * kGroupThreads;
-constexpr int kColumns = 512, kHalf = kColumns / 2, kPanel = 64;
+constexpr int kGroups = 2, kCluster = 2;
+constexpr int kMultipliers = kGroups * kGroupThreads, kThreads = kMultipliers + kGroupThreads;
+// Registers per thread, out of 65,536.
+constexpr int kCopyRegisters = 40, kProductRegisters = 232;
+constexpr int kColumns = 512, kHalf = kColumns / 2, kPanel = 64, kPanels = kColumns / kPanel;
 constexpr int kLineBytes = kPanel * 2, kPieceBytes = 8 * kLineBytes;
 constexpr int kQueries = 64;               // of a tile
 constexpr int kKeys = 64, kKeysBack = 32;  // of a tile, forward and backward
@@ -24,7 +28,7 @@ constexpr int kKeys = 64, kKeysBack = 32;  // of a tile, forward and backward
 template <int ROWS>
 constexpr int kPanelBytes = ROWS* kLineBytes;
 template <int ROWS>
-constexpr int kTileBytes = kColumns / kPanel* kPanelBytes<ROWS>;
+constexpr int kTileBytes = kPanels* kPanelBytes<ROWS>;
 
 __device__ int own_group() {
   return int(threadIdx.x) / kGroupThreads;
@@ -41,13 +45,104 @@ __device__ int own_pair() {
 __device__ int in_panel(int row, int column) {
   return row * kLineBytes + ((column / kVec) ^ (row % 8)) * 16 + column % kVec * 2;
 }
+// Until all warps that multiply are here.
+__device__ void await_multipliers() {
+  await_threads(1, kMultipliers);
+}
 __device__ unsigned char* aligned_shared() {
   unsigned char* const shared = dynamic_shared();
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
-// Starts copying rows [first, first + ROWS) of the group's half of a head's columns; what does not exist
-// becomes zero.
+// Two stages that both blocks of a cluster fill and both groups of both blocks read: a barrier of what is
+// here, and one of who is done with it. Their turns are counted.
+class Stages {
+ public:
+  static constexpr int kBytes = 2 * 2 * 8;
+
+  explicit __device__ Stages(const unsigned char* barriers) : barriers_(shared_address(barriers)) {}
+
+  // By one thread, before any other method.
+  __device__ void make() const {
+    for (int stage = 0; stage < 2; ++stage) {
+      make_barrier(here(stage), 1);
+      make_barrier(free(stage), kGroups * kCluster);
+    }
+    show_barriers();
+  }
+  // Brings this block's half of a tile's panels to both blocks, once these are done with the last ones. By
+  // one thread.
+  template <int ROWS>
+  __device__ void copy(int stage, const unsigned char* tile, const CUtensorMap* heads, int head,
+                       int64_t first, int64_t row) const {
+    await_barrier(free(stage), parity_ ^ 1);
+    arrive_expecting(here(stage), kTileBytes<ROWS>);
+#pragma unroll 1
+    for (int i = 0; i < kPanels / kCluster; ++i) {
+      const int panel = int(cluster_rank()) * (kPanels / kCluster) + i;
+      copy_box_to_all(shared_address(tile) + panel * kPanelBytes<ROWS>, heads, panel * kPanel, head,
+                      int(first), int(row), here(stage), (1 << kCluster) - 1);
+    }
+  }
+  __device__ void await(int stage) const {
+    await_barrier(here(stage), parity_);
+  }
+  // By all threads of a group, which reads this turn's tile no more.
+  __device__ void release(int stage) const {
+    const int thread = int(threadIdx.x) % kGroupThreads;
+    if (thread % kWarp == 0 && thread / kWarp < kCluster) arrive_at(free(stage), uint32_t(thread / kWarp));
+  }
+  __device__ void advance() {
+    parity_ ^= 1;
+  }
+
+ private:
+  __device__ uint32_t here(int stage) const {
+    return barriers_ + 8 * stage;
+  }
+  __device__ uint32_t free(int stage) const {
+    return barriers_ + 16 + 8 * stage;
+  }
+
+  uint32_t barriers_, parity_ = 0;
+};
+
+// Starts and ends a kernel: nobody copies before both blocks have barriers, and nobody leaves while the other
+// block may still copy to it.
+__device__ void begin_cluster(const Stages& stages) {
+  if (threadIdx.x == 0) stages.make();
+  __syncthreads();
+  await_cluster();
+}
+__device__ void end_cluster() {
+  __syncthreads();
+  await_cluster();
+}
+
+// The tile of queries of a block and its head. Those of heads that share keys follow each other, so that
+// neighbours see the same keys; the last queries see most: they start first.
+struct QueryTile {
+  int64_t first, head, kv_head, row;
+  TileRange range, both;  // of keys; both: of this tile and the other one of the cluster
+
+  explicit __device__ QueryTile(const AttentionSizes& block) : kv_head(blockIdx.y), row(blockIdx.z) {
+    const int64_t group = block.q_heads / block.kv_heads, at = gridDim.x - 1 - blockIdx.x;
+    first = at / group * kQueries;
+    head = kv_head * group + at % group;
+    range = tile_range<kQueries>(block, row, first);
+    both = tile_range<kQueries>(block, row, (at ^ 1) / group * kQueries);
+    both.begin = min(both.begin, range.begin);
+    both.end = max(both.end, range.end);
+  }
+  // The first key of the first of tiles.
+  template <int KEYS>
+  __device__ int first_key() const {
+    return both.begin < both.end ? both.begin / KEYS * KEYS : 0;
+  }
+};
+
+// Copies rows [first, first + ROWS) of the group's half of a head's columns; what does not exist becomes
+// zero.
 template <int ROWS>
 __device__ void copy_half(unsigned char* tile, const HeadRows<bf16>& head, int64_t first, int head_dim) {
   constexpr int kChunks = kHalf / kVec, kRowsAtOnce = kGroupThreads / kChunks;
@@ -61,6 +156,13 @@ __device__ void copy_half(unsigned char* tile, const HeadRows<bf16>& head, int64
     const bf16* from = valid ? head.base + (first + row) * head.stride + column : head.base;
     copy_async(panel + in_panel(row, column % kPanel), from, valid);
   }
+}
+// Until the copies of both groups are there.
+__device__ void await_halves() {
+  close_copies();
+  await_copies<0>();
+  see_copies();
+  await_multipliers();
 }
 
 // A tile whose rows lie along k, from row `first` on, and a panel that has a row for each k.
@@ -130,112 +232,124 @@ struct ForwardTiles {
   __device__ float& of_query(int group, int query) const {
     return reinterpret_cast<float*>(weights() + kPanelBytes<kQueries>)[group * kQueries + query];
   }
+  __device__ unsigned char* barriers() const {
+    return weights() + kPanelBytes<kQueries> + kGroups * kQueries * sizeof(float);
+  }
   static constexpr size_t bytes() {
-    return 1024 + kTileBytes<kQueries> + 2 * kTileBytes<kKeys> + kPanelBytes<kQueries> + 2 * kQueries * 4;
+    return 1024 + kTileBytes<kQueries> + 2 * kTileBytes<kKeys> + kPanelBytes<kQueries> +
+           kGroups * kQueries * sizeof(float) + Stages::kBytes;
   }
 };
 
-// One block per (tile of queries, query head, row).
+// Clusters of two blocks per (pair of tiles of queries, key head, row).
 __global__ void __launch_bounds__(kThreads, 1)
-    attention_hopper_fwd_kernel(AttentionBlock<bf16> block, bf16* o, float* lse) {
+    attention_hopper_fwd_kernel(AttentionBlock<bf16> block, const __grid_constant__ CUtensorMap kv_heads,
+                                bf16* o, float* lse) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   const ForwardTiles tiles{aligned_shared()};
   const int head_dim = int(block.head_dim), group = own_group();
-  // The last queries see most keys: start them first.
-  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
-  const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
-  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
-  const TileRange range = tile_range<kQueries>(block, row, first);
-  const KeyRange seen[2] = {visible_keys(block, row, first + own_query()),
-                            visible_keys(block, row, first + own_query() + 8)};
-  const float scale = block.scale * kLog2E;
-
-  float sums[kHalf / 2];
-#pragma unroll
-  for (float& sum : sums) sum = 0;
-  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // sums over the group's keys
-  int key = range.begin < range.end ? range.begin / kKeys * kKeys : 0;
-  copy_half<kQueries>(tiles.q(), query_rows(block, block.q, row, head), first, head_dim);
-  copy_half<kKeys>(tiles.k(), k_rows, key, head_dim);
-  close_copies();
-  for (; key < range.end; key += kKeys) {
-    await_copies<0>();
-    see_copies();
-    __syncthreads();  // K is here, and both groups are done with the last V
-    copy_half<kKeys>(tiles.v(), v_rows, key, head_dim);
-    close_copies();
-    float s[16];
-    multiply_heads<kQueries, kKeys>(s, along(tiles.q()), along(tiles.k(), group * (kKeys / 2)));
-    const bool masked = !range.covers(key, kKeys);
-    float top[2] = {row_max[0], row_max[1]};
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int r = i / 2 % 2;
-      if (block.softcap > 0) s[i] = capped(s[i], block.scale, block.softcap);
-      if (masked && !seen[r].has(key + group * (kKeys / 2) + i / 4 * 8 + own_pair() + i % 2))
-        s[i] = -INFINITY;
-      top[r] = fmaxf(top[r], s[i]);
+  const QueryTile own(block);
+  Stages stages(tiles.barriers());
+  begin_cluster(stages);
+  int key = own.first_key<kKeys>();
+  if (group == kGroups) {
+    give_up_registers<kCopyRegisters>();
+    for (; threadIdx.x == kMultipliers && key < own.both.end; key += kKeys, stages.advance()) {
+      stages.copy<kKeys>(0, tiles.k(), &kv_heads, int(own.kv_head), key, own.row);
+      stages.copy<kKeys>(1, tiles.v(), &kv_heads, int(block.kv_heads + own.kv_head), key, own.row);
     }
+  } else {
+    take_registers<kProductRegisters>();
+    const KeyRange seen[2] = {visible_keys(block, own.row, own.first + own_query()),
+                              visible_keys(block, own.row, own.first + own_query() + 8)};
+    const float scale = block.scale * kLog2E;
+    float sums[kHalf / 2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 1));
-      top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 2));
-      tiles.of_query(group, own_query() + 8 * r) = top[r];
-    }
-    __syncthreads();  // both groups' largest scores are here, and they are done with this K
-    if (key + kKeys < range.end) copy_half<kKeys>(tiles.k(), k_rows, key + kKeys, head_dim);
-    close_copies();
-    float rescale[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      top[r] = fmaxf(top[r], tiles.of_query(1 - group, own_query() + 8 * r));
-      const float base = top[r] == -INFINITY ? 0.0f : top[r] * scale;
-      rescale[r] = exp2f(row_max[r] * scale - base);
-      row_max[r] = top[r];
-      float sum = 0;
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const float low = exp2f(s[4 * n + 2 * r] * scale - base);
-        const float high = exp2f(s[4 * n + 2 * r + 1] * scale - base);
-        sum += low + high;
-        const int column = group * (kKeys / 2) + n * 8 + own_pair();
-        *reinterpret_cast<uint32_t*>(tiles.weights() + in_panel(own_query() + 8 * r, column)) =
-            pack_bf16(low, high);
+    for (float& sum : sums) sum = 0;
+    float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};  // sums over the group's keys
+    copy_half<kQueries>(tiles.q(), query_rows(block, block.q, own.row, own.head), own.first, head_dim);
+    await_halves();
+    for (; key < own.both.end; key += kKeys, stages.advance()) {
+      stages.await(0);
+      if (!own.range.touches(key, kKeys)) {
+        stages.await(1);
+        stages.release(0);
+        stages.release(1);
+        continue;
       }
-      row_sum[r] = row_sum[r] * rescale[r] + sum;
-    }
-    await_copies<1>();
-    see_copies();
-    __syncthreads();  // V and all weights are here
-    if (__any_sync(kFullWarp, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+      float s[16];
+      multiply_heads<kQueries, kKeys>(s, along(tiles.q()), along(tiles.k(), group * (kKeys / 2)));
+      stages.release(0);
+      const bool masked = !own.range.covers(key, kKeys);
+      float top[2] = {row_max[0], row_max[1]};
 #pragma unroll
-      for (int i = 0; i < kHalf / 2; ++i) sums[i] *= rescale[i / 2 % 2];
+      for (int i = 0; i < 16; ++i) {
+        const int r = i / 2 % 2;
+        if (block.softcap > 0) s[i] = capped(s[i], block.scale, block.softcap);
+        if (masked && !seen[r].has(key + group * (kKeys / 2) + i / 4 * 8 + own_pair() + i % 2))
+          s[i] = -INFINITY;
+        top[r] = fmaxf(top[r], s[i]);
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 1));
+        top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 2));
+        tiles.of_query(group, own_query() + 8 * r) = top[r];
+      }
+      await_multipliers();  // both groups' largest scores are here, and they are done with the last weights
+      float rescale[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        top[r] = fmaxf(top[r], tiles.of_query(1 - group, own_query() + 8 * r));
+        const float base = top[r] == -INFINITY ? 0.0f : top[r] * scale;
+        rescale[r] = exp2f(row_max[r] * scale - base);
+        row_max[r] = top[r];
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          const float low = exp2f(s[4 * n + 2 * r] * scale - base);
+          const float high = exp2f(s[4 * n + 2 * r + 1] * scale - base);
+          sum += low + high;
+          const int column = group * (kKeys / 2) + n * 8 + own_pair();
+          *reinterpret_cast<uint32_t*>(tiles.weights() + in_panel(own_query() + 8 * r, column)) =
+              pack_bf16(low, high);
+        }
+        row_sum[r] = row_sum[r] * rescale[r] + sum;
+      }
+      if (__any_sync(kFullWarp, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+#pragma unroll
+        for (int i = 0; i < kHalf / 2; ++i) sums[i] *= rescale[i / 2 % 2];
+      }
+      see_copies();
+      await_multipliers();  // all weights are here
+      stages.await(1);
+      add_columns<kKeys>(sums, tiles.weights(), tiles.v());
+      stages.release(1);
     }
-    add_columns<kKeys>(sums, tiles.weights(), tiles.v());
-  }
-  await_copies<0>();
 
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    row_sum[r] += __shfl_xor_sync(kFullWarp, row_sum[r], 1);
-    row_sum[r] += __shfl_xor_sync(kFullWarp, row_sum[r], 2);
-  }
-  __syncthreads();  // nobody reads largest scores any more
-#pragma unroll
-  for (int r = 0; r < 2; ++r) tiles.of_query(group, own_query() + 8 * r) = row_sum[r];
-  __syncthreads();
-  float inverse[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int query = own_query() + 8 * r;
-    const float sum = tiles.of_query(0, query) + tiles.of_query(1, query);
-    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
-    if (group == 0 && threadIdx.x % 4 == 0 && first + query < block.q_len) {
-      lse[(row * block.q_heads + head) * block.q_len + first + query] =
-          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
+    for (int r = 0; r < 2; ++r) {
+      row_sum[r] += __shfl_xor_sync(kFullWarp, row_sum[r], 1);
+      row_sum[r] += __shfl_xor_sync(kFullWarp, row_sum[r], 2);
     }
+    await_multipliers();  // nobody reads largest scores any more
+#pragma unroll
+    for (int r = 0; r < 2; ++r) tiles.of_query(group, own_query() + 8 * r) = row_sum[r];
+    await_multipliers();
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int query = own_query() + 8 * r;
+      const float sum = tiles.of_query(0, query) + tiles.of_query(1, query);
+      inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
+      if (group == 0 && threadIdx.x % 4 == 0 && own.first + query < block.q_len) {
+        lse[(own.row * block.q_heads + own.head) * block.q_len + own.first + query] =
+            sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
+      }
+    }
+    store_queries(sums, query_rows<bf16>(block, o, own.row, own.head), own.first, head_dim, inverse);
   }
-  store_queries(sums, query_rows<bf16>(block, o, row, head), first, head_dim, inverse);
+  end_cluster();
 #endif
 }
 
@@ -254,9 +368,12 @@ struct BackwardTiles {
     auto* const all = reinterpret_cast<float4*>(ds() + kPanelBytes<kQueries>);
     return all[(group * 2 + i) * kGroupThreads + int(threadIdx.x) % kGroupThreads];
   }
+  __device__ unsigned char* barriers() const {
+    return ds() + kPanelBytes<kQueries> + 2 * kMultipliers * sizeof(float4);
+  }
   static constexpr size_t bytes() {
-    return 1024 + 2 * (kTileBytes<kQueries> + kTileBytes<kKeysBack> + kPanelBytes<kQueries>)+4 *
-                      kGroupThreads * sizeof(float4);
+    constexpr int kTiles = kTileBytes<kQueries> + kTileBytes<kKeysBack> + kPanelBytes<kQueries>;
+    return 1024 + 2 * kTiles + 2 * kMultipliers * sizeof(float4) + Stages::kBytes;
   }
 };
 static_assert(ForwardTiles::bytes() <= 227 * 1024 && BackwardTiles::bytes() <= 227 * 1024);
@@ -278,7 +395,7 @@ struct TileQuery {
 
 // Weights p and their gradients ds of a tile, which go to shared memory: a group multiplies one of the two
 // pairs of tiles, gives half of what comes of it to the other group, and has 16 keys of both then. Calls
-// `between` when nobody reads values any more. Both groups' are there after a barrier of the block.
+// `between` when the group has multiplied. Both groups' are there after a barrier.
 template <class Between>
 __device__ void weigh(const BackwardTiles& tiles, const AttentionSizes& block, const TileQuery (&queries)[2],
                       int first_key, Between between) {
@@ -286,14 +403,14 @@ __device__ void weigh(const BackwardTiles& tiles, const AttentionSizes& block, c
   float product[16];
   multiply_heads<kQueries, kKeysBack>(product, along(group == 0 ? tiles.q() : tiles.d_o()),
                                       along(group == 0 ? tiles.k() : tiles.v()));
+  between();
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float* give = product + 4 * i;
     tiles.given(group, i) = group == 0 ? make_float4(give[8], give[9], give[10], give[11])
                                        : make_float4(give[0], give[1], give[2], give[3]);
   }
-  __syncthreads();
-  between();
+  await_multipliers();
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     const float4 got = tiles.given(1 - group, n);
@@ -320,48 +437,52 @@ __device__ void weigh(const BackwardTiles& tiles, const AttentionSizes& block, c
       *reinterpret_cast<uint32_t*>(tiles.ds() + at) = pack_bf16(ds[2 * r], ds[2 * r + 1]);
     }
   }
+  see_copies();
+  await_multipliers();
 }
 
-// One block per (tile of queries, query head, row): dq.
+// Clusters of two blocks per (pair of tiles of queries, key head, row): dq.
 __global__ void __launch_bounds__(kThreads, 1)
-    attention_hopper_dq_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse,
-                               const float* delta, bf16* dq) {
+    attention_hopper_dq_kernel(AttentionBlock<bf16> block, const __grid_constant__ CUtensorMap kv_heads,
+                               const bf16* d_o, const float* lse, const float* delta, bf16* dq) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   const BackwardTiles tiles{aligned_shared()};
-  const int head_dim = int(block.head_dim);
-  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
-  const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
-  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
-  const TileRange range = tile_range<kQueries>(block, row, first);
-  const TileQuery queries[2] = {{block, lse, delta, row, head, first + own_query()},
-                                {block, lse, delta, row, head, first + own_query() + 8}};
-  float sums[kHalf / 2];
+  const int head_dim = int(block.head_dim), group = own_group();
+  const QueryTile own(block);
+  Stages stages(tiles.barriers());
+  begin_cluster(stages);
+  int key = own.first_key<kKeysBack>();
+  if (group == kGroups) {
+    give_up_registers<kCopyRegisters>();
+    for (; threadIdx.x == kMultipliers && key < own.both.end; key += kKeysBack, stages.advance()) {
+      stages.copy<kKeysBack>(0, tiles.k(), &kv_heads, int(own.kv_head), key, own.row);
+      stages.copy<kKeysBack>(1, tiles.v(), &kv_heads, int(block.kv_heads + own.kv_head), key, own.row);
+    }
+  } else {
+    take_registers<kProductRegisters>();
+    const TileQuery queries[2] = {{block, lse, delta, own.row, own.head, own.first + own_query()},
+                                  {block, lse, delta, own.row, own.head, own.first + own_query() + 8}};
+    float sums[kHalf / 2];
 #pragma unroll
-  for (float& sum : sums) sum = 0;
-  int key = range.begin < range.end ? range.begin / kKeysBack * kKeysBack : 0;
-  copy_half<kQueries>(tiles.q(), query_rows(block, block.q, row, head), first, head_dim);
-  copy_half<kQueries>(tiles.d_o(), query_rows(block, d_o, row, head), first, head_dim);
-  copy_half<kKeysBack>(tiles.k(), k_rows, key, head_dim);
-  copy_half<kKeysBack>(tiles.v(), v_rows, key, head_dim);
-  close_copies();
-  for (; key < range.end; key += kKeysBack) {
-    const int next = key + kKeysBack;
-    await_copies<0>();
-    see_copies();
-    __syncthreads();
-    weigh(tiles, block, queries, key, [&] {
-      if (next < range.end) copy_half<kKeysBack>(tiles.v(), v_rows, next, head_dim);
-    });
-    see_copies();
-    __syncthreads();
-    add_columns<kKeysBack>(sums, tiles.ds(), tiles.k());
-    await_threads(1 + own_group(), kGroupThreads);
-    if (next < range.end) copy_half<kKeysBack>(tiles.k(), k_rows, next, head_dim);
-    close_copies();
+    for (float& sum : sums) sum = 0;
+    copy_half<kQueries>(tiles.q(), query_rows(block, block.q, own.row, own.head), own.first, head_dim);
+    copy_half<kQueries>(tiles.d_o(), query_rows(block, d_o, own.row, own.head), own.first, head_dim);
+    await_halves();
+    for (; key < own.both.end; key += kKeysBack, stages.advance()) {
+      stages.await(0);
+      stages.await(1);
+      if (own.range.touches(key, kKeysBack)) {
+        weigh(tiles, block, queries, key, [&] { stages.release(1); });
+        add_columns<kKeysBack>(sums, tiles.ds(), tiles.k());
+      } else {
+        stages.release(1);
+      }
+      stages.release(0);
+    }
+    const float factor[2] = {block.scale, block.scale};
+    store_queries(sums, query_rows<bf16>(block, dq, own.row, own.head), own.first, head_dim, factor);
   }
-  await_copies<0>();
-  const float factor[2] = {block.scale, block.scale};
-  store_queries(sums, query_rows<bf16>(block, dq, row, head), first, head_dim, factor);
+  end_cluster();
 #endif
 }
 
@@ -397,82 +518,128 @@ __device__ void store_keys(const KeySums& sums, bf16* base, const HeadRows<bf16>
   }
 }
 
-// One block per (tile of keys, key head, row): dk and dv.
+// Clusters of two blocks per (pair of tiles of keys, key head, row): dk and dv.
 __global__ void __launch_bounds__(kThreads, 1)
-    attention_hopper_dkv_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse,
+    attention_hopper_dkv_kernel(AttentionBlock<bf16> block, const __grid_constant__ CUtensorMap q_heads,
+                                const __grid_constant__ CUtensorMap d_o_heads, const float* lse,
                                 const float* delta, bf16* dkv) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   const BackwardTiles tiles{aligned_shared()};
   const int head_dim = int(block.head_dim), first = int(blockIdx.x) * kKeysBack;
-  const int64_t kv_head = blockIdx.y, row = blockIdx.z, group = block.q_heads / block.kv_heads;
-  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head);
-  KeySums dk, dv;
+  const int64_t kv_head = blockIdx.y, row = blockIdx.z, shared = block.q_heads / block.kv_heads;
+  Stages stages(tiles.barriers());
+  begin_cluster(stages);
+  constexpr int kBoth = kCluster * kKeysBack;
+  QuerySteps<kBoth, kQueries> step(block, row, first / kBoth * kBoth);
+  if (own_group() == kGroups) {
+    give_up_registers<kCopyRegisters>();
+    // One warp looks for tiles, of which one thread copies.
+    for (; threadIdx.x < kMultipliers + kWarp && !step.done(); step.advance(), stages.advance()) {
+      const int head = int(kv_head * shared) + step.head;
+      if (threadIdx.x == kMultipliers) {
+        stages.copy<kQueries>(0, tiles.q(), &q_heads, head, step.query, row);
+        stages.copy<kQueries>(1, tiles.d_o(), &d_o_heads, head, step.query, row);
+      }
+      __syncwarp();
+    }
+  } else {
+    take_registers<kProductRegisters>();
+    const HeadRows<bf16> k_rows = key_rows(block, row, kv_head);
+    KeySums dk, dv;
 #pragma unroll
-  for (int i = 0; i < kHalf / kPanel * 16; ++i) dk[i / 16][i % 16] = dv[i / 16][i % 16] = 0;
-  copy_half<kKeysBack>(tiles.k(), k_rows, first, head_dim);
-  copy_half<kKeysBack>(tiles.v(), value_rows(block, row, kv_head), first, head_dim);
-  QuerySteps<kKeysBack, kQueries> step(block, row, first);
-  const auto copy = [&](unsigned char* tile, const bf16* from) {
-    if (step.done()) return;
-    copy_half<kQueries>(tile, query_rows(block, from, row, kv_head * group + step.head), step.query,
-                        head_dim);
-  };
-  copy(tiles.q(), block.q);
-  copy(tiles.d_o(), d_o);
-  close_copies();
-  while (!step.done()) {
-    const int64_t head = kv_head * group + step.head, i = step.query + own_query();
-    const TileQuery queries[2] = {{block, lse, delta, row, head, i}, {block, lse, delta, row, head, i + 8}};
-    step.advance();
-    await_copies<0>();
-    see_copies();
-    __syncthreads();
-    weigh(tiles, block, queries, first, [] {});
-    see_copies();
-    __syncthreads();
-    begin_products();
-    add_turned(dk, tiles.q(), tiles.ds());
-    add_turned(dv, tiles.d_o(), tiles.p());
-    await_products<1>();
-    await_threads(1 + own_group(), kGroupThreads);
-    copy(tiles.q(), block.q);
-    await_products<0>();
-    await_threads(1 + own_group(), kGroupThreads);
-    copy(tiles.d_o(), d_o);
-    close_copies();
+    for (int i = 0; i < kHalf / kPanel * 16; ++i) dk[i / 16][i % 16] = dv[i / 16][i % 16] = 0;
+    copy_half<kKeysBack>(tiles.k(), k_rows, first, head_dim);
+    copy_half<kKeysBack>(tiles.v(), value_rows(block, row, kv_head), first, head_dim);
+    await_halves();
+    for (; !step.done(); step.advance(), stages.advance()) {
+      const int64_t head = kv_head * shared + step.head, i = step.query + own_query();
+      const TileQuery queries[2] = {{block, lse, delta, row, head, i}, {block, lse, delta, row, head, i + 8}};
+      stages.await(0);
+      stages.await(1);
+      weigh(tiles, block, queries, first, [] {});
+      begin_products();
+      add_turned(dk, tiles.q(), tiles.ds());
+      add_turned(dv, tiles.d_o(), tiles.p());
+      await_products<1>();
+      stages.release(0);
+      await_products<0>();
+      stages.release(1);
+    }
+#pragma unroll
+    for (int panel = 0; panel < kHalf / kPanel; ++panel) pin(dk[panel]), pin(dv[panel]);
+    bf16* const out = dkv + key_offset(block, row, kv_head);
+    store_keys(dk, out, k_rows, first, head_dim, block.scale);
+    store_keys(dv, out + value_offset(block), k_rows, first, head_dim, 1.0f);
   }
-  await_copies<0>();
-  bf16* const out = dkv + key_offset(block, row, kv_head);
-  store_keys(dk, out, k_rows, first, head_dim, block.scale);
-  store_keys(dv, out + value_offset(block), k_rows, first, head_dim, 1.0f);
+  end_cluster();
 #endif
+}
+
+// Heads of a matrix, in boxes of so many rows of a panel.
+cudaError_t describe_heads(const bf16* data, const AttentionSizes& block, int64_t heads, int64_t length,
+                           int box_rows, CUtensorMap& map) {
+  const auto line = cuuint64_t(block.head_dim * 2);
+  const cuuint64_t sizes[] = {cuuint64_t(block.head_dim), cuuint64_t(heads), cuuint64_t(length),
+                              cuuint64_t(block.rows)};
+  const cuuint64_t strides[] = {line, line * sizes[1], line * sizes[1] * sizes[2]};
+  const cuuint32_t box[] = {kPanel, 1, cuuint32_t(box_rows), 1};
+  return describe_boxes(data, sizes, strides, box, map);
+}
+
+// Starts clusters of a kernel, for so many tiles of each key head; one more where they are odd.
+template <class... Params, class... Args>
+cudaError_t start(void (*kernel)(Params...), const AttentionSizes& block, int64_t tiles, size_t shared,
+                  cudaStream_t stream, const Args&... args) {
+  const auto status = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                           cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
+  if (status != cudaSuccess) return status;
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      dim3(blocks_for(tiles, kCluster) * kCluster, unsigned(block.kv_heads), unsigned(block.rows));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = kCluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+
+int64_t query_tiles(const AttentionSizes& block) {
+  return (block.q_len + kQueries - 1) / kQueries * (block.q_heads / block.kv_heads);
 }
 
 }  // namespace
 
 bool hopper_attention(int64_t head_dim) {
-  int device = 0, major = 0, minor = 0;
-  if (head_dim <= kHalf || head_dim > kColumns || cudaGetDevice(&device) != cudaSuccess) return false;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return false;
-  if (cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) return false;
-  return major == 9 && minor == 0;
+  return head_dim > kHalf && head_dim <= kColumns && is_hopper();
 }
 
 cudaError_t hopper_attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse,
                                  cudaStream_t stream) {
-  const dim3 grid(blocks_for(block.q_len, kQueries), unsigned(block.q_heads), unsigned(block.rows));
-  return launch(attention_hopper_fwd_kernel, grid, kThreads, ForwardTiles::bytes(), stream, block, o, lse);
+  CUtensorMap kv_heads;
+  const auto status = describe_heads(block.kv, block, 2 * block.kv_heads, block.kv_len, kKeys, kv_heads);
+  if (status != cudaSuccess) return status;
+  return start(attention_hopper_fwd_kernel, block, query_tiles(block), ForwardTiles::bytes(), stream, block,
+               kv_heads, o, lse);
 }
 
 cudaError_t hopper_attention_bwd(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse,
                                  const float* delta, bf16* dq, bf16* dkv, cudaStream_t stream) {
-  const dim3 keys(blocks_for(block.kv_len, kKeysBack), unsigned(block.kv_heads), unsigned(block.rows));
-  const auto status = launch(attention_hopper_dkv_kernel, keys, kThreads, BackwardTiles::bytes(), stream,
-                             block, d_o, lse, delta, dkv);
+  CUtensorMap kv_heads, q_heads, d_o_heads;
+  auto status = describe_heads(block.kv, block, 2 * block.kv_heads, block.kv_len, kKeysBack, kv_heads);
+  if (status == cudaSuccess)
+    status = describe_heads(block.q, block, block.q_heads, block.q_len, kQueries, q_heads);
+  if (status == cudaSuccess)
+    status = describe_heads(d_o, block, block.q_heads, block.q_len, kQueries, d_o_heads);
+  if (status == cudaSuccess)
+    status = start(attention_hopper_dkv_kernel, block, (block.kv_len + kKeysBack - 1) / kKeysBack,
+                   BackwardTiles::bytes(), stream, block, q_heads, d_o_heads, lse, delta, dkv);
   if (status != cudaSuccess) return status;
-  const dim3 queries(blocks_for(block.q_len, kQueries), unsigned(block.q_heads), unsigned(block.rows));
-  return launch(attention_hopper_dq_kernel, queries, kThreads, BackwardTiles::bytes(), stream, block, d_o,
-                lse, delta, dq);
+  return start(attention_hopper_dq_kernel, block, query_tiles(block), BackwardTiles::bytes(), stream, block,
+               kv_heads, d_o, lse, delta, dq);
 }
 
 }  // namespace sluice::core::cuda

@@ -322,30 +322,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                            CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-Encode encoder() {
-  static const Encode found = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const auto status =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result);
-    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry)
-                                                                          : nullptr;
-  }();
-  return found;
-}
-
 // A matrix of `rows` x `columns`, copied in boxes of `box_rows` x 64.
 cudaError_t describe(const bf16* data, int64_t rows, int64_t columns, int box_rows, CUtensorMap& map) {
   const cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows)}, strides[] = {cuuint64_t(columns) * 2};
-  const cuuint32_t box[] = {kDepth, cuuint32_t(box_rows)}, steps[] = {1, 1};
-  const auto status =
-      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(data), sizes, strides, box,
-                steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  const cuuint32_t box[] = {kDepth, cuuint32_t(box_rows)};
+  return describe_boxes(data, sizes, strides, box, map);
 }
 
 // How many blocks run at once: whole clusters.
@@ -433,11 +414,7 @@ cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf1
 }  // namespace
 
 bool hopper_products(int64_t experts) {
-  int device = 0, major = 0, minor = 0;
-  if (experts > kMostExperts || cudaGetDevice(&device) != cudaSuccess) return false;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return false;
-  if (cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) return false;
-  return major == 9 && minor == 0 && encoder() != nullptr;
+  return experts <= kMostExperts && is_hopper();
 }
 
 cudaError_t hopper_linear(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y,

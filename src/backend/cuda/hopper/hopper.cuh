@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -192,6 +193,56 @@ __device__ inline void copy_box_to_all(uint32_t to, const CUtensorMap* from, int
       "%5;" ::"r"(to),
       "l"(from), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
       : "memory");
+}
+
+// The same of a matrix with four sides.
+__device__ inline void copy_box_to_all(uint32_t to, const CUtensorMap* from, int x, int y, int z, int u,
+                                       uint32_t barrier, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3, %4, %5}], [%6], "
+      "%7;" ::"r"(to),
+      "l"(from), "r"(x), "r"(y), "r"(z), "r"(u), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
+using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                            CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+inline Encode encoder() {
+  static const Encode found = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const auto status =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result);
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry)
+                                                                          : nullptr;
+  }();
+  return found;
+}
+
+// Whether the current device has what this file does, and its driver describes boxes.
+inline bool is_hopper() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) return false;
+  if (cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) return false;
+  return major == 9 && minor == 0 && encoder() != nullptr;
+}
+
+// Describes a matrix of bf16, the side whose elements are neighbours first, and the boxes it is copied in,
+// whose lines have 128 bytes. `strides` are bytes, of all sides but the first. What lies outside is zero.
+template <int kSides>
+cudaError_t describe_boxes(const __nv_bfloat16* data, const cuuint64_t (&sizes)[kSides],
+                           const cuuint64_t (&strides)[kSides - 1], const cuuint32_t (&box)[kSides],
+                           CUtensorMap& map) {
+  cuuint32_t steps[kSides];
+  for (cuuint32_t& step : steps) step = 1;
+  const auto status =
+      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kSides, const_cast<__nv_bfloat16*>(data), sizes,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 }  // namespace sluice::core::cuda
