@@ -54,54 +54,69 @@ __device__ unsigned char* aligned_shared() {
   return shared + (1024 - shared_address(shared) % 1024) % 1024;
 }
 
-// Two stages that both blocks of a cluster fill and both groups of both blocks read: a barrier of what is
-// here, and one of who is done with it. Their turns are counted.
+// Two stages, of a tile each, that both blocks of a cluster fill part by part, two panels each. Of every part
+// there is a barrier of when it is here, and one of when both blocks are done with it. Their turns are
+// counted.
 class Stages {
  public:
-  static constexpr int kBytes = 2 * 2 * 8;
+  static constexpr int kParts = kPanels / kCluster, kPartsOfGroup = kParts / kGroups;
+  static constexpr int kBytes = 2 * 2 * kParts * 8;
 
   explicit __device__ Stages(const unsigned char* barriers) : barriers_(shared_address(barriers)) {}
 
   // By one thread, before any other method.
   __device__ void make() const {
-    for (int stage = 0; stage < 2; ++stage) {
-      make_barrier(here(stage), 1);
-      make_barrier(free(stage), kGroups * kCluster);
+    for (int i = 0; i < 2 * kParts; ++i) {
+      make_barrier(barriers_ + 16 * i, 1);
+      make_barrier(barriers_ + 16 * i + 8, kCluster);
     }
     show_barriers();
   }
-  // Brings this block's half of a tile's panels to both blocks, once these are done with the last ones. By
-  // one thread.
+  // Brings this block's panel of every part of a tile to both blocks, once these are done with the last
+  // tile's. By one thread.
   template <int ROWS>
   __device__ void copy(int stage, const unsigned char* tile, const CUtensorMap* heads, int head,
                        int64_t first, int64_t row) const {
-    await_barrier(free(stage), parity_ ^ 1);
-    arrive_expecting(here(stage), kTileBytes<ROWS>);
 #pragma unroll 1
-    for (int i = 0; i < kPanels / kCluster; ++i) {
-      const int panel = int(cluster_rank()) * (kPanels / kCluster) + i;
+    for (int part = 0; part < kParts; ++part) {
+      const uint32_t here = barrier(stage, part);
+      await_barrier(here + 8, parity_ ^ 1);
+      arrive_expecting(here, kCluster * kPanelBytes<ROWS>);
+      const int panel = part * kCluster + int(cluster_rank());
       copy_box_to_all(shared_address(tile) + panel * kPanelBytes<ROWS>, heads, panel * kPanel, head,
-                      int(first), int(row), here(stage), (1 << kCluster) - 1);
+                      int(first), int(row), here, (1 << kCluster) - 1);
     }
   }
-  __device__ void await(int stage) const {
-    await_barrier(here(stage), parity_);
+  __device__ void await(int stage, int part) const {
+    await_barrier(barrier(stage, part), parity_);
   }
-  // By all threads of a group, which reads this turn's tile no more.
-  __device__ void release(int stage) const {
+  // The group's half of the columns.
+  __device__ void await_half(int stage) const {
+    for (int i = 0; i < kPartsOfGroup; ++i) await(stage, own_group() * kPartsOfGroup + i);
+  }
+  // By all threads of a group: nobody in this block reads this part of its half any more in this turn.
+  __device__ void release(int stage, int part_of_half) const {
     const int thread = int(threadIdx.x) % kGroupThreads;
-    if (thread % kWarp == 0 && thread / kWarp < kCluster) arrive_at(free(stage), uint32_t(thread / kWarp));
+    const uint32_t here = barrier(stage, own_group() * kPartsOfGroup + part_of_half);
+    if (thread % kWarp == 0 && thread / kWarp < kCluster) arrive_at(here + 8, uint32_t(thread / kWarp));
+  }
+  __device__ void release_half(int stage) const {
+    for (int i = 0; i < kPartsOfGroup; ++i) release(stage, i);
+  }
+  // A turn whose tiles this block does not read.
+  __device__ void pass() const {
+    for (int stage = 0; stage < 2; ++stage) {
+      await_half(stage);
+      release_half(stage);
+    }
   }
   __device__ void advance() {
     parity_ ^= 1;
   }
 
  private:
-  __device__ uint32_t here(int stage) const {
-    return barriers_ + 8 * stage;
-  }
-  __device__ uint32_t free(int stage) const {
-    return barriers_ + 16 + 8 * stage;
+  __device__ uint32_t barrier(int stage, int part) const {
+    return barriers_ + 16 * (stage * kParts + part);
   }
 
   uint32_t barriers_, parity_ = 0;
@@ -176,22 +191,28 @@ __device__ uint64_t across(const unsigned char* panel) {
 // From a product to the next 16 of k, in units of 16 bytes.
 constexpr int kAlong = 2, kAcross = 16 * kLineBytes / 16;
 
-// scores = a b^T, of tiles of A and B rows, of which 32 of B from b on. Returns when they are there.
+// scores = a b^T, of tiles of A and B rows, of which 32 of B from b on; one of the two is that of a stage.
+// Returns when they are there.
 template <int A, int B>
-__device__ void multiply_heads(float (&scores)[16], uint64_t a, uint64_t b) {
-  begin_products(scores);
+__device__ void multiply_heads(float (&scores)[16], uint64_t a, uint64_t b, const Stages& stages, int stage) {
+  pin(scores);
 #pragma unroll
-  for (int panel = 0; panel < kColumns / kPanel; ++panel) {
+  for (int part = 0; part < Stages::kParts; ++part) {
+    stages.await(stage, part);
+    begin_products();
 #pragma unroll
-    for (int k = 0; k < kPanel / 16; ++k)
+    for (int i = 0; i < kCluster * kPanel / 16; ++i) {
+      const int panel = part * kCluster + i / (kPanel / 16), k = i % (kPanel / 16);
       GroupProduct<32, 0, 0>::add(scores, a + panel * (kPanelBytes<A> / 16) + k * kAlong,
-                                  b + panel * (kPanelBytes<B> / 16) + k * kAlong, panel + k > 0);
+                                  b + panel * (kPanelBytes<B> / 16) + k * kAlong, part + i > 0);
+    }
+    close_products();
   }
-  close_products();
   await_products<0>(scores);
 }
 
-// sums += weights b, of so many keys and the group's half of b's columns. Returns when they are there.
+// sums += weights b, of so many keys and the group's half of b's columns, which is here. Returns when they
+// are there.
 template <int KEYS>
 __device__ void add_columns(float (&sums)[kHalf / 2], const unsigned char* weights, const unsigned char* b) {
   const uint64_t w = along(weights), columns = across<KEYS>(b + own_group() * (kTileBytes<KEYS> / 2));
@@ -270,16 +291,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     copy_half<kQueries>(tiles.q(), query_rows(block, block.q, own.row, own.head), own.first, head_dim);
     await_halves();
     for (; key < own.both.end; key += kKeys, stages.advance()) {
-      stages.await(0);
       if (!own.range.touches(key, kKeys)) {
-        stages.await(1);
-        stages.release(0);
-        stages.release(1);
+        stages.pass();
         continue;
       }
       float s[16];
-      multiply_heads<kQueries, kKeys>(s, along(tiles.q()), along(tiles.k(), group * (kKeys / 2)));
-      stages.release(0);
+      multiply_heads<kQueries, kKeys>(s, along(tiles.q()), along(tiles.k(), group * (kKeys / 2)), stages, 0);
       const bool masked = !own.range.covers(key, kKeys);
       float top[2] = {row_max[0], row_max[1]};
 #pragma unroll
@@ -296,7 +313,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         top[r] = fmaxf(top[r], __shfl_xor_sync(kFullWarp, top[r], 2));
         tiles.of_query(group, own_query() + 8 * r) = top[r];
       }
-      await_multipliers();  // both groups' largest scores are here, and they are done with the last weights
+      // Both groups' largest scores are here, and they are done with K and the last weights.
+      await_multipliers();
+      stages.release_half(0);
       float rescale[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -322,9 +341,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       see_copies();
       await_multipliers();  // all weights are here
-      stages.await(1);
+      stages.await_half(1);
       add_columns<kKeys>(sums, tiles.weights(), tiles.v());
-      stages.release(1);
+      stages.release_half(1);
     }
 
 #pragma unroll
@@ -395,15 +414,14 @@ struct TileQuery {
 
 // Weights p and their gradients ds of a tile, which go to shared memory: a group multiplies one of the two
 // pairs of tiles, gives half of what comes of it to the other group, and has 16 keys of both then. Calls
-// `between` when the group has multiplied. Both groups' are there after a barrier.
+// `between` when both groups have multiplied. All are there when it returns.
 template <class Between>
 __device__ void weigh(const BackwardTiles& tiles, const AttentionSizes& block, const TileQuery (&queries)[2],
-                      int first_key, Between between) {
+                      int first_key, const Stages& stages, Between between) {
   const int group = own_group();
   float product[16];
   multiply_heads<kQueries, kKeysBack>(product, along(group == 0 ? tiles.q() : tiles.d_o()),
-                                      along(group == 0 ? tiles.k() : tiles.v()));
-  between();
+                                      along(group == 0 ? tiles.k() : tiles.v()), stages, group);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float* give = product + 4 * i;
@@ -411,6 +429,7 @@ __device__ void weigh(const BackwardTiles& tiles, const AttentionSizes& block, c
                                        : make_float4(give[0], give[1], give[2], give[3]);
   }
   await_multipliers();
+  between();
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     const float4 got = tiles.given(1 - group, n);
@@ -469,15 +488,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     copy_half<kQueries>(tiles.d_o(), query_rows(block, d_o, own.row, own.head), own.first, head_dim);
     await_halves();
     for (; key < own.both.end; key += kKeysBack, stages.advance()) {
-      stages.await(0);
-      stages.await(1);
-      if (own.range.touches(key, kKeysBack)) {
-        weigh(tiles, block, queries, key, [&] { stages.release(1); });
-        add_columns<kKeysBack>(sums, tiles.ds(), tiles.k());
-      } else {
-        stages.release(1);
+      if (!own.range.touches(key, kKeysBack)) {
+        stages.pass();
+        continue;
       }
-      stages.release(0);
+      // Both groups have multiplied: nobody reads values any more.
+      weigh(tiles, block, queries, key, stages, [&] {
+        stages.await_half(1);
+        stages.release_half(1);
+      });
+      stages.await_half(0);
+      add_columns<kKeysBack>(sums, tiles.ds(), tiles.k());
+      stages.release_half(0);
     }
     const float factor[2] = {block.scale, block.scale};
     store_queries(sums, query_rows<bf16>(block, dq, own.row, own.head), own.first, head_dim, factor);
@@ -489,7 +511,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 // Sums of keys lie turned: a panel of columns by keys.
 using KeySums = float[kHalf / kPanel][16];
 
-// sums += the group's half of a's columns, turned, times weights. On its way until the products are awaited.
+// sums += the group's half of a's columns, turned, times weights, a part after the other: products that are
+// on their way.
 __device__ void add_turned(KeySums& sums, const unsigned char* a, const unsigned char* weights) {
   const uint64_t columns = across<kQueries>(a + own_group() * (kTileBytes<kQueries> / 2));
   const uint64_t w = across<kQueries>(weights);
@@ -499,8 +522,8 @@ __device__ void add_turned(KeySums& sums, const unsigned char* a, const unsigned
     for (int k = 0; k < kQueries / 16; ++k)
       GroupProduct<32, 1, 1>::add(sums[panel], columns + panel * (kPanelBytes<kQueries> / 16) + k * kAcross,
                                   w + k * kAcross, 1);
+    if (panel % kCluster == kCluster - 1) close_products();
   }
-  close_products();
 }
 __device__ void store_keys(const KeySums& sums, bf16* base, const HeadRows<bf16>& rows, int first,
                            int head_dim, float factor) {
@@ -554,16 +577,21 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (; !step.done(); step.advance(), stages.advance()) {
       const int64_t head = kv_head * shared + step.head, i = step.query + own_query();
       const TileQuery queries[2] = {{block, lse, delta, row, head, i}, {block, lse, delta, row, head, i + 8}};
-      stages.await(0);
-      stages.await(1);
-      weigh(tiles, block, queries, first, [] {});
+      weigh(tiles, block, queries, first, stages, [] {});
+      stages.await_half(0);
+      stages.await_half(1);
       begin_products();
       add_turned(dk, tiles.q(), tiles.ds());
       add_turned(dv, tiles.d_o(), tiles.p());
+      static_assert(Stages::kPartsOfGroup == 2);
+      await_products<3>();
+      stages.release(0, 0);
+      await_products<2>();
+      stages.release(0, 1);
       await_products<1>();
-      stages.release(0);
+      stages.release(1, 0);
       await_products<0>();
-      stages.release(1);
+      stages.release(1, 1);
     }
 #pragma unroll
     for (int panel = 0; panel < kHalf / kPanel; ++panel) pin(dk[panel]), pin(dv[panel]);
