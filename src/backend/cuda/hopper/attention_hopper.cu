@@ -30,8 +30,9 @@ constexpr int kPanelBytes = ROWS* kLineBytes;
 template <int ROWS>
 constexpr int kTileBytes = kPanels* kPanelBytes<ROWS>;
 
+// From a lane, so that the compiler knows that a warp's are alike. By whole warps.
 __device__ int own_group() {
-  return int(threadIdx.x) / kGroupThreads;
+  return __shfl_sync(kFullWarp, int(threadIdx.x) / kGroupThreads, 0);
 }
 // The thread's first row of a tile of queries; the second is 8 further on.
 __device__ int own_query() {
@@ -227,6 +228,7 @@ __device__ void add_columns(float (&sums)[kHalf / 2], const unsigned char* weigh
 // Writes the group's half of the columns of a tile of queries, times factors of the thread's rows.
 __device__ void store_queries(const float (&sums)[kHalf / 2], const HeadRows<bf16>& out, int64_t first,
                               int head_dim, const float (&factor)[2]) {
+  const int begin = own_group() * kHalf;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int64_t row = first + own_query() + 8 * r;
@@ -234,7 +236,7 @@ __device__ void store_queries(const float (&sums)[kHalf / 2], const HeadRows<bf1
     bf16* const to = const_cast<bf16*>(out.base) + row * out.stride;
 #pragma unroll
     for (int n = 0; n < kHalf / 8; ++n) {
-      const int column = own_group() * kHalf + n * 8;
+      const int column = begin + n * 8;
       if (column >= head_dim) continue;
       *reinterpret_cast<uint32_t*>(to + column + own_pair()) =
           pack_bf16(sums[4 * n + 2 * r] * factor[r], sums[4 * n + 2 * r + 1] * factor[r]);
@@ -527,14 +529,14 @@ __device__ void add_turned(KeySums& sums, const unsigned char* a, const unsigned
 }
 __device__ void store_keys(const KeySums& sums, bf16* base, const HeadRows<bf16>& rows, int first,
                            int head_dim, float factor) {
-  const int lane = int(threadIdx.x) % kWarp;
+  const int lane = int(threadIdx.x) % kWarp, begin = own_group() * kHalf + own_query() - lane / 4;
 #pragma unroll
   for (int panel = 0; panel < kHalf / kPanel; ++panel) {
 #pragma unroll
     for (int i = 0; i < 16; i += 2) {
       const uint32_t pair = turned(pack_bf16(sums[panel][i] * factor, sums[panel][i + 1] * factor));
       const int key = first + i / 4 * 8 + lane / 4;
-      const int column = own_group() * kHalf + panel * kPanel + own_query() - lane / 4 + i / 2 % 2 * 8;
+      const int column = begin + panel * kPanel + i / 2 % 2 * 8;
       if (key < rows.count && column < head_dim)
         *reinterpret_cast<uint32_t*>(base + key * rows.stride + column + own_pair()) = pair;
     }
