@@ -576,7 +576,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     copy_half<kKeysBack>(tiles.k(), k_rows, first, head_dim);
     copy_half<kKeysBack>(tiles.v(), value_rows(block, row, kv_head), first, head_dim);
     await_halves();
-    for (; !step.done(); step.advance(), stages.advance()) {
+    for (; !step.done(); stages.advance()) {
       const int64_t head = kv_head * shared + step.head, i = step.query + own_query();
       const TileQuery queries[2] = {{block, lse, delta, row, head, i}, {block, lse, delta, row, head, i + 8}};
       weigh(tiles, block, queries, first, stages, [] {});
@@ -585,6 +585,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       begin_products();
       add_turned(dk, tiles.q(), tiles.ds());
       add_turned(dv, tiles.d_o(), tiles.p());
+      step.advance();  // while products run
       static_assert(Stages::kPartsOfGroup == 2);
       await_products<3>();
       stages.release(0, 0);
