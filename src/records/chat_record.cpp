@@ -220,13 +220,6 @@ Status add_message(ChatValue& item, const RecordOptions& options, Record& record
     SLUICE_ASSIGN(item, message_of(item, options));
   } else {
     SLUICE_TRY(check_string(item, "role"));
-    for (const auto& [key, read] : {std::pair("value", "content"), std::pair("from", "role")}) {
-      if (says(item, key))
-        return later(
-            error("{} and {} are both there, and may say two things: data.ignore = [\"{}\"] passes "
-                  "over the one that is not meant",
-                  read, key, key));
-    }
     SLUICE_TRY(check_role(item.find("role")->text, options));
     record.read_anew |= renew_functions(item);
     SLUICE_TRY(check_message(item));

@@ -108,6 +108,20 @@ constexpr DataKey kKeys[] = {
      "models of text have none. Leave these records out"},
 };
 
+// Names of one thing, of which an object may have several where they say the same.
+struct OneThing {
+  std::string_view names;
+  bool of_message;
+};
+constexpr OneThing kOneThing[] = {
+    {"system system_prompt", false},
+    {"tools functions", false},
+    {"role from", kMessage},
+    {"content value", kMessage},
+    {"tool_calls function_call", kMessage},
+    {"reasoning_content reasoning thinking", kMessage},
+};
+
 // Ids, sources and other things about a record that no program learns from.
 constexpr std::string_view kHarmless =
     "id _id ids idx index uuid uid guid hash md5 sha1 sha256 key custom_id record_id row_id example_id "
@@ -134,7 +148,7 @@ constexpr std::string_view kHarmless =
 // A key whose name has one of these words says what is learnt, or how good it is, whatever else it is called.
 struct Mark {
   // Marks: a truth value, a number, or a list. Content: anything else.
-  enum class Value : uint8_t { Any, Marks, Truth, Content };
+  enum class Value : uint8_t { Any, Marks, Truth, Content, List };
   std::string_view words;
   Value value;
   bool learns;  // it says what is learnt
@@ -144,13 +158,16 @@ constexpr Mark kMarks[] = {
      "unlearn "
      "supervised ignore ignored skip skipped exclude excluded omit",
      Mark::Value::Marks, true},
+    {"hidden deleted removed discard discarded drop dropped disabled enabled keep kept valid invalid",
+     Mark::Value::Truth, true},
     {"rejected reject chosen preferred dispreferred negative negatives undesirable kto dpo", Mark::Value::Any,
      false},
-    {"reward rewards score scores rating ratings quality weight weights label labels desirable vote votes "
-     "upvotes",
+    {"reward rewards advantage advantages score scores rating ratings quality weight weights label labels "
+     "desirable vote votes upvotes",
      Mark::Value::Marks, false},
-    {"good bad correct incorrect accepted approved", Mark::Value::Truth, false},
-    {"system history", Mark::Value::Content, false},
+    {"good bad correct incorrect accepted approved passed failed", Mark::Value::Truth, false},
+    {"system sys history instructions", Mark::Value::Content, false},
+    {"tool tools function functions", Mark::Value::List, false},
 };
 // With one of these it is a measure or a name after all.
 constexpr std::string_view kMeasures =
@@ -254,6 +271,8 @@ bool is_meant(const Mark& mark, const ChatValue& value) {
       return is_truth(value);
     case Mark::Value::Content:
       return !is_truth(value) && !is_number(value);
+    case Mark::Value::List:
+      return value.is_array();
   }
   return true;
 }
@@ -275,6 +294,28 @@ Error refusal(std::string_view key, bool later, std::string message) {
   refused.details.emplace_back("key", key);
   if (later) refused.details.emplace_back("later", "yes");
   return refused;
+}
+
+Status check_one_thing(const ChatValue& object, bool of_message) {
+  for (const OneThing& thing : kOneThing) {
+    const ChatValue* said = nullptr;
+    std::string_view by;
+    Status twice;
+    if (thing.of_message == of_message) {
+      for_names(thing.names, [&](std::string_view name) {
+        const ChatValue* value = object.find(name);
+        if (value == nullptr || !says_something(*value)) return;
+        if (said != nullptr && twice.ok() && to_json(*said) != to_json(*value))
+          twice = refusal(name, /*later=*/true,
+                          fmt::format("{} and {} are both there, and may say two things: data.ignore = "
+                                      "[\"{}\"] passes over the one that is not meant",
+                                      by, name, name));
+        if (said == nullptr) said = value, by = name;
+      });
+    }
+    SLUICE_TRY(twice);
+  }
+  return {};
 }
 
 }  // namespace
@@ -342,6 +383,7 @@ std::string key_meant_by(std::string_view name, bool of_message) {
 Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::string_view> read,
                   std::vector<std::string>& unused) {
   const bool of_message = kind == KeysOf::Message, is_text = kind == KeysOf::Text;
+  if (!is_text) SLUICE_TRY(check_one_thing(object, of_message));
   std::vector<std::string> marks;
   for (const auto& [name, value] : object.members) {
     if (std::find(read.begin(), read.end(), name) != read.end()) continue;
@@ -359,13 +401,6 @@ Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::str
       continue;
     }
     if (is_harmless(name)) continue;
-    if (const Mark* mark = find_mark(name); mark != nullptr && (mark->learns || !is_text)) {
-      if (!says_something(value)) continue;
-      if (is_meant(*mark, value)) {
-        marks.push_back(name);
-        continue;
-      }
-    }
     // A key beside the one that may be meant is another one.
     if (const std::string meant = key_meant_by(name, of_message);
         !meant.empty() && !is_text && object.find(meant) == nullptr)
@@ -373,6 +408,13 @@ Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::str
           name, /*later=*/true,
           fmt::format("key '{}' is not known; did you mean {}? data.ignore = [\"{}\"] passes over it", name,
                       meant, name));
+    if (const Mark* mark = find_mark(name); mark != nullptr && (mark->learns || !is_text)) {
+      if (!says_something(value)) continue;
+      if (is_meant(*mark, value)) {
+        marks.push_back(name);
+        continue;
+      }
+    }
     unused.push_back(name);
   }
   if (marks.empty()) return {};
@@ -402,7 +444,8 @@ std::string data_keys_table() {
   }
   for (const Mark& mark : kMarks) {
     constexpr std::string_view kValues[] = {"", ", with a truth value, a number or a list",
-                                            ", with a truth value", ", with a text or a list"};
+                                            ", with a truth value", ", with a text or a list",
+                                            ", with a list"};
     out += fmt::format(
         "| any other name with the word {}{} | either | {} | **refused**: it may change what is to be "
         "learnt |\n",

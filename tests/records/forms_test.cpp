@@ -203,11 +203,26 @@ TEST(Keys, ThatMayChangeWhatIsLearntAreRefused) {
     ignoring.ignore = {std::string(key)};
     EXPECT_TRUE(parse_record(json, ignoring).ok()) << json;
   };
-  for (const std::string_view mark :
-       {R"("loss_scale": 0.5)", R"("is_rejected": true)", R"("doNotTrain": true)", R"("response_quality": 3)",
-        R"("rejected_response": "b")", R"("is-good": false)", R"("human_score": [1, 2])",
-        R"("supervised": 0)", R"("instruct_reward": 1.5)", R"("chat_history": [["q", "a"]])",
-        R"("system_message": "s")"}) {
+  for (const std::string_view mark : {R"("loss_scale": 0.5)",
+                                      R"("is_rejected": true)",
+                                      R"("doNotTrain": true)",
+                                      R"("response_quality": 3)",
+                                      R"("rejected_response": "b")",
+                                      R"("is-good": false)",
+                                      R"("human_score": [1, 2])",
+                                      R"("supervised": 0)",
+                                      R"("instruct_reward": 1.5)",
+                                      R"("chat_history": [["q", "a"]])",
+                                      R"("system_message": "s")",
+                                      R"("sys_prompt": "s")",
+                                      R"("instructions": "s")",
+                                      R"("advantage": -1.5)",
+                                      R"("hidden": true)",
+                                      R"("deleted": false)",
+                                      R"("is_valid": 0)",
+                                      R"("passed": false)",
+                                      R"("tool_definitions": [{"name": "f"}])",
+                                      R"("available_functions": [1])"}) {
     const std::string key(mark.substr(1, mark.find('"', 1) - 1));
     refused(fmt::format(R"({{"question": "q", "answer": "a", {}}})", mark), key,
             fmt::format("data.ignore = [\"{}\"]", key));
@@ -215,6 +230,7 @@ TEST(Keys, ThatMayChangeWhatIsLearntAreRefused) {
   refused(R"({"messages": [{"role": "user", "content": "q", "no_loss": true}]})", "no_loss",
           "messages[0]: no_loss");
   refused(R"({"text": "t", "loss_mask_all": [0, 1]})", "loss_mask_all", "what is learnt");
+  refused(R"({"text": "t", "is_deleted": true})", "is_deleted", "what is learnt");
   refused(R"({"prompt": "q", "completion": "a", "system": "s"})", "system", "is not read beside prompt");
   refused(R"({"messages": [{"role": "user", "content": "q"}], "history": [["a", "b"]]})", "history",
           "is not read beside messages");
@@ -222,6 +238,7 @@ TEST(Keys, ThatMayChangeWhatIsLearntAreRefused) {
   refused(R"({"question": "q", "answer": "a", "sytem": "s"})", "sytem", "did you mean system?");
   refused(R"({"question": "q", "answer": "a", "contxt": "s"})", "contxt", "did you mean context?");
   refused(R"({"messages": [{"role": "user", "content": "q"}], "tool": []})", "tool", "did you mean tools?");
+  refused(R"({"messages": [{"role": "user", "content": "q"}], "tool": [1]})", "tool", "did you mean tools?");
   refused(R"({"messages": [{"role": "user", "content": "q", "wieght": 0}]})", "wieght",
           "did you mean weight?");
   refused(R"({"messages": [{"role": "user", "content": "q", "toolCalls": [1]}]})", "toolCalls",
@@ -287,6 +304,20 @@ TEST(Messages, WhatIsSaidTwiceIsRefused) {
                    "messages[0]: content and value are both there"));
   EXPECT_TRUE(says(read(R"({"messages": [{"role": "user", "from": "gpt", "content": "q"}]})"),
                    "messages[0]: role and from are both there"));
+  EXPECT_TRUE(says(read(R"({"conversations": [{"from": "human", "value": "q", "content": "r"}]})"),
+                   "conversations[0]: content and value are both there"));
+  EXPECT_TRUE(
+      says(read(R"({"messages": [{"role": "user", "content": "q", "reasoning": "r", "thinking": "t"}]})"),
+           "messages[0]: reasoning and thinking are both there"));
+  EXPECT_TRUE(says(read(R"({"question": "q", "answer": "a", "system": "s", "system_prompt": "t"})"),
+                   "system and system_prompt are both there"));
+  EXPECT_TRUE(
+      says(read(R"({"messages": [{"role": "user", "content": "q"}], "tools": [1], "functions": [2]})"),
+           "tools and functions are both there"));
+  // The same said twice, and nothing beside something, says one thing.
+  EXPECT_EQ(read(R"({"messages": [{"role": "user", "from": "user", "content": "q", "value": "q"}]})"),
+            "user:q ");
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "system": "s", "system_prompt": ""})"), "? [s] q|a");
   EXPECT_TRUE(says(read(R"({"prompt": "a", "completion": "b", "completion": "c"})"),
                    "key 'completion' is there twice"));
   EXPECT_TRUE(says(read(R"({"messages": [{"role": "assistant", "content": "q", "skip": true}]})"),
