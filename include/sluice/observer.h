@@ -53,6 +53,12 @@ struct ExpertLoad {
   std::vector<Layer> layers;  // those that have experts
 };
 
+// A number of an objective, such as "rewards/margins".
+struct NamedValue {
+  std::string name;
+  double value = 0;
+};
+
 struct StepEvent {
   int64_t step = 0;          // done, counted from 1 over the whole run
   double loss = 0;           // mean over targets, nats; NaN: there are none
@@ -69,6 +75,8 @@ struct StepEvent {
   double epoch = 0;           // how often the data was gone through by then; 0: it has no end
   double accuracy = 0;  // of the learnt tokens, the share that no other token was likelier than; NaN: none
   std::optional<ExpertLoad> router;  // none: the model has no experts
+  // Of a run that compares answers, whose loss is its objective's: rewards, and what goes with them.
+  std::vector<NamedValue> values;
 };
 
 struct EvaluationEvent {
@@ -89,6 +97,9 @@ struct EvaluationEvent {
     int64_t targets = 0;
   };
   std::vector<Path> paths;  // what people named, where they named several
+  // Of a run that compares answers: rewards, and what goes with them. `targets` are its comparisons then, and
+  // `accuracy` the share of pairs whose chosen answer has the higher reward.
+  std::vector<NamedValue> values;
 
   // Whether it is above the lowest by more than chance.
   bool rises() const { return rise_error && rise > *rise_error; }

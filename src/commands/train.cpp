@@ -233,6 +233,7 @@ Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, con
   SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, data.content, info.manifest));
   add_date(now, data.date);
   add_schedule(now, schedule_of(c));
+  add_reference(now, value_of(info.manifest, kReferenceName));
   const Status goes_on = check_goes_on(c, info.manifest, now);
   if (goes_on.ok()) return GoingOn{info.step, changes(info.manifest, now)};
   Error why = goes_on.error();

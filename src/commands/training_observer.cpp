@@ -85,11 +85,16 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
   // How far from equal experts' loads are, in the worst layer.
   const std::string load =
       e.router ? fmt::format("  load ±{:.0f} %", 100 * e.router->worst_variation) : std::string();
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}{}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
-                     e.step, c_.train.steps, e.loss, e.gradient_norm, load, double(e.tokens) / s,
-                     format_duration(double(c_.train.steps - e.step) * s),
-                     format_bytes(e.memory.device_bytes), format_bytes(c_.caps[kDevice]),
-                     format_bytes(e.memory.host_bytes), format_bytes(c_.caps[kHost]));
+  std::string compared;
+  for (const sluice::NamedValue& v : e.values) {
+    if (v.name == "rewards/margins") compared += fmt::format("  margin {:.3f}", v.value);
+    if (v.name == "rewards/accuracies") compared += fmt::format("  right {:.0f} %", 100 * v.value);
+  }
+  return fmt::format(
+      "step {}/{}  loss {:.4f}{}  norm {:.2f}{}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}", e.step,
+      c_.train.steps, e.loss, compared, e.gradient_norm, load, double(e.tokens) / s,
+      format_duration(double(c_.train.steps - e.step) * s), format_bytes(e.memory.device_bytes),
+      format_bytes(c_.caps[kDevice]), format_bytes(e.memory.host_bytes), format_bytes(c_.caps[kHost]));
 }
 
 void TrainingObserver::warned(const std::string& message) {
@@ -126,9 +131,17 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
                                : "";
   // Perplexities of the first steps are large, and no one reads 5.372e+04.
   const double perplexity = std::exp(e.loss);
-  say("held-out loss {:.4f} (perplexity {}{}, {:.1f} % right) {}{}\n", e.loss,
-      perplexity < 1000 ? fmt::format("{:.4g}", perplexity) : grouped(perplexity, 0), per_byte,
-      100 * e.accuracy, e.step == 0 ? "before the first step" : "after " + counted(e.step, "step"), rise);
+  std::string means =
+      fmt::format("perplexity {}{}, {:.1f} % right",
+                  perplexity < 1000 ? fmt::format("{:.4g}", perplexity) : grouped(perplexity, 0), per_byte,
+                  100 * e.accuracy);
+  if (!e.values.empty()) {
+    means.clear();
+    for (const sluice::NamedValue& v : e.values)
+      means += fmt::format("{}{} {:.4g}", means.empty() ? "" : ", ", v.name, v.value);
+  }
+  say("held-out loss {:.4f} ({}) {}{}\n", e.loss, means,
+      e.step == 0 ? "before the first step" : "after " + counted(e.step, "step"), rise);
   for (const EvaluationEvent::Path& path : e.paths) say("  {:.4f} of {}\n", path.loss, path.name);
   evaluated_ = e;
 }
@@ -187,6 +200,10 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                   {"step/predicted_ms", e.predicted_seconds * 1e3},
                   {"memory/device_bytes", double(e.memory.device_bytes)},
                   {"memory/host_bytes", double(e.memory.host_bytes)}};
+  for (const sluice::NamedValue& v : e.values) {
+    line[v.name] = v.value;
+    scalars.emplace_back(v.name, v.value);
+  }
   if (e.router) {
     for (const RouterNumber& number : kRouterNumbers) {
       const double value = (*e.router).*number.of_step;
@@ -244,7 +261,9 @@ Status TrainingObserver::add_heldout(const EvaluationEvent& e, nlohmann::ordered
     scalars.emplace_back(tag, value);
   };
   add("heldout_loss", "loss/heldout", e.loss);
-  scalars.emplace_back("heldout/perplexity", std::exp(e.loss));
+  if (e.values.empty()) scalars.emplace_back("heldout/perplexity", std::exp(e.loss));
+  for (const sluice::NamedValue& v : e.values)
+    add(("heldout_" + v.name).c_str(), "heldout/" + v.name, v.value);
   if (bytes_per_token_ > 0) add("heldout_bits_per_byte", "heldout/bits_per_byte", bits_per_byte(e.loss));
   add("heldout_accuracy", "heldout/accuracy", e.accuracy);
   if (e.standard_error) add("heldout_standard_error", "heldout/standard_error", *e.standard_error);

@@ -21,6 +21,7 @@ void visit_keys(Config& c, F&& key) {
   visit_adapter_keys(c.adapter, key);
   visit_data_keys(c.data, key);
   visit_train_keys(c.train, key);
+  visit_objective_keys(c.objective, key);
   visit_shape_keys(c.shape, key);
   visit_eval_keys(c.eval, key);
   visit_sample_keys(c.sample, key);
@@ -113,6 +114,38 @@ Status check_hyperparameters(const RunConfig& config) {
   return optimizer.check == nullptr ? Status() : optimizer.check(config.optimizer_values());
 }
 
+// Settings go with the objective, and with data of its kind.
+Status check_objective(const RunConfig& config) {
+  const Objective& objective = config.chosen_objective();
+  constexpr std::string_view kSection = "objective.";
+  const ObjectiveKeys defaults;
+  std::map<std::string_view, std::string> unset;
+  visit_objective_keys(defaults, [&](std::string_view key, const auto& field, const auto&, const KeyRow&) {
+    unset.emplace(key, recorded(field));
+  });
+  std::vector<std::string_view> given;
+  visit_objective_keys(config.objective,
+                       [&](std::string_view key, const auto& field, const auto&, const KeyRow&) {
+                         if (recorded(field) != unset.at(key)) given.push_back(key.substr(kSection.size()));
+                       });
+  SLUICE_TRY(check_objective(objective, config.objective, given));
+  if (objective.compares == Compares::Nothing) return {};
+  const DataKeys& data = config.data;
+  const auto refused = [&](std::string_view key, std::string_view value, std::string_view allowed) {
+    return error("{} = {}: with train.objective = {}, allowed {}", key, value, objective.name, allowed);
+  };
+  if (data.mode == "contiguous") return refused("data.mode", data.mode, "are auto and packed");
+  if (data.long_documents == "cut")
+    return refused("data.long_documents", data.long_documents,
+                   "are continue, which refuses what is longer than a row, and drop");
+  if (data.learn != "assistant" && data.learn != "completion")
+    return refused("data.learn", data.learn, "are assistant and completion");
+  for (const double weight : data.weights) {
+    if (weight != double(int64_t(weight))) return refused("data.weights", print(weight), "are whole numbers");
+  }
+  return {};
+}
+
 // As typed after --set: quoted text and lists follow the file's syntax, but a shell may have taken the quotes
 // of a list's words away. Anything else is taken as it stands.
 Result<Setting> typed_setting(const std::string& name, const std::string& value) {
@@ -188,6 +221,7 @@ Status check_config(const RunConfig& config) {
         *t.min_learning_rate, *t.learning_rate);
   }
   SLUICE_TRY(check_hyperparameters(config));
+  SLUICE_TRY(check_objective(config));
   const auto& fields = config.data.fields;
   if (fields.prompt.empty() != fields.completion.empty())
     return error("data.fields.{} is given, and data.fields.{} is not: a question goes with its answer",

@@ -27,6 +27,7 @@ struct RunConfig {
   AdapterKeys adapter;
   DataKeys data;
   TrainKeys train;
+  ObjectiveKeys objective;
   ShapeKeys shape;
   BytesByTier caps = BytesByTier(kUnlimited);
   EvalKeys eval;
@@ -56,6 +57,7 @@ struct RunConfig {
   const std::string& checkpoint() const { return latest.empty() ? run.resume : latest; }
 
   // REQUIRES: what load_config() returned.
+  const Objective& chosen_objective() const { return *find_objective(train.objective); }
   const Optimizer& optimizer() const { return *find_optimizer(train.optimizer); }
   // As given, or the optimizer's default.
   double value_of(const Hyperparameter& h) const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of [model], [adapter], [train] and [shape]: what a step computes, and how it is cut.
+// The tables of [model], [adapter], [train], [objective] and [shape]: what a step computes, and how it is
+// cut.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 #include "base/numerics.h"
 #include "config/row.h"
 #include "config/values.h"
+#include "objective/objective.h"
 #include "update/optimizer.h"
 
 namespace sluice::core {
@@ -103,6 +105,7 @@ struct TrainKeys {
   int64_t steps = 100;
   double epochs = 0;  // 0: `steps` says how many there are
   int64_t seed = 1;
+  std::string objective = std::string(objectives().front().name);
   std::optional<double> learning_rate;      // none: choose_rate() of plans/learning_rate.h
   std::optional<double> min_learning_rate;  // none: a tenth of learning_rate
   std::optional<int64_t> warmup_steps;      // none: warmup_steps() of plans/learning_rate.h
@@ -124,6 +127,12 @@ inline Choices optimizer_names() {
   for (const Optimizer* o : optimizers()) names.emplace_back(o->name);
   return names;
 }
+inline Choices objective_names() {
+  Choices names;
+  for (const Objective& o : objectives()) names.emplace_back(o.name);
+  return names;
+}
+constexpr GoesOn kOtherObjective = refused("another loss");
 template <class Keys, class F>
 void visit_train_keys(Keys& c, F&& key) {
   key("train.seq_len", c.seq_len, Tokens{{2, 16777216}},
@@ -136,6 +145,11 @@ void visit_train_keys(Keys& c, F&& key) {
   key("train.seed", c.seed, kNotNegative,
       {"of weights, data order and rounding", refused("other rows and rounding"), Recorded::Always,
        KeyOf::Step});
+  key("train.objective", c.objective, objective_names(),
+      {"what is learnt: supervised, the likelihood; dpo, simpo and orpo, which of two answers is better; "
+       "kto, "
+       "which answers are good",
+       kOtherObjective, Recorded::Changed});
   key("train.learning_rate", c.learning_rate, Range{0, kMostLearningRate},
       {"peak, after warm-up; auto: by the model's size, its weights, tokens per step and optimizer",
        kOtherRate});
@@ -176,6 +190,29 @@ void visit_train_keys(Keys& c, F&& key) {
        "back",
        allowed_by("freeze", "other weights change. What is trained anew begins with moments of zero"),
        Recorded::Changed, KeyOf::Step});
+}
+
+template <class Keys, class F>
+void visit_objective_keys(Keys& c, F&& key) {
+  key("objective.loss_type", c.loss_type, nullptr,
+      {"dpo: sigmoid, hinge, ipo or robust; kto: kto or apo_zero_unpaired; empty: the first of these",
+       kOtherObjective, Recorded::Changed});
+  key("objective.beta", c.beta, Range{1e-6, 1e3},
+      {"dpo, kto: how little the model is to leave the reference; simpo: how much a margin counts; orpo: how "
+       "much odds count beside the likelihood",
+       kOtherObjective, Recorded::Changed});
+  key("objective.label_smoothing", c.label_smoothing, Range{0, 0.999},
+      {"dpo with sigmoid or robust, simpo: how probable it is that the better answer is marked as the worse",
+       kOtherObjective, Recorded::Changed});
+  key("objective.desirable_weight", c.desirable_weight, Range{0, 1e3},
+      {"kto: how much an answer counts that is marked as good", kOtherObjective, Recorded::Changed});
+  key("objective.undesirable_weight", c.undesirable_weight, Range{0, 1e3},
+      {"kto: how much an answer counts that is marked as bad", kOtherObjective, Recorded::Changed});
+  key("objective.simpo_gamma", c.simpo_gamma, Range{0, 1e3},
+      {"simpo: the margin of rewards that is aimed at", kOtherObjective, Recorded::Changed});
+  key("objective.cpo_alpha", c.cpo_alpha, Range{0, 1e3},
+      {"simpo: how much the likelihood of the better answer counts beside it", kOtherObjective,
+       Recorded::Changed});
 }
 
 constexpr GoesOn kOtherShape = refused("another order of sums. Left open, they are the checkpoint's");

@@ -145,7 +145,9 @@ Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Docu
     if (making.chat_template == nullptr)
       return error("a question and its answer: {}; data.pairs = text makes one text of them",
                    making.no_template);
-    return chat_tokens(as_turns(record), making, document);
+    Conversation chat = as_turns(record);
+    if (making.compares != Compares::Nothing) chat.answers_from = chat.messages.size() - 1;
+    return chat_tokens(chat, making, document);
   }
   SLUICE_TRY(check_one_text(record, making));
   const bool all = making.learn == Learn::Everything || making.learn == Learn::AllTurns;
@@ -305,6 +307,35 @@ Result<Pairs> parse_pairs(std::string_view text) {
   return Pairs(found - std::begin(kNames));
 }
 
+namespace {
+
+// Everything behind the first learnt token is the answer, as in TRL.
+Status make_side(LearntTokens& tokens) {
+  auto first = std::find(tokens.learnt.begin(), tokens.learnt.end(), 1);
+  if (first == tokens.learnt.begin() && first != tokens.learnt.end()) ++first;  // there is no prompt
+  if (first == tokens.learnt.end())
+    return error("the answer says nothing, so that there is nothing to compare; leave such records out");
+  std::fill(tokens.learnt.begin(), first, uint8_t{0});
+  std::fill(first, tokens.learnt.end(), uint8_t{1});
+  return {};
+}
+
+// Puts the side of another answer behind the first one.
+void add_side(const Document& other, Document& document) {
+  LearntTokens& tokens = document.tokens;
+  tokens.ids.insert(tokens.ids.end(), other.tokens.ids.begin(), other.tokens.ids.end());
+  tokens.learnt.insert(tokens.learnt.end(), other.tokens.learnt.begin(), other.tokens.learnt.end());
+  tokens.straddling += other.tokens.straddling;
+  tokens.learnt_bytes += other.tokens.learnt_bytes;
+  tokens.dropped += other.tokens.dropped;
+  tokens.markup |= other.tokens.markup;
+  document.lacks_tool_calls |= other.lacks_tool_calls;
+  document.lacks_reasoning |= other.lacks_reasoning;
+  document.typed_end |= other.typed_end;
+}
+
+}  // namespace
+
 Result<Document> document_of(Record record, const TokenMaking& making) {
   Document document;
   document.kind = record.kind;
@@ -315,6 +346,15 @@ Result<Document> document_of(Record record, const TokenMaking& making) {
   document.rendered_turn = rendered_turn_in(record, *making.tokenizer);
   SLUICE_ASSIGN(document.tokens, tokens_of(record, making, document));
   document.learnt_anew |= document.tokens.anew;
+  if (making.compares == Compares::Nothing) return document;
+  const Status made = make_side(document.tokens);
+  if (!made.ok()) return record.worse.empty() ? made.error() : error_at("chosen", made.error());
+  document.tokens.learnt.front() = record.bad ? 1 : 0;
+  for (Record& worse : record.worse) {
+    auto other = document_of(std::move(worse), making);
+    if (!other.ok()) return error_at("rejected", other.error());
+    add_side(*other, document);
+  }
   return document;
 }
 

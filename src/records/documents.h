@@ -31,6 +31,7 @@ struct TokenMaking {
   std::string no_template;
   bool without_template = false;  // the model has none, of any kind
   Pairs pairs = Pairs::Auto;
+  Compares compares = Compares::Nothing;
   bool open_ends = false;  // what is learnt may leave out the token that ends it
   Learn learn = Learn::Assistant;
   bool thoughts = true;          // whether those are learnt
@@ -64,7 +65,9 @@ struct Document {
   bool learnt_anew = false, learnt_later = false;
 };
 
-// Errors: the reason, without its place.
+// A document of answers that are compared has sides: each a prompt, which is context, and its answer, which
+// is learnt up to its end. One of a pair has the chosen side first. The first token of a side is nobody's
+// target: it is context, but where an answer is marked as bad. Errors: the reason, without its place.
 Result<Document> document_of(Record record, const TokenMaking& making);
 
 struct ReadingOptions {

@@ -47,19 +47,21 @@ constexpr DataKey kKeys[] = {
     {"parallel_tool_calls", false, Use::Idle, Value::Any, "OpenAI", "how a served model calls tools",
      "passed over: it changes no text"},
     {"chosen rejected", false, Use::Refused, Value::Any, "TRL, axolotl",
-     "the better and the worse of two answers (DPO, ORPO)",
-     "Sluice does not learn from comparisons. To learn the better answers: data.fields.completion = "
-     "\"chosen\" "
-     "(data.fields.messages where it is a whole conversation) and data.ignore = [\"rejected\"]"},
+     "the better and the worse of two answers",
+     "supervised training does not compare: train.objective = dpo, simpo or orpo does. To learn the better "
+     "answers: data.fields.completion = \"chosen\" (data.fields.messages where it is a whole conversation) "
+     "and "
+     "data.ignore = [\"rejected\"]"},
     {"preferred_output non_preferred_output", false, Use::Refused, Value::Any, "OpenAI",
-     "the better and the worse of two answers (DPO)",
-     "Sluice does not learn from comparisons. To learn the better answers, write each as messages"},
-    {"label", false, Use::Refused, Value::Truth, "TRL, axolotl", "whether the answer is a good one (KTO)",
-     "bad answers would be learnt as good ones. Keep the good ones (jq -c 'select(.label)'), and pass over "
-     "the "
-     "key with data.ignore = [\"label\"]"},
-    {"kto_tag", false, Use::Refused, Value::Any, "LLaMA-Factory", "whether the answer is a good one (KTO)",
-     "bad answers would be learnt as good ones. Keep the good ones, and pass over the key with data.ignore"},
+     "the better and the worse of two answers",
+     "supervised training does not compare: train.objective = dpo, simpo or orpo does. To learn the better "
+     "answers, write each as messages"},
+    {"label", false, Use::Refused, Value::Truth, "TRL, axolotl", "whether the answer is a good one",
+     "supervised training would learn bad answers as good ones: train.objective = kto does not. Or keep the "
+     "good ones (jq -c 'select(.label)'), and pass over the key with data.ignore = [\"label\"]"},
+    {"kto_tag", false, Use::Refused, Value::Any, "LLaMA-Factory", "whether the answer is a good one",
+     "supervised training would learn bad answers as good ones: train.objective = kto does not. Or keep the "
+     "good ones, and pass over the key with data.ignore"},
     {"score reward margin", false, Use::Refused, Value::Number, "TRL, axolotl", "how good an answer is",
      "Sluice does not weigh records by it. Keep the records that are good enough, and pass over the key with "
      "data.ignore"},

@@ -5,6 +5,7 @@
 
 #include "records/chat_record.h"
 #include "records/keys.h"
+#include "records/preference.h"
 #include "records/record.h"
 #include "records/table_reader.h"
 #include "tokenizer/code_set.h"
@@ -296,7 +297,8 @@ Result<Record> made_of(ChatValue& object, const RecordOptions& options, const Na
   return asked.ok() ? nothing_known(object, options) : asked.error();
 }
 
-Result<Record> record_of(ChatValue& object, const RecordOptions& options) {
+// An object of one answer.
+Result<Record> answered_of(ChatValue& object, const RecordOptions& options) {
   bool first_key_ignored = false;
   for (const std::string& key : options.ignore)
     first_key_ignored |= among(key, kFirstKeys) && present(object, key) != nullptr;
@@ -304,6 +306,46 @@ Result<Record> record_of(ChatValue& object, const RecordOptions& options) {
   const Names given = given_names(object, options.fields);
   auto record = made_of(object, options, given);
   if (record.ok()) record->read_anew |= first_key_ignored || given.given;
+  return record;
+}
+
+// What comes before the answer is its prompt: of a conversation all but the last turn.
+Status expect_answer(Record& record) {
+  if (record.kind == Record::Kind::Pair) return {};
+  if (record.kind != Record::Kind::Chat)
+    return error("{}: the objective compares answers, and here none is told from its prompt",
+                 name_of(record.kind));
+  const std::vector<ChatValue>& messages = record.chat.messages;
+  if (messages.back().find("role")->text != "assistant")
+    return error("the last message is by {}; an answer is by the assistant",
+                 messages.back().find("role")->text);
+  if (record.chat.answers_from == 0) record.chat.answers_from = messages.size() - 1;
+  // Marks of what is learnt of a prompt are for supervised training.
+  std::fill_n(record.chat.wishes.begin(), record.chat.answers_from, Wish::None);
+  return {};
+}
+
+Result<Record> pair_of_answers(ChatValue object, const RecordOptions& options) {
+  SLUICE_ASSIGN(AnswerPair pair, split_pair(std::move(object)));
+  auto better = answered_of(pair.chosen, options);
+  if (better.ok()) SLUICE_TRY(expect_answer(*better));
+  auto worse = better.ok() ? answered_of(pair.rejected, options) : Result<Record>(better.error());
+  if (!worse.ok()) return error_at(better.ok() ? "rejected" : "chosen", worse.error());
+  SLUICE_TRY(expect_answer(*worse));
+  better->worse.push_back(std::move(*worse));
+  better->form = std::move(pair.form);
+  return better;
+}
+
+Result<Record> record_of(ChatValue& object, const RecordOptions& options) {
+  if (options.compares == Compares::Nothing) return answered_of(object, options);
+  pass_over(object, options.ignore);
+  if (options.compares == Compares::Pairs) return pair_of_answers(std::move(object), options);
+  SLUICE_ASSIGN(const bool good, take_mark(object));
+  SLUICE_ASSIGN(Record record, answered_of(object, options));
+  SLUICE_TRY(expect_answer(record));
+  record.bad = !good;
+  record.form += ", marked";
   return record;
 }
 

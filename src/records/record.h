@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "chat/chat_template.h"
+#include "objective/objective.h"
 
 namespace sluice::core {
 
@@ -34,6 +35,9 @@ struct Record {
   std::string context, system;  // of such: what belongs to the question, and the system's turn
   std::vector<std::pair<std::string, std::string>> history;  // of such: earlier questions and their answers
 
+  std::vector<Record> worse;  // of a pair of answers: the same prompt with the other one
+  bool bad = false;           // the answer is marked so
+
   std::string form;                 // as what it was taken: "messages", "question, answered by answer"
   std::vector<std::string> unused;  // keys that are not read, and that nobody knows to be harmless
   // Whether Sluice 0.1.0 read something else in it, or nothing; and whether the reader after it did, too.
@@ -49,6 +53,7 @@ struct FieldNames {
 struct RecordOptions {
   bool skip_malformed = false;  // and count them, instead of refusing them
   FieldNames fields = {};
+  Compares compares = Compares::Nothing;
   std::vector<std::string> ignore = {};         // keys of records and messages that are passed over
   std::vector<std::string> roles = {};          // of messages, that are taken beside those that are known
   const ChatTemplate* chat_template = nullptr;  // keys of messages that it mentions are known

@@ -225,8 +225,24 @@ bool teaches(const TokenSet& tokens, const Piece& piece, std::span<int32_t> scra
   return std::any_of(targets.begin(), targets.end(), [](int32_t target) { return target >= 0; });
 }
 
+// All targets of a document; -1: context.
+std::vector<int32_t> targets_of(const TokenSet& tokens, int64_t begin, int64_t count) {
+  std::vector<int32_t> targets(static_cast<size_t>(count));
+  tokens.read_targets(begin, targets);
+  return targets;
+}
+
+// Checks a document of answers that are compared.
+Status check_sides(const TokenSet& tokens, const TokenSet::Document& document, const BatchOptions& options) {
+  const auto sides =
+      sides_of(targets_of(tokens, document.begin, document.end - document.begin), options.compares);
+  return sides.ok() ? Status()
+                    : error("{}: document {}: {}", options.name, document.number + 1, sides.message());
+}
+
 // In document order. A last token alone has no target and is left out.
-std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& options, RowCounts& counts) {
+Result<std::vector<Piece>> cut_documents(const TokenSet& tokens, const BatchOptions& options,
+                                         RowCounts& counts) {
   std::vector<Piece> pieces;
   // Unused reserved memory is never touched.
   pieces.reserve(size_t(tokens.tokens() / options.sequence + tokens.documents()));
@@ -238,7 +254,9 @@ std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& opt
     const TokenSet::Document document = tokens.document_at(t);
     const size_t before = pieces.size();
     const bool is_long = document.end - document.begin > options.sequence;
-    const bool drop = is_long && options.long_documents == LongDocuments::Drop;
+    const bool compared = options.compares != Compares::Nothing;
+    const bool drop = is_long && (compared || options.long_documents == LongDocuments::Drop);
+    if (compared) SLUICE_TRY(check_sides(tokens, document, options));
     for (; !drop && t + 1 < document.end; t += options.sequence) {
       const int64_t count = std::min(options.sequence, document.end - t);
       const bool ends = t + count == document.end;
@@ -318,7 +336,9 @@ class PackedBatches final : public BatchSource {
         sequence_(options.sequence),
         packing_(std::move(packing)),
         counts_(std::move(counts)),
-        order_(std::move(order)) {
+        order_(std::move(order)),
+        compares_(options.compares),
+        whole_targets_(options.whole_targets) {
     counts_.rows = order_.count;
     counts_.all = int64_t(packing_.rows.size()) - 1;
     counts_.padding = counts_.all * sequence_ - (tokens_.tokens() - counts_.left_out);
@@ -337,18 +357,68 @@ class PackedBatches final : public BatchSource {
     for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
       const Piece& piece = packing_.pieces[p];
       fill_piece(tokens_, piece, to.part(at, piece.tokens()));
+      if (compares_ != Compares::Nothing) part_sides(piece, to.part(at, piece.tokens()));
       at += piece.tokens();
     }
     to.part(at, sequence_ - at).fill_padding();
     tokens_.release();
   }
 
+  std::vector<RowSide> sides(int64_t step, int64_t row) const override {
+    std::vector<RowSide> out;
+    if (compares_ == Compares::Nothing) return out;
+    const auto packed_row = static_cast<size_t>(order_.at(step, row));
+    int64_t at = 0;
+    for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
+      const Piece& piece = packing_.pieces[p];
+      const Sides sides = sides_in(piece);
+      for (int i = 0; i < sides.count; ++i) {
+        const AnswerSide& s = sides.side[size_t(i)];
+        out.push_back({tokens_.document_at(piece.begin()).number, i, sides.bad, at + s.begin, at + s.answer,
+                       at + s.end});
+      }
+      at += piece.tokens();
+    }
+    return out;
+  }
+  SidedDocument document(int64_t number) const override {
+    const TokenSet::Document document = tokens_.document(number);
+    const Piece piece{document.begin, document.end - document.begin, true};
+    SidedDocument out{std::vector<int32_t>(static_cast<size_t>(piece.tokens())), sides_in(piece)};
+    tokens_.read(document.begin, out.ids);
+    return out;
+  }
+  int64_t documents() const override { return tokens_.documents(); }
+
  private:
+  Sides sides_in(const Piece& piece) const {
+    auto sides = sides_of(targets_of(tokens_, piece.begin(), piece.tokens()), compares_);
+    SLUICE_CHECK(sides.ok(), "a document without sides is in a row");
+    return *sides;
+  }
+  // Each side is a document of its own to the model.
+  void part_sides(const Piece& piece, const RowsView& to) const {
+    const Sides sides = sides_in(piece);
+    for (const BatchColumn column : to.layout().columns()) {
+      if (column == BatchColumn::Positions) {
+        for (int i = 0; i < sides.count; ++i) {
+          const AnswerSide& s = sides.side[size_t(i)];
+          to.part(s.begin, s.end - s.begin).fill_padding(column);
+        }
+      } else if (column == BatchColumn::Targets && whole_targets_) {
+        const int64_t last = sides.side[0].end - 1;
+        tokens_.read(piece.begin() + 1, to.column(column).first(static_cast<size_t>(last)));
+      }
+    }
+  }
+
   TokenSet tokens_;
   int64_t sequence_;
   Packing packing_;
   RowCounts counts_;
   RowOrder order_;
+  Compares compares_;
+  bool whole_targets_;
 };
 
 // One endless document of independent tokens, cut into rows.
@@ -418,10 +488,10 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
                                                  std::move(rows), std::move(order));
   } else {
     RowCounts counts;
-    const std::vector<Piece> pieces = cut_documents(tokens, options, counts);
+    SLUICE_ASSIGN(const std::vector<Piece> pieces, cut_documents(tokens, options, counts));
     if (pieces.empty())
       return error("{}; packing needs a document of at least 2 tokens with one to learn{}", what,
-                   options.long_documents == LongDocuments::Drop
+                   options.long_documents == LongDocuments::Drop || options.compares != Compares::Nothing
                        ? fmt::format(", of {} at most (data.long_documents = drop)", sequence)
                        : "");
     Packing packing;

@@ -10,6 +10,7 @@
 
 #include "base/batch.h"
 #include "base/status.h"
+#include "tokens/sides.h"
 #include "tokens/token_set.h"
 
 namespace sluice::core {
@@ -47,6 +48,12 @@ class BatchSource {
   virtual bool packed() const = 0;
   // Every column that `to` has. REQUIRES: it is a row.
   virtual void fill(int64_t step, int64_t row, const RowsView& to) const = 0;
+  // The sides in a row, of documents whose answers are compared (BatchOptions::compares); those of a pair
+  // stand side by side.
+  virtual std::vector<RowSide> sides(int64_t /*step*/, int64_t /*row*/) const { return {}; }
+  // A document of these, whether rows have it or not, and how many there are.
+  virtual SidedDocument document(int64_t /*number*/) const { return {}; }
+  virtual int64_t documents() const { return 0; }
 };
 
 // Rows [first, first + tokens / sequence) of a step. REQUIRES: `to` is whole rows.
@@ -83,6 +90,10 @@ struct BatchOptions {
   // tokens of such entries stand together, behind the others.
   std::vector<double> shares = {};
   std::string name = {};  // what errors call the tokens; empty: their files
+  // Packed only: documents are answers to compare. One that is longer than a row is in none, and
+  // `whole_targets` gives the chosen prompts of pairs targets, too.
+  Compares compares = Compares::Nothing;
+  bool whole_targets = false;
 };
 
 // Rows from token files. A row's targets may reach one token past it. In packed rows the rest of a row is
@@ -93,7 +104,7 @@ struct BatchOptions {
 // they are a fixed random choice of its rows, each once.
 //
 // Errors: tokens outside the vocabulary, too few tokens for one row, nothing that is learnt, a share of which
-// no row comes.
+// no row comes, documents without the sides that are compared.
 Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options);
 
 // Rows of random tokens below options.vocab, without files: for trying out shapes, speed and memory. Of the

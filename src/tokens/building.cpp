@@ -498,6 +498,7 @@ RecordOptions record_options_of(const CorpusOptions& options) {
   records.fields = options.fields;
   records.ignore = options.ignore;
   records.roles = options.roles;
+  records.compares = options.making.compares;
   records.chat_template = options.making.chat_template;
   return records;
 }
@@ -508,6 +509,18 @@ Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const S
   std::vector<Error> unreadable;
   SLUICE_ASSIGN(std::vector<Source> sources, readable(options, all, unreadable));
   SLUICE_ASSIGN(const std::vector<Source> held, readable(options, all_held, unreadable));
+  if (options.making.compares != Compares::Nothing) {
+    for (const auto& side : {std::span<const Source>(sources), std::span<const Source>(held)}) {
+      for (const Source& source : side) {
+        if (source.form == SourceForm::Text)
+          return error(
+              "{}: plain text, where train.objective compares answers: records (JSON, CSV) or token files "
+              "have "
+              "them",
+              source.path.string());
+      }
+    }
+  }
   if (sources.empty() || (held.empty() && !all_held.empty()))
     return error("corpus: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
                  unreadable.front().message);

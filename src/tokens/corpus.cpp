@@ -169,6 +169,7 @@ SealedRequest with_options(SealedRequest request, const CorpusOptions& o, const 
   const TokenMaking& making = o.making;
   if (making.pairs != Pairs::Auto) request.add("pairs", making.pairs);
   if (making.open_ends) request.add("open ends", "allowed");
+  if (making.compares != Compares::Nothing) request.add("compares", making.compares);
   const std::pair<std::string_view, const std::string*> fields[] = {{"text", &o.fields.text},
                                                                     {"prompt", &o.fields.prompt},
                                                                     {"completion", &o.fields.completion},

@@ -10,6 +10,7 @@ namespace sluice::core {
 TokenSet::TokenSet(std::vector<TokenFile> files) : files_(std::move(files)) {
   for (const TokenFile& file : files_) {
     first_.push_back(first_.back() + file.tokens());
+    before_.push_back(documents_);
     documents_ += int64_t(file.boundaries().size()) - 1;
   }
 }
@@ -63,7 +64,14 @@ TokenSet::Document TokenSet::document_at(int64_t index) const {
   const size_t f = file_at(index);
   const auto starts = files_[f].boundaries();
   const auto end = std::upper_bound(starts.begin(), starts.end(), index - first_[f]);
-  return {first_[f] + *(end - 1), first_[f] + *end};
+  return {first_[f] + *(end - 1), first_[f] + *end, before_[f] + (end - 1 - starts.begin())};
+}
+
+TokenSet::Document TokenSet::document(int64_t number) const {
+  SLUICE_CHECK(number >= 0 && number < documents_, "document {} of {}", number, documents_);
+  const size_t f = size_t(std::upper_bound(before_.begin(), before_.end(), number) - before_.begin()) - 1;
+  const auto* const begin = files_[f].boundaries().data() + (number - before_[f]);
+  return {first_[f] + begin[0], first_[f] + begin[1], number};
 }
 
 TokenSet::Path TokenSet::path_at(int64_t index) const {

@@ -21,6 +21,7 @@ class TokenSet {
 
   struct Document {
     int64_t begin, end;  // token indices in the set
+    int64_t number = 0;  // among all documents, from 0
   };
 
   int64_t tokens() const { return first_.back(); }
@@ -37,6 +38,8 @@ class TokenSet {
   void read_targets(int64_t first, std::span<int32_t> out) const;
   // The document that token `index` belongs to. REQUIRES: the token exists.
   Document document_at(int64_t index) const;
+  // REQUIRES: it exists.
+  Document document(int64_t number) const;
 
   // From which entry of what people named (Source::entry) a stretch of tokens is, which ends at `end`.
   struct Path {
@@ -63,6 +66,7 @@ class TokenSet {
 
   std::vector<TokenFile> files_;
   std::vector<int64_t> first_{0};  // index of each file's first token, and the token count
+  std::vector<int64_t> before_;    // documents before those of each file
   int64_t documents_ = 0;
   std::vector<Path> paths_;
 };

@@ -88,6 +88,24 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
     return lines;
   }());
   const Settings records{"train.compute=f32", "data.paths=[\"" + (dir / "records").string() + "\"]"};
+  dir.add("pairs/a.jsonl", [] {
+    std::string lines;
+    for (int i = 0; i < 200; ++i)
+      lines += fmt::format("{{\"prompt\": \"{}?\", \"chosen\": \"y\", \"rejected\": \"n\"}}\n", i);
+    return lines;
+  }());
+  dir.add("marks/a.jsonl", [] {
+    std::string lines;
+    for (int i = 0; i < 200; ++i)
+      lines += fmt::format("{{\"prompt\": \"{}?\", \"completion\": \"y\", \"label\": {}}}\n", i, i % 3 == 0);
+    return lines;
+  }());
+  const auto compared = [&](const char* objective, const char* data) {
+    return Settings{"train.compute=f32", fmt::format("train.objective={}", objective),
+                    "data.paths=[\"" + (dir / data).string() + "\"]"};
+  };
+  const Settings dpo = compared("dpo", "pairs"), simpo = compared("simpo", "pairs"),
+                 kto = compared("kto", "marks");
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
   const Settings adafactor{"train.compute=f32", "train.optimizer=adafactor", "train.relative_step=1"};
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
@@ -149,6 +167,14 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.schedule", {{"train.schedule=linear"}, f32, ""}},
       {"train.decay_steps", {{"train.decay_steps=2"}, {"train.compute=f32", "train.schedule=wsd"}, ""}},
       {"train.seed", {{"train.seed=2"}, f32, ""}},
+      {"train.objective", {{"train.objective=orpo"}, dpo, ""}},
+      {"objective.loss_type", {{"objective.loss_type=ipo"}, dpo, ""}},
+      {"objective.beta", {{"objective.beta=0.2"}, dpo, ""}},
+      {"objective.label_smoothing", {{"objective.label_smoothing=0.1"}, dpo, ""}},
+      {"objective.desirable_weight", {{"objective.desirable_weight=2"}, kto, ""}},
+      {"objective.undesirable_weight", {{"objective.undesirable_weight=2"}, kto, ""}},
+      {"objective.simpo_gamma", {{"objective.simpo_gamma=1"}, simpo, ""}},
+      {"objective.cpo_alpha", {{"objective.cpo_alpha=1"}, simpo, ""}},
       {"train.learning_rate", {{"train.learning_rate=1e-3"}, f32, ""}},
       {"train.min_learning_rate", {{"train.min_learning_rate=0"}, f32, ""}},
       {"train.warmup_steps", {{"train.warmup_steps=1"}, f32, ""}},

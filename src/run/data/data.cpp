@@ -39,6 +39,8 @@ BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
   options.seed = uint64_t(c.train.seed);
   options.vocab = vocab;
   options.respect_documents = c.data.respect_documents;
+  options.compares = c.chosen_objective().compares;
+  options.whole_targets = c.chosen_objective().whole_likelihood;
   return options;
 }
 
@@ -220,6 +222,23 @@ EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::pa
       fmt::format(", which is all that memory.host = {} leaves room for", format_bytes(cap)));
 }
 
+// Answers that are compared are whole: an error names the first record that no row holds.
+Status check_whole(const RunConfig& c, const BatchSource& source, const PlacesFile& places, bool held) {
+  const std::vector<int64_t> dropped = source.counts().dropped_documents;
+  if (c.chosen_objective().compares == Compares::Nothing || dropped.empty() ||
+      c.data.long_documents == "drop")
+    return {};
+  const std::string place = held ? places.heldout(dropped.front()) : places.train(dropped.front());
+  return error(
+      "{}: {} tokens, and a row has train.seq_len = {}: {} of {} in one row. data.long_documents = drop "
+      "leaves "
+      "out {} that do not",
+      place.empty() ? fmt::format("document {}", dropped.front() + 1) : place,
+      source.document(dropped.front()).ids.size(), c.train.seq_len,
+      c.chosen_objective().compares == Compares::Pairs ? "both answers" : "the answer", "a record lie",
+      counted(dropped.size(), "record"));
+}
+
 void note_no_row(const RowCounts& counts, const PlacesFile& places, RunData& data) {
   for (const int64_t document : counts.dropped_documents)
     data.findings.add(FindingKind::NoRow, 1, places.train(document));
@@ -357,6 +376,9 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
                           const Findings::Told& told) {
   BatchOptions options = batch_options(c, vocab);
   RunData data;
+  if (c.data.paths.empty() && c.chosen_objective().compares != Compares::Nothing)
+    return error("train.objective = {}: data.paths is empty, and random tokens are no answers to compare",
+                 c.train.objective);
   if (c.data.paths.empty()) {
     data.train = make_random_batches(options);
     data.content = "random tokens";
@@ -405,6 +427,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   }
   SLUICE_ASSIGN(corpus_options.making.learn, parse_learn(c.data.learn));
   SLUICE_ASSIGN(corpus_options.making.pairs, parse_pairs(c.data.pairs));
+  corpus_options.making.compares = c.chosen_objective().compares;
   corpus_options.making.open_ends = c.data.open_ends;
   corpus_options.making.thoughts = c.data.learn_thoughts;
   SLUICE_ASSIGN(corpus_options.making.special, special_of(c, corpus_options.making.tokenizer));
@@ -450,7 +473,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     SLUICE_ASSIGN(data.train_bytes_per_token,
                   bytes_per_target(corpus.train, corpus.train_bytes, apart, tokenizer));
   }
-  if (corpus.heldout) {
+  if (corpus.heldout && options.compares == Compares::Nothing) {
     SLUICE_ASSIGN(data.heldout_bytes_per_token,
                   bytes_per_target(*corpus.heldout, corpus.heldout_bytes, apart, tokenizer));
   }
@@ -477,6 +500,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   auto train = make_batches(std::move(corpus.train), options);
   if (!train.ok()) return naming_share(c, data, train.error());
   data.train = std::move(*train);
+  SLUICE_TRY(check_whole(c, *data.train, places, /*held=*/false));
   note_no_row(data.train->counts(), places, data);
   if (!corpus.heldout) return data;
   data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
@@ -487,6 +511,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
                      : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
   options.tail = true;
   SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
+  SLUICE_TRY(check_whole(c, *data.heldout, places, /*held=*/true));
   return data;
 }
 

@@ -62,38 +62,46 @@ std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const
   return error_of_ratio(differences, targets);
 }
 
+Status evaluate_each(const BatchSource& source, int64_t first, int64_t count,
+                     const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
+                     const std::function<bool()>& stop, const TakeRow& take) {
+  SLUICE_CHECK(first + count <= source.epoch_rows(), "{} rows of {}", first + count, source.epoch_rows());
+  const int64_t sequence = source.sequence(), end = first + count;
+  BatchLayout layout = kPlainBatch;
+  layout.add(BatchColumn::Paths);
+  Rows rows;
+  for (int64_t here = 0; first < end; first += here) {
+    if (stop && stop()) return error(ErrorKind::Cancelled, "evaluation: somebody asked to stop");
+    const int64_t all = sequences(end - first);
+    if (rows.tokens() != all * sequence) rows = Rows(layout, all * sequence);
+    here = std::min(all, end - first);
+    fill_rows(source, 0, first, rows.part(0, here * sequence));
+    for (int64_t r = here; r < all; ++r) rows.part(r * sequence, sequence).fill_padding();
+    SLUICE_ASSIGN(const TokenLosses* const losses, pass(rows));
+    for (int64_t r = 0; r < here; ++r) take(first + r, rows, r * sequence, *losses);
+  }
+  return {};
+}
+
 Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows,
                                  const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
                                  const std::function<bool()>& stop) {
-  SLUICE_CHECK(rows <= source.epoch_rows(), "{} rows of {}", rows, source.epoch_rows());
-  const int64_t sequence = source.sequence();
-  BatchLayout layout = kPlainBatch;
-  layout.add(BatchColumn::Paths);
-  Rows pass_rows;
   Evaluation out;
-  for (int64_t first = 0, here = 0; first < rows; first += here) {
-    if (stop && stop()) return error(ErrorKind::Cancelled, "evaluation: somebody asked to stop");
-    const int64_t all = sequences(rows - first);
-    if (pass_rows.tokens() != all * sequence) pass_rows = Rows(layout, all * sequence);
-    const auto targets = pass_rows.column(BatchColumn::Targets), paths = pass_rows.column(BatchColumn::Paths);
-    here = std::min(all, rows - first);
-    fill_rows(source, 0, first, pass_rows.part(0, here * sequence));
-    for (int64_t r = here; r < all; ++r) pass_rows.part(r * sequence, sequence).fill_padding();
-    SLUICE_ASSIGN(const TokenLosses* const losses, pass(pass_rows));
-    for (int64_t r = 0; r < here; ++r) {
-      RowLoss row;
-      for (int64_t t = r * sequence; t < (r + 1) * sequence; ++t) {
-        const auto at = size_t(t);
-        if (targets[at] < 0) continue;
-        const RowLoss one{losses->loss[at], 1, losses->is_top[at] > 0 ? 1 : 0};
-        row.add(one);
-        const auto path = size_t(paths[at]);
-        if (path >= out.paths.size()) out.paths.resize(path + 1);
-        out.paths[path].add(one);
-      }
-      out.rows.push_back(row);
+  const auto take = [&](int64_t, const Rows& all, int64_t begin, const TokenLosses& losses) {
+    const auto targets = all.column(BatchColumn::Targets), paths = all.column(BatchColumn::Paths);
+    RowLoss row;
+    for (int64_t t = begin; t < begin + source.sequence(); ++t) {
+      const auto at = size_t(t);
+      if (targets[at] < 0) continue;
+      const RowLoss one{losses.loss[at], 1, losses.is_top[at] > 0 ? 1 : 0};
+      row.add(one);
+      const auto path = size_t(paths[at]);
+      if (path >= out.paths.size()) out.paths.resize(path + 1);
+      out.paths[path].add(one);
     }
-  }
+    out.rows.push_back(row);
+  };
+  SLUICE_TRY(evaluate_each(source, 0, rows, sequences, pass, stop, take));
   if (out.total().targets == 0)
     return error("evaluation: nothing of these rows is learnt, so that there is no loss");
   if (out.paths.size() == 1) out.paths.clear();

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "run/passes/rows.h"
+#include "sluice/observer.h"
 #include "state/heldout_record.h"
 #include "tokens/batches.h"
 
@@ -25,7 +26,8 @@ Status read_token_losses(const Model& model, const Executor& executor, TokenLoss
 
 struct Evaluation {
   std::vector<RowLoss> rows;
-  std::vector<RowLoss> paths;  // by entry of what people named; empty: there is but one
+  std::vector<RowLoss> paths;              // by entry of what people named; empty: there is but one
+  std::vector<sluice::NamedValue> values;  // of answers that are compared, what else there is to say
 
   // Over all rows, in their order.
   RowLoss total() const;
@@ -41,10 +43,19 @@ std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const
 
 using EvaluationPass = std::function<Result<const TokenLosses*>(const Rows&)>;
 
-// Rows [0, rows) of the source's step 0, each once, in passes of as many sequences as `sequences` says of the
-// rows that are left; what is left of the last pass counts nowhere. A row's loss is summed token by token and
-// the whole row by row, so that neither depends on how many are in a pass. `stop` is asked before each; then
-// the error is Cancelled. REQUIRES: rows <= source.epoch_rows().
+// Told of a row: its number, and where it begins in a pass and in the losses of that.
+using TakeRow =
+    std::function<void(int64_t row, const Rows& pass, int64_t first_token, const TokenLosses& losses)>;
+
+// Rows [first, first + count) of the source's step 0, each once, in passes of as many sequences as
+// `sequences` says of the rows that are left; what is left of the last pass counts nowhere. `stop` is asked
+// before each pass; then the error is Cancelled. REQUIRES: first + count <= source.epoch_rows().
+Status evaluate_each(const BatchSource& source, int64_t first, int64_t count,
+                     const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
+                     const std::function<bool()>& stop, const TakeRow& take);
+
+// Rows [0, rows). A row's loss is summed token by token and the whole row by row, so that neither depends on
+// how many are in a pass.
 Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows,
                                  const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
                                  const std::function<bool()>& stop = {});

@@ -159,6 +159,10 @@ void add_date(Manifest& manifest, const std::string& date) {
   if (!date.empty()) manifest.emplace_back("data.date", date);
 }
 
+void add_reference(Manifest& manifest, const std::string& weights) {
+  if (!weights.empty()) manifest.emplace_back(kReferenceName, weights);
+}
+
 void add_schedule(Manifest& manifest, const sluice::Schedule& s) {
   const auto add = [&](const char* name, auto value) {
     manifest.emplace_back(name, fmt::format("{}", value));

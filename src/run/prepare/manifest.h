@@ -23,6 +23,9 @@ Result<Manifest> manifest_before_plans(const RunConfig& config, const Machine& m
                                        const Manifest& saved);
 // Adds the date that a chat template shows; nothing if it is empty: none does.
 void add_date(Manifest& manifest, const std::string& date);
+// Adds the checksum of the weights that answers are compared by; nothing if it is empty.
+inline constexpr std::string_view kReferenceName = "objective.reference";
+void add_reference(Manifest& manifest, const std::string& weights);
 // Adds what decides the learning rate of every step.
 void add_schedule(Manifest& manifest, const sluice::Schedule& schedule);
 

@@ -173,8 +173,10 @@ Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
   StepSpec step;
   SLUICE_ASSIGN(step.model, resolve_model(config));
   step.packed = packs_documents(config);
+  step.loss.asked = config.chosen_objective().compares != Compares::Nothing;
   if (between_steps) {
-    step.evaluate = holds_out(config) && config.eval.rows > 0;
+    const Objective& objective = config.chosen_objective();
+    step.evaluate = (holds_out(config) && config.eval.rows > 0) || objective.reference;
     const bool has_words = step.model.vocab == kByteVocab || tokenizer_of(config);
     if (has_words && config.sample.tokens > 0) step.sample_window = sample_window_of(config);
   }

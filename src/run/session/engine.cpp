@@ -99,6 +99,11 @@ Status Engine::fill_state() {
   return {};
 }
 
+Status Engine::load_beginning() {
+  const auto loaded = load_model(p_.stages.main.model, weights_from(p_.config), loaded_->main());
+  return loaded.ok() ? Status() : Status(error_at("the weights that the run began with", loaded.error()));
+}
+
 StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_rate) const {
   StepArgs args{};
   args.step = step;

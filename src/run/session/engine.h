@@ -36,6 +36,7 @@ struct StepResult {
   // was. Weights and state are then what they were before.
   std::string skipped;
   std::optional<sluice::ExpertLoad> router;  // none: the model has no experts
+  std::vector<sluice::NamedValue> values;    // of answers that are compared
 };
 
 // The scale of the sum of losses: weights that are seeds of a loss are scaled already.
@@ -118,6 +119,10 @@ class Engine {
   // Where state is sharded, process 0 asks the others for theirs while it saves: they wait here until it
   // comes here, too. All call it between two steps, and after the last save; otherwise it does nothing.
   Status meet();
+
+  // Has the weights that a run of this configuration begins with, also where it goes on from a checkpoint.
+  // REQUIRES: no step was made, and none was loaded.
+  Status load_beginning();
 
   // Tensors by the names that a folder has for them, as state/tensors.h says. What is checked needs no
   // passes.

@@ -42,10 +42,23 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData
   auto shared = std::make_shared<const RunData>(std::move(data));
   auto session =
       std::make_unique<Session>(std::move(engine), std::move(shared), schedule_of(prepared.config));
+  SLUICE_TRY(session->begin_comparison(prepared.config, observer));
   if (!prepared.config.checkpoint().empty()) SLUICE_TRY(session->load(prepared.config));
   session->begin_record(observer);
   if (!prepared.config.eval.every && session->evaluates()) session->choose_evaluations();
   return session;
+}
+
+Status Session::begin_comparison(const RunConfig& config, Observer& observer) {
+  if (config.chosen_objective().compares == Compares::Nothing) return {};
+  std::string saved;
+  if (!config.checkpoint().empty()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
+    saved = value_of(info.manifest, kReferenceName);
+  }
+  SLUICE_ASSIGN(Reference reference, reference_of(*engine_, *data_, saved, observer));
+  comparison_.emplace(*engine_, *data_, std::move(reference));
+  return {};
 }
 
 void Session::begin_record(Observer& observer) {
@@ -100,6 +113,7 @@ Manifest Session::manifest() const {
   Manifest out = manifest_of(engine_->prepared(), data_->content);
   add_date(out, data_->date);
   add_schedule(out, schedule_);
+  if (comparison_) add_reference(out, comparison_->weights());
   return out;
 }
 
@@ -130,7 +144,9 @@ const Rows& Session::read_step() {
 }
 
 Result<StepResult> Session::step(std::vector<Interval>* timeline) {
-  return engine_->step(read_step(), schedule_.rate_at(steps_done() + 1), timeline);
+  const double rate = schedule_.rate_at(steps_done() + 1);
+  return comparison_ ? comparison_->step(read_step(), rate, timeline)
+                     : engine_->step(read_step(), rate, timeline);
 }
 
 double Session::epochs_done() const {
@@ -142,6 +158,7 @@ double Session::epochs_done() const {
 
 Result<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
   const int64_t rows = std::min(schedule_.evaluate_rows, data_->heldout->epoch_rows());
+  if (comparison_) return comparison_->evaluate(rows, stop);
   return evaluate_rows(
       *data_->heldout, rows,
       [&](int64_t left) { return engine_->evaluation_of(left).model.shape.sequences(); },

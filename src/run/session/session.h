@@ -10,6 +10,7 @@
 
 #include "run/data/data.h"
 #include "run/passes/evaluation.h"
+#include "run/session/comparison.h"
 #include "run/session/engine.h"
 #include "sluice/schedule.h"
 
@@ -63,6 +64,8 @@ class Session {
 
  private:
   Status load(const RunConfig& config);
+  // Of a run that compares answers.
+  Status begin_comparison(const RunConfig& config, Observer& observer);
   // Begins the record of held-out losses; losses of other rows are not compared.
   void begin_record(Observer& observer);
   // Decides how often to evaluate, where that is left open: once for a run of so many steps.
@@ -73,6 +76,7 @@ class Session {
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<const RunData> data_;
+  std::optional<Comparison> comparison_;  // none: the run is supervised
   sluice::Schedule schedule_;
   Rows rows_;
 };

@@ -25,6 +25,7 @@ EvaluationEvent event_of(const Session& session, const Evaluation& e, const Judg
                         .lowest_loss = record.best_loss,
                         .rise = judged.rise,
                         .rise_error = judged.rise_error};
+  event.values = e.values;
   const std::vector<std::string>& names = session.data().heldout_names;
   for (size_t p = 0; p < e.paths.size() && p < names.size(); ++p) {
     if (e.paths[p].targets > 0) event.paths.push_back({names[p], e.paths[p].mean(), e.paths[p].targets});
@@ -119,7 +120,8 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
                           r.targets,
                           session.epochs_done(),
                           double(r.hits) / double(r.targets),
-                          r.router};
+                          r.router,
+                          r.values};
     observer.stepped(event);
     if (traced) {
       if (const std::string slow = engine.slow_links(timeline); !slow.empty()) observer.warned(slow);

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objectives other than the likelihood of what is learnt: functions of the log-probabilities of whole
+// answers. An objective is a row of a table. It says what its records compare, whether it needs a reference,
+// which keys it reads, and its losses. Names, defaults and formulas are those of TRL 1.16 but where a row
+// says otherwise.
+//
+// A step's loss is the mean over its pairs or marked answers, plus, where likelihood() is above 0, that times
+// the mean of -log p over the tokens of its chosen answers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice::core {
+
+// How records of an objective say what is better.
+enum class Compares : uint8_t {
+  Nothing,  // they do not: what they say is learnt
+  Pairs,    // a chosen and a rejected answer to one prompt
+  Marks,    // an answer, and whether it is good
+};
+
+// The keys of [objective].
+struct ObjectiveKeys {
+  std::string loss_type;  // empty: the objective's first
+  double beta = 0.1;
+  double label_smoothing = 0;
+  double desirable_weight = 1, undesirable_weight = 1;
+  double simpo_gamma = 0.5, cpo_alpha = 0;
+};
+
+// An answer: the sum of its tokens' log-probabilities, now and by the reference, and how many there are.
+struct Answer {
+  double log_prob = 0, reference = 0;
+  int64_t tokens = 1;
+
+  double ratio() const { return log_prob - reference; }
+};
+
+// Two answers to compare. A marked one stands where its mark says, and the other place is empty.
+struct Compared {
+  Answer chosen, rejected;
+  bool has_chosen = true, has_rejected = true;
+  double kl = 0;  // how far the model is from the reference, in the mean of the step (KTO)
+};
+
+// The loss of one comparison, its derivatives with respect to both log-probabilities, and rewards, for
+// people.
+struct Judged {
+  double loss = 0;
+  double chosen = 0, rejected = 0;
+  double chosen_reward = 0, rejected_reward = 0;
+};
+
+struct LossType {
+  std::string_view name;
+  Judged (*judge)(const ObjectiveKeys& keys, const Compared& compared);
+  bool smooths = false;  // reads objective.label_smoothing
+  bool kl = false;       // reads Compared::kl
+};
+
+struct Objective {
+  std::string_view name, meaning;
+  Compares compares = Compares::Nothing;
+  bool reference = false;  // reads Answer::reference
+  std::vector<LossType> losses;
+  std::vector<std::string_view> keys;  // of [objective], beside loss_type and label_smoothing
+  bool averages = false;               // rewards and logps of metrics are of a token, in the mean
+  // The likelihood counts the tokens of the prompt, too.
+  bool whole_likelihood = false;
+  double (*likelihood)(const ObjectiveKeys& keys) = nullptr;  // null: 0
+};
+// The first is supervised training.
+std::span<const Objective> objectives();
+// Null: there is none of that name.
+const Objective* find_objective(std::string_view name);
+
+// The loss that the keys ask for. REQUIRES: check_objective(); it compares something.
+const LossType& loss_type_of(const Objective& objective, const ObjectiveKeys& keys);
+double likelihood_of(const Objective& objective, const ObjectiveKeys& keys);
+// Refuses a loss that the objective has not, and values that go with no other. Keys that it does not read
+// are `given`: their names without "objective.".
+Status check_objective(const Objective& objective, const ObjectiveKeys& keys,
+                       std::span<const std::string_view> given);
+
+}  // namespace sluice::core
