@@ -247,7 +247,9 @@ void add_evaluate(CLI::App& app, int& status) {
                                   "sluice evaluate runs/finetune heldout.jsonl --best\n"
                                   "    what its best model makes of prompts with completions, or of chats\n"
                                   "sluice evaluate models/Llama-3-8B notes.md --device-mem 9GiB --json\n"
-                                  "    the weights stream");
+                                  "    the weights stream\n"
+                                  "sluice evaluate models/SmolLM2-135M --each questions.jsonl\n"
+                                  "    a line of JSON for each prompt with its completion");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
                           const char* group) {
     return command.add_option(name, value, meaning)->type_name(type)->group(group);
@@ -266,6 +268,16 @@ void add_evaluate(CLI::App& app, int& status) {
   option("--seq-len", r.seq_len, "tokens of a row; what the model was made for, up to 2048, unless given",
          "N", "Rows")
       ->transform(tokens());
+  CLI::Option* const each = option(
+      "--each", r.each,
+      "lines of JSON, each for itself: \"prompt\" and \"completion\", which is what counts, or \"text\"; "
+      "- is the standard input",
+      "FILE", "One by one");
+  command
+      .add_flag("--cut-prompts", r.cut_prompts,
+                "with --each: what is longer than a row loses the beginning of its prompt")
+      ->group("One by one")
+      ->needs(each);
   add_caps(command, r.settings, "9GiB", "32GiB");
   command.add_flag("--json", r.json, "print JSON")->group("Output");
   add_backend(command, r.settings);

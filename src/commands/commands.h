@@ -271,6 +271,8 @@ struct EvaluateRequest {
   std::string base;                   // as in GenerateRequest
   bool best = false;                  // of a run: the best model, not the newest
   int64_t seq_len = 0;                // tokens of a row; 0: what the model was made for, up to 2,048
+  std::string each;                   // a file of lines of JSON, each for itself (evaluate_each.h), not files
+  bool cut_prompts = false;           // with it, as EachRequest
   bool json = false;                  // print JSON instead of text
   std::vector<std::string> settings;  // "key=value", as in RunRequest
 };

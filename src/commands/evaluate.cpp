@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "commands/commands.h"
 #include "commands/console.h"
+#include "commands/evaluate_each.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "config/files/load_config.h"
@@ -20,6 +21,7 @@
 #include "run/prepare/checks.h"
 #include "run/prepare/manifest.h"
 #include "state/store.h"
+#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -85,13 +87,17 @@ struct EvaluatedRows {
   RunData data;
 };
 
+// A row that so many tokens fill.
+int64_t shorter_row(int64_t tokens) {
+  constexpr int64_t kLeastRowTokens = 16;
+  return std::max(kLeastRowTokens, int64_t(std::bit_ceil(uint64_t(tokens))));
+}
+
 // Files; where they are less than a row, in a shorter one.
 Result<EvaluatedRows> open_files(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
                                  Console& console) {
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, console, DataUse::Evaluate));
-  constexpr int64_t kLeastRowTokens = 16;
-  const auto shorter =
-      std::max(kLeastRowTokens, int64_t(std::bit_ceil(uint64_t(data.train_documents.tokens))));
+  const int64_t shorter = shorter_row(data.train_documents.tokens);
   if (request.seq_len == 0 && shorter < config.train.seq_len) {
     config.train.seq_len = config.train.tokens_per_step = shorter;
     SLUICE_ASSIGN(data, open_data(config, vocab, console, DataUse::Evaluate));
@@ -124,6 +130,22 @@ Result<EvaluatedRows> open_held_out(const RunConfig& config, int64_t vocab, Cons
                        .packed = packs_documents(config),
                        .head_tokens = config.shape.head_tokens,
                        .data = std::move(data)};
+}
+
+// Lines, each for itself; where they are less than a row, in a shorter one.
+Result<EachTexts> open_each(const EvaluateRequest& request, RunConfig& config, int64_t vocab) {
+  const auto tokenizer = tokenizer_of(config);
+  if (!tokenizer && vocab > ByteTokenizer::kVocab) return no_tokenizer(config, vocab, "--each");
+  const EachRequest lines{.path = request.each,
+                          .tokenizer = tokenizer ? tokenizer->string() : std::string(),
+                          .seq_len = config.train.seq_len,
+                          .vocab = vocab,
+                          .cut_prompts = request.cut_prompts};
+  SLUICE_ASSIGN(EachTexts each, read_each(lines));
+  const int64_t all = shorter_row(each.tokens());
+  if (request.seq_len == 0 && all < config.train.seq_len)
+    config.train.seq_len = config.train.tokens_per_step = all;
+  return each;
 }
 
 struct Evaluated {
@@ -190,6 +212,9 @@ void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier
 
 // A configuration is not evaluated as if it were text.
 Status check_files(const EvaluateRequest& request) {
+  if (!request.each.empty() && !request.files.empty())
+    return error("--each {} and {}: allowed is one of them; --each evaluates lines of JSON by themselves",
+                 request.each, request.files.front());
   for (const std::string& file : request.files) {
     if (fs::path(file).extension() == ".toml" && file.find_first_of("*?[") == std::string::npos)
       return error(
@@ -202,7 +227,7 @@ Status check_files(const EvaluateRequest& request) {
 
 // Whose own held-out text is asked for; empty: files are.
 Result<fs::path> run_asked_for(const EvaluateRequest& request) {
-  if (!request.files.empty()) return fs::path();
+  if (!request.files.empty() || !request.each.empty()) return fs::path();
   std::error_code ignored;
   if (!fs::exists(fs::path(request.model) / "config.toml", ignored))
     return error(
@@ -216,6 +241,65 @@ Result<fs::path> run_asked_for(const EvaluateRequest& request) {
   return fs::path(request.model);
 }
 
+// A model in memory, and how it is asked.
+struct Opened {
+  std::unique_ptr<EvaluatorPlan> plan;
+  std::unique_ptr<Evaluator> evaluator;
+
+  int64_t sequences() const { return plan->shape.sequences(); }
+};
+
+Result<Opened> open_evaluator(const RunConfig& config, const Machine& machine, EvaluatorSetup setup,
+                              Console& console) {
+  SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
+  setup.seq_len = config.train.seq_len;
+  setup.chunk_tokens = config.shape.chunk_tokens;
+  setup.caps = machine.caps_here(config.caps);
+  console.progress({"planning"});
+  SLUICE_ASSIGN(EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
+  Opened out{std::make_unique<EvaluatorPlan>(std::move(plan)), nullptr};
+  SLUICE_ASSIGN(out.evaluator, Evaluator::open(*out.plan, machine, weights_from(config),
+                                               uint64_t(config.train.seed), console));
+  return out;
+}
+
+// Passes over rows, with what is told of them.
+EvaluationPass passes(const Opened& opened, int64_t rows, Console& console) {
+  return [&opened, rows, &console, done = int64_t{0}](const Rows& part) mutable {
+    console.progress({"evaluating rows", std::min(rows, done), rows});
+    done += opened.sequences();
+    return opened.evaluator->evaluate(part);
+  };
+}
+
+Result<Ending> run_each(const EvaluateRequest& request, RunConfig config, ModelSpec model,
+                        const Machine& machine, Requests& asked) {
+  Console console;
+  SLUICE_ASSIGN(EachTexts each, open_each(request, config, model.vocab));
+  for (const auto* notices : {&config.notices, &model.notices}) {
+    for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
+  }
+  const CountedTexts source(each.texts, config.train.seq_len);
+  const int64_t rows = source.epoch_rows();
+  SLUICE_ASSIGN(
+      const Opened opened,
+      open_evaluator(config, machine, {.model = std::move(model), .packed = true, .rows = rows}, console));
+  asked.heeded = true;
+  std::vector<TextScore> scores(each.texts.size());
+  const Status status = evaluate_each(
+      source, 0, rows, [&](int64_t) { return opened.sequences(); }, passes(opened, rows, console),
+      [&] { return asked.stop.load(); },
+      [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
+        source.add_scores(row, at, losses, scores);
+      });
+  console.stop();
+  if (!status.ok() && status.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
+  SLUICE_TRY(status);
+  if (each.cut > 0) say(stderr, "{} lost the beginning of their prompts\n", counted(each.cut, "line"));
+  say("{}", each_as_json(each, scores));
+  return Ending::Done;
+}
+
 Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_TRY(check_files(request));
   SLUICE_ASSIGN(const fs::path folder, folder_to_read(request.model, request.best));
@@ -227,6 +311,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   if (!machine.traits().runs_models)
     return error("run.backend = {}: no model runs on a simulated machine", machine.backend->name);
   SLUICE_TRY(check_early(config, machine, model));
+  if (!request.each.empty()) return run_each(request, std::move(config), std::move(model), machine, asked);
   SLUICE_TRY(keep_date(config));
   Console console;
   SLUICE_ASSIGN(EvaluatedRows subject, run.empty() ? open_files(request, config, model.vocab, console)
@@ -238,38 +323,24 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   for (const auto* notices : {&config.notices, &model.notices, &subject.data.notices}) {
     for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
   }
-  EvaluatorSetup setup;
-  setup.model = std::move(model);
-  SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
-  setup.seq_len = config.train.seq_len;
-  setup.packed = subject.packed;
-  setup.rows = subject.count;
-  setup.chunk_tokens = config.shape.chunk_tokens;
-  setup.head_tokens = subject.head_tokens;
-  setup.caps = machine.caps_here(config.caps);
-  console.progress({"planning"});
-  SLUICE_ASSIGN(const EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
-  SLUICE_ASSIGN(const auto evaluator,
-                Evaluator::open(plan, machine, weights_from(config), uint64_t(config.train.seed), console));
+  SLUICE_ASSIGN(const Opened opened, open_evaluator(config, machine,
+                                                    {.model = std::move(model),
+                                                     .packed = subject.packed,
+                                                     .rows = subject.count,
+                                                     .head_tokens = subject.head_tokens},
+                                                    console));
   asked.heeded = true;
-  const int64_t rows = plan.setup.rows, each = plan.shape.sequences();
   const Stopwatch watch;
-  int64_t done = 0;
   auto losses = evaluate_rows(
-      *subject.rows, rows, [&](int64_t) { return each; },
-      [&](const Rows& part) {
-        console.progress({"evaluating rows", std::min(rows, done), rows});
-        done += each;
-        return evaluator->evaluate(part);
-      },
-      [&] { return asked.stop.load(); });
+      *subject.rows, subject.count, [&](int64_t) { return opened.sequences(); },
+      passes(opened, subject.count, console), [&] { return asked.stop.load(); });
   console.stop();
   if (!losses.ok() && losses.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
   if (!losses.ok()) return losses.error();
-  Evaluated out{folder.string(),    plan.setup.seq_len,       subject.bytes_per_token,
+  Evaluated out{folder.string(),    config.train.seq_len,     subject.bytes_per_token,
                 std::move(*losses), std::move(subject.names), watch.seconds()};
   say("{}", request.json ? as_json(out) : describe(out));
-  tell_cost(out, *evaluator, config.caps);
+  tell_cost(out, *opened.evaluator, config.caps);
   return Ending::Done;
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs other people's programs, from PyPI, on what Sluice writes.
 #
-#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp|gemma3|ends
+#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp|gemma3|ends|lmeval
 #
 # Packages stay in BUILD_DIR/others. As a test (ctest -L packages) it runs where SLUICE_PACKAGES is set. llamacpp downloads
 # PyTorch, builds llama.cpp out of the source package of llama-cpp-python (some 20 minutes of CPU time), and needs the model that
@@ -26,6 +26,7 @@ case $what in
   transformers4) install transformers==4.57.6 jinja2 ;;
   transformers5) install transformers==5.23.0 jinja2 ;;
   tensorboard) install tbparse==0.0.9 tensorboard==2.21.0 setuptools ;;
+  lmeval) install torch transformers==5.24.0 lm-eval==0.4.13 accelerate ;;
   llamacpp)
     model=$here/../../models/SmolLM2-135M
     if [[ ! -d $model ]]; then echo "skipped: there is no models/SmolLM2-135M (scripts/finetune)"; exit 77; fi

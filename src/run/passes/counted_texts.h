@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts of which some tokens count, packed into rows, and what a model says of each.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "run/passes/evaluation.h"
+#include "tokens/batches.h"
+
+namespace sluice::core {
+
+// Tokens from `first` on count, each by those before it in the text. REQUIRES: 0 < first < ids.size().
+struct CountedText {
+  std::vector<int32_t> ids;
+  size_t first = 1;
+};
+
+struct TextScore {
+  double log_prob = 0;                // the sum of its counted tokens' log-probabilities, nats
+  int64_t tokens = 0, likeliest = 0;  // that count, and those of them that no other token is likelier than
+};
+
+// Rows in which texts stand side by side, the longest first; a row takes `sequence` tokens in, and a text's
+// last one is a target alone. A text's score does not depend on its place. REQUIRES: no text has more than
+// sequence + 1 tokens.
+class CountedTexts final : public BatchSource {
+ public:
+  CountedTexts(std::vector<CountedText> texts, int64_t sequence);
+
+  int64_t sequence() const override { return sequence_; }
+  int64_t epoch_rows() const override { return std::ssize(rows_); }
+  RowCounts counts() const override { return {.rows = epoch_rows()}; }
+  bool packed() const override { return true; }
+  void fill(int64_t step, int64_t row, const RowsView& to) const override;
+
+  // Adds what a pass says of the texts in a row, which begins at `at` in `losses`, to scores by text.
+  void add_scores(int64_t row, int64_t at, const TokenLosses& losses, std::span<TextScore> scores) const;
+
+ private:
+  struct Place {
+    size_t text;
+    int64_t begin;
+  };
+
+  std::vector<CountedText> texts_;
+  int64_t sequence_;
+  std::vector<std::vector<Place>> rows_;
+};
+
+}  // namespace sluice::core
