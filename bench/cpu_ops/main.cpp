@@ -89,6 +89,7 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           LinearWgrad{n, m.dim, 2 * m.ffn, t, f32, true},
           LinearWgrad{n, m.ffn, m.dim, t, f32, true},
           LinearWgrad{n, m.ffn, m.dim, t, t, true},
+          Dropout{n, m.dim, t, 0.05f, 0, m.sequence, 1},
           LowRank{adapters, t, 2},
           LowRankDgrad{adapters, t, 2},
           LowRankWgrad{adapters, t, f32, 2, true},

@@ -196,6 +196,7 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"wgrad gate, up f32", LinearWgrad{t, kDim, 2 * kFfn, kBf16, kF32, true}},
       {"wgrad down", LinearWgrad{t, kFfn, kDim, kBf16, kBf16, true}},
       {"adapter A of gate, up", Linear{t, kDim, 32, kBf16}},
+      {"adapter dropout", Dropout{t, kDim, kBf16, 0.05f, 0, sequence, 1}},
       {"adapter B of gate, up", LowRank{{t, 16, 2, kFfn, 0, 2 * kFfn}, kBf16, 2}},
       {"adapter dgrad of gate, up", LowRankDgrad{{t, 16, 2, kFfn, 0, 2 * kFfn}, kBf16, 2}},
       {"adapter wgrad of gate, up", LowRankWgrad{{t, 16, 2, kFfn, 0, 2 * kFfn}, kBf16, kBf16, 2}},

@@ -46,6 +46,7 @@ struct Adapter {
   std::map<std::string, double> ranks = {}, alphas = {};  // of some, by pattern
   std::vector<std::string> modules_to_save = {};          // weights that are trained beside them
   bool decay = false;                                     // weight decay reaches them
+  double dropout = 0;                                     // of what they read, in training
 };
 
 // The settings of an optimizer step. Sizes are in tokens.

@@ -61,7 +61,7 @@ std::vector<std::string> settings_of(const StepOptions& o) {
     s.add("adapter.rank", a->rank).add("adapter.alpha", a->alpha).add("adapter.rslora", a->rslora);
     s.add("adapter.targets", a->targets).add("adapter.exclude", a->exclude).add("adapter.decay", a->decay);
     s.add("adapter.rank_pattern", a->ranks).add("adapter.alpha_pattern", a->alphas);
-    s.add("adapter.modules_to_save", a->modules_to_save);
+    s.add("adapter.modules_to_save", a->modules_to_save).add("adapter.dropout", a->dropout);
   }
   std::vector<std::string> all = s.take();
   all.insert(all.end(), o.settings.begin(), o.settings.end());

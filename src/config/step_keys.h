@@ -47,6 +47,7 @@ struct AdapterKeys {
   int64_t rank = 0;             // 0: none
   std::optional<double> alpha;  // none: twice the rank
   bool rslora = false, decay = false;
+  double dropout = 0;
   std::vector<std::string> targets, exclude;             // see names_part() in model/weights.h
   std::vector<std::string> rank_pattern, alpha_pattern;  // "pattern=number"
   std::vector<std::string> modules_to_save;
@@ -81,6 +82,10 @@ void visit_adapter_keys(Keys& c, F&& key) {
        Recorded::Changed, KeyOf::Step});
   key("adapter.decay", c.decay, nullptr,
       {"whether train.weight_decay shrinks LoRA adapters, too", kOtherStrength, Recorded::Always,
+       KeyOf::Step});
+  key("adapter.dropout", c.dropout, Range{0, 0.99},
+      {"share of what a LoRA adapter reads that is 0 in training, each time another",
+       refused("other products: with it each target reads a mask of its own"), Recorded::Changed,
        KeyOf::Step});
   key("adapter.path", c.path, InputPath(),
       {"folder of a LoRA adapter (PEFT) that a run starts from; it says rank, alpha and targets",

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "base/hash.h"
 #include "model/kinds.h"
 #include "model/layers.h"
 #include "model/weight_table.h"
@@ -55,11 +57,11 @@ std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight,
   return AdapterOf{rank, alpha, alpha / (all.rslora ? std::sqrt(double(rank)) : double(rank))};
 }
 
-std::string adapter_a(std::string_view role) {
-  return fmt::format("{}_a", role);
+std::string adapter_a(std::string_view role, size_t number) {
+  return fmt::format("{}_a{}", role, number > 0 ? std::to_string(number) : "");
 }
-std::string adapter_b(std::string_view role) {
-  return fmt::format("{}_b", role);
+std::string adapter_b(std::string_view role, size_t number) {
+  return fmt::format("{}_b{}", role, number > 0 ? std::to_string(number) : "");
 }
 
 std::string to_text(const Adapters& a) {
@@ -72,6 +74,7 @@ std::string to_text(const Adapters& a) {
     for (const auto& [pattern, value] : *others) out += fmt::format(", {} {:g} of {}", what, value, pattern);
   }
   if (!a.whole.empty()) out += fmt::format(", and {} whole", fmt::join(a.whole, ", "));
+  if (a.dropout > 0) out += fmt::format(", dropout {:g}", a.dropout);
   return out;
 }
 
@@ -85,6 +88,8 @@ Status validate_adapters(const ModelSpec& spec) {
   };
   SLUICE_TRY(check_rank(double(adapters.rank)));
   for (const auto& [pattern, rank] : adapters.ranks) SLUICE_TRY(check_rank(rank));
+  if (!(adapters.dropout >= 0 && adapters.dropout < 1))
+    return error("model: dropout {:g} of adapters; numbers from 0 to below 1 are allowed", adapters.dropout);
   bool any = false;
   for (const Weight& weight : weights_of(spec)) {
     any = any || weight.part == ModelPart::Adapter;
@@ -157,13 +162,26 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
   return validate_adapters(spec);
 }
 
+void WeightTable::adapt(const Weight& base) {
+  const size_t all = base.sources.size();
+  size_t number = 0;
+  for (size_t first = 0, end = all; first < all; first = end) {
+    const auto other =
+        std::find_if(base.sources.begin() + long(first), base.sources.end(),
+                     [&](const WeightSource& source) { return source.tensor != base.sources[first].tensor; });
+    end = spec_.adapters.dropout > 0 ? size_t(other - base.sources.begin()) : all;
+    number += adapt(base, first, end, number);
+  }
+}
+
 // An A reads what its tensor reads. Rows of a tensor whose A another weight of the layer has add to the
 // product with that one.
-void WeightTable::adapt(const Weight& base) {
+bool WeightTable::adapt(const Weight& base, size_t first, size_t end, size_t number) {
   std::vector<WeightSource> a, b;
   Weight::Adds adds = {};
-  for (const WeightSource& source : base.sources) {
-    const auto own = adapter_of(spec_, base, source.tensor);
+  for (size_t i = 0; i < base.sources.size(); ++i) {
+    const WeightSource& source = base.sources[i];
+    const auto own = i >= first && i < end ? adapter_of(spec_, base, source.tensor) : std::nullopt;
     LowRankSizes& sizes = adds.sizes;
     if (own && b.empty()) sizes.first = sizes.columns;
     sizes.columns += source.rows;
@@ -181,46 +199,69 @@ void WeightTable::adapt(const Weight& base) {
     rows.blocks = source.blocks;
     b.push_back(std::move(rows));
   }
-  if (b.empty()) return;
+  if (b.empty()) return false;
   SLUICE_CHECK(int64_t(b.size()) == adds.sizes.parts || adds.sizes.parts == 1,
                "{}: adapters of {} tensors with several rows each", base.object, adds.sizes.parts);
   const auto shared = std::find_if(out_.begin(), out_.end(), [&](const Weight& w) {
     return w.part == ModelPart::Adapter && w.sources.front().tensor == a.front().tensor;
   });
-  adds.a = shared == out_.end() ? adapter_a(base.role) : shared->role;
+  adds.a = shared == out_.end() ? adapter_a(base.role, number) : shared->role;
+  adds.target = Hash().add(a.front().tensor).value();
   const float largest = 1 / std::sqrt(float(a.front().cols));  // as PEFT's, and torch's of linear layers
   if (shared == out_.end()) put(adds.a.c_str(), ModelPart::Adapter, std::move(a), {Init::Uniform, largest});
-  put(adapter_b(base.role).c_str(), ModelPart::Adapter, std::move(b), {Init::Zeros});
+  put(adapter_b(base.role, number).c_str(), ModelPart::Adapter, std::move(b), {Init::Zeros});
   out_.back().adds = std::move(adds);
+  return true;
 }
 
 std::optional<ObjectId> Forward::adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                        const Place& at) {
-  if (!spec_.adapters.any()) return residual;
-  const std::string role = adapter_b(p.weight);
   const auto& adapters = adapters_[size_t(at.layer + 1)];
-  const auto found = adapters.find(role);
-  if (found == adapters.end()) return residual;
-  LowRankSizes s = found->second.sizes;
-  s.tokens = tokens(at);
-  const std::string task_name(p.task);
-  const ObjectId a = weight(found->second.a, at.layer);
-  if (low_rank_.a != a || low_rank_.x != x) {
-    low_rank_ = {a, x, activation(task_name + "_u", s.inner(), at)};
-    task(task_name + "_a", Linear{.tokens = s.tokens, .in = p.in, .out = s.inner(), .dtype = compute_},
-         {x, a, low_rank_.u}, at);
+  for (size_t number = 0;; ++number) {
+    const auto found = adapters.find(adapter_b(p.weight, number));
+    if (!spec_.adapters.any() || found == adapters.end()) return residual;
+    const Weight::Adds& adds = found->second;
+    LowRankSizes s = adds.sizes;
+    s.tokens = tokens(at);
+    const std::string name = fmt::format("{}{}", p.task, number > 0 ? std::to_string(number) : "");
+    const ObjectId a = weight(adds.a, at.layer);
+    if (low_rank_.a != a || low_rank_.x != x) {
+      const ObjectId read = drop(name, x, p.in, adds.target, at);
+      low_rank_ = {a, x, activation(name + "_u", s.inner(), at)};
+      task(name + "_a", Linear{.tokens = s.tokens, .in = p.in, .out = s.inner(), .dtype = compute_},
+           {read, a, low_rank_.u}, at);
+      record();
+    }
+    const ObjectId sum = activation(name + "_low_rank", p.out, at);
+    LowRank op{
+        .sizes = s, .dtype = compute_, .scale = float(adds.scale), .has_residual = residual.has_value()};
+    std::vector<Bound> uses{low_rank_.u, weight(found->first, at.layer), sum};
+    if (residual) uses.emplace_back(*residual);
+    program_.add(made(name + "_b", op, uses, at));
     record();
+    residual = sum;
   }
-  const ObjectId sum = activation(task_name + "_low_rank", p.out, at);
-  LowRank op{.sizes = s,
-             .dtype = compute_,
-             .scale = float(found->second.scale),
-             .has_residual = residual.has_value()};
-  std::vector<Bound> uses{low_rank_.u, weight(role, at.layer), sum};
-  if (residual) uses.emplace_back(*residual);
-  program_.add(made(task_name + "_b", op, uses, at));
+}
+
+ObjectId Forward::drop(std::string_view name, ObjectId x, int64_t width, uint64_t target, const Place& at) {
+  if (spec_.adapters.dropout == 0 || gradients_ == nullptr) return x;
+  int64_t first = tokens_before(at);
+  for (int r = 0; r < at.round; ++r) {
+    const std::vector<int64_t>& chunks = chunking_.tokens[size_t(r)];
+    first = std::accumulate(chunks.begin(), chunks.end(), first);
+  }
+  const ObjectId y = activation(fmt::format("{}_kept", name), width, at);
+  task(fmt::format("{}_drop", name),
+       Dropout{.tokens = tokens(at),
+               .width = width,
+               .dtype = compute_,
+               .rate = float(spec_.adapters.dropout),
+               .first = first,
+               .seq_len = chunking_.row_tokens * chunking_.per_sequence,
+               .target = target},
+       {x, inputs_.args, y}, at);
   record();
-  return sum;
+  return y;
 }
 
 }  // namespace sluice::core

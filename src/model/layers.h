@@ -37,7 +37,7 @@ struct RouterSums {
 
 // Inputs and constants of the model's tasks.
 struct ModelInputs {
-  ObjectId args;                             // StepArgs
+  ObjectId args;                             // StepArgs, or DropoutArgs
   ObjectId inv_freq;                         // f32[head_dim / 2]; none where no layer is rotated
   ObjectId window_inv_freq;                  // the same of layers with a window, where they have their own
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
@@ -183,6 +183,8 @@ class Forward {
   // The addend of a product: the residual, and the adapter's part of x.
   std::optional<ObjectId> adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                 const Place& at);
+  // Drops values of x for an adapter's A in training, and records it.
+  ObjectId drop(std::string_view name, ObjectId x, int64_t width, uint64_t target, const Place& at);
   // A norm of the stream.
   ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at, float scale = 1);
   // A norm of a half's output before it is added to the stream.

@@ -206,6 +206,7 @@ struct Adapters {
   std::vector<Other> ranks, alphas;
   std::vector<std::string> whole;
   bool decay = false;  // weight decay reaches A and B
+  double dropout = 0;  // share of an A's input that is 0 in training
 
   bool any() const { return rank > 0; }
   bool operator==(const Adapters&) const = default;

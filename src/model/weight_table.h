@@ -37,8 +37,10 @@ class WeightTable {
   }
   // One that writes into the residual stream.
   void matrix_into_stream(const char* role, ModelPart part, std::vector<WeightSource> sources);
-  // Puts what adapts a matrix that is there.
+  // Puts what adapts a matrix that is there: all of it, or its sources [first, end). Returns whether one of
+  // these has an adapter, which is its so many-th.
   void adapt(const Weight& base);
+  bool adapt(const Weight& base, size_t first, size_t end, size_t number);
   void plain_norm(const char* role, std::string tensor, int64_t rows);
   // A norm of the stream, with what its norms have.
   void norm(const std::string& role, const std::string& tensor, int64_t rows);

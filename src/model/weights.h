@@ -110,20 +110,22 @@ struct Weight {
   bool trainable = true;
   std::optional<Format> format = {};  // nothing: that of the type that is computed in
   // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
-  // its A. Weights that are rows of one tensor share an A.
+  // its A. Weights that are rows of one tensor share an A, and `target`, which names it in draws of dropout.
   struct Adds {
     LowRankSizes sizes;
     double scale;
     std::string a;
+    uint64_t target;
   };
   std::optional<Adds> adds = {};
 
   int64_t elements() const;
 };
 
-// The roles of the weights of the adapter of a weight.
-std::string adapter_a(std::string_view role);
-std::string adapter_b(std::string_view role);
+// The roles of the weights of the adapters of a weight: those of all its tensors are one, or, with dropout,
+// which each has for itself, several, one after the other.
+std::string adapter_a(std::string_view role, size_t number);
+std::string adapter_b(std::string_view role, size_t number);
 
 // The suffix of the roles of experts' weights, by the number of their group.
 std::string group_name(int64_t group);

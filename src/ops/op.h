@@ -20,6 +20,7 @@
 #include "ops/cast.h"
 #include "ops/conv.h"
 #include "ops/delta.h"
+#include "ops/dropout.h"
 #include "ops/embed.h"
 #include "ops/exchange.h"
 #include "ops/experts.h"
@@ -49,7 +50,7 @@ using AnyOp =
                  Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
                  GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
                  LowRankWgrad, DeltaGates, DeltaGatesBwd, DeltaRule, DeltaRuleBwd, CachedDelta, HeadGate,
-                 HeadGateBwd, ScaleBy, ScaleGates, ScaleGatesBwd>;
+                 HeadGateBwd, ScaleBy, ScaleGates, ScaleGatesBwd, Dropout>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -16,4 +16,11 @@ struct StepArgs {
   int64_t updates;   // counts the steps that updated the weights, from 1: fewer where some learnt nothing
 };
 
+// One of these instead where the model drops values (ops/dropout.h).
+struct DropoutArgs {
+  StepArgs step;
+  int64_t forward_step;  // the forward pass's, which a deferred update is one behind
+  int64_t first_row;     // of this process, among those of all
+};
+
 }  // namespace sluice::core

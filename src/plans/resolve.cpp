@@ -76,7 +76,8 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
                                                         {"rank_pattern", !a.rank_pattern.empty()},
                                                         {"alpha_pattern", !a.alpha_pattern.empty()},
                                                         {"modules_to_save", !a.modules_to_save.empty()},
-                                                        {"decay", a.decay}};
+                                                        {"decay", a.decay},
+                                                        {"dropout", a.dropout > 0}};
     for (const auto& [key, set] : of_adapters) {
       if (set) return error("adapter.{}: there is no adapter, as adapter.rank = 0; 16 is usual", key);
     }
@@ -93,7 +94,8 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
                .targets = a.targets,
                .exclude = a.exclude,
                .whole = a.modules_to_save,
-               .decay = a.decay};
+               .decay = a.decay,
+               .dropout = a.dropout};
   if (const auto all = std::find(a.targets.begin(), a.targets.end(), kAllLinear); all != a.targets.end()) {
     if (a.targets.size() > 1)
       return error("adapter.targets: {} stands alone; adapter.exclude takes some away", kAllLinear);

@@ -35,7 +35,8 @@ class Builder {
   void add_weights(GradientLife gradients);
   void add_optimizer(const OptimizerConfig& optimizer);
   void add_args() {
-    model_.args = program().add(Object{"args", "args", ObjectKind::Input, DType::U8, sizeof(StepArgs)});
+    const int64_t bytes = spec_.adapters.dropout > 0 ? sizeof(DropoutArgs) : sizeof(StepArgs);
+    model_.args = program().add(Object{"args", "args", ObjectKind::Input, DType::U8, bytes});
   }
   void add_inputs() {
     add_args();

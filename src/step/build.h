@@ -43,7 +43,7 @@ struct Model {
     std::vector<float> values;
   };
   std::vector<Constant> constants;
-  ObjectId args;                             // StepArgs
+  ObjectId args;                             // StepArgs, or DropoutArgs
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]; empty: nothing reads it
   BatchLayout layout = kPlainBatch;          // of each
   std::vector<ObjectId> loss;  // by replica: metric, LossSums: over the counted targets (training)

@@ -129,6 +129,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"adapter.alpha_pattern", {{"adapter.alpha_pattern=[\"down_proj=2\"]"}, adapted, ""}},
       {"adapter.modules_to_save", {{"adapter.modules_to_save=[\"lm_head\"]"}, adapted, ""}},
       {"adapter.decay", {{"adapter.decay=true"}, adapted, ""}},
+      {"adapter.dropout", {{"adapter.dropout=0.1"}, adapted, ""}},
       {"adapter.path", {{"adapter.path=" + path("other adapter")}, from_adapter, ""}},
       {"adapter.base", {{"adapter.base=" + path("moved")}, from_adapter, ""}},
       {"data.paths", {{"data.paths=[\"" + path("other") + "\"]"}, f32, "data.content is "}},

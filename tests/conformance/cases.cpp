@@ -90,6 +90,16 @@ void add_low_rank(List& list) {
   }
 }
 
+// Widths of no whole draw or vector; rows of which the first are another process's.
+void add_dropout(List& list) {
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{1, 3}, {7, 40}, {33, 136}}) {
+    for (const DType dtype : kDTypes) {
+      for (const bool accumulate : {false, true})
+        list.add(Dropout{tokens, width, dtype, 0.3f, 5, 8, 77, accumulate});
+    }
+  }
+}
+
 void add_rotary(List& list) {
   struct Heads {
     int64_t tokens, heads, head_dim;
@@ -531,6 +541,7 @@ std::vector<Case> all_cases() {
   add_norms(list);
   add_products(list);
   add_low_rank(list);
+  add_dropout(list);
   add_rotary(list);
   add_head_norms(list);
   add_elementwise(list);
@@ -578,6 +589,9 @@ bool suits(const LinearWgrad& op) {
 }
 bool suits_low_rank(const LowRankSizes& s, DType dtype) {
   return fits(dtype, {s.rank, s.part, s.first, s.columns});
+}
+bool suits(const Dropout& op) {
+  return fits(op.dtype, {op.width});
 }
 bool suits(const LowRank& op) {
   return suits_low_rank(op.sizes, op.dtype);

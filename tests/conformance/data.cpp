@@ -66,7 +66,8 @@ void fill_integers(Tensor& tensor, Random& random, int64_t end) {
   for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, double(random.integer(0, end)));
 }
 
-void set_args(Tensor& tensor, const StepArgs& args) {
+template <class Written = StepArgs>
+void set_args(Tensor& tensor, const Written& args) {
   std::memcpy(tensor.bytes.data(), &args, sizeof args);
 }
 
@@ -260,6 +261,9 @@ void adapt_update(const Update& op, const Data& data, Random& random, Tensors& t
                       .update = data.update ? 1 : 0,
                       .updates = 3};
   set_args(t[Update::kArgs], args);
+}
+void adapt(const Dropout&, const Data& data, Random&, Tensors& t) {
+  set_args(t[Dropout::kArgs], DropoutArgs{{.step = 5, .seed = data.seed}, 6, 3});
 }
 void adapt(const AdamW& op, const Data& data, Random& random, Tensors& t) {
   adapt_update(op, data, random, t, 1e-3f);

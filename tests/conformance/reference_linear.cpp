@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/philox.h"
 #include "conformance/reference_ops.h"
 
 namespace sluice::core::conformance {
@@ -182,6 +183,26 @@ Outputs expect(const LinearWgrad& op, Inputs in) {
                                    return Factors{dy(t, o), x(t, i)};
                                  },
                                  op.grad_dtype)}};
+}
+
+Outputs expect(const Dropout& op, Inputs in) {
+  const auto args = step_args<DropoutArgs>(in[Dropout::kArgs]);
+  const Matrix x = matrix(in[Dropout::kX], op.width);
+  const Old old(op.accumulate, in[Dropout::kY]);
+  const uint64_t first = uint64_t(args.first_row * op.seq_len + op.first), draws = uint64_t(op.width + 3) / 4;
+  Expected y{Dropout::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t i = 0; i < op.width; ++i) {
+      const Philox4 drawn =
+          philox(args.step.seed ^ op.target, (first + uint64_t(t)) * draws + uint64_t(i) / 4,
+                 uint64_t(args.forward_step));
+      const bool stays = double(drawn.v[i % 4]) / 0x1p32 >= double(op.rate);
+      Sum sum;
+      if (stays) sum.add(Approx(x(t, i)), 1 / (1 - double(op.rate)));
+      y.values.push_back(accumulated(old, index(t * op.width + i), sum, 1, op.dtype));
+    }
+  }
+  return {y};
 }
 
 Outputs expect(const LowRank& op, Inputs in) {

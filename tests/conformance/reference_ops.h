@@ -72,6 +72,7 @@ Outputs expect(const CombineExperts& op, Inputs in);
 Outputs expect(const ExpertGluBwd& op, Inputs in);
 Outputs expect(const GatedAdd& op, Inputs in);
 Outputs expect(const GatedAddBwd& op, Inputs in);
+Outputs expect(const Dropout& op, Inputs in);
 Outputs expect(const LowRank& op, Inputs in);
 Outputs expect(const LowRankDgrad& op, Inputs in);
 Outputs expect(const LowRankWgrad& op, Inputs in);

@@ -55,8 +55,9 @@ std::vector<double> masters(const Tensor& parameters, const Tensor& residuals);
 // Of values that masters hold exactly.
 void set_masters(std::span<const double> values, Tensor& parameters, Tensor& residuals);
 
-inline StepArgs step_args(const Tensor& operand) {
-  StepArgs args;
+template <class Read = StepArgs>
+Read step_args(const Tensor& operand) {
+  Read args;
   std::memcpy(&args, operand.bytes.data(), sizeof args);
   return args;
 }

@@ -98,6 +98,17 @@ TEST_P(EveryFamily, ComputesTheSameWithAdapters) {
   (void)same_on_two_devices_and_in_little_memory(request_of(spec));
 }
 
+// q, k and v have masks of their own, or, as rows of one tensor, one.
+TEST(Dropout, IsTheSameOnTwoDevicesAndInLittleMemory) {
+  for (const char* type : {"qwen2", "phi3"}) {
+    SCOPED_TRACE(type);
+    ModelSpec spec = tiny(type);
+    spec.adapters = {.rank = 8, .alpha = 16, .dropout = 0.25};
+    ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
+    (void)same_on_two_devices_and_in_little_memory(request_of(spec));
+  }
+}
+
 TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   ModelSpec spec = tiny(GetParam());
   rig::Rig all(request_of(spec));

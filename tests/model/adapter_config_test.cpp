@@ -28,6 +28,7 @@ TEST(AdapterConfig, ReadsBackWhatItWrites) {
       {.rank = 8, .alpha = 16, .targets = {"layers.1", "q_proj"}, .exclude = {"layers.1.mlp.up_proj"}},
       {.rank = 4, .alpha = 4, .ranks = {{"down_proj", 16}}, .alphas = {{"layers.0.mlp.down_proj", 2.5}}},
       {.rank = 4, .alpha = 4, .targets = {"mlp"}, .whole = {"lm_head", "norm"}},
+      {.rank = 4, .alpha = 4, .dropout = 0.05},
   };
   for (const Adapters& adapters : all) {
     ModelSpec spec = small_model(), read = small_model();
@@ -36,7 +37,7 @@ TEST(AdapterConfig, ReadsBackWhatItWrites) {
     const auto config = parse_adapter_config(text);
     ASSERT_TRUE(config.ok()) << config.message();
     EXPECT_EQ(config->base, "some/base");
-    EXPECT_TRUE(config->notices.empty());
+    EXPECT_EQ(config->adapters.dropout, adapters.dropout);
     ASSERT_TRUE(adapt(read, config->adapters, "adapter").ok()) << text;
     const std::vector<Weight> weights = weights_of(spec), others = weights_of(read);
     ASSERT_EQ(weights.size(), others.size()) << text;
@@ -66,12 +67,8 @@ TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
         R"("megatron_core": "megatron.core")", R"("qalora_group_size": 16)", R"("inference_mode": true)",
         R"("fan_in_fan_out": true)", R"("exclude_modules": ["layers.0"])", R"("a_field_of_later": null)"}) {
     const auto config = parse_adapter_config(with(fine));
-    EXPECT_TRUE(config.ok() && config->notices.empty()) << fine << config.message();
+    EXPECT_TRUE(config.ok()) << fine << config.message();
   }
-  const auto dropout = parse_adapter_config(with(R"("lora_dropout": 0.05)"));
-  ASSERT_TRUE(dropout.ok());
-  EXPECT_EQ(dropout->notices,
-            std::vector<std::string>{"lora_dropout: training goes on without dropout, which was 0.05"});
   const std::pair<const char*, const char*> refused[] = {
       {R"("use_dora": true)", "use_dora = true: it is not followed"},
       {R"("bias": "lora_only")", "bias = \"lora_only\": none is allowed"},
@@ -82,6 +79,7 @@ TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
       {R"("a_field_of_later": 3)", "a_field_of_later = 3: it is not followed"},
       {R"("exclude_modules": ".*layers.*")", "exclude_modules = \".*layers.*\": a list of names is allowed"},
       {R"("rank_pattern": {"(q|k)_proj": 4})", "rank_pattern = {\"(q|k)_proj\":4}: an object of names"},
+      {R"("lora_dropout": 1)", "lora_dropout = 1: numbers from 0 to 0.99 are allowed"},
       {R"("alpha_pattern": {"q_proj": 0})", "alpha_pattern = {\"q_proj\":0}: an object of names"},
   };
   for (const auto& [field, says] : refused) {

@@ -11,6 +11,7 @@
 
 #include "equivalence/rig/rig.h"
 #include "model/weights.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {
@@ -43,7 +44,7 @@ void merge(rig::Rig& adapted, rig::Rig& merged, double scale) {
   for (const Weight& base : merged.model().weights) {
     std::vector<float> values = values_of(adapted, base.object);
     const auto adapter = std::ranges::find_if(adapted.model().weights, [&](const Weight& w) {
-      return w.layer == base.layer && w.role == adapter_b(base.role);
+      return w.layer == base.layer && w.role == adapter_b(base.role, 0);
     });
     if (adapter != adapted.model().weights.end()) {
       const LowRankSizes s = adapter->adds->sizes;
@@ -101,6 +102,42 @@ TEST(Adapters, AddWhatTheirProductsAddToTheWeights) {
     const double one = adapted.measure(tokens).loss, other = merged.measure(tokens).loss;
     EXPECT_NEAR(one, other, 2e-5 * other) << targets.size() << " targets";
   }
+}
+
+// Masks are of places among a step's tokens, so each product's ops have each place once, however the step is
+// cut. Evaluation has none.
+TEST(Adapters, DropByPlacesThatAreOfNoShape) {
+  ModelSpec spec = small_model();
+  spec.adapters = {.rank = 4, .alpha = 8, .dropout = 0.5};
+  std::set<uint64_t> targets;
+  for (const StepShape& shape :
+       {StepShape{16, 32, 2, 2, 8}, StepShape{16, 8, 4, 4, 8}, StepShape{16, 16, 8, 1, 8}}) {
+    const Model model = build_training(spec, shape, {}, {});
+    std::map<uint64_t, std::map<int64_t, int64_t>> places;  // by target: tokens by where they begin
+    for (const Task& task : model.program.tasks()) {
+      const auto* op = std::get_if<Dropout>(&*task.op);
+      if (op != nullptr && task.phase == Phase::Forward) places[op->target][op->first] += op->tokens;
+    }
+    std::set<uint64_t> found;
+    for (const auto& [target, stretches] : places) {
+      found.insert(target);
+      int64_t next = 0;
+      for (const auto& [first, tokens] : stretches) {
+        EXPECT_EQ(first, next);
+        next = first + tokens;
+      }
+      EXPECT_EQ(next, shape.tokens());
+    }
+    EXPECT_TRUE(targets.empty() || targets == found);
+    targets = found;
+  }
+  size_t of_a = 0;
+  for (const Weight& w : weights_of(spec))
+    of_a += size_t(std::ranges::count_if(
+        w.sources, [](const WeightSource& s) { return s.tensor.ends_with("lora_A.weight"); }));
+  EXPECT_EQ(targets.size(), of_a);
+  const Model evaluation = build_evaluation(spec, {16, 32, 1, 1, 8}, {});
+  for (const Task& task : evaluation.program.tasks()) EXPECT_EQ(std::get_if<Dropout>(&*task.op), nullptr);
 }
 
 TEST(Adapters, AddNothingAtFirstAndAreAllThatIsTrained) {

@@ -17,9 +17,9 @@ struct Case {
   bool windows = false;  // in one layer, the other is not rotated; rotations scale
   bool weighted = false;
   // Norms with 1 + w around both halves, of q and k as a whole, and every multiplier; or LayerNorms and no
-  // gates; or sinks, and gates that are limited; or adapters of all matrices, or of some of those that are
-  // stacked; or keys that later layers read, tables of layers, and factors.
-  enum { Llama, Around, Centred, Sinks, Adapted, SomeAdapted, Shared } parts = Llama;
+  // gates; or sinks, and gates that are limited; or adapters of all matrices, with dropout, or of some of
+  // those that are stacked; or keys that later layers read, tables of layers, and factors.
+  enum { Llama, Around, Centred, Sinks, Adapted, Dropped, SomeAdapted, Shared } parts = Llama;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -72,6 +72,7 @@ ModelSpec model_of(const Case& c) {
     }
   }
   if (c.parts == Case::Adapted) spec.adapters = {.rank = 3, .alpha = 2.1};
+  if (c.parts == Case::Dropped) spec.adapters = {.rank = 3, .alpha = 2.1, .dropout = 0.25};
   if (c.parts == Case::SomeAdapted)
     spec.adapters = {
         .rank = 8, .alpha = 16, .targets = {"*.v_proj", "*.gate_proj", "model.layers.1.*.k_proj"}};
@@ -144,7 +145,7 @@ const Case kCases[] = {
     {"sinks_four_chunks", false, {16, 4, 4, 1, 4}, false, false, Case::Sinks},
     {"sinks_packed_four_chunks", false, {16, 8, 4, 1, 8, true}, false, false, Case::Sinks},
     {"adapted_one_chunk", false, {32, 32, 1, 1, 32}, false, false, Case::Adapted},
-    {"every_part_adapted_packed", true, {16, 8, 4, 1, 8, true}, false, false, Case::Adapted},
+    {"every_part_adapted_with_dropout_packed", true, {16, 8, 4, 1, 8, true}, false, false, Case::Dropped},
     {"some_adapted_four_chunks", false, {32, 8, 4, 1, 8}, false, false, Case::SomeAdapted},
     {"shared_one_chunk", false, {32, 32, 1, 1, 32}, false, false, Case::Shared},
     {"shared_packed_four_chunks", false, {16, 8, 4, 1, 8, true}, false, false, Case::Shared},

@@ -58,6 +58,7 @@ constexpr Heeded kHeeded[] = {
     {"expert_glu_bwd", "tokens experts k dim dtype activation limit biased"},
     {"gated_add", "tokens dim dtype res"},
     {"gated_add_bwd", "tokens dim dtype"},
+    {"dropout", "tokens width dtype rate first seq_len target acc"},
     {"low_rank", "tokens rank parts part first columns dtype scale res"},
     {"low_rank_dgrad", "tokens rank parts part first columns dtype scale"},
     {"low_rank_wgrad", "tokens rank parts part first columns dtype grad scale acc"},

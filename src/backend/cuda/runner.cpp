@@ -286,6 +286,14 @@ Status Runner::run(const LowRank& op, const Call& call) {
   return {};
 }
 
+Status Runner::run(const Dropout& op, const Call& call) {
+  return with_float(op.dtype, [&]<class T>(T) {
+    return dropout(call.as<T>(Dropout::kX), call.as<DropoutArgs>(Dropout::kArgs), call.as<T>(Dropout::kY),
+                   op.tokens, {op.width, op.seq_len, op.first, op.target, op.rate, op.accumulate},
+                   call.stream);
+  });
+}
+
 Status Runner::run(const LowRankDgrad& op, const Call& call) {
   const LowRankSizes& s = op.sizes;
   for (int64_t p = 0; p < s.parts; ++p) {

@@ -75,6 +75,7 @@ class Runner {
   Status run(const SinkGrad& op, const Call& call);
   Status run(const LastLogits& op, const Call& call);
   Status run(const AddGradients& op, const Call& call);
+  Status run(const Dropout& op, const Call& call);
   Status run(const SumOverProcesses& op, const Call& call);
   Status run(const ShareWeight& op, const Call& call);
   Status run(const Route& op, const Call& call);

@@ -139,6 +139,9 @@ void examine(const LinearWgrad& op, Objection& o) {
 void examine_sizes(const LowRankSizes& sizes, Objection& o) {
   o.rows({{"rank", sizes.rank}, {"part", sizes.part}, {"first", sizes.first}, {"columns", sizes.columns}});
 }
+void examine(const Dropout& op, Objection& o) {
+  o.activations(op.dtype).rows({{"width", op.width}});
+}
 void examine(const LowRank& op, Objection& o) {
   o.activations_or_f32(op.dtype);
   examine_sizes(op.sizes, o);

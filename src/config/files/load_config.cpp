@@ -59,6 +59,7 @@ Status read_adapter(RunConfig& config, const std::string& text) {
   a.rank = own.rank;
   if (!a.alpha) a.alpha = own.alpha;
   a.rslora = a.rslora || own.rslora;
+  if (!config.given.contains("adapter.dropout")) a.dropout = own.dropout;
   const auto take = [](std::vector<std::string>& key, const std::vector<std::string>& is) {
     if (key.empty()) key = is;
   };
@@ -72,8 +73,6 @@ Status read_adapter(RunConfig& config, const std::string& text) {
   };
   others(a.rank_pattern, own.ranks);
   others(a.alpha_pattern, own.alphas);
-  for (const std::string& notice : file.notices)
-    config.notices.push_back(fmt::format("{}: {}", a.path, notice));
   return {};
 }
 

@@ -24,6 +24,8 @@ constexpr std::string_view kNoMatter[] = {"auto_mapping",   "peft_version",     
 // How A and B begin; the others also change the base.
 constexpr std::string_view kBeginnings[] = {"gaussian", "orthogonal", "eva", "lora_ga"};
 
+constexpr double kMostDropout = 0.99;  // as the key takes
+
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -76,14 +78,13 @@ Status read_others(std::string_view key, const Json& value, std::vector<Adapters
 
 Status read_field(const std::string& key, const Json& value, AdapterConfig& out) {
   Adapters& a = out.adapters;
-  const auto number = [&](auto& field, double least) {
+  const auto number = [&](auto& field, double least, double most = 1e6) {
     using Field = std::decay_t<decltype(field)>;
-    constexpr double kMost = 1e6;
     const bool good = (std::is_integral_v<Field> ? value.is_number_integer() : value.is_number()) &&
-                      value.get<double>() >= least && value.get<double>() <= kMost;
+                      value.get<double>() >= least && value.get<double>() <= most;
     if (good) field = value.get<Field>();
     return good ? Status()
-                : not_followed(key, value, fmt::format("numbers from {} to {} are allowed", least, kMost));
+                : not_followed(key, value, fmt::format("numbers from {} to {} are allowed", least, most));
   };
   if (key == "r") return number(a.rank, 1);
   if (key == "lora_alpha") return number(a.alpha, 0);
@@ -111,12 +112,7 @@ Status read_field(const std::string& key, const Json& value, AdapterConfig& out)
                       (value.is_string() && is_one_of(kBeginnings, value.get_ref<const std::string&>()));
     return fine ? Status() : not_followed(key, value, "it changes the base's own weights");
   }
-  if (key == "lora_dropout") {
-    if (!is_empty(value) && value != 0)
-      out.notices.push_back(
-          fmt::format("{}: training goes on without dropout, which was {}", key, value.dump()));
-    return {};
-  }
+  if (key == "lora_dropout") return is_empty(value) ? Status() : number(a.dropout, 0, kMostDropout);
   if (is_empty(value) || is_one_of(kNoMatter, key)) return {};
   return not_followed(key, value, "it is not followed");
 }
@@ -168,7 +164,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
                     {"r", a.rank},
                     {"lora_alpha", a.alpha},
                     {"use_rslora", a.rslora},
-                    {"lora_dropout", 0.0},
+                    {"lora_dropout", a.dropout},
                     {"bias", "none"},
                     {"fan_in_fan_out", spec.names.transposed},
                     {"target_modules", targets},

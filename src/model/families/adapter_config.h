@@ -13,8 +13,7 @@ namespace sluice::core {
 
 struct AdapterConfig {
   Adapters adapters;
-  std::string base;                  // base_model_name_or_path: a folder, or a name of the hub; may be empty
-  std::vector<std::string> notices;  // what of it training does not do
+  std::string base;  // base_model_name_or_path: a folder, or a name of the hub; may be empty
 };
 Result<AdapterConfig> parse_adapter_config(std::string_view json);
 

@@ -252,6 +252,17 @@ void backward(const LowRank& op, Node node, Gradients& g) {
   if (g.wanted(residual)) g.add(residual, dy);
 }
 
+void backward(const Dropout& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId x = task.uses[Dropout::kX].object;
+  if (!g.wanted(x)) return;
+  const ObjectId dy = g.of(task.uses[Dropout::kY].object);
+  const auto dx = g.into(x);
+  Dropout back = op;
+  back.accumulate = dx.accumulate;
+  g.task(task, named(task, "_bwd"), back, {dy, task.uses[Dropout::kArgs], dx.object});
+}
+
 // Attention over blocks of keys and values, given its whole result and log-sum-exp. One task per block, the
 // diagonal one first, and the cast of a result that was merged in fp32.
 void backward(const AttnFwd&, Node node, Gradients& g) {

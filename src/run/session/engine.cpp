@@ -185,7 +185,9 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
   args.loss_scale = !learns ? 0.0f : loss.scale == LossScale::One ? 1.0f : 1.0f / float(targets);
-  SLUICE_TRY(loaded_->main().write(model.args, bytes_of(args)));
+  const DropoutArgs all{args, steps_done_ + 1, rank() * model.shape.sequences()};
+  const int64_t read = model.program.object(model.args).bytes;
+  SLUICE_TRY(loaded_->main().write(model.args, bytes_of(all).first(size_t(read))));
   Status refused;
   SLUICE_TRY(lost("a step", loaded_->main().step(timeline, asking(loss.ask, refused))));
   pending_ = false;

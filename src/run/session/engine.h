@@ -161,6 +161,11 @@ class Engine {
   std::string slow_links(std::span<const Interval> timeline) const;
   // As the run began; but for its plans, which are stages()'.
   const Prepared& prepared() const { return p_; }
+  // The number of this process among those of its job.
+  int64_t rank() const {
+    const Network* const network = p_.machine.options.network;
+    return network == nullptr ? 0 : network->rank();
+  }
   const Stages& stages() const { return loaded_->stages(); }
 
  private:

@@ -137,9 +137,8 @@ const Rows& Session::read_step() {
   const Model& model = engine_->prepared().stages.main.model;
   if (rows_.tokens() == 0) rows_ = Rows(model.layout, model.shape.tokens());
   // Each process has rows of its own: as many as the shape says, in the order of ranks.
-  const Network* const network = engine_->prepared().machine.options.network;
-  const int64_t first = network == nullptr ? 0 : network->rank() * model.shape.sequences();
-  fill_rows(*data_->train, steps_done(), first, rows_.part(0, rows_.tokens()));
+  fill_rows(*data_->train, steps_done(), engine_->rank() * model.shape.sequences(),
+            rows_.part(0, rows_.tokens()));
   return rows_;
 }
 

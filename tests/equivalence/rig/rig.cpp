@@ -93,7 +93,9 @@ void write_tokens(Executor& executor, const Model& model, const Tokens& tokens) 
 }
 
 void write_args(Executor& executor, const Model& model, const StepArgs& args) {
-  must(executor.write(model.args, std::as_bytes(std::span(&args, 1))));
+  const DropoutArgs all{args, args.step, 0};
+  const int64_t read = model.program.object(model.args).bytes;
+  must(executor.write(model.args, std::as_bytes(std::span(&all, 1)).first(size_t(read))));
 }
 
 StepArgs args_for(int64_t step, int64_t counted, float learning_rate) {

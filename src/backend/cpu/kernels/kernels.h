@@ -34,7 +34,7 @@ struct GroupedLinear; struct GroupedDgrad; struct GroupedWgrad; struct GroupedBi
 struct CombineExperts; struct ExpertGluBwd; struct GatedAdd; struct GatedAddBwd; struct LowRank;
 struct LowRankDgrad; struct LowRankWgrad; struct DeltaGates; struct DeltaGatesBwd; struct DeltaRule;
 struct DeltaRuleBwd; struct CachedDelta; struct HeadGate; struct HeadGateBwd; struct ScaleBy;
-struct ScaleGates; struct ScaleGatesBwd;
+struct ScaleGates; struct ScaleGatesBwd; struct Dropout;
 // clang-format on
 }  // namespace sluice::core
 
@@ -132,6 +132,7 @@ Status launch(const CombineExperts& op, const Args& args, const Machine& machine
 Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine);
 Status launch(const GatedAdd& op, const Args& args, const Machine& machine);
 Status launch(const GatedAddBwd& op, const Args& args, const Machine& machine);
+Status launch(const Dropout& op, const Args& args, const Machine& machine);
 Status launch(const LowRank& op, const Args& args, const Machine& machine);
 Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine);
 Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine);

@@ -77,6 +77,18 @@ template <class G>
 cudaError_t layer_norm_bwd(const LayerNormGradient<G>& g, void* workspace, int64_t tokens, int64_t dim,
                            float eps, float scale, cudaStream_t stream);
 
+// --- dropout.cu ---
+// Dropout of ops/dropout.h. Its width is a multiple of 8.
+struct DropoutForm {
+  int64_t width, seq_len, first;
+  uint64_t target;
+  float rate;
+  bool accumulate;
+};
+template <class T>
+cudaError_t dropout(const T* x, const DropoutArgs* args, T* y, int64_t tokens, const DropoutForm& form,
+                    cudaStream_t stream);
+
 // --- rope.cu ---
 // The longest head that the own kernels of rotation and attention take.
 constexpr int64_t kMaxHeadDim = 512;
