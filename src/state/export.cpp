@@ -77,7 +77,7 @@ Result<Source> open_adapter(const fs::path& dir, ModelSpec spec, const ExportOpt
   plain.adapters = {};
   SLUICE_TRY(check_offered(plain, base, options.unread, notices));
   if (!own.metadata(kBaseValues).empty()) {
-    SLUICE_ASSIGN(const Checksum values, values_in(spec, options.base, Held::Base));
+    SLUICE_ASSIGN(const BaseValues values, values_in(spec, options.base, Held::Base));
     SLUICE_TRY(check_base(dir, options.base, values));
   }
   return Source{.dir = dir,
@@ -325,8 +325,12 @@ Status check_target(const fs::path& to, int64_t bytes) {
 }
 
 Metadata metadata_of(const Source& source) {
-  const std::string base = source.held == Held::Adapter ? source.files.metadata(kBaseValues) : "";
-  return base.empty() ? Metadata() : Metadata{{kBaseValues, base}};
+  Metadata out;
+  for (const char* name : {kBaseValues, kBaseTables}) {
+    const std::string base = source.held == Held::Adapter ? source.files.metadata(name) : "";
+    if (!base.empty()) out[name] = base;
+  }
+  return out;
 }
 
 PartReader reader_of(Source& source) {

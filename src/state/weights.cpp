@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <numbers>
 #include <thread>
@@ -316,6 +317,10 @@ Status write_values(const ParamObjects& objects, int64_t first, std::span<const 
   tile.values.assign(values.begin(), values.end());
   return write_param(executor, objects, first, tile);
 }
+bool is_table(const Weight& weight) {
+  return weight.part == ModelPart::Embedding || weight.part == ModelPart::Table;
+}
+
 
 namespace {
 
@@ -376,7 +381,7 @@ Status load_turned(const Model& model, std::span<const WeightPlace> places, cons
 
 // Without an executor they are read for their checksum alone.
 Status read_weights(const Model& model, const std::filesystem::path& checkpoint, Executor* executor,
-                    Held held, Checksum* checksum) {
+                    Held held, BaseValues* base) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
   // A tile of a tensor's rows, in the order of the weight.
   struct Part {
@@ -393,7 +398,7 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
     SLUICE_ASSIGN(TensorToRead found, tensor_to_read(model, of_tensor.front(), files));
     if (of_tensor.front().source->transposed && !found.mx) {
       const Status loaded = load_turned(model, of_tensor, *found.found.tensor, files, executor,
-                                        checksum == nullptr ? nullptr : &turned);
+                                        base == nullptr ? nullptr : &turned);
       if (!loaded.ok()) return error_at(checkpoint.string(), loaded.error());
       continue;
     }
@@ -415,7 +420,7 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
   // Pages of the files that were read are given back before they are many: a host cap counts them.
   constexpr int64_t kMostResidentBytes = 8 << 20;
   std::atomic<int64_t> read_bytes = 0;
-  std::vector<Checksum> sums(checksum == nullptr ? 0 : parts.size());
+  std::vector<Checksum> sums(base == nullptr ? 0 : parts.size());
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
     tile.values.resize(size_t(count));
@@ -429,56 +434,79 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
     }
     const int64_t before = read_bytes.fetch_add(read);
     if ((before + read) / kMostResidentBytes > before / kMostResidentBytes) files.release();
-    if (checksum != nullptr) sums[size_t(index)] = checksum_of(std::as_bytes(std::span(tile.values)));
+    if (base != nullptr) sums[size_t(index)] = checksum_of(std::as_bytes(std::span(tile.values)));
     if (executor == nullptr) return {};
     return write_param(*executor, model.params[place->weight], place->first + first, tile);
   };
   SLUICE_TRY(for_each_job(int64_t(parts.size()), total, run, [] {}));
-  if (checksum == nullptr) return {};
-  Checksummer all;
-  all.add(turned.value().to_text());
-  for (size_t p = 0; p < sums.size(); ++p) {
-    const ModelPart part = model.weights[parts[p].place->weight].part;
-    if (part != ModelPart::Embedding && part != ModelPart::Table) all.add(sums[p].to_text());
-  }
-  *checksum = all.value();
+  if (base == nullptr) return {};
+  Checksummer products, tables;
+  products.add(turned.value().to_text());
+  for (size_t p = 0; p < sums.size(); ++p)
+    (is_table(model.weights[parts[p].place->weight]) ? tables : products).add(sums[p].to_text());
+  *base = {products.value(), tables.value()};
   return {};
 }
 
 }  // namespace
 
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor,
-                    Held held, Checksum* checksum) {
-  return read_weights(model, checkpoint, &executor, held, checksum);
+                    Held held, BaseValues* sums) {
+  return read_weights(model, checkpoint, &executor, held, sums);
 }
 
-Result<Checksum> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held) {
+Result<BaseValues> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held) {
   Model model;  // of the table alone
   model.weights = weights_of(spec);
-  Checksum out;
+  BaseValues out;
   SLUICE_TRY(read_weights(model, folder, nullptr, held, &out));
   return out;
 }
 
 Status check_base(const std::filesystem::path& adapter, const std::filesystem::path& base,
-                  const std::optional<Checksum>& values) {
+                  const std::optional<BaseValues>& values) {
   const auto files = TensorFiles::open(adapter);
-  if (!files.ok()) return {};  // who reads it says so
-  const std::string made_for = files->metadata(kBaseValues);
-  if (!values || made_for.empty() || made_for == values->to_text()) return {};
-  if (!Checksum::parse(made_for))
-    return error("{}: {} in the header of its weights is no checksum", adapter.string(), kBaseValues);
-  return error(
-      "{}: it was trained beside another base: the values of that one have the checksum {}, those of {} {}. "
-      "adapter.base (--base) names the folder of its own",
-      adapter.string(), made_for, base.string(), values->to_text());
+  if (!files.ok() || !values) return {};  // who reads it says so
+  const auto check = [&](const char* name, std::string_view what, const Checksum& sum) -> Status {
+    const std::string made_for = files->metadata(name);
+    if (made_for.empty() || made_for == sum.to_text()) return {};
+    if (!Checksum::parse(made_for))
+      return error("{}: {} in the header of its weights is no checksum", adapter.string(), name);
+    return error(
+        "{}: it was trained beside another base: {} of that one have the checksum {}, those of {} {}. "
+        "adapter.base (--base) names the folder of its own",
+        adapter.string(), what, made_for, base.string(), sum.to_text());
+  };
+  SLUICE_TRY(check(kBaseValues, "the values", values->products));
+  return values->tables ? check(kBaseTables, "the rows of the embedding", *values->tables) : Status();
 }
 
-Result<std::optional<Checksum>> load_model(const Model& model, const WeightsFrom& from, Executor& executor) {
-  std::optional<Checksum> values;
+namespace {
+
+// The checksum of a base's tables, of which a program that generates has read some at most.
+Result<std::optional<Checksum>> tables_of(const Model& model, const std::filesystem::path& base,
+                                          const std::filesystem::path& adapter) {
+  const auto files = TensorFiles::open(adapter);
+  if (!files.ok() || files->metadata(kBaseTables).empty()) return std::optional<Checksum>();
+  Model tables;  // of the table alone
+  tables.weights = model.looked_up;
+  std::copy_if(model.weights.begin(), model.weights.end(), std::back_inserter(tables.weights), is_table);
+  BaseValues values;
+  SLUICE_TRY(read_weights(tables, base, nullptr, Held::Base, &values));
+  return values.tables;
+}
+
+}  // namespace
+
+Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFrom& from,
+                                             Executor& executor) {
+  std::optional<BaseValues> values;
   if (!has_adapters(model.weights)) {
     if (!from.folder.empty()) SLUICE_TRY(load_weights(model, from.folder, executor, Held::Whole));
     return values;
+  }
+  if (values && !model.looked_up.empty()) {
+    SLUICE_ASSIGN(values->tables, tables_of(model, from.folder, from.adapter));
   }
   if (!from.folder.empty())
     SLUICE_TRY(load_weights(model, from.folder, executor, Held::Base, &values.emplace()));

@@ -35,15 +35,22 @@ void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t c
 // The program's constants alone.
 Status write_constants(const Model& model, Executor& executor);
 
+// Checksums of a base's values: as f32, tensor after tensor in the order of their names, each in the model's
+// own order. Those of embedding and tables are apart, as programs that generate have no more than rows of
+// them, and as older adapters do not name them.
+struct BaseValues {
+  Checksum products;
+  std::optional<Checksum> tables;  // nothing: nobody asked
+};
+
 // Replaces the weights that a checkpoint has (F32, BF16 or F16 tensors with Hugging Face names), and master
 // weights with them. Errors name a missing tensor, one of another shape, or one with a value that is not
-// finite. `checksum`: gets that of all values but the embedding's, of which programs that generate have no
-// more than rows: as f32, tensor after tensor in the order of their names, each in the model's own order.
+// finite. `sums`: gets the checksums of what is read.
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor,
-                    Held held = Held::Whole, Checksum* checksum = nullptr);
+                    Held held = Held::Whole, BaseValues* sums = nullptr);
 
-// The same checksum, of a folder's weights that a model has.
-Result<Checksum> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held);
+// The same checksums, of a folder's weights that a model has.
+Result<BaseValues> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held);
 
 // Where the values of a model are: in a folder, and of one with adapters in two. Empty: they are made.
 struct WeightsFrom {
@@ -57,16 +64,17 @@ struct WeightsFrom {
     return !adapter.empty() && holds(Held::Adapter, weight) ? adapter : folder;
   }
 };
-// Replaces what these have, and returns the checksum of the base of a model with adapters. An adapter that
+// Replaces what these have, and returns the checksums of the base of a model with adapters. An adapter that
 // was made by a run beside a base with other values is refused.
-Result<std::optional<Checksum>> load_model(const Model& model, const WeightsFrom& from, Executor& executor);
+Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFrom& from, Executor& executor);
 
-// In the metadata of an adapter's file: the checksum of its base.
+// In the metadata of an adapter's file: the checksums of its base.
 constexpr const char* kBaseValues = "sluice.base_values";
 // Whether an adapter goes with a base of these values; nothing: nobody knows them. `base` is where they are
+constexpr const char* kBaseTables = "sluice.base_tables";
 // from. An adapter that cannot be read says nothing.
 Status check_base(const std::filesystem::path& adapter, const std::filesystem::path& base,
-                  const std::optional<Checksum>& values);
+                  const std::optional<BaseValues>& values);
 
 // Where the elements of a tensor with a Hugging Face name lie, as source->stretch() orders them.
 struct WeightPlace {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "model/flops.h"
 #include "model/kinds.h"
@@ -310,8 +311,12 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
 }
 
 Model Builder::generation(const GenerationShape& shape) {
-  std::erase_if(model_.weights,
-                [&](const Weight& w) { return is_looked_up(w) && (w.layer >= 0 || !spec_.tied_embeddings); });
+  std::vector<Weight>& all = model_.weights;
+  const auto others = std::stable_partition(all.begin(), all.end(), [&](const Weight& w) {
+    return !is_looked_up(w) || (w.layer < 0 && spec_.tied_embeddings);
+  });
+  model_.looked_up.assign(std::make_move_iterator(others), std::make_move_iterator(all.end()));
+  all.erase(others, all.end());
   add_weights(GradientLife::None);
   // Batches' positions are read only by rotations and by learnt positions.
   const bool reads_positions =

@@ -56,10 +56,11 @@ struct Model {
   // By layer, metrics, f64, see LoadLayout: what routers did; none of layers without experts, and none at all
   // of models without (training).
   std::vector<ObjectId> router_load;
-  ObjectId clip;         // metric, f32[2]: gradient norm, scale (training)
-  ObjectId logits;       // metric, f32[rows, vocab] (generation)
-  int64_t capacity = 0;  // tokens of a text, prompt and all (generation)
-  ObjectId spans;        // i32[rows, 2], see ops/generation.h (generation)
+  ObjectId clip;                  // metric, f32[2]: gradient norm, scale (training)
+  ObjectId logits;                // metric, f32[rows, vocab] (generation)
+  int64_t capacity = 0;           // tokens of a text, prompt and all (generation)
+  ObjectId spans;                 // i32[rows, 2], see ops/generation.h (generation)
+  std::vector<Weight> looked_up;  // weights that it has rows of alone (generation)
   // Rows of the embedding, [rows * new_tokens, dim] of the computing type, and behind them of the other
   // weights that are looked up (generation).
   ObjectId embedded;

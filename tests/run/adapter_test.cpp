@@ -5,7 +5,8 @@
 #include "io/elements.h"
 #include "io/safetensors.h"
 #include "planner/refusal.h"
-#include "run/inference/evaluator.h"
+#include "run/forged_checkpoint.h"
+#include "run/inference/cached_model.h"
 #include "run/inputs/resolve.h"
 #include "run/small_session.h"
 #include "state/checkpoint.h"
@@ -113,6 +114,51 @@ TEST_F(AdapterRuns, RefuseAnotherBase) {
   // An adapter of another rank is another run.
   const Prepared of_rank = prepared({resume, "adapter.rank=2"});
   EXPECT_NE(Session::open(of_rank).message().find("adapter.rank is 2, it was 4"), std::string::npos);
+}
+
+// Writes a file of tensors again, with what `change` makes of them and of its metadata.
+void rewrite(const fs::path& path, const std::function<void(ForgedTensor&)>& change,
+             const std::string& without = "") {
+  std::vector<ForgedTensor> all;
+  std::vector<TensorInfo> infos;
+  std::map<std::string, std::string> metadata;
+  {
+    const auto from = must(SafeTensorsFile::open(path));
+    metadata = from.metadata();
+    for (const SafeTensor& t : from.tensors()) {
+      change(all.emplace_back(ForgedTensor{t.info, {t.bytes.begin(), t.bytes.end()}}));
+      infos.push_back(t.info);
+    }
+  }
+  metadata.erase(without);
+  auto writer = must(SafeTensorsWriter::create(path, infos, metadata));
+  for (const ForgedTensor& t : all) must(writer.write(t.info.name, 0, t.bytes));
+  must(writer.commit());
+}
+
+// A run and what generates compare the rows of the embedding, too. An older adapter, which has no checksum of
+// them, goes on.
+TEST_F(AdapterRuns, RefuseABaseWithAnotherEmbedding) {
+  const fs::path saved = dir_ / "saved";
+  (void)run_session(prepared(), 2, saved);
+  rewrite(base() / "model.safetensors", [](ForgedTensor& tensor) {
+    if (tensor.info.name == "model.embed_tokens.weight") std::swap(tensor.bytes[1], tensor.bytes[5]);
+  });
+  const Prepared again = prepared({"run.resume=" + saved.string()});
+  const GenerationPlans plans = must(plan_generation(
+      {.model = again.model, .numerics = again.numerics, .capacity = 16}, again.machine.profile));
+  const auto generates = [&] {
+    return CachedModel::open(plans, again.machine, WeightsFrom(base(), saved), 1, silent_observer());
+  };
+  for (const std::string& message : {Session::open(again).message(), generates().message()})
+    EXPECT_NE(message.find("another base: the rows of the embedding of that one have the checksum"),
+              std::string::npos)
+        << message;
+  rewrite(
+      saved / "adapter_model.safetensors", [](ForgedTensor&) {}, kBaseTables);
+  seal_again(saved);
+  EXPECT_TRUE(Session::open(again).ok()) << Session::open(again).message();
+  EXPECT_TRUE(generates().ok()) << generates().message();
 }
 
 TEST_F(AdapterRuns, BeginFromAnAdaptersFolder) {

@@ -477,7 +477,8 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
   CheckpointContent out{std::move(layout), {steps_done_, updates_, manifest, f32, {}, heldout_}, {}, files_};
   if (out.layout.held == Held::Adapter) {
     out.config = adapter_config(p_.model, base_name(p_.config.model.weights));
-    if (base_values_) out.metadata[kBaseValues] = base_values_->to_text();
+    if (base_values_) out.metadata[kBaseValues] = base_values_->products.to_text();
+    if (base_values_ && base_values_->tables) out.metadata[kBaseTables] = base_values_->tables->to_text();
   } else {
     out.config = config_beside_weights(p_.model, type, p_.shape.seq_len);
   }

@@ -20,6 +20,7 @@
 #include "state/checkpoint.h"
 #include "state/store.h"
 #include "state/tensors.h"
+#include "state/weights.h"
 #include "update/values.h"
 
 namespace sluice::core {
@@ -225,8 +226,8 @@ class Engine {
   };
   std::optional<Passed> passed_;
   StartUp start_up_;
-  std::optional<Checksum> base_values_;  // of a base that was loaded
-  std::shared_ptr<ModelFiles> files_;    // for checkpoints
+  std::optional<BaseValues> base_values_;  // of a base that was loaded
+  std::shared_ptr<ModelFiles> files_;      // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
   std::optional<TextPass> text_;  // of sampling
