@@ -79,12 +79,12 @@ std::vector<Entry> products_of_experts() {
   return out;
 }
 
-// Causal attention as wide in all, in heads of three sizes: 16, 8 and 4 heads for one key head.
+// Causal attention as wide in all, in heads of three sizes, of which four share keys.
 void add_heads(int64_t rows, int64_t length, std::vector<Entry>& out) {
   for (const int64_t head_dim : {128, 256, 512}) {
     const int64_t heads = 2048 / head_dim;
     for (const bool packed : {false, true}) {
-      const AttnShape shape{rows, length, length, heads, 1, head_dim, 0, packed, kBf16};
+      const AttnShape shape{rows, length, length, heads, heads / 4, head_dim, 0, packed, kBf16};
       const auto add = [&](const char* what, const Op& op) {
         out.push_back(
             {fmt::format("heads as wide as {}: {}{}", head_dim, what, packed ? ", packed" : ""), op, {}});

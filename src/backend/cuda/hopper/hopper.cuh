@@ -41,6 +41,9 @@ struct GroupProduct;
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define SLUICE_SUMS_32(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8), SLUICE_SUMS_8(i + 16), SLUICE_SUMS_8(i + 24)
 #define SLUICE_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define SLUICE_NAMES_32 \
+  SLUICE_NAMES_16       \
+  ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define SLUICE_NAMES_64                                                                                      \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,"   \
   "%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53," \
@@ -68,6 +71,7 @@ struct GroupProduct;
     }                                                                                              \
   };
 SLUICE_GROUP_PRODUCT(32, 16, 16, 17, 18, 19, 20, SLUICE_SUMS_8(0), SLUICE_SUMS_8(8))
+SLUICE_GROUP_PRODUCT(64, 32, 32, 33, 34, 35, 36, SLUICE_SUMS_32(0))
 SLUICE_GROUP_PRODUCT(128, 64, 64, 65, 66, 67, 68, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32))
 SLUICE_GROUP_PRODUCT(192, 96, 96, 97, 98, 99, 100, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32), SLUICE_SUMS_32(64))
 SLUICE_GROUP_PRODUCT(256, 128, 128, 129, 130, 131, 132, SLUICE_SUMS_32(0), SLUICE_SUMS_32(32),
@@ -76,6 +80,7 @@ SLUICE_GROUP_PRODUCT(256, 128, 128, 129, 130, 131, 132, SLUICE_SUMS_32(0), SLUIC
 #undef SLUICE_NAMES_128
 #undef SLUICE_NAMES_96
 #undef SLUICE_NAMES_64
+#undef SLUICE_NAMES_32
 #undef SLUICE_NAMES_16
 #undef SLUICE_SUMS_32
 #undef SLUICE_SUMS_8

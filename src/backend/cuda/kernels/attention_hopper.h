@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of heads above 256 for compute capability 9.0, as attention.cu and attention_bwd.cu call it.
+// Attention of heads of 129 to 512 for compute capability 9.0, as attention.cu and attention_bwd.cu call it.
 #pragma once
 
 #include "backend/cuda/kernels/kernels.h"
