@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "base/hash.h"
 #include "model/kinds.h"
@@ -110,6 +111,61 @@ Status validate_adapters(const ModelSpec& spec) {
   return any ? Status() : error("model: adapters of no tensor");
 }
 
+namespace {
+
+// Patterns that name what has no adapter anyway, and ranks that no product has.
+void note_idle(ModelSpec& spec, std::span<const Weight> products, std::string_view section) {
+  const Adapters& all = spec.adapters;
+  const auto note = [&](std::string text) {
+    if (std::find(spec.notices.begin(), spec.notices.end(), text) == spec.notices.end())
+      spec.notices.push_back(std::move(text));
+  };
+  // Whether a tensor that the pattern names is one that `has` says.
+  const auto any = [&](std::string_view pattern, auto&& has) {
+    return std::any_of(products.begin(), products.end(), [&](const Weight& w) {
+      return std::any_of(w.sources.begin(), w.sources.end(), [&](const WeightSource& s) {
+        return names_part(pattern, s.tensor) && has(w, s.tensor);
+      });
+    });
+  };
+  const auto adapted = [&](const Weight& w, std::string_view tensor) {
+    return adapter_of(spec, w, tensor).has_value();
+  };
+  const auto check = [&](std::string_view key, std::string_view pattern) {
+    if (!any(pattern, adapted))
+      note(fmt::format("{}.{}: '{}' does not count, as no tensor of that name has an adapter", section, key,
+                       pattern));
+  };
+  for (const std::string& pattern : all.targets) check("targets", pattern);
+  for (const auto& [pattern, rank] : all.ranks) check("rank_pattern", pattern);
+  for (const auto& [pattern, alpha] : all.alphas) check("alpha_pattern", pattern);
+  for (const std::string& pattern : all.exclude) {
+    const auto targeted = [&](const Weight&, std::string_view tensor) {
+      return all.targets.empty() || any_names(all.targets, tensor);
+    };
+    if (!any(pattern, targeted))
+      note(fmt::format("{}.exclude: '{}' does not count, as {}.targets leaves that out", section, pattern,
+                       section));
+  }
+  int64_t beyond = 0, most = 0;
+  for (const Weight& w : products) {
+    for (const WeightSource& s : w.sources) {
+      const auto own = adapter_of(spec, w, s.tensor);
+      const int64_t least = std::min(s.rows, s.cols);
+      if (!own || own->rank <= least) continue;
+      ++beyond;
+      most = std::max(most, least);
+    }
+  }
+  if (beyond > 0)
+    note(
+        fmt::format("{}.rank: {} tensors have adapters of a rank above their own, which is {} at most, and "
+                    "more adds nothing",
+                    section, beyond, most));
+}
+
+}  // namespace
+
 Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
   spec.adapters = {};
   const std::vector<Weight> all = weights_of(spec);
@@ -159,6 +215,7 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
           section, one);
   }
   spec.adapters = std::move(adapters);
+  note_idle(spec, products, section);
   return validate_adapters(spec);
 }
 

@@ -16,9 +16,10 @@ inline double earlier_blocks(const ModelSpec& spec, int64_t seq_len, int64_t chu
   const int64_t chunks = std::max<int64_t>(1, seq_len / chunk);
   double sum = 0;
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.attention() == nullptr) continue;
     // The last key of the newest earlier block is one token before the first query. Each earlier block adds a
     // chunk.
-    const int64_t window = layer.attention() != nullptr ? layer.attention()->window : 0;
+    const int64_t window = layer.attention()->window;
     const int64_t reach = window == 0 ? chunks : window < 2 ? 0 : (window - 2) / chunk + 1;
     const auto most = double(std::min(reach, chunks - 1));
     sum += most * (most + 1) / 2 + (double(chunks - 1) - most) * most;

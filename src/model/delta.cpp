@@ -34,12 +34,12 @@ void WeightTable::add(const GatedDelta& delta) {
   const DeltaSizes& s = delta.sizes;
   const auto named = [&](const char* name) { return at(spec_.names.delta) + name; };
   // Rows of a tensor that has others, too: one after the other, or so by key heads.
-  struct Rows {
+  struct TensorRows {
     const char* tensor;
     int64_t all, of_group;  // of the tensor, and of what of it a key head has
     int64_t begin, count;   // in what a key head has
   };
-  const auto rows = [&](const Rows& r) {
+  const auto rows = [&](const TensorRows& r) {
     return WeightSource{.tensor = named(r.tensor),
                         .rows = r.count * s.key_heads,
                         .cols = spec_.dim,

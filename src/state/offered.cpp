@@ -44,6 +44,14 @@ bool is_buffer(const ModelSpec& spec, std::string_view name) {
   });
 }
 
+// Whether it is of layers that predict further tokens, which classes of transformers of these families leave
+// out.
+bool predicts_further(const ModelSpec& spec, std::string_view name) {
+  constexpr std::string_view kFamilies[] = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"};
+  return name.starts_with("mtp.") &&
+         std::find(std::begin(kFamilies), std::end(kFamilies), spec.family) != std::end(kFamilies);
+}
+
 // The number of the layer that a name has; -1: of none.
 int64_t layer_in(const ModelSpec& spec, std::string_view name) {
   std::string_view layers = spec.names.layers;
@@ -184,14 +192,18 @@ Status check_offered(const ModelSpec& spec, const TensorFiles& files, Unread unr
   });
   const std::string head = std::string(spec.names.head) + ".weight";
   const SafeTensor* const tied_head = spec.tied_embeddings ? files.find(head) : nullptr;
-  std::vector<std::string_view> others;
+  std::vector<std::string_view> others, further;
   for (const std::string_view name : files.names()) {
     const SafeTensor* const tensor = files.find(name);
     const bool of_whole = wrapped && !is_of_text(name);
     if (!read.contains(tensor) && tensor != tied_head && !of_whole && !is_buffer(spec, name) &&
         !is_idle(spec, name))
-      others.push_back(name);
+      (predicts_further(spec, name) ? further : others).push_back(name);
   }
+  if (!further.empty())
+    say_once(notices,
+             fmt::format("{}: passed over, as transformers does: {}, layers that predict further tokens",
+                         where, list_of(further)));
   std::error_code ignored;
   const bool adapter = fs::exists(files.path() / "adapter_config.json", ignored);
   const SafeTensor* const embedding = files.find(std::string(spec.names.embedding) + ".weight");

@@ -248,7 +248,7 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   refused(R"("quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true})",
           {"bitsandbytes", "dequantize()"});
   refused(R"("quantization_config": {"quant_method": "gptq"})", {"(gptq)", "that it was made of"});
-  refused(R"("is_causal": false)", {"is_causal is false", "1 only"});
+  refused(R"("is_causal": false)", {"is_causal is false", "true only"});
   refused(R"("use_bidirectional_attention": true)", {"use_bidirectional_attention is true"});
   refused(R"("add_cross_attention": true)", {"add_cross_attention is true"});
   refused(R"("alibi": true)", {"alibi is true"});
@@ -552,9 +552,17 @@ TEST_F(ModelConfig, GatedDeltaRulesAreWhereItSays) {
   expect_model_error(text(R"(, "layer_types": ["sliding_attention", "a", "b", "c"])"), {"linear_attention"});
   expect_model_error(text(R"(, "linear_num_value_heads": 24)"), {"linear_num_value_heads 24", "16"});
   expect_model_error(text(R"(, "linear_conv_kernel_dim": 9)"), {"linear_conv_kernel_dim is 9", "2 to 8"});
-  expect_model_error(text(R"(, "attn_output_gate": false)"), {"attn_output_gate is false"});
+  expect_model_error(text(R"(, "attn_output_gate": false)"), {"attn_output_gate is false", "true only"});
   expect_model_error(text(R"(, "output_gate_type": "sigmoid")"), {"output_gate_type is 'sigmoid'", "swish"});
   expect_model_error(text(R"(, "mamba_ssm_dtype": "bfloat16")"), {"mamba_ssm_dtype", "float32"});
+  const auto twice = [&](const char* at_root) {
+    return text(fmt::format(R"(, "partial_rotary_factor": {}, "rope_parameters": {{"rope_type": "default",
+        "partial_rotary_factor": 0.25, "rope_theta": 10000000}})",
+                            at_root));
+  };
+  ASSERT_TRUE(parse_model_config(twice("0.25")).ok());
+  expect_model_error(twice("0.5"),
+                     {"partial_rotary_factor is 0.5 beside rope_parameters", "leave one of them out"});
   // Positions in images say nothing of a text's, but how many there are.
   const auto mrope = [&](const std::string& sections) {
     return text(fmt::format(R"(, "rope_parameters": {{"rope_type": "default", "partial_rotary_factor": 0.25,

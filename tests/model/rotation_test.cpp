@@ -181,10 +181,13 @@ TEST_F(ModelConfig, PartsOfHeadsThatAreRotated) {
   };
   EXPECT_EQ(rows("glm4", ""), "64");
   EXPECT_EQ(rows("glm4", R"(, "partial_rotary_factor": 1)"), "128");
-  // The object's holds, as in transformers; two objects have to say the same.
+  // Versions of transformers go by one or the other, so all have to say the same.
+  EXPECT_EQ(rows("glm4", R"(, "rope_parameters": {"partial_rotary_factor": 0.25})"), "32");
   EXPECT_EQ(
       rows("glm4", R"(, "partial_rotary_factor": 1, "rope_parameters": {"partial_rotary_factor": 0.25})"),
-      "32");
+      "model config: partial_rotary_factor is 1 beside rope_parameters.partial_rotary_factor = 0.25; leave "
+      "one of "
+      "them out");
   expect_model_error(
       R"({"model_type": "glm4", "rope_scaling": {"rope_type": "default"},
           "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}})",

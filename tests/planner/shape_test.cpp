@@ -90,9 +90,14 @@ TEST(Shape, IsTheFastestSoFarWhenSomebodyIsInAHurry) {
 // What is decided before there is a Program goes by as many tasks as it then has.
 TEST(TaskCount, IsThatOfThePrograms) {
   constexpr int64_t kSequence = 1024, kTokens = 8192;
-  for (const int64_t window : {0, 200, 700}) {
+  constexpr int64_t kNoAttention = -1;
+  for (const int64_t window : {kNoAttention, int64_t{0}, int64_t{200}, int64_t{700}}) {
     ModelSpec model = kModel;
-    model.layers.back().attention()->window = window;
+    if (window == kNoAttention) {
+      model.layers.back().mixer = Convolution{.width = 3};
+    } else {
+      model.layers.back().attention()->window = window;
+    }
     for (const bool deferred : {false, true}) {
       OptimizerConfig optimizer;
       optimizer.deferred = deferred;

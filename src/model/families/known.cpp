@@ -32,6 +32,10 @@ constexpr Neutral kNeutral[] = {
     {"num_local_experts", 0},
     {"num_nextn_predict_layers", 0},
     {"num_kv_shared_layers", 0},
+    {"use_mrope", 0},
+    {"lm_head_bias", 0},
+    {"full_attn_mod", 1},
+    {"interpolate_factor", 1},
     {"use_qk_norm", 0},
     {"qk_layernorm", 0},
     {"rope_interleaved", 0},
@@ -192,7 +196,8 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
       const bool same = value.is_boolean() ? value.get<bool>() == (neutral != 0)
                                            : value.is_number() && value.get<double>() == neutral;
       if (!same)
-        return error("model config: {} is {}; Sluice supports {} only{}", key, describe(value), neutral,
+        return error("model config: {} is {}; Sluice supports {} only{}", key, describe(value),
+                     value.is_boolean() ? (neutral != 0 ? "true" : "false") : fmt::format("{}", neutral),
                      std::string_view(key).find("drop") == std::string_view::npos
                          ? ""
                          : ": it trains without dropout, and takes 0 for that");

@@ -360,6 +360,10 @@ Status read_rotated_rows(const json& root, const Family& family, ModelSpec& spec
     if (!says(root, name) || root[name].empty()) continue;
     double own = at_root;
     SLUICE_TRY(read_factor(root[name], kPartial, own));
+    // transformers 5 goes by the object, transformers 4 by the root.
+    if (says(root, family.partial.key) && own != at_root)
+      return error("model config: {} is {} beside {}.{} = {}; leave one of them out", family.partial.key,
+                   at_root, name, kPartial, own);
     if (taken && own != factor)
       return error("model config: rope_parameters and rope_scaling say different things of {}", kPartial);
     factor = own, taken = true;
