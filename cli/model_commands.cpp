@@ -128,6 +128,8 @@ void add_data(CLI::App& app, int& status) {
                 "print the chat template that is learnt with, where it is from and what it reads")
       ->group("Output");
   command.add_flag("--json", request->json, "print everything, or the list, as JSON")->group("Output");
+  excludes_all(command.get_option("--show-template"), command, {"--json", "--html", "--list", "--rows"});
+  excludes_all(command.get_option("--list"), command, {"--rows", "--html"});
   add_set(command, request->settings);
   command.callback([=, &status] { status = report(sluice::core::data(*request)); });
 }
@@ -218,6 +220,9 @@ void add_generate(CLI::App& app, int& status) {
       ->check(whole);
   command.add_flag("--ignore-stop-tokens", r.ignore_stop_tokens, "go on at the folder's end tokens")
       ->group("Text");
+  option("--ignore", r.ignore,
+         "a key of the folder's generation_config.json that is not followed; may be repeated", "KEY", "Text")
+      ->allow_extra_args(false);
   add_caps(command, r.settings, "9GiB", "32GiB");
   option("--batch", r.batch, "texts that share a pass, at most", "N", "Passes")->check(CLI::Range(1, 1024));
   option("--prompt-tokens", r.prompt_tokens, "of each prompt in one pass", "N", "Passes")
@@ -231,6 +236,7 @@ void add_generate(CLI::App& app, int& status) {
       ->group("Output");
   option("--machine", r.machine, machine_help(), "MACHINE", "Configuration")->needs(plan);
   excludes_all(plan, command, {"--json", "--raw"});
+  excludes_all(command.get_option("--json"), command, {"--raw"});
   add_backend(command, r.settings);
   add_set(command, r.settings);
   command.callback([=, &status] { status = report(sluice::core::generate(*request, watch_signals())); });

@@ -71,8 +71,21 @@ void add_backend(CLI::App& command, std::vector<std::string>& settings) {
   add_setting(command, settings, "--device", "run.device", "index of the GPU", "N", "Configuration");
 }
 
-void add_set(CLI::App& command, std::vector<std::string>& settings) {
-  const auto add = [&settings](const std::vector<std::string>& more) {
+void add_set(CLI::App& command, std::vector<std::string>& settings,
+             const std::vector<std::pair<std::string, std::string>>& own) {
+  const auto add = [&settings, &command, own](const std::vector<std::string>& more) {
+    for (const std::string& text : more) {
+      const std::string key = text.substr(0, text.find('='));
+      const auto refuse = [&](const std::string& said) {
+        throw CLI::ValidationError("--set " + text, said + " says it, too; give one of them");
+      };
+      for (const std::string& earlier : settings) {
+        if (earlier != text && earlier.starts_with(key + "=")) refuse("an option (" + earlier + ")");
+      }
+      for (const auto& [option, of] : own) {
+        if (of == key && command.count(option) > 0) refuse(option);
+      }
+    }
     settings.insert(settings.end(), more.begin(), more.end());
   };
   command

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands/commands.h"
@@ -40,8 +41,10 @@ void add_caps(CLI::App& command, std::vector<std::string>& settings, const std::
               const std::string& host);
 // --backend and --device.
 void add_backend(CLI::App& command, std::vector<std::string>& settings);
-// --set, for all keys.
-void add_set(CLI::App& command, std::vector<std::string>& settings);
+// --set, for all keys. What an option of its own says, which is a setting by then or one of `own` (option and
+// key), is refused here.
+void add_set(CLI::App& command, std::vector<std::string>& settings,
+             const std::vector<std::pair<std::string, std::string>>& own = {});
 
 // Refuses options beside which another one changes nothing, or that change nothing beside it.
 void excludes_all(CLI::Option* option, CLI::App& command, const std::vector<std::string>& others);

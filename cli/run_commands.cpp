@@ -188,7 +188,13 @@ void add_demo(CLI::App& app, int& status) {
       ->type_name("LIST")
       ->group("Configuration");
   excludes_all(demo.get_option("--steps"), demo, {"--simulate", "--machine"});
-  add_set(demo, request->settings);
+  add_set(demo, request->settings,
+          {{"--tokens-per-step", "train.tokens_per_step"},
+           {"--devices", "run.devices"},
+           {"SEQ_LEN", "train.seq_len"},
+           {"HOST_GIB", "memory.host"},
+           {"DEVICE_GIB", "memory.device"},
+           {"SIZE", "model.preset"}});
   demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_signals())); });
 }
 
@@ -225,7 +231,13 @@ void add_sweep(CLI::App& app, int& status) {
       ->group("Output");
   option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
   option("--devices", request->devices, "devices that share a step (run.devices)", "LIST", "Configuration");
-  add_set(sweep, request->settings);
+  add_set(sweep, request->settings,
+          {{"--model", "model.preset"},
+           {"--seq-len", "train.seq_len"},
+           {"--device-mem", "memory.device"},
+           {"--host-mem", "memory.host"},
+           {"--tokens-per-step", "train.tokens_per_step"},
+           {"--devices", "run.devices"}});
   sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });
 }
 
@@ -269,7 +281,12 @@ void add_compare(CLI::App& app, int& status) {
   option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
          "Output");
   option("--svg", request->svg, "write the picture to this file", "FILE", "Output");
-  add_set(compare, request->settings);
+  add_set(compare, request->settings,
+          {{"MODEL", "model.preset"},
+           {"--host-mem", "memory.host"},
+           {"--device-mem", "memory.device"},
+           {"--seq-len", "train.seq_len"},
+           {"--tokens-per-step", "train.tokens_per_step"}});
   compare.callback([=, &status] { status = report(sluice::core::compare(*request, watch_stops())); });
 }
 

@@ -253,6 +253,7 @@ struct GenerateRequest {
   std::vector<std::string> stop;      // strings that end a text and are not part of it
   std::vector<int64_t> stop_tokens;   // beside those of the folder
   bool ignore_stop_tokens = false;    // those of the folder and of its chat template
+  std::vector<std::string> ignore;    // keys of generation_config.json, which change texts and are not done
   int64_t batch = 8;                  // texts at once, at most
   int64_t prompt_tokens = 64;         // of each prompt in one pass
   bool plan = false;                  // explain the plans and generate nothing

@@ -131,6 +131,7 @@ Result<Comparing> resolve(const CompareRequest& r) {
   if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
   SLUICE_ASSIGN(c.config, load_config("", settings, demo_config(model, r.seq_len, r.tokens_per_step)));
+  SLUICE_TRY(expect_read(r.settings, "sluice compare", keys_of_plans()));
   SLUICE_ASSIGN(const ModelSpec spec, resolve_model(c.config));
   for (const std::string& notice : spec.notices) say(stderr, "warning: {}\n", notice);
   SLUICE_ASSIGN(c.cards, cards_of(r.machines));

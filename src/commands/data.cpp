@@ -35,6 +35,7 @@ Result<RunConfig> config_of_files(std::vector<std::string> paths, const std::vec
   }
   all.insert(all.end(), settings.begin(), settings.end());
   SLUICE_ASSIGN(RunConfig config, load_config("", all));
+  SLUICE_TRY(check_texts(paths));
   if (paths.empty()) return error("{}: there is no file beside the model's folder", config.model.config);
   for (const std::string& path : paths) config.data.paths.push_back(fs::absolute(path, ignored).string());
   return config;

@@ -17,6 +17,7 @@
 #include "io/file.h"
 #include "run/data/data.h"
 #include "run/inference/evaluator.h"
+#include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/prepare/manifest.h"
@@ -56,6 +57,7 @@ Result<RunConfig> evaluation_config(const EvaluateRequest& request, const fs::pa
   for (const char* key : {"train.seq_len", "train.tokens_per_step"})
     settings.push_back(fmt::format("{}={}", key, seq_len));
   SLUICE_ASSIGN(RunConfig config, load_config("", settings));
+  SLUICE_TRY(expect_read(request.settings, "sluice evaluate", keys_read({"data.", "shape.chunk_tokens"})));
   for (const std::string& path : request.files) {
     std::error_code ignored;
     config.data.paths.push_back(fs::absolute(path, ignored).lexically_normal().string());
@@ -72,6 +74,8 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
   settings.push_back("run.resume=" + newest->string());
   settings.insert(settings.end(), request.settings.begin(), request.settings.end());
   SLUICE_ASSIGN(RunConfig config, load_config((run / "config.toml").string(), settings));
+  SLUICE_TRY(expect_read(request.settings, "sluice evaluate",
+                         keys_read({"data.", "shape.chunk_tokens", "eval.rows"})));
   SLUICE_TRY(keep_shape(config));
   return config;
 }
@@ -210,19 +214,11 @@ void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier
       format_bytes(caps[kHost]));
 }
 
-// A configuration is not evaluated as if it were text.
-Status check_files(const EvaluateRequest& request) {
-  if (!request.each.empty() && !request.files.empty())
-    return error("--each {} and {}: allowed is one of them; --each evaluates lines of JSON by themselves",
-                 request.each, request.files.front());
-  for (const std::string& file : request.files) {
-    if (fs::path(file).extension() == ".toml" && file.find_first_of("*?[") == std::string::npos)
-      return error(
-          "{}: a configuration (TOML), no text. Without files, a run's directory has held-out text of its "
-          "own; text in TOML is named by a pattern, such as '*.toml'",
-          file);
-  }
-  return {};
+// Lines by themselves, or files.
+Status check_asked(const EvaluateRequest& request) {
+  if (request.each.empty() || request.files.empty()) return {};
+  return error("--each {} and {}: allowed is one of them; --each evaluates lines of JSON by themselves",
+               request.each, request.files.front());
 }
 
 // Whose own held-out text is asked for; empty: files are.
@@ -301,7 +297,8 @@ Result<Ending> run_each(const EvaluateRequest& request, RunConfig config, ModelS
 }
 
 Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
-  SLUICE_TRY(check_files(request));
+  SLUICE_TRY(check_asked(request));
+  SLUICE_TRY(check_texts(request.files));
   SLUICE_ASSIGN(const fs::path folder, folder_to_read(request.model, request.best));
   SLUICE_ASSIGN(const fs::path run, run_asked_for(request));
   SLUICE_ASSIGN(RunConfig config,

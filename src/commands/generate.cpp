@@ -104,7 +104,10 @@ Result<RunConfig> config_of(const GenerateRequest& request, const Source& source
     settings.push_back("model.weights=" + source.folder.string());
   }
   settings.insert(settings.end(), request.settings.begin(), request.settings.end());
-  return load_config("", settings);
+  SLUICE_ASSIGN(RunConfig config, load_config("", settings));
+  SLUICE_TRY(expect_read(request.settings, "sluice generate",
+                         keys_read({"data.chat_template", "data.template_kwargs", "data.date"})));
+  return config;
 }
 
 // Null without a path.
@@ -412,6 +415,27 @@ void summarize(const GenerationCounts& counts, CachedModel& model, const BytesBy
       format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));
 }
 
+// Settings of the folder that change texts are done, or named in --ignore.
+Status check_ignored(const GenerateRequest& request, const Source& source) {
+  const auto& left = source.defaults.not_done;
+  const auto names = [](const std::string& key) {
+    return [&key](const auto& setting) { return setting.first == key; };
+  };
+  for (const std::string& key : request.ignore) {
+    if (std::none_of(left.begin(), left.end(), names(key)))
+      return error("--ignore {}: generation_config.json says nothing of it that Sluice does not do", key);
+  }
+  std::string says, ways;
+  for (const auto& [key, value] : left) {
+    if (std::find(request.ignore.begin(), request.ignore.end(), key) != request.ignore.end()) continue;
+    says += fmt::format("{}{} = {}", says.empty() ? "" : ", ", key, value);
+    ways += fmt::format(" --ignore {}", key);
+  }
+  if (says.empty()) return {};
+  return error("{}: generation_config.json says {}, which Sluice does not do;{} goes on without",
+               request.model, says, ways);
+}
+
 Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(Source source, open_source(request));
   const SamplingRule rule = rule_of(request, source.defaults.rule);
@@ -455,6 +479,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   if (!request.plan) {
     for (const std::string& notice : config.notices) console.warned(notice);
   }
+  SLUICE_TRY(check_ignored(request, source));
   if (!source.defaults.passed_over.empty()) console.warned(source.defaults.passed_over);
   console.progress({"planning"});
   SLUICE_ASSIGN(GenerationSetup setup, setup_of(request, config, machine, std::move(model), work));

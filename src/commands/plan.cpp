@@ -20,6 +20,7 @@
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
 #include "run/inputs/paths.h"
+#include "run/prepare/checks.h"
 #include "run/processes/processes.h"
 #include "study/frontier.h"
 #include "study/scaling.h"
@@ -37,6 +38,7 @@ void add_schedule_notices(Prepared& p) {
   if (p.config.train.epochs > 0) return;
   for (std::string& notice : schedule_notices(p.config, p.model))
     p.config.notices.push_back(std::move(notice));
+  warn_of_idle(p.config);
 }
 
 // Runs `search(std::stop_token)`, which a signal ends with the plan that there is by then.

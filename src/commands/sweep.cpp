@@ -96,6 +96,7 @@ Status SweepRun::make_groups() {
   SLUICE_ASSIGN(const std::vector<int64_t> host_caps, parse_sizes("--host-mem", r_.host_mem));
   SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r_.seq_len));
   SLUICE_ASSIGN(const std::vector<std::string> models, parse_words("--model", r_.model));
+  SLUICE_TRY(expect_read(r_.settings, "sluice sweep", keys_of_plans()));
   for (const std::string& typed : models) {
     const std::string preset = preset_meant_by(typed), model = preset.empty() ? typed : preset;
     for (const int64_t seq_len : lengths) {

@@ -320,8 +320,9 @@ Status open_run_data(Observer& observer, Beginning& b) {
   SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
   if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
   for (std::string& notice : schedule_notices(config, model)) config.notices.push_back(std::move(notice));
+  warn_of_idle(config);
   config.train.warmup_steps = warmup_steps(config);
-  if (config.sample.prompt == kOpenPrompt) config.sample.prompt = b.data->prompt;
+  if (config.sample.prompt == kOpenPrompt && config.sample.tokens > 0) config.sample.prompt = b.data->prompt;
   SLUICE_ASSIGN(b.going_on, check_checkpoint(config, b.machine, model, *b.data));
   return {};
 }

@@ -164,6 +164,7 @@ void TrainingObserver::adopted(const AdoptionEvent& e) {
   const auto before = read_file(text);
   report(before.ok() ? write_file(text, *before + words) : Status(before.error()));
   adopted_ = e;
+  now_ = {e.after_seconds, std::max<size_t>(1, step_s_.size()), e.step};
 }
 
 void TrainingObserver::report(const Status& written) {
@@ -376,12 +377,13 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
   say("peak memory: device {} of {}, host {} of {}\n", format_bytes(fullest_device(memory.peak_bytes)),
       format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]), format_bytes(c_.caps[kHost]));
   if (skipped_ > 0) say("steps without an update: {} of {}\n", skipped_, step_s_.size());
-  if (step_s_.size() > 2) {
-    std::vector<double> s(step_s_.begin() + 1, step_s_.end());
+  if (step_s_.size() > now_.before + 1) {
+    std::vector<double> s(step_s_.begin() + std::ptrdiff_t(now_.before), step_s_.end());
     std::sort(s.begin(), s.end());
-    const double median = s[s.size() / 2], predicted = p.stages.main.plan.makespan_ns / 1e9;
-    say("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median * 1e3,
-        predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens_of_all()) / median);
+    const double median = s[s.size() / 2], predicted = now_.step_s;
+    say("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s{}\n", median * 1e3,
+        predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens_of_all()) / median,
+        now_.since > 0 ? fmt::format("; by the plan since step {}", now_.since) : "");
   }
   say("run directory: {}\n", dir_.string());
 }

@@ -87,6 +87,12 @@ class TrainingObserver : public Console {
   int64_t skipped_ = 0;
   std::optional<EvaluationEvent> evaluated_;  // last
   std::optional<AdoptionEvent> adopted_;      // since the last line of metrics.jsonl
+  // What the plan that runs predicts, how many steps were made before it, and the step after which it came.
+  struct Now {
+    double step_s;
+    size_t before = 1;  // the first step is slower
+    int64_t since = 0;  // 0: it is the first plan
+  } now_{predicted_step_s_};
 };
 
 }  // namespace sluice::core

@@ -137,23 +137,16 @@ std::string unknown_keys(const json& from) {
   return list;
 }
 
-std::string passed_over(const json& from) {
+std::vector<std::pair<std::string, std::string>> not_done(const json& from) {
   const bool draws = from.contains("do_sample") && from["do_sample"] == true;
-  std::string list;
+  std::vector<std::pair<std::string, std::string>> out;
   for (const Foreign& f : foreign_keys()) {
     const auto it = from.find(f.key);
     const bool says =
         it != from.end() && !it->is_null() && *it != f.neutral && !(it->is_array() && it->empty());
     if (!says || (f.draws && !draws)) continue;
-    const std::string value = it->dump(-1, ' ', false, json::error_handler_t::replace);
-    list += fmt::format("{}{} = {}", list.empty() ? "" : ", ", f.key, value.substr(0, 60));
+    out.emplace_back(f.key, it->dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 60));
   }
-  const std::string strange = unknown_keys(from);
-  std::string out =
-      list.empty() ? "" : fmt::format("generation_config.json says {}, which Sluice does not do", list);
-  if (!strange.empty())
-    out += fmt::format("{}generation_config.json has keys that transformers does not know either: {}",
-                       out.empty() ? "" : "; ", strange);
   return out;
 }
 
@@ -190,7 +183,10 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view config,
     if (tokens < 1) return wrong(kGeneration, key, own[key], "whole numbers from 1");
     *length = tokens;
   }
-  out.passed_over = passed_over(own);
+  out.not_done = not_done(own);
+  if (const std::string strange = unknown_keys(own); !strange.empty())
+    out.passed_over =
+        fmt::format("generation_config.json has keys that transformers does not know either: {}", strange);
   SLUICE_TRY(read_rule(kGeneration, own, out.rule));
   const Status valid = validate(out.rule, RuleNames::Keys);
   if (!valid.ok()) return error_at(kGeneration, valid.error());

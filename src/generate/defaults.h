@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -19,7 +20,9 @@ struct GenerationDefaults {
   std::vector<std::string> stop_strings;  // stop_strings
   std::optional<int64_t> new_tokens;      // max_new_tokens
   std::optional<int64_t> length;          // max_length: of a text, prompt and all
-  // Unsupported settings of generation_config.json, in a sentence; empty: none.
+  // Settings of generation_config.json that change texts and are not done here: key, and value as JSON.
+  std::vector<std::pair<std::string, std::string>> not_done;
+  // Keys there that nobody knows, in a sentence; empty: none.
   std::string passed_over;
 };
 

@@ -150,8 +150,10 @@ Status check_content(const ChatValue& content) {
 bool renew_functions(ChatValue& message) {
   bool renewed = false;
   ChatValue* call = message.find("function_call");
-  if (call != nullptr && call->is_object() && message.find("tool_calls") == nullptr) {
+  const ChatValue* there = message.find("tool_calls");
+  if (call != nullptr && call->is_object() && (there == nullptr || !says_something(*there))) {
     ChatValue calls = list_with(as_call(std::exchange(*call, {})));
+    pass_over(message, {"tool_calls"});
     message.members.emplace_back("tool_calls", std::move(calls));
     renewed = true;
   }

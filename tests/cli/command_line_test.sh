@@ -96,6 +96,11 @@ for option in --top-k=5 --top-p=0.5 --min-p=0.1 --seed=3; do
   expect 1 err "${option%%=*}: it says how tokens are drawn, and none is" generate tiny --prompt a --tokens 1 $option
 done
 expect 1 err 'a.toml: a configuration (TOML), no text' evaluate tiny a.toml
+expect 1 err 'a.toml: a configuration (TOML), no text' data a.toml a.toml
+expect 2 err 'run.device=1: an option (run.device=0) says it, too' plan --device 0 --set run.device=1
+expect 2 err 'train.seq_len=16: --seq-len says it, too' compare tiny --seq-len 32 --set train.seq_len=16
+expect 1 err 'data.paths: sluice compare goes by no such key' compare tiny --set data.paths=x
+expect 2 err '--list and --show-template ask for different things' data a.toml --show-template --list no-row
 text=$(mktemp)
 echo 'steps = [' >"$text"
 expect 1 err '; what is given here is a configuration (TOML)' train "$text"

@@ -165,6 +165,10 @@ TEST(Config, AKeyOfAnotherOptimizerIsRefusedWithThoseThatThisOneHas) {
 TEST(Config, ValuesOfAnOptimizerThatDoNotGoTogetherAreRefused) {
   expect_error({"train.optimizer=adafactor", "train.warmup_init=1"},
                {"train.warmup_init = 1", "train.relative_step = 1"});
+  expect_error({"train.optimizer=sgd", "train.nesterov=1", "train.momentum=0"},
+               {"train.nesterov = 1", "train.momentum, which is 0"});
+  expect_error({"model.preset=small", "model.path=/nonexistent"},
+               {"model.preset = small", "leave one of them out"});
   EXPECT_TRUE(
       load_config("", {"train.optimizer=adafactor", "train.warmup_init=1", "train.relative_step=1"}).ok());
 }
@@ -230,7 +234,7 @@ TEST(Config, KeysSayWhatIsAllowed) {
   EXPECT_EQ(allowed["model.preset"],
             "tiny, llama3-1b, llama3-8b, llama3-15b, llama3-32b, llama3-70b, small, medium, large, xl, "
             "2.7B, qwen3-14b, olmoe-7b-a1b, qwen3-30b-a3b, qwen3.5-4b, qwen3.5-9b, qwen3.6-27b, "
-              "qwen3.6-35b-a3b, gemma3-27b, gemma4-e4b, gemma4-12b, gemma4-26b-a4b, gemma4-31b, gpt-oss-20b");
+            "qwen3.6-35b-a3b, gemma3-27b, gemma4-e4b, gemma4-12b, gemma4-26b-a4b, gemma4-31b, gpt-oss-20b");
 }
 
 TEST(Config, ValuesAsPeopleTypeThem) {

@@ -51,17 +51,19 @@ TEST(GenerationDefaults, WhatDoesNotDrawHoldsWithoutSampling) {
 
 TEST(GenerationDefaults, WhatIsNotDoneIsNamed) {
   const auto said = [](const char* generation) {
-    return must(parse_generation_defaults("", generation)).passed_over;
+    std::string all;
+    for (const auto& [key, value] : must(parse_generation_defaults("", generation)).not_done)
+      all += key + " = " + value + "; ";
+    return all;
   };
   EXPECT_EQ(said(R"({"num_beams": 1, "no_repeat_ngram_size": 0, "typical_p": 1.0, "bad_words_ids": null,
                      "forced_eos_token_id": null, "guidance_scale": null, "begin_suppress_tokens": []})"),
             "");
   EXPECT_EQ(said(R"({"num_beams": 4, "no_repeat_ngram_size": 3, "typical_p": 0.9})"),
-            "generation_config.json says num_beams = 4, no_repeat_ngram_size = 3, which Sluice does not do");
+            "num_beams = 4; no_repeat_ngram_size = 3; ");
   EXPECT_EQ(
       said(R"({"do_sample": true, "typical_p": 0.9, "epsilon_cutoff": 1e-4, "forced_eos_token_id": 2})"),
-      "generation_config.json says forced_eos_token_id = 2, typical_p = 0.9, epsilon_cutoff = 0.0001, which "
-      "Sluice does not do");
+      "forced_eos_token_id = 2; typical_p = 0.9; epsilon_cutoff = 0.0001; ");
 }
 
 TEST(GenerationDefaults, KeysThatNobodyKnowsAreNamed) {
@@ -70,9 +72,6 @@ TEST(GenerationDefaults, KeysThatNobodyKnowsAreNamed) {
   };
   EXPECT_EQ(said(R"({"temprature": 0.5, "stop": "a", "use_cache": true, "_from_model_config": true})"),
             "generation_config.json has keys that transformers does not know either: stop, temprature");
-  EXPECT_EQ(said(R"({"num_beams": 4, "stop": "a"})"),
-            "generation_config.json says num_beams = 4, which Sluice does not do; generation_config.json has "
-            "keys that transformers does not know either: stop");
 }
 
 TEST(GenerationDefaults, WhatCannotBeIsNamed) {

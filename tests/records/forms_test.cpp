@@ -118,6 +118,12 @@ TEST(Keys, CallsOfFunctionsAreCallsOfTools) {
       R"(assistant: [{"type": "function", "function": {"name": "f", "arguments": "{}"}}] tool:1 )");
 }
 
+TEST(Keys, AnEmptyListOfCallsIsNone) {
+  EXPECT_EQ(read(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [],
+                                   "function_call": {"name": "f", "arguments": "{}"}}]})"),
+            R"(assistant: [{"type": "function", "function": {"name": "f", "arguments": "{}"}}] )");
+}
+
 // What another program goes by, and this one does not: never passed over in silence.
 TEST(Keys, WhatCannotBeFollowedIsRefusedWithTheWayOut) {
   const auto refused = [](std::string_view json, std::string_view what) {

@@ -136,6 +136,14 @@ TEST_F(OfferedWeights, WhatNobodyLearnsSaysNothing) {
     EXPECT_EQ(said(folder(fixture, {{name}})), "") << name;
     EXPECT_TRUE(notices_.empty()) << notices_.front();
   }
+  // As transformers does, and says.
+  for (const char* fixture : {"qwen3_next_tiny", "qwen3_5_tiny", "qwen3_5_moe_tiny"}) {
+    EXPECT_EQ(said(folder(fixture, {{"mtp.fc.weight"}, {"mtp.norm.weight"}})), "");
+    ASSERT_EQ(notices_.size(), 1u);
+    EXPECT_NE(notices_[0].find("passed over, as transformers does: mtp.fc.weight, mtp.norm.weight"),
+              std::string::npos)
+        << notices_[0];
+  }
   for (const auto& entry : fs::directory_iterator(SLUICE_FIXTURES)) {
     const std::string name = entry.path().filename().string();
     if (!name.ends_with("_tiny") && name.find("_tiny_") == name.npos) continue;
@@ -344,6 +352,64 @@ TEST(EarlyChecks, WhatIsHeldOutOrAskedForAndNeverEvaluatedIsSaid) {
     return fmt::format("{}", fmt::join(prepared.config.notices, "; "));
   };
   EXPECT_NE(said({"eval.every=5"}).find("eval.every = 5: nothing is evaluated"), std::string::npos);
+}
+
+TEST(EarlyChecks, SettingsThatCannotTakeEffectAreSaid) {
+  const auto said = [](std::vector<std::string> settings, int64_t steps = 6) {
+    RunConfig config = must(load_config("", std::move(settings)));
+    config.train.steps = steps;
+    warn_of_idle(config);
+    return fmt::format("{}", fmt::join(config.notices, "; "));
+  };
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({"eval.every=3", "run.checkpoint_every=6", "eval.patience=1", "sample.texts=2"}), "");
+  for (const char* key : {"eval.every", "sample.every", "run.checkpoint_every", "run.keep_every"})
+    EXPECT_EQ(said({fmt::format("{}=7", key)}),
+              fmt::format("{} = 7: the run ends before that, after 6 steps", key));
+  EXPECT_EQ(said({"sample.every=7", "sample.tokens=0"}), "");
+  EXPECT_EQ(said({"eval.every=2", "eval.patience=3"}),
+            "eval.patience = 3: the run is evaluated 2 times before its end, and never ends early");
+  EXPECT_EQ(said({"sample.texts=2", "sample.temperature=0"}),
+            "sample.texts = 2: with sample.temperature = 0 they are all the same");
+  EXPECT_EQ(said({"run.trace_kernels=true", "run.trace=false"}),
+            "run.trace_kernels = true does not count: run.trace = false writes no trace");
+  EXPECT_EQ(said({"adapter.rank=2", "adapter.decay=true", "train.weight_decay=0"}),
+            "adapter.decay = true does not count: train.weight_decay is 0");
+  EXPECT_EQ(said({"data.heldout=0.2", "data.heldout_paths=[\"a\"]"}),
+            "data.heldout = 0.2 does not count: data.heldout_paths names what is held out");
+  expect_refused_early({"data.paths=[\"" SLUICE_FIXTURES "/README.md\"]", "eval.every=0", "eval.patience=2"},
+                       {"eval.patience = 2: with eval.every = 0"});
+}
+
+TEST(EarlyChecks, PatternsOfAdaptersThatNameNoneAreSaid) {
+  const auto said = [](std::vector<std::string> more) {
+    std::vector<std::string> settings{"model.config=" SLUICE_FIXTURES "/llama_tiny/config.json",
+                                      "adapter.rank=2"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return fmt::format("{}",
+                       fmt::join(must(resolve_trained_model(must(load_config("", settings)))).notices, "; "));
+  };
+  EXPECT_EQ(said({}), "");
+  EXPECT_EQ(said({"adapter.modules_to_save=[\"o_proj\"]", "adapter.rank_pattern=[\"down_proj=3\"]"}), "");
+  const std::string none = "does not count, as no tensor of that name has an adapter";
+  EXPECT_EQ(said({"adapter.targets=[\"o_proj\"]", "adapter.alpha_pattern=[\"down_proj=3\"]"}),
+            "adapter.alpha_pattern: 'down_proj' " + none);
+  EXPECT_EQ(said({"adapter.targets=[\"o_proj\",\"down_proj\"]", "adapter.modules_to_save=[\"o_proj\"]"}),
+            "adapter.targets: 'o_proj' " + none);
+  EXPECT_EQ(said({"adapter.targets=[\"o_proj\"]", "adapter.exclude=[\"down_proj\"]"}),
+            "adapter.exclude: 'down_proj' does not count, as adapter.targets leaves that out");
+  EXPECT_NE(said({"adapter.rank=64"}).find(" tensors have adapters of a rank above their own"),
+            std::string::npos);
+}
+
+TEST(EarlyChecks, KeysThatACommandGoesByAreTold) {
+  EXPECT_TRUE(expect_read({"memory.host=1GiB", "run.threads=2"}, "it", keys_read({})).ok());
+  EXPECT_TRUE(expect_read({"data.date=2026-01-31"}, "it", keys_read({"data.date"})).ok());
+  for (const char* key : {"train.steps", "eval.rows", "data.paths", "run.dir", "run.devices_of"})
+    EXPECT_TRUE(expect_read({std::string(key) + "=1"}, "it", keys_read({}))
+                    .message()
+                    .starts_with(std::string(key) + ": it goes by no such key; it does by memory., model.,"))
+        << key;
 }
 
 TEST(EarlyChecks, DevicesAndThreadsThatACpuHasNot) {

@@ -111,6 +111,9 @@ Status name_adapter(RunConfig& config) {
 // From here on the parts of the model that no key of their own names are named.
 Status name_parts(RunConfig& config) {
   auto& m = config.model;
+  if (!m.path.empty() && m.preset != ModelKeys().preset)
+    return error("model.preset = {}: model.path = {} names another model; leave one of them out", m.preset,
+                 m.path);
   for (std::string* part : {&m.path, &m.config, &m.weights}) {
     if (!part->empty()) *part = model_folder(*part).string();
   }

@@ -324,6 +324,26 @@ std::string unlearnt_text(const Findings& findings, const RunConfig& c) {
                                  "the assistant's header is learnt, as the template shows none in a prompt");
 }
 
+// Settings of records and rows that nothing goes by.
+std::vector<std::string> idle_notices(const RunConfig& c, const Findings& findings) {
+  std::vector<std::string> out;
+  if (batch_mode(c) == BatchMode::Contiguous && c.data.long_documents != DataKeys().long_documents)
+    out.push_back(fmt::format("data.long_documents = {} does not count: rows are contiguous (data.mode)",
+                              c.data.long_documents));
+  const auto& fields = c.data.fields;
+  for (const auto& [key, name] :
+       {std::pair{"text", &fields.text}, {"prompt", &fields.prompt}, {"messages", &fields.messages}}) {
+    // A form begins with the key that it is read from.
+    const auto reads = [&name = *name](const Findings::Taken& t) {
+      return t.form.starts_with(name + " ") || t.form.starts_with(name + ",") ||
+             t.form.starts_with("other forms");
+    };
+    if (!name->empty() && std::none_of(findings.taken.begin(), findings.taken.end(), reads))
+      out.push_back(fmt::format("data.fields.{} = {}: no record is read by that key", key, *name));
+  }
+  return out;
+}
+
 // An error of a share says which one of the configuration it is.
 Error naming_share(const RunConfig& c, const RunData& data, Error e) {
   const std::string_view entry = e.detail("entry");
@@ -467,6 +487,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     if (corpus.findings.rendered > 0 && (!c.data.chat_template.empty() || !c.data.template_kwargs.empty()))
       data.model_texts["chat_template.jinja"] = folder->chat_template->text();
   }
+  for (std::string& notice : idle_notices(c, corpus.findings)) data.notices.push_back(std::move(notice));
   const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
   const bool apart = options.mode == BatchMode::Packed || options.respect_documents;
   if (use == DataUse::Evaluate) {

@@ -49,6 +49,18 @@ Status check_input(const RunConfig& config, std::string_view key, const fs::path
                hub);
 }
 
+Status check_texts(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (fs::path(file).extension() == ".toml" && file.find_first_of("*?[") == std::string::npos)
+      return error(
+          "{}: a configuration (TOML), no text; it stands alone, and text in TOML is named by a pattern, "
+          "such as "
+          "'*.toml'",
+          file);
+  }
+  return {};
+}
+
 std::string_view key_of_part(const RunConfig& config, const std::string& path, std::string_view own) {
   return !config.model.path.empty() && path == config.model.path ? "model.path" : own;
 }

@@ -13,6 +13,8 @@ namespace sluice::core {
 // Checks that the path of `key` exists. The error says how it was written, where, and what that became.
 Status check_input(const RunConfig& config, std::string_view key, const std::filesystem::path& path);
 
+// A configuration is not read as if it were text.
+Status check_texts(const std::vector<std::string>& files);
 // The key that says where the model's config or weights are: `own`, or model.path where `path` came from it.
 std::string_view key_of_part(const RunConfig& config, const std::string& path, std::string_view own);
 

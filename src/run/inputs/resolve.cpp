@@ -40,6 +40,33 @@ Result<ModelSpec> resolve_base(const RunConfig& config) {
 
 }  // namespace
 
+Status expect_read(const std::vector<std::string>& settings, std::string_view command,
+                   const std::vector<std::string_view>& read) {
+  for (const std::string& text : settings) {
+    const std::string_view key = std::string_view(text).substr(0, text.find('='));
+    const auto reads = [&](std::string_view name) {
+      return key == name || (name.ends_with('.') && key.starts_with(name));
+    };
+    if (std::none_of(read.begin(), read.end(), reads))
+      return error("{}: {} goes by no such key; it does by {}", key, command, fmt::join(read, ", "));
+  }
+  return {};
+}
+
+std::vector<std::string_view> keys_read(std::vector<std::string_view> more) {
+  std::vector<std::string_view> out{
+      "memory.",           "model.",        "adapter.",    "machine.",  "run.backend",
+      "run.device",        "run.devices",   "run.threads", "run.peer",  "run.instruction_set",
+      "run.deterministic", "train.compute", "train.seed",  "data.cache"};
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+std::vector<std::string_view> keys_of_plans() {
+  return {"memory.", "model.", "adapter.", "machine.", "train.",
+          "shape.",  "eval.",  "sample.",  "run.",     "data.cache"};
+}
+
 Result<ModelSpec> resolve_model(const RunConfig& config) {
   SLUICE_ASSIGN(ModelSpec model, resolve_base(config));
   SLUICE_TRY(resolve_adapters(config, model));

@@ -11,6 +11,15 @@
 
 namespace sluice::core {
 
+// An error where one of the settings, each "key=value", is of a key that none of `read` is, or begins:
+// `command` goes by no such key.
+Status expect_read(const std::vector<std::string>& settings, std::string_view command,
+                   const std::vector<std::string_view>& read);
+// Keys that a command goes by which runs a model and trains none, and `more`.
+std::vector<std::string_view> keys_read(std::vector<std::string_view> more);
+// The same of one that plans steps on random tokens.
+std::vector<std::string_view> keys_of_plans();
+
 // Reads model.config, a file or a directory with a config.json, or takes model.preset; with the adapters that
 // the configuration has.
 Result<ModelSpec> resolve_model(const RunConfig& config);

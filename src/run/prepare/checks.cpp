@@ -80,7 +80,14 @@ Status check_cores(RunConfig& config, const Machine& machine) {
 
 // Settings that use held-out losses need some.
 Status check_held_out(RunConfig& config) {
-  if (holds_out(config) && config.eval.rows > 0) return {};
+  if (holds_out(config) && config.eval.rows > 0) {
+    if (config.eval.patience > 0 && config.eval.every == 0)
+      return error(
+          "eval.patience = {}: with eval.every = 0 the run is evaluated at its end only, and never ends "
+          "early",
+          config.eval.patience);
+    return {};
+  }
   if (holds_out(config))
     add_notice(config, "eval.rows = 0: what is held out is neither trained on nor evaluated");
   constexpr const char* kWhy =
@@ -101,9 +108,15 @@ Status check_settings(RunConfig& config, const Machine& machine) {
   if (machine.card) SLUICE_TRY(keep_to_card(config, *machine.card));
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(check_held_out(config));
-  for (const std::string& key : config.given) {
-    if (key.starts_with("sample.") && config.sample.tokens == 0 && key != "sample.tokens")
-      add_notice(config, key + ": no text is sampled, as sample.tokens is 0");
+  const SampleKeys& sample = config.sample;
+  const SampleKeys usual;
+  if (sample.tokens == 0) {
+    for (const auto& [key, given] : {std::pair{"sample.every", sample.every != usual.every},
+                                     {"sample.prompt", sample.prompt != usual.prompt},
+                                     {"sample.temperature", sample.temperature != usual.temperature},
+                                     {"sample.texts", sample.texts != usual.texts}}) {
+      if (given) add_notice(config, fmt::format("{}: no text is sampled, as sample.tokens is 0", key));
+    }
   }
   SLUICE_TRY(keep_to_this_machine(config, machine));
   SLUICE_TRY(check_cores(config, machine));
@@ -118,6 +131,35 @@ Status check_settings(RunConfig& config, const Machine& machine) {
   if (!config.data.cache.empty() && !readable) SLUICE_TRY(check_directory("data.cache", config.data.cache));
   const auto files = model_files_of(config);
   return files.ok() ? Status() : Status(files.error());
+}
+
+void warn_of_idle(RunConfig& c) {
+  const int64_t steps = c.train.steps;
+  for (const auto& [key, every] : {std::pair{"eval.every", c.eval.every.value_or(0)},
+                                   {"sample.every", c.sample.tokens > 0 ? c.sample.every : 0},
+                                   {"run.checkpoint_every", c.run.checkpoint_every},
+                                   {"run.keep_every", c.run.keep_every}}) {
+    if (every > steps && steps > 0)
+      add_notice(
+          c, fmt::format("{} = {}: the run ends before that, after {}", key, every, counted(steps, "step")));
+  }
+  const int64_t every = c.eval.every.value_or(0), between = every > 0 ? (steps - 1) / every : 0;
+  if (every > 0 && every <= steps && c.eval.patience > between)
+    add_notice(c,
+               fmt::format("eval.patience = {}: the run is evaluated {} before its end, and never ends early",
+                           c.eval.patience, counted(between, "time")));
+  if (c.sample.tokens > 0 && c.sample.texts > 1 && c.sample.temperature == 0)
+    add_notice(c, fmt::format("sample.texts = {}: with sample.temperature = 0 they are all the same",
+                              c.sample.texts));
+  if (c.run.trace_kernels && !c.run.trace)
+    add_notice(c, "run.trace_kernels = true does not count: run.trace = false writes no trace");
+  for (const Hyperparameter& h : c.optimizer().hyperparameters) {
+    if (h.name == "weight_decay" && c.value_of(h) == 0 && c.adapter.decay)
+      add_notice(c, "adapter.decay = true does not count: train.weight_decay is 0");
+  }
+  if (!c.data.heldout_paths.empty() && c.data.heldout != DataKeys().heldout)
+    add_notice(c, fmt::format("data.heldout = {} does not count: data.heldout_paths names what is held out",
+                              c.data.heldout));
 }
 
 Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model) {

@@ -16,4 +16,8 @@ Status check_settings(RunConfig& config, const Machine& machine);
 // head is compared byte by byte.
 Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model);
 
+// Notices on settings that cannot take effect in a run of so many steps.
+// REQUIRES: the steps of train.epochs are counted.
+void warn_of_idle(RunConfig& config);
+
 }  // namespace sluice::core
