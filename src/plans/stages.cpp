@@ -89,6 +89,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   PlanRequest request;
   request.threads = r.threads;
   request.quick = r.quick;
+  request.explain = r.explain;
   request.stop = r.stop;
   request.watch = r.watch;
   request.caps = r.caps;

@@ -34,7 +34,7 @@ struct StepSpec {
 // How hard plans are searched for: see PlanRequest. None of it is part of what is asked.
 struct Effort {
   int threads = 1;
-  bool quick = false, weigh_memory = false;
+  bool quick = false, weigh_memory = false, explain = true;
   std::stop_token stop = {};
   SearchWatch watch = {};
   PassRunner* passes = nullptr;                   // for the training plan

@@ -46,7 +46,6 @@ class Watched final : public ForwardingBackend {
 
 StageRequest request_of(const Numerics& numerics, Updates updates) {
   StageRequest request = small_request(kShape, numerics, updates);
-  request.quick = true;
   request.evaluate = true;
   request.sample_window = 8;
   return request;

@@ -14,9 +14,7 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
   static constexpr int64_t kSteps = 3;
 
   StageRequest request(Updates updates) const {
-    StageRequest r = small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, updates);
-    r.quick = true;  // which plan it is does not matter
-    return r;
+    return small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, updates);
   }
   // The run without caps, updates at the end of the step: what all others must equal.
   rig::History plain() const {
@@ -76,7 +74,6 @@ TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {
 // Chunks have other blocks in layers with a window, and gradients another way where nothing is rotated.
 TEST(Windows, DoNotChangeResultsUnderCaps) {
   StageRequest request = small_request({16, 4, 4, 2, 4}, kStochastic, Updates::AtTheEnd);
-  request.quick = true;
   request.model.layers[0].attention()->window = 6;
   request.model.layers[1].attention()->rotated = false;
   rig::Rig plain(request);

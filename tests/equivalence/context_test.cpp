@@ -43,11 +43,7 @@ TEST(Context, OfWholeChunksAndRoundsChangesNothingUnderAnyCap) {
       const Updates updates = ways[(n + s) % ways.size()];
       SCOPED_TRACE(testing::Message() << numerics[n].name << ", chunks of " << shapes[s].chunk_tokens << ", "
                                       << name_of(updates));
-      const auto request = [&](Updates way) {
-        StageRequest r = small_request(shapes[s], numerics[n].numerics, way);
-        r.quick = true;
-        return r;
-      };
+      const auto request = [&](Updates way) { return small_request(shapes[s], numerics[n].numerics, way); };
       rig::Rig plain(request(Updates::AtTheEnd)), run(tightest(request(updates), *rig::small_backend()));
       expect_same(run_with_context(run), run_with_context(plain));
     }

@@ -70,7 +70,6 @@ ModelSpec tiny(const std::string& type) {
 StageRequest request_of(const ModelSpec& spec) {
   StageRequest request = small_request(kFamilyShape, {}, Updates::Deferred);
   request.model = spec;
-  request.quick = true;
   return request;
 }
 

@@ -57,7 +57,6 @@ rig::History run_process(const Job& job, Network* network) {
   request.optimizer.optimizer = job.optimizer;
   request.optimizer.values = OptimizerConfig::defaults_of(*job.optimizer);
   request.threads = 1;
-  request.quick = true;
   request.shape.replicas = job.replicas / processes;
   request.shape.processes = processes;
   request.optimizer.bucket_bytes = job.bucket_bytes;

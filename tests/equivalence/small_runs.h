@@ -78,6 +78,7 @@ inline StageRequest small_request(const StepShape& shape, const Numerics& numeri
   request.model = model_of({32, 2, 4, 2, 8, 48, 61});
   request.shape = shape;
   request.threads = search_threads();
+  request.quick = true;  // which plan it is does not matter
   request.numerics = numerics;
   request.optimizer.part_elements = 1000;  // weights of one, two and four parts
   request.optimizer.deferred = updates != Updates::AtTheEnd;
@@ -92,8 +93,10 @@ inline StageRequest tightest(StageRequest request, const Backend& backend) {
   request.caps[kDevice] = rig::must(minimal_device_bytes(model.program, profile, {}));
   // A deferred update needs room beside the training program, which this minimum does not know of.
   const int64_t least = request.caps[kDevice];
+  request.explain = false;
   for (int64_t more = least / 128; more < 8 * least && !make_stages(request, profile).ok(); more *= 2)
     request.caps[kDevice] = least + more;
+  request.explain = true;
   return request;
 }
 

@@ -28,7 +28,6 @@ StageRequest request(int64_t device_cap_bytes) {
       small_request({512, 512, 4, 2, 256}, {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true});
   r.model = model_of({256, 2, 4, 2, 64, 512, 61});
   r.caps[kDevice] = device_cap_bytes;
-  r.quick = true;
   return r;
 }
 

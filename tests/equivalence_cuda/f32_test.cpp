@@ -13,7 +13,6 @@ namespace {
 StageRequest request(const Numerics& numerics) {
   StageRequest r = small_request({512, 512, 4, 2, 256}, numerics);
   r.model = model_of({256, 2, 4, 2, 64, 512, 64});
-  r.quick = true;
   return r;
 }
 

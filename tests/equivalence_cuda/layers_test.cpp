@@ -51,7 +51,6 @@ nlohmann::json config_of(const std::string& type) {
 StageRequest request(const std::string& type, const StepShape& shape) {
   StageRequest r = small_request(shape, kMaster);
   r.model = rig::must(parse_model_config(with_own_keys(config_of(type).dump())));
-  r.quick = true;
   return r;
 }
 

@@ -22,7 +22,6 @@ TEST(BesideARing, PlansKeepToEachDevicesRoom) {
                     Updates::Deferred);
   request.model = model_of({256, 7, 4, 2, 64, 768, 1000});
   request.optimizer.part_elements = 64 << 10;
-  request.quick = true;
   request.caps[kDevice] = profile.overhead_bytes[kDevice] + 58 * kMiB;
   Stages stages = must(make_stages(request, profile));
   ASSERT_EQ(stages.beside.size(), 1u);

@@ -22,7 +22,6 @@ using rig::must;
 StageRequest tiny_request() {
   StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);  // a second stage: the flush
   request.caps[kDevice] = 200 << 10;
-  request.quick = true;  // which plan it is does not matter
   return request;
 }
 
