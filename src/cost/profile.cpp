@@ -10,15 +10,21 @@ namespace {
 // The softmax of a score takes as long as this many columns more of a head: on an H200, heads of 64 columns
 // run at 0.87 of the rate of heads of 128 forward and at 0.90 of it backward.
 constexpr double kSoftmaxColumns = 20;
+constexpr int64_t kMostLibraryHeadDim = 256;
 
 // Products with a state reach this much of a dense one's rate, those that are computed a second time
 // included: gated delta rules of 32 and 48 heads of 128 on an H200, forward and backward alike.
 constexpr double kStateShare = 0.1;
 
+// The share of attention's rate beside softmax that an op reaches.
+double attention_share(const Work& work, const Rates& rates) {
+  const double beside = double(work.head_dim) / (double(work.head_dim) + kSoftmaxColumns);
+  if (work.head_dim <= kMostLibraryHeadDim) return beside;
+  return beside *
+         (work.unit == Unit::AttentionForward ? rates.wide_forward_share : rates.wide_backward_share);
+}
+
 double rate_of(const Work& work, const Rates& rates) {
-  const auto attention = [&](double flops) {
-    return flops * double(work.head_dim) / (double(work.head_dim) + kSoftmaxColumns);
-  };
   switch (work.unit) {
     case Unit::Memory:
     case Unit::Product:
@@ -28,9 +34,9 @@ double rate_of(const Work& work, const Rates& rates) {
     case Unit::StateProduct:
       return kStateShare * rates.product_flops * work.flops / work.hardware_flops();
     case Unit::AttentionForward:
-      return attention(rates.attention_forward_flops);
+      return attention_share(work, rates) * rates.attention_forward_flops;
     case Unit::AttentionBackward:
-      return attention(rates.attention_backward_flops);
+      return attention_share(work, rates) * rates.attention_backward_flops;
   }
   return 0;
 }
@@ -178,8 +184,6 @@ Rates reached_rates(const Program& program, const Profile& profile) {
     const auto add = [&, ns = found->second, n = double(count)](Sum& sum, double amount) {
       sum.work += n * amount, sum.ns += n * ns;
     };
-    const double beside_softmax =
-        w.flops * (double(w.head_dim) + kSoftmaxColumns) / double(std::max<int64_t>(w.head_dim, 1));
     switch (w.unit) {
       case Unit::Memory:
         add(memory, traffic(op));
@@ -191,10 +195,10 @@ Rates reached_rates(const Program& program, const Profile& profile) {
       case Unit::StateProduct:
         break;
       case Unit::AttentionForward:
-        add(forward, beside_softmax);
+        add(forward, w.flops / attention_share(w, profile.rates));
         break;
       case Unit::AttentionBackward:
-        add(backward, beside_softmax);
+        add(backward, w.flops / attention_share(w, profile.rates));
         break;
     }
   }
@@ -204,7 +208,9 @@ Rates reached_rates(const Program& program, const Profile& profile) {
           .memory_bytes = memory.per_second(),
           .launch_ns = profile.rates.launch_ns,
           .idle_part = profile.rates.idle_part,
-          .grouped_share = profile.rates.grouped_share};
+          .grouped_share = profile.rates.grouped_share,
+          .wide_forward_share = profile.rates.wide_forward_share,
+          .wide_backward_share = profile.rates.wide_backward_share};
 }
 
 std::vector<CountedOp> counted_ops(const Program& program) {

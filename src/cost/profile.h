@@ -34,6 +34,8 @@ struct Rates {
   // Products over the rows of experts reach this much of a dense one's rate, forward and backward together:
   // as measured of experts with 2,048 rows, by kernels that take tiles one by one.
   double grouped_share = 0.45;
+  // Heads above 256, for which no library has kernels, reach this much of what others would.
+  double wide_forward_share = 1, wide_backward_share = 1;
 };
 
 // A connection from one tier to another.

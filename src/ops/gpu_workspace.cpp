@@ -18,7 +18,7 @@ constexpr int64_t kCudnnLength = 128;
 constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256, kMostCudnnHeadDimBack = 128;
 // In how many times cuDNN's time own kernels compute a score of a backward pass, as measured on an H100.
 constexpr double times_of_cudnn(int64_t head_dim) {
-  return head_dim <= 128 ? 3 : 1.5;
+  return head_dim <= 128 ? 3 : 2;
 }
 // Bookkeeping of a graph beside what the formulas count.
 constexpr int64_t kGraphSlack = 64 * kKiB;

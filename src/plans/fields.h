@@ -49,7 +49,7 @@ void visit_fields(const Profile& profile, F&& field) {
                overhead_bytes, host_growth, host_bytes_per_table_byte, most_host_bytes, measured_ns,
                workspace_bytes] = profile;
   const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns,
-               idle_part, grouped_share] = rates;
+               idle_part, grouped_share, wide_forward_share, wide_backward_share] = rates;
   field("name", name);
   field("product_flops", product_flops);
   field("attention_forward_flops", attention_forward_flops);
@@ -58,6 +58,8 @@ void visit_fields(const Profile& profile, F&& field) {
   field("launch_ns", launch_ns);
   field("idle_part", idle_part);
   field("grouped_share", grouped_share);
+  field("wide_forward_share", wide_forward_share);
+  field("wide_backward_share", wide_backward_share);
   for (const Link& link : links) {
     const auto& [from, to, bytes_per_s] = link;
     field("link.from", from.index());

@@ -231,6 +231,17 @@ TEST(ReachedRates, AreThoseOfTheOpsThatWereMeasured) {
   EXPECT_EQ(rates.attention_forward_flops, 0);
 }
 
+TEST(Rates, AreLowerForHeadsThatNoLibraryTakes) {
+  const Profile p = *profile_of(*find_card("h100"), DType::BF16);
+  const auto rate = [&](int64_t head_dim) {
+    const AttnShape shape{1, 8192, 8192, 8, 2, head_dim, 0, false, DType::BF16};
+    const Op op = AttnFwd{shape, DType::BF16, false};
+    return flops(op) / p.cost(op).ns;
+  };
+  EXPECT_GT(rate(256), rate(128));
+  EXPECT_NEAR(rate(512) / rate(256), p.rates.wide_forward_share, 0.03);
+}
+
 TEST(HostGrowth, WhatIsHeldBesideAnArenaFitsTheCapToTheByte) {
   const Profile p = *profile_of(*find_card("h100"), DType::BF16);
   ASSERT_GT(p.host_growth.per_arena_gib, 0);

@@ -21,7 +21,8 @@ constexpr int kMultipliers = kGroups * kGroupThreads, kThreads = kMultipliers + 
 // Registers per thread, out of 65,536.
 constexpr int kCopyRegisters = 40, kProductRegisters = 232;
 constexpr int kPanel = 64, kLineBytes = kPanel * 2, kPieceBytes = 8 * kLineBytes;
-constexpr int kQueries = 64, kKeys = 64;  // of a tile, and those backward: sums of all fill the registers
+// Rows of tiles. Backward there are as many keys as registers have room for their sums.
+constexpr int kQueries = 64, kKeys = 64;
 template <int D>
 constexpr int kKeysBack = D == 256 ? 64 : 32;
 template <int D>
