@@ -170,10 +170,8 @@ void examine(const HeadNormRopeBwd& op, Objection& o) {
 }
 void examine(const AttnShape& shape, Objection& o) {
   o.activations_or_f32(shape.dtype).rows({{"head_dim", shape.head_dim}});
-  const bool f32 = shape.dtype == DType::F32;
-  o.most("head_dim", shape.head_dim, f32 ? cuda::kMaxHeadDimF32 : cuda::kMaxHeadDim);
-  o.most("rows", shape.rows, 65535);
-  o.require(!f32 || shape.softcap == 0, "capped scores in f32; bf16 is needed");
+  o.most("head_dim", shape.head_dim, cuda::kMaxHeadDim).most("rows", shape.rows, 65535);
+  o.require(shape.dtype == DType::BF16 || shape.softcap == 0, "capped scores in f32; bf16 is needed");
 }
 void examine(const AttnFwd& op, Objection& o) {
   examine(op.shape, o);

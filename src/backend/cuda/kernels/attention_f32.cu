@@ -17,13 +17,22 @@ static_assert(kRowThreads * kColumnThreads == kAttentionThreads && kColumnThread
 
 template <int D>
 constexpr int kStride = kTileStride<D, float>;
-constexpr int kQueryRows = 64;  // of a forward pass's tile
+// Rows of a forward pass's tile.
+template <int D>
+constexpr int kQueryRows = D <= 128   ? 64
+                           : D <= 256 ? 32
+                                      : 16;
 // Rows of the tiles that stay in a backward pass and of those that stream past in both: all together take
 // less than 99 KiB, which every GPU has, and two blocks fit a multiprocessor of an H100.
 template <int D>
-constexpr int kOwn = D <= 96 ? 64 : 32;
+constexpr int kOwn = D <= 96    ? 64
+                     : D <= 128 ? 32
+                     : D <= 256 ? 16
+                                : 8;
 template <int D>
-constexpr int kStep = D <= 64 ? 64 : 32;
+constexpr int kStep = D <= 64    ? 64
+                      : D <= 128 ? 32
+                                 : 16;
 constexpr int kBlocks = 2;
 
 __device__ int row_thread() {
@@ -152,27 +161,27 @@ struct ForwardTiles {
 
   __device__ explicit ForwardTiles(unsigned char* shared)
       : q(reinterpret_cast<float*>(shared)),
-        k(q + kQueryRows * kStride<D>),
+        k(q + kQueryRows<D> * kStride<D>),
         v(k + kStep<D> * kStride<D>),
         p(v + kStep<D> * kStride<D>) {}
   static constexpr size_t bytes() {
-    return tile_bytes<D, float>(kQueryRows + 2 * kStep<D>) + Weights<kStep<D>>::bytes(kQueryRows);
+    return tile_bytes<D, float>(kQueryRows<D> + 2 * kStep<D>) + Weights<kStep<D>>::bytes(kQueryRows<D>);
   }
 };
 
-// One block per (tile of 64 queries, query head, row).
+// One block per (tile of queries, query head, row).
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads, kBlocks)
     attention_f32_fwd_kernel(AttentionBlock<float> block, float* o, float* lse) {
-  constexpr int R = kQueryRows / kRowThreads, C = kStep<D> / kColumnThreads;
+  constexpr int R = kQueryRows<D> / kRowThreads, C = kStep<D> / kColumnThreads;
   const ForwardTiles<D> tiles(dynamic_shared());
   const Weights<kStep<D>> weights{tiles.p};
   const int head_dim = int(block.head_dim);
   // The last queries see most keys: start them first.
-  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueryRows;
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kQueryRows<D>;
   const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
   const auto k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
-  const TileRange range = tile_range<kQueryRows>(block, row, first);
+  const TileRange range = tile_range<kQueryRows<D>>(block, row, first);
   const float scale = block.scale * kLog2E;
 
   Rows<R, D> acc = {};
@@ -180,7 +189,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocks)
 #pragma unroll
   for (int r = 0; r < R; ++r) top[r] = -INFINITY;
   int key = range.begin < range.end ? range.begin / kStep<D> * kStep<D> : 0;
-  copy_tile<D, kQueryRows>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
+  copy_tile<D, kQueryRows<D>>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
   copy_tile<D, kStep<D>>(tiles.k, k_rows, key, head_dim);
   close_copies();
   for (; key < range.end; key += kStep<D>) {
@@ -255,7 +264,8 @@ struct BackwardTiles {
     return tile_bytes<D, float>(2 * (kOwn<D> + kStep<D>)) + Weights<kStep<D>>::bytes(kOwn<D>);
   }
 };
-static_assert(ForwardTiles<128>::bytes() <= 99 * 1024 && BackwardTiles<64>::bytes() <= 99 * 1024 &&
+static_assert(ForwardTiles<512>::bytes() <= 99 * 1024 && BackwardTiles<512>::bytes() <= 99 * 1024 &&
+              ForwardTiles<128>::bytes() <= 99 * 1024 && BackwardTiles<64>::bytes() <= 99 * 1024 &&
               BackwardTiles<96>::bytes() <= 99 * 1024 && BackwardTiles<128>::bytes() <= 99 * 1024);
 
 // One block per (tile of queries, query head, row): dq.
@@ -374,7 +384,9 @@ cudaError_t with_columns(int64_t head_dim, F f) {
   if (head_dim <= 32) return f(std::integral_constant<int, 32>{});
   if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
   if (head_dim <= 96) return f(std::integral_constant<int, 96>{});
-  return f(std::integral_constant<int, 128>{});
+  if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
+  if (head_dim <= 256) return f(std::integral_constant<int, 256>{});
+  return f(std::integral_constant<int, 512>{});
 }
 
 template <int D>
@@ -392,8 +404,9 @@ cudaError_t run_backward(const AttentionBlock<float>& block, const float* d_o, c
 }  // namespace
 
 cudaError_t attention_fwd(const AttentionBlock<float>& block, float* o, float* lse, cudaStream_t stream) {
-  const dim3 grid(blocks_for(block.q_len, kQueryRows), unsigned(block.q_heads), unsigned(block.rows));
   return with_columns(block.head_dim, [&](auto columns) {
+    const dim3 grid(blocks_for(block.q_len, kQueryRows<columns>), unsigned(block.q_heads),
+                    unsigned(block.rows));
     return launch(attention_f32_fwd_kernel<columns>, grid, kAttentionThreads, ForwardTiles<columns>::bytes(),
                   stream, block, o, lse);
   });

@@ -525,8 +525,7 @@ cudaError_t attention_delta(const AttentionSizes& block, const T* o, const T* d_
 cudaError_t attention_bwd(const AttentionBlock<bf16>& block, const bf16* d_o, const float* lse,
                           const float* delta, bf16* dq, bf16* dkv, cudaStream_t stream);
 
-// attention_f32.cu: the same in f32, of heads of up to so many columns and without a soft cap.
-constexpr int64_t kMaxHeadDimF32 = 128;
+// attention_f32.cu: the same in f32, without a soft cap.
 cudaError_t attention_fwd(const AttentionBlock<float>& block, float* o, float* lse, cudaStream_t stream);
 cudaError_t attention_bwd(const AttentionBlock<float>& block, const float* d_o, const float* lse,
                           const float* delta, float* dq, float* dkv, cudaStream_t stream);
