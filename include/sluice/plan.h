@@ -45,8 +45,11 @@ struct Adapter {
   bool rslora = false;
   std::map<std::string, double> ranks = {}, alphas = {};  // of some, by pattern
   std::vector<std::string> modules_to_save = {};          // weights that are trained beside them
-  bool decay = false;                                     // weight decay reaches them
-  double dropout = 0;                                     // of what they read, in training
+  // Ids of tokens, or texts of added ones, whose rows of the embedding, and of a head that is not the
+  // embedding, are trained, too.
+  std::vector<std::string> tokens = {}, head_tokens = {};
+  bool decay = false;  // weight decay reaches them
+  double dropout = 0;  // of what they read, in training
 };
 
 // The settings of an optimizer step. Sizes are in tokens.

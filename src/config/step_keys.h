@@ -51,7 +51,8 @@ struct AdapterKeys {
   std::vector<std::string> targets, exclude;             // see names_part() in model/weights.h
   std::vector<std::string> rank_pattern, alpha_pattern;  // "pattern=number"
   std::vector<std::string> modules_to_save;
-  std::string path;  // an adapter's folder
+  std::vector<std::string> tokens, head_tokens;  // ids; in files and settings the text of an added token, too
+  std::string path;                              // an adapter's folder
   std::string base;  // the folder of its base, where its own file names another place
 };
 template <class Keys, class F>
@@ -80,6 +81,13 @@ void visit_adapter_keys(Keys& c, F&& key) {
   key("adapter.modules_to_save", c.modules_to_save, nullptr,
       {"patterns of weights that are trained as they are, beside LoRA adapters of others", kOtherAdapters,
        Recorded::Changed, KeyOf::Step});
+  key("adapter.tokens", c.tokens, nullptr,
+      {"ids of tokens, or texts of those that were added to the tokenizer, whose rows of the embedding are "
+       "trained beside LoRA adapters",
+       kOtherAdapters, Recorded::Changed, KeyOf::Step});
+  key("adapter.head_tokens", c.head_tokens, nullptr,
+      {"the same of the head's rows, where it is not the embedding", kOtherAdapters, Recorded::Changed,
+       KeyOf::Step});
   key("adapter.decay", c.decay, nullptr,
       {"whether train.weight_decay shrinks LoRA adapters, too", kOtherStrength, Recorded::Always,
        KeyOf::Step});

@@ -29,7 +29,7 @@ std::string describe_trained(const ModelSpec& model) {
   // By name: several weights may be rows of one tensor.
   std::set<std::string> tensors, untrained;
   for (const Weight& w : weights_of(model)) {
-    if (w.trainable) trained += w.elements();
+    for (const Weight::Stretch& learnt : w.learnt_elements()) trained += w.trainable ? learnt.count : 0;
     for (const WeightSource& part : w.sources) {
       tensors.insert(part.tensor);
       if (frozen(model.freeze, part.tensor)) untrained.insert(part.tensor);

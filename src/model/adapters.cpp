@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "base/hash.h"
@@ -21,10 +22,10 @@ constexpr int64_t kMostRank = 4096;
 
 // Every token is multiplied with such weights, as Linear does it. A tensor with rows of every layer would
 // have one adapter, which layers' products cannot share.
-bool takes_adapter(const Weight& weight) {
+bool takes_adapter(const ModelSpec& spec, const Weight& weight) {
   const ModelPart part = weight.part;
   const bool of_layer =
-      weight.sources.front().tensor.find(fmt::format(".{}.", weight.layer)) != std::string::npos;
+      weight.sources.front().tensor.starts_with(fmt::format("{}.{}.", spec.names.layers, weight.layer));
   if (!of_layer) return false;
   return part == ModelPart::Projection || part == ModelPart::AttentionOut ||
          part == ModelPart::ConvProjection || part == ModelPart::Mlp;
@@ -50,7 +51,7 @@ std::string module_of(std::string_view tensor) {
 
 std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight, std::string_view tensor) {
   const Adapters& all = spec.adapters;
-  if (!all.any() || !takes_adapter(weight)) return {};
+  if (!all.any() || !takes_adapter(spec, weight)) return {};
   if (!all.targets.empty() && !any_names(all.targets, tensor)) return {};
   if (any_names(all.exclude, tensor) || any_names(all.whole, tensor)) return {};
   const auto rank = int64_t(other_of(all.ranks, tensor, double(all.rank)));
@@ -75,9 +76,31 @@ std::string to_text(const Adapters& a) {
     for (const auto& [pattern, value] : *others) out += fmt::format(", {} {:g} of {}", what, value, pattern);
   }
   if (!a.whole.empty()) out += fmt::format(", and {} whole", fmt::join(a.whole, ", "));
+  if (!a.tokens.empty()) out += fmt::format(", and rows {} of the embedding", fmt::join(a.tokens, ", "));
+  if (!a.head_tokens.empty()) out += fmt::format(", and rows {} of the head", fmt::join(a.head_tokens, ", "));
   if (a.dropout > 0) out += fmt::format(", dropout {:g}", a.dropout);
   return out;
 }
+
+namespace {
+
+// Whether a table's rows of tokens can be trained alone. `key` names their list.
+Status check_rows(const ModelSpec& spec, std::string_view key, const std::vector<int64_t>& tokens,
+                  const Weight& table) {
+  std::set<int64_t> known;
+  for (const int64_t token : tokens) {
+    if (token < 0 || token >= spec.vocab)
+      return error("{}: {} is no row of {}, which has {}; resize the base for more", key, token,
+                   table.sources.front().tensor, spec.vocab);
+    if (!known.insert(token).second) return error("{}: {} stands there twice", key, token);
+  }
+  if (!tokens.empty() && any_names(spec.adapters.whole, table.sources.front().tensor))
+    return error("{}: modules_to_save has all of {} trained; leave out one", key,
+                 table.sources.front().tensor);
+  return {};
+}
+
+}  // namespace
 
 // Tensors of one weight are one product, whose adapters have one rank and one scale.
 Status validate_adapters(const ModelSpec& spec) {
@@ -91,9 +114,16 @@ Status validate_adapters(const ModelSpec& spec) {
   for (const auto& [pattern, rank] : adapters.ranks) SLUICE_TRY(check_rank(rank));
   if (!(adapters.dropout >= 0 && adapters.dropout < 1))
     return error("model: dropout {:g} of adapters; numbers from 0 to below 1 are allowed", adapters.dropout);
+  if (spec.tied_embeddings && !adapters.head_tokens.empty())
+    return error(
+        "adapter.head_tokens: the head of this model is its embedding; adapter.tokens names rows of both");
   bool any = false;
   for (const Weight& weight : weights_of(spec)) {
     any = any || weight.part == ModelPart::Adapter;
+    if (weight.part == ModelPart::Embedding)
+      SLUICE_TRY(check_rows(spec, "adapter.tokens", adapters.tokens, weight));
+    if (weight.part == ModelPart::Head)
+      SLUICE_TRY(check_rows(spec, "adapter.head_tokens", adapters.head_tokens, weight));
     const WeightSource* first = nullptr;
     for (const WeightSource& source : weight.sources) {
       const auto own = adapter_of(spec, weight, source.tensor);
@@ -168,9 +198,11 @@ void note_idle(ModelSpec& spec, std::span<const Weight> products, std::string_vi
 
 Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
   spec.adapters = {};
+  // PEFT takes both of what is one, and then writes one.
+  if (spec.tied_embeddings && adapters.head_tokens == adapters.tokens) adapters.head_tokens.clear();
   const std::vector<Weight> all = weights_of(spec);
   std::vector<Weight> products = all;
-  std::erase_if(products, [](const Weight& w) { return !takes_adapter(w); });
+  std::erase_if(products, [&](const Weight& w) { return !takes_adapter(spec, w); });
   const auto any = [](const std::vector<Weight>& weights, std::string_view pattern) {
     return std::any_of(weights.begin(), weights.end(), [&](const Weight& w) {
       return std::any_of(w.sources.begin(), w.sources.end(),
@@ -204,9 +236,10 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
     // Classes of transformers call these otherwise than their files do.
     const bool renamed = weight.part == ModelPart::Experts || weight.part == ModelPart::Router ||
                          (weight.part == ModelPart::Head && spec.family == "gpt_neox");
-    if (whole && renamed)
-      return error("{}.modules_to_save: {} has another name in PEFT, which would not find it; leave it out",
-                   section, one);
+    const bool has_rows = weight.part == ModelPart::Head && !adapters.head_tokens.empty();
+    if ((whole || has_rows) && renamed)
+      return error("{}.{}: {} has another name in PEFT, which would not find it; leave it out", section,
+                   has_rows ? "head_tokens" : "modules_to_save", one);
     if (whole && weight.part == ModelPart::Embedding && spec.tied_embeddings)
       return error(
           "{}.modules_to_save: {} is the head of this model, too, of which other programs would train or "

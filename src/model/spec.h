@@ -205,7 +205,9 @@ struct Adapters {
   };
   std::vector<Other> ranks, alphas;
   std::vector<std::string> whole;
-  bool decay = false;  // weight decay reaches A and B
+  // Rows of the embedding, and of a head that is not the embedding, that are trained, too.
+  std::vector<int64_t> tokens, head_tokens;
+  bool decay = false;  // weight decay reaches A, B and these rows
   double dropout = 0;  // share of an A's input that is 0 in training
 
   bool any() const { return rank > 0; }

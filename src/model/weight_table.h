@@ -35,6 +35,8 @@ class WeightTable {
   void matrix(const char* role, ModelPart part, std::vector<WeightSource> sources) {
     put(role, part, std::move(sources), {Init::Normal, kDeviation});
   }
+  // Has these rows of the newest weight trained, a table's.
+  void learn_rows(const std::vector<int64_t>& tokens);
   // One that writes into the residual stream.
   void matrix_into_stream(const char* role, ModelPart part, std::vector<WeightSource> sources);
   // Puts what adapts a matrix that is there: all of it, or its sources [first, end). Returns whether one of

@@ -103,12 +103,33 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
       return std::any_of(adapters.whole.begin(), adapters.whole.end(),
                          [&](const std::string& pattern) { return names_part(pattern, s.tensor); });
     });
+  if (part == ModelPart::Embedding) learn_rows(adapters.tokens);
+  if (part == ModelPart::Head) learn_rows(adapters.head_tokens);
   if (!matrix || layer_ < 0) return;
   w.format = stored_in(spec_.stored, w.sources.front().tensor);
   if (spec_.names.transposed) {
     for (WeightSource& source : w.sources) source.transposed = true;
   }
   if (spec_.adapters.any()) adapt(Weight(w));
+}
+
+// Tokens that follow one another are one run.
+void WeightTable::learn_rows(const std::vector<int64_t>& tokens) {
+  Weight& w = out_.back();
+  const WeightSource& all = w.sources.front();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && tokens[i] == tokens[i - 1] + 1) {
+      ++w.learnt.back().rows.rows;
+      continue;
+    }
+    WeightSource run{module_of(all.tensor).append(kTokenRows), 1, all.cols};
+    run.first_row = int64_t(i);
+    run.tensor_rows = int64_t(tokens.size());
+    w.learnt.push_back({tokens[i] * all.cols, std::move(run)});
+  }
+  if (tokens.empty()) return;
+  w.trainable = true;
+  w.decay = spec_.adapters.decay;
 }
 
 void WeightTable::matrix_into_stream(const char* role, ModelPart part, std::vector<WeightSource> sources) {
@@ -303,6 +324,13 @@ int64_t Weight::elements() const {
   int64_t elements = 0;
   for (const WeightSource& s : sources) elements += s.elements();
   return elements;
+}
+
+std::vector<Weight::Stretch> Weight::learnt_elements() const {
+  if (learnt.empty()) return {{0, elements()}};
+  std::vector<Stretch> out;
+  for (const Learnt& run : learnt) out.push_back({run.first, run.rows.elements()});
+  return out;
 }
 
 std::string group_name(int64_t group) {

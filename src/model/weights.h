@@ -118,8 +118,20 @@ struct Weight {
     uint64_t target;
   };
   std::optional<Adds> adds = {};
+  // Where some rows alone are trained: those, as an adapter's folder has them, and where they begin among the
+  // weight's elements. In the order of that folder. Empty: all are, if it is trained.
+  struct Learnt {
+    int64_t first;
+    WeightSource rows;
+  };
+  std::vector<Learnt> learnt = {};
 
   int64_t elements() const;
+  // The elements of `learnt`, or all. What is consecutive comes as one.
+  struct Stretch {
+    int64_t first, count;
+  };
+  std::vector<Stretch> learnt_elements() const;
 };
 
 // The roles of the weights of the adapters of a weight: those of all its tensors are one, or, with dropout,
@@ -129,6 +141,9 @@ std::string adapter_b(std::string_view role, size_t number);
 
 // The suffix of the roles of experts' weights, by the number of their group.
 std::string group_name(int64_t group);
+
+// The ending, behind the module's name, of the tensor that has an adapter's rows of tokens.
+constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
 
 // The adapter of a tensor of a weight; nothing: it has none.
 struct AdapterOf {

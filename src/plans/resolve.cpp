@@ -63,6 +63,18 @@ Result<std::vector<Adapters::Other>> others_of(std::string_view key, const std::
   return out;
 }
 
+Result<std::vector<int64_t>> tokens_of(std::string_view key, const std::vector<std::string>& list) {
+  std::vector<int64_t> out;
+  for (const std::string& text : list) {
+    const char* const end = text.data() + text.size();
+    const auto [read, code] = std::from_chars(text.data(), end, out.emplace_back());
+    if (code != std::errc() || read != end)
+      return error("{}: '{}' is no id of a token, nor the text of one that tokenizer.json of the model adds",
+                   key, text);
+  }
+  return out;
+}
+
 }  // namespace
 
 Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
@@ -76,6 +88,8 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
                                                         {"rank_pattern", !a.rank_pattern.empty()},
                                                         {"alpha_pattern", !a.alpha_pattern.empty()},
                                                         {"modules_to_save", !a.modules_to_save.empty()},
+                                                        {"tokens", !a.tokens.empty()},
+                                                        {"head_tokens", !a.head_tokens.empty()},
                                                         {"decay", a.decay},
                                                         {"dropout", a.dropout > 0}};
     for (const auto& [key, set] : of_adapters) {
@@ -103,6 +117,8 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
   }
   SLUICE_ASSIGN(out.ranks, others_of("adapter.rank_pattern", a.rank_pattern));
   SLUICE_ASSIGN(out.alphas, others_of("adapter.alpha_pattern", a.alpha_pattern));
+  SLUICE_ASSIGN(out.tokens, tokens_of("adapter.tokens", a.tokens));
+  SLUICE_ASSIGN(out.head_tokens, tokens_of("adapter.head_tokens", a.head_tokens));
   return adapt(model, std::move(out), "adapter");
 }
 

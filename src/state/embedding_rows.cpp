@@ -36,7 +36,7 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
   for (Weight& weight : weights_of(spec)) {
     if (!is_looked_up(weight)) continue;
     const std::filesystem::path& checkpoint = from.of(weight);
-    Table& table = rows.tables_.emplace_back(Table{std::move(weight), 1, nullptr});
+    Table& table = rows.tables_.emplace_back(Table{std::move(weight), 1, nullptr, {}});
     table.scale = row_scale(spec, table.weight);
     if (checkpoint.empty()) continue;
     if (!rows.files_) {
@@ -45,6 +45,14 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
     const WeightSource& source = table.weight.sources.front();
     SLUICE_ASSIGN(const FoundTensor found, find_tensor(*rows.files_, source, table.weight.matrix));
     table.tensor = found.tensor;
+    for (const auto& [first, of_run] : table.weight.learnt) {
+      if (from.adapter.empty()) continue;
+      if (!rows.beside_) {
+        SLUICE_ASSIGN(rows.beside_, TensorFiles::open(from.adapter));
+      }
+      SLUICE_ASSIGN(const FoundTensor own, find_tensor(*rows.beside_, of_run, table.weight.matrix));
+      table.learnt.push_back(own.tensor);
+    }
   }
   return rows;
 }
@@ -56,9 +64,17 @@ Status EmbeddingRows::read_row(const Table& table, int32_t token) {
     random_values(table.weight, seed_, first, width, row_);
     return {};
   }
-  const TensorInfo& info = table.tensor->info;
-  const int64_t size = size_of(info.type), at = source.stretch(first, first + width).at;
-  const auto bytes = table.tensor->bytes.subspan(size_t(at * size), size_t(width * size));
+  const SafeTensor* tensor = table.tensor;
+  int64_t at = source.stretch(first, first + width).at;
+  for (size_t r = 0; r < table.learnt.size(); ++r) {
+    const auto& [begin, run] = table.weight.learnt[r];
+    if (first < begin || first >= begin + run.elements()) continue;
+    tensor = table.learnt[r];
+    at = run.stretch(first - begin, first - begin + width).at;
+  }
+  const TensorInfo& info = tensor->info;
+  const int64_t size = size_of(info.type);
+  const auto bytes = tensor->bytes.subspan(size_t(at * size), size_t(width * size));
   SLUICE_TRY(check_values(info, false, at, bytes));
   read_elements(info.type, bytes, row_);
   read_bytes_ += std::max(width * size, kTouchedBytes);

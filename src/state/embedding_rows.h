@@ -35,14 +35,15 @@ class EmbeddingRows {
   struct Table {
     Weight weight;
     float scale;
-    const SafeTensor* tensor;  // null: random
+    const SafeTensor* tensor;               // null: random
+    std::vector<const SafeTensor*> learnt;  // by run of weight.learnt; empty: the table's own rows
   };
   Status read_row(const Table& table, int32_t token);
 
   DType dtype_ = DType::F32;
   std::vector<Table> tables_;
   uint64_t seed_ = 0;
-  std::optional<TensorFiles> files_;
+  std::optional<TensorFiles> files_, beside_;
   int64_t read_bytes_ = 0;  // of the files, since their pages were given back
   std::vector<float> row_;
 };

@@ -128,7 +128,7 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
         "in its place",
         source.dir.string(), part.tensor);
   // Weights that were trained whole lie beside the adapters.
-  const bool beside = source.held == Held::Base && weight.trainable;
+  const bool beside = source.held == Held::Base && weight.trainable && weight.learnt.empty();
   SLUICE_ASSIGN(const FoundTensor found,
                 find_tensor(beside ? *source.adapter : source.files, part, weight.matrix));
   const SafeTensor* const tensor = found.tensor;
@@ -156,14 +156,17 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
   return out;
 }
 
-// A tensor that an adapter is added to, whole.
-Result<StoredTensor> merged_tensor(Source& source, const WeightSource& part, const AdapterOf& adapter,
+// A tensor that an adapter is added to, or whose rows of tokens are another's, whole.
+Result<StoredTensor> merged_tensor(Source& source, const Weight& weight, const WeightSource& part,
+                                   const std::optional<AdapterOf>& adapter,
                                    const std::optional<TensorType>& type) {
   SLUICE_ASSIGN(const SafeTensor* base, source.files.get(part.tensor));
   SLUICE_TRY(check_stored(base->info, part.shape(true), source.files.path()));
   const TensorType to = type.value_or(base->info.type);
-  SLUICE_ASSIGN(MergedTensor merged, MergedTensor::open(*base, part.transposed, module_of(part.tensor),
-                                                        adapter, *source.adapter, to));
+  SLUICE_ASSIGN(MergedTensor merged, adapter
+                                         ? MergedTensor::open(*base, part.transposed, module_of(part.tensor),
+                                                              *adapter, *source.adapter, to)
+                                         : MergedTensor::with_rows(*base, weight.learnt, *source.adapter));
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(base);
   source.merged_at[id.value] = source.merged.size();
@@ -273,12 +276,15 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const TensorFiles& 
     if (!holds(source.held, weight)) continue;
     const size_t first = out.size();
     std::vector<WeightSource> written;
-    for (const WeightSource& part : weight.sources) {
+    for (const auto& [at, rows] : rows_in(source.held, weight)) {
+      const WeightSource& part = *rows;
       written.push_back(in_form_of(folder, part));
       const auto adapter = source.adapter ? adapter_of(source.spec, weight, part.tensor) : std::nullopt;
       if (adapter && !merged.insert(part.tensor).second) continue;
-      SLUICE_ASSIGN(StoredTensor tensor, adapter ? merged_tensor(source, part, *adapter, type)
-                                                 : own_tensor(source, weight, part, written.back(), type));
+      const bool replaces = source.adapter && !weight.learnt.empty();
+      SLUICE_ASSIGN(StoredTensor tensor, adapter || replaces
+                                             ? merged_tensor(source, weight, part, adapter, type)
+                                             : own_tensor(source, weight, part, written.back(), type));
       out.push_back(std::move(tensor));
     }
     if (source.adapter || !masters_apart || !type || out[first].from == *type) continue;

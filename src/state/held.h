@@ -30,6 +30,25 @@ inline Held saved_of(const std::vector<Weight>& weights) {
   return has_adapters(weights) ? Held::Adapter : Held::Whole;
 }
 
+// The rows of a weight that such a folder has, in order, and where they begin among its elements.
+struct HeldRows {
+  int64_t first;
+  const WeightSource* rows;
+};
+inline std::vector<HeldRows> rows_in(Held held, const Weight& weight) {
+  std::vector<HeldRows> out;
+  if (held == Held::Adapter && !weight.learnt.empty()) {
+    for (const auto& [first, rows] : weight.learnt) out.push_back({first, &rows});
+    return out;
+  }
+  int64_t first = 0;
+  for (const WeightSource& rows : weight.sources) {
+    out.push_back({first, &rows});
+    first += rows.elements();
+  }
+  return out;
+}
+
 // The name of a tensor in such a folder, and the tensor's own.
 inline std::string name_in(Held held, std::string_view tensor) {
   return std::string(held == Held::Adapter ? kAdapterPart : "").append(tensor);

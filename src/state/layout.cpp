@@ -100,8 +100,8 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights, Held held) {
                  model.weights[w].object, to_text(format));
     const DType own = format.type;
     const bool from_master = f32_weights && objects.has_master();
-    int64_t first = 0;
-    for (const WeightSource& source : model.weights[w].sources) {
+    for (const auto& [first, rows] : rows_in(held, model.weights[w])) {
+      const WeightSource& source = *rows;
       const int64_t elements = source.elements();
       const auto [it, fresh] = tensors.try_emplace(source.tensor, out.weights.size());
       if (fresh) {
@@ -127,7 +127,6 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights, Held held) {
         }
         done += count;
       }
-      first += elements;
     }
     for (const ParamObjects::Part& part : objects.parts) {
       for (size_t s = 0; s < part.state.size(); ++s)

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "io/elements.h"
 #include "state/found_tensor.h"
+#include "state/write.h"
 
 namespace sluice::core {
 namespace {
@@ -50,6 +51,23 @@ Result<MergedTensor> MergedTensor::open(const SafeTensor& base, bool turned, con
   return out;
 }
 
+Result<MergedTensor> MergedTensor::with_rows(const SafeTensor& base,
+                                             const std::vector<Weight::Learnt>& learnt,
+                                             const TensorFiles& adapters) {
+  MergedTensor out;
+  out.base_ = &base;
+  out.columns_ = base.info.shape.back();
+  for (const auto& [first, rows] : learnt) {
+    SLUICE_ASSIGN(const FoundTensor found, find_tensor(adapters, rows, true));
+    const TensorInfo& info = found.tensor->info;
+    const int64_t size = size_of(info.type), at = rows.stretch(0, rows.elements()).at;
+    const auto bytes = found.tensor->bytes.subspan(size_t(at * size), size_t(rows.elements() * size));
+    SLUICE_TRY(check_values(info, false, at, bytes));
+    read_elements(info.type, bytes, out.replaced_.emplace_back(first, std::vector<float>()).second);
+  }
+  return out;
+}
+
 void MergedTensor::load() {
   read_elements(a_->info.type, a_->bytes, right_);
   read_elements(b_->info.type, b_->bytes, left_);
@@ -62,9 +80,15 @@ void MergedTensor::load() {
 }
 
 const std::vector<float>& MergedTensor::read(int64_t first, int64_t count) {
-  if (left_.empty()) load();
   const int64_t size = size_of(base_->info.type), end = first + count;
   read_elements(base_->info.type, base_->bytes.subspan(size_t(first * size), size_t(count * size)), sum_);
+  for (const auto& [at, values] : replaced_) {
+    const int64_t from = std::max(first, at), to = std::min(end, at + int64_t(values.size()));
+    if (from < to)
+      std::copy(values.begin() + (from - at), values.begin() + (to - at), sum_.begin() + (from - first));
+  }
+  if (rank_ == 0) return sum_;
+  if (left_.empty()) load();
   change_.assign(size_t(count), 0);
   const int64_t first_row = first / columns_, rows = (end - 1) / columns_ + 1 - first_row;
   for_each_parallel(rows, search_threads(), [&](int64_t r) {

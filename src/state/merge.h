@@ -26,6 +26,10 @@ class MergedTensor {
   static Result<MergedTensor> open(const SafeTensor& base, bool turned, const std::string& module,
                                    const AdapterOf& adapter, const TensorFiles& adapters, TensorType to);
 
+  // One whose rows of tokens are the adapter's own.
+  static Result<MergedTensor> with_rows(const SafeTensor& base, const std::vector<Weight::Learnt>& learnt,
+                                        const TensorFiles& adapters);
+
   // Elements [first, first + count) of the sum. Every element once for what loss() says.
   const std::vector<float>& read(int64_t first, int64_t count);
   // |round(W + D) - W - D| / |D| of the elements that were read. Negative: nothing changed.
@@ -37,6 +41,8 @@ class MergedTensor {
   TensorType to_ = TensorType::F32;
   bool turned_ = false;
   int64_t rank_ = 0, columns_ = 0;
+  // Elements of the tensor that are others, from the first on.
+  std::vector<std::pair<int64_t, std::vector<float>>> replaced_;
   float scale_ = 1;
   // Rows of the file by rank, and rank by its columns; while it is read.
   std::vector<float> left_, right_;

@@ -242,8 +242,8 @@ Status check_adapter(const ModelSpec& spec, const TensorFiles& files) {
   for (const std::string_view name : files.names()) left.insert(name);
   for (const Weight& weight : weights_of(spec)) {
     if (!holds(Held::Adapter, weight)) continue;
-    for (const WeightSource& source : weight.sources) {
-      const auto found = find_tensor(files, source, weight.matrix);
+    for (const auto& [first, rows] : rows_in(Held::Adapter, weight)) {
+      const auto found = find_tensor(files, *rows, weight.matrix);
       if (!found.ok())
         return error(
             "{}; adapter.rank, adapter.targets and the like, or adapter_config.json, say what is there",

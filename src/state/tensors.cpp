@@ -61,6 +61,8 @@ Result<std::vector<Range>> ranges_of(const Model& model, TensorKind kind, std::s
   if (!objects.grad.valid())
     return error("{}: it is not trained, and has neither gradient nor optimizer state", name);
   if (kind.of == TensorKind::Gradient) return std::vector<Range>{{objects.grad, place.first, count}};
+  if (!model.weights[place.weight].learnt.empty())
+    return error("{}: some of its rows are trained, and none of the others has optimizer state", name);
   const StateSlot* slot = slot_of(objects, kind);
   const bool master = kind.slot == kMasterRole && objects.has_master();
   if (slot == nullptr && !master)
@@ -310,14 +312,14 @@ Status write_tensor(const Model& model, TensorKind kind, std::string_view name, 
 
 Result<std::vector<double>> gradient_squares(const Model& model, const Executor& executor) {
   std::vector<double> out;
-  for (const ParamObjects& objects : model.params) {
+  for (const auto& [weight, elements] : norm_slots(model.weights)) {
+    const ParamObjects& objects = model.params[weight];
     double sum = 0;
     const auto add = [&](const std::vector<float>& values) {
       for (const float v : values) sum += double{v} * double{v};
     };
     if (objects.grad.valid()) {
-      const Range all{objects.grad, 0, model.program.object(objects.grad).elements()};
-      SLUICE_TRY(for_each_piece(all, executor, add));
+      SLUICE_TRY(for_each_piece({objects.grad, elements.first, elements.count}, executor, add));
     }
     out.push_back(sum);
   }

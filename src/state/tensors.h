@@ -39,7 +39,7 @@ Status check_write(const Model& model, TensorKind kind, std::string_view name, s
 Status write_tensor(const Model& model, TensorKind kind, std::string_view name, std::span<const float> values,
                     Executor& executor);
 
-// The sums of squares of all gradients, by weight, in f64: of those that are not trained 0.
+// The sums of squares of all gradients, by slot (norm_slots()), in f64: of those that are not trained 0.
 Result<std::vector<double>> gradient_squares(const Model& model, const Executor& executor);
 
 }  // namespace sluice::core

@@ -218,11 +218,8 @@ std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const
   std::map<std::string, std::vector<WeightPlace>, std::less<>> out;
   for (size_t w = 0; w < model.weights.size(); ++w) {
     if (!holds(held, model.weights[w])) continue;
-    int64_t first = 0;
-    for (const WeightSource& source : model.weights[w].sources) {
-      out[source.tensor].push_back({w, &source, first});
-      first += source.elements();
-    }
+    for (const auto& [first, rows] : rows_in(held, model.weights[w]))
+      out[rows->tensor].push_back({w, rows, first});
   }
   return out;
 }
@@ -317,12 +314,12 @@ Status write_values(const ParamObjects& objects, int64_t first, std::span<const 
   tile.values.assign(values.begin(), values.end());
   return write_param(executor, objects, first, tile);
 }
+
+namespace {
+
 bool is_table(const Weight& weight) {
   return weight.part == ModelPart::Embedding || weight.part == ModelPart::Table;
 }
-
-
-namespace {
 
 // A checkpoint's form of a tensor: itself, or its blocks in MXFP4.
 struct TensorToRead {
@@ -505,12 +502,12 @@ Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFr
     if (!from.folder.empty()) SLUICE_TRY(load_weights(model, from.folder, executor, Held::Whole));
     return values;
   }
-  if (values && !model.looked_up.empty()) {
-    SLUICE_ASSIGN(values->tables, tables_of(model, from.folder, from.adapter));
-  }
   if (!from.folder.empty())
     SLUICE_TRY(load_weights(model, from.folder, executor, Held::Base, &values.emplace()));
   if (from.adapter.empty()) return values;
+  if (values && !model.looked_up.empty()) {
+    SLUICE_ASSIGN(values->tables, tables_of(model, from.folder, from.adapter));
+  }
   SLUICE_TRY(check_base(from.adapter, from.folder, values));
   SLUICE_TRY(load_weights(model, from.adapter, executor, Held::Adapter));
   return values;

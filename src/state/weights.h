@@ -61,7 +61,8 @@ struct WeightsFrom {
   WeightsFrom(std::filesystem::path base, std::filesystem::path beside)
       : folder(std::move(base)), adapter(std::move(beside)) {}
   const std::filesystem::path& of(const Weight& weight) const {
-    return !adapter.empty() && holds(Held::Adapter, weight) ? adapter : folder;
+    const bool beside = !adapter.empty() && holds(Held::Adapter, weight) && weight.learnt.empty();
+    return beside ? adapter : folder;
   }
 };
 // Replaces what these have, and returns the checksums of the base of a model with adapters. An adapter that
@@ -70,8 +71,8 @@ Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFr
 
 // In the metadata of an adapter's file: the checksums of its base.
 constexpr const char* kBaseValues = "sluice.base_values";
-// Whether an adapter goes with a base of these values; nothing: nobody knows them. `base` is where they are
 constexpr const char* kBaseTables = "sluice.base_tables";
+// Whether an adapter goes with a base of these values; nothing: nobody knows them. `base` is where they are
 // from. An adapter that cannot be read says nothing.
 Status check_base(const std::filesystem::path& adapter, const std::filesystem::path& base,
                   const std::optional<BaseValues>& values);

@@ -204,7 +204,7 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
   if (loss.log_probs || loss.asked) add_log_probs();
   if (loss.asked) add_asked();
   if (spec_.has_experts()) add_router_sums();
-  const auto slots = int64_t(model_.weights.size());
+  const auto slots = int64_t(norm_slots(model_.weights).size());
   const ObjectId sums = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});
   Gradients gradients(program(), num_.grad);

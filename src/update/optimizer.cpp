@@ -38,9 +38,11 @@ Numerics numerics_of(const Weight& weight, Numerics numerics) {
     numerics.stochastic = false;
   }
   // Weights that have rows of one tensor have one format.
-  int64_t elements = weight.elements();
-  for (const WeightSource& source : weight.sources)
-    elements = std::max(elements, source.all_rows() * source.cols);
+  int64_t elements = 0;
+  for (const Weight::Stretch& stretch : weight.learnt_elements()) elements += stretch.count;
+  for (const WeightSource& source : weight.sources) {
+    if (weight.learnt.empty()) elements = std::max(elements, source.all_rows() * source.cols);
+  }
   if (weight.matrix && elements >= kLeastCompact) return numerics;
   if (numerics.state == DType::I8) numerics.state = DType::F32;
   if (numerics.master == MasterWeights::I8) numerics.master = MasterWeights::F32;
@@ -63,6 +65,10 @@ std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig
   const UpdateRule& rule = config.optimizer->rule_of(weight);
   std::vector<UpdateExtent> out;
   int64_t first = 0;
+  if (rule.whole && !weight.learnt.empty()) {
+    for (const auto& [at, rows] : weight.learnt) out.push_back({at, rows.rows, rows.cols});
+    return out;
+  }
   if (rule.whole) {
     for (const WeightSource& source : weight.sources) {
       // One with a size of 1 between rows and columns is as many matrices of one row, and so no matrix.
@@ -77,8 +83,11 @@ std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig
   int64_t unit = 1;
   for (const StateSlot& slot : rule.state)
     unit = std::lcm(unit, std::max<int64_t>(1, slot.format_in(numerics).block));
-  const int64_t most = align_up(config.part_elements, unit), total = weight.elements();
-  for (; first < total; first += most) out.push_back({first, 1, std::min(most, total - first)});
+  const int64_t most = align_up(config.part_elements, unit);
+  for (const auto& [begin, count] : weight.learnt_elements()) {
+    for (first = begin; first < begin + count; first += most)
+      out.push_back({first, 1, std::min(most, begin + count - first)});
+  }
   return out;
 }
 

@@ -143,7 +143,8 @@ struct OptimizerConfig {
   static std::vector<double> defaults_of(const Optimizer& optimizer);
 };
 
-// The parts of a weight that its updates take, in order, together all of it. `numerics` are the weight's own.
+// The parts of a weight that its updates take, in order, together all of it that is trained. `numerics` are
+// the weight's own.
 std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig& config,
                                      const Numerics& numerics);
 

@@ -30,7 +30,8 @@ class Placement {
         objects_(objects),
         shared_(shared),
         config_(config),
-        numerics_(numerics) {}
+        numerics_(numerics),
+        slots_(norm_slots(weights)) {}
 
   Program run();
 
@@ -43,7 +44,15 @@ class Placement {
   void complete(const Group& group, size_t replica);
   // Adds the gradients of the newest two nodes of the tree.
   void add_up(size_t weight, bool root);
+  // Calls f(slot, elements) for each slot of a weight.
+  template <class F>
+  void for_each_slot(size_t weight, F&& f) {
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      if (slots_[s].weight == weight) f(int64_t(s), slots_[s].elements);
+    }
+  }
   void sum_squares(size_t weight);
+  std::string name_of_slot(std::string_view what, int64_t slot) const;
   void sum_bucket();
   void sum_over_processes(size_t weight);
   // Whether the state of a weight can follow its update.
@@ -62,6 +71,7 @@ class Placement {
   const UpdateObjects& shared_;
   const OptimizerConfig& config_;
   const Numerics& numerics_;
+  const std::vector<NormSlot> slots_;
   std::vector<uint32_t> part_;  // by task
   std::vector<Group> groups_;
   // By weight, sums of replicas that wait for their neighbours, with how many replicas each has.
@@ -169,27 +179,38 @@ void Placement::add_up(size_t weight, bool root) {
 
 void Placement::sum_squares(size_t w) {
   const ObjectId grad = objects_[w].grad;
-  const Bound uses[] = {grad, shared_.sums};
-  add(SumSq{.elements = passes_.object(grad).elements(),
-            .slot = int64_t(w),
-            .slots = int64_t(weights_.size()),
-            .dtype = numerics_.grad,
-            .first = !std::exchange(sums_written_, true)},
-      "norm_of." + weights_[w].object, uses, weights_[w].layer);
+  const Format& format = passes_.object(grad).format;
+  for_each_slot(w, [&](int64_t slot, const Weight::Stretch& of) {
+    const Bound uses[] = {{grad, format.bytes(of.first)}, shared_.sums};
+    add(SumSq{.elements = of.count,
+              .slot = slot,
+              .slots = int64_t(slots_.size()),
+              .dtype = numerics_.grad,
+              .first = !std::exchange(sums_written_, true)},
+        name_of_slot("norm_of", slot), uses, weights_[w].layer);
+  });
+}
+
+std::string Placement::name_of_slot(std::string_view what, int64_t slot) const {
+  const auto& [weight, elements] = slots_[size_t(slot)];
+  const std::string name = fmt::format("{}.{}", what, weights_[weight].object);
+  return weights_[weight].learnt.empty() ? name : fmt::format("{}.{}", name, elements.first);
 }
 
 void Placement::sum_over_processes(size_t w) {
   const ObjectId grad = objects_[w].grad, own = nodes_[w].back().object;
-  std::vector<Bound> uses{grad, shared_.sums};
-  if (own != grad) uses.emplace_back(own);
-  add(SumOverProcesses{.elements = weights_[w].elements(),
-                       .processes = shared_.processes,
-                       .slot = int64_t(w),
-                       .slots = int64_t(weights_.size()),
-                       .dtype = numerics_.grad,
-                       .first = !std::exchange(sums_written_, true),
-                       .apart = own != grad},
-      "sum." + weights_[w].object, uses, weights_[w].layer);
+  for_each_slot(w, [&](int64_t slot, const Weight::Stretch& of) {
+    std::vector<Bound> uses{{grad, out_.object(grad).format.bytes(of.first)}, shared_.sums};
+    if (own != grad) uses.emplace_back(own, out_.object(own).format.bytes(of.first));
+    add(SumOverProcesses{.elements = of.count,
+                         .processes = shared_.processes,
+                         .slot = slot,
+                         .slots = int64_t(slots_.size()),
+                         .dtype = numerics_.grad,
+                         .first = !std::exchange(sums_written_, true),
+                         .apart = own != grad},
+        name_of_slot("sum", slot), uses, weights_[w].layer);
+  });
 }
 
 UpdatePart Placement::part_of(size_t weight, const ParamObjects::Part& part) const {
@@ -286,7 +307,7 @@ Program Placement::run() {
   sum_bucket();
   if (shared_.sums.valid()) {
     const Bound uses[] = {shared_.sums, shared_.clip};
-    add(ClipScale{.slots = int64_t(weights_.size()), .max_norm = config_.clip_norm}, "clip", uses, -1);
+    add(ClipScale{.slots = int64_t(slots_.size()), .max_norm = config_.clip_norm}, "clip", uses, -1);
   }
   // A program without passes is the pending update itself.
   if (!config_.deferred || tasks.empty()) {
@@ -299,6 +320,14 @@ Program Placement::run() {
 
 std::string name_of_state(std::string_view role, const Weight& weight, size_t part) {
   return fmt::format("{}_{}.p{}", role, weight.object, part);
+}
+
+std::vector<NormSlot> norm_slots(const std::vector<Weight>& weights) {
+  std::vector<NormSlot> out;
+  for (size_t w = 0; w < weights.size(); ++w) {
+    for (const Weight::Stretch& elements : weights[w].learnt_elements()) out.push_back({w, elements});
+  }
+  return out;
 }
 
 std::vector<std::vector<int64_t>> owners_of(const std::vector<Weight>& weights, const OptimizerConfig& config,

@@ -40,7 +40,7 @@ struct ParamObjects {
 // Objects of updates beside a weight.
 struct UpdateObjects {
   ObjectId args, clip;
-  ObjectId sums;  // f64, one slot per weight: the squares of its gradient, summed; invalid: no norm is taken
+  ObjectId sums;  // f64, by slot of norm_slots(): the squares of gradients, summed; invalid: no norm is taken
   int64_t processes = 1;  // that sum their gradients
 };
 
@@ -53,6 +53,14 @@ std::string name_of_state(std::string_view role, const Weight& weight, size_t pa
 // the process that has the fewest elements of those before.
 std::vector<std::vector<int64_t>> owners_of(const std::vector<Weight>& weights, const OptimizerConfig& config,
                                             const Numerics& numerics);
+
+// A stretch of a weight's gradient, whose norm has a slot of its own.
+struct NormSlot {
+  size_t weight;
+  Weight::Stretch elements;
+};
+// By slot, in the order of weights.
+std::vector<NormSlot> norm_slots(const std::vector<Weight>& weights);
 
 // Adds the objects of a weight's state: of its parts those that are this process's.
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,

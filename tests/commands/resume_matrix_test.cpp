@@ -128,6 +128,8 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"adapter.rank_pattern", {{"adapter.rank_pattern=[\"down_proj=2\"]"}, adapted, ""}},
       {"adapter.alpha_pattern", {{"adapter.alpha_pattern=[\"down_proj=2\"]"}, adapted, ""}},
       {"adapter.modules_to_save", {{"adapter.modules_to_save=[\"lm_head\"]"}, adapted, ""}},
+      {"adapter.tokens", {{"adapter.tokens=3"}, adapted, ""}},
+      {"adapter.head_tokens", {{"adapter.head_tokens=3"}, adapted, ""}},
       {"adapter.decay", {{"adapter.decay=true"}, adapted, ""}},
       {"adapter.dropout", {{"adapter.dropout=0.1"}, adapted, ""}},
       {"adapter.path", {{"adapter.path=" + path("other adapter")}, from_adapter, ""}},

@@ -29,6 +29,9 @@ TEST(AdapterConfig, ReadsBackWhatItWrites) {
       {.rank = 4, .alpha = 4, .ranks = {{"down_proj", 16}}, .alphas = {{"layers.0.mlp.down_proj", 2.5}}},
       {.rank = 4, .alpha = 4, .targets = {"mlp"}, .whole = {"lm_head", "norm"}},
       {.rank = 4, .alpha = 4, .dropout = 0.05},
+      {.rank = 4, .alpha = 4, .tokens = {63, 3, 4}},
+      {.rank = 4, .alpha = 4, .tokens = {3}, .head_tokens = {4, 5}},
+      {.rank = 4, .alpha = 4, .head_tokens = {4}},
   };
   for (const Adapters& adapters : all) {
     ModelSpec spec = small_model(), read = small_model();
@@ -38,6 +41,8 @@ TEST(AdapterConfig, ReadsBackWhatItWrites) {
     ASSERT_TRUE(config.ok()) << config.message();
     EXPECT_EQ(config->base, "some/base");
     EXPECT_EQ(config->adapters.dropout, adapters.dropout);
+    EXPECT_EQ(config->adapters.tokens, adapters.tokens);
+    EXPECT_EQ(config->adapters.head_tokens, adapters.head_tokens);
     ASSERT_TRUE(adapt(read, config->adapters, "adapter").ok()) << text;
     const std::vector<Weight> weights = weights_of(spec), others = weights_of(read);
     ASSERT_EQ(weights.size(), others.size()) << text;
@@ -74,7 +79,8 @@ TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
       {R"("bias": "lora_only")", "bias = \"lora_only\": none is allowed"},
       {R"("init_lora_weights": "pissa")", "init_lora_weights = \"pissa\": it changes the base's own weights"},
       {R"("layers_to_transform": [1])", "layers_to_transform = [1]: it is not followed"},
-      {R"("trainable_token_indices": [3])", "trainable_token_indices = [3]: it is not followed"},
+      {R"("trainable_token_indices": [-3])", "trainable_token_indices = [-3]: lists of ids of tokens"},
+      {R"("trainable_token_indices": {"wpe": [3]})", "trainable_token_indices = {\"wpe\":[3]}: rows of the"},
       {R"("task_type": "SEQ_CLS")", "task_type = \"SEQ_CLS\": CAUSAL_LM is allowed"},
       {R"("a_field_of_later": 3)", "a_field_of_later = 3: it is not followed"},
       {R"("exclude_modules": ".*layers.*")", "exclude_modules = \".*layers.*\": a list of names is allowed"},

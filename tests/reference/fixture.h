@@ -102,8 +102,8 @@ void for_each_tensor(const ModelSpec& config, const Executor& executor, const st
   for (const Weight& weight : weights_of(config)) {
     if (!weight.trainable) continue;
     const auto all = rig::read_floats(executor, rig::find(executor.program(), prefix + weight.object));
-    int64_t first = 0;
-    for (const WeightSource& s : weight.sources) {
+    for (const auto& [first, rows] : rows_in(saved_of(weights_of(config)), weight)) {
+      const WeightSource& s = *rows;
       std::vector<float>& tensor = tensors[s.tensor];
       tensor.resize(size_t(s.all_rows() * s.cols), NAN);
       for (int64_t done = 0; done < s.elements();) {
@@ -112,7 +112,6 @@ void for_each_tensor(const ModelSpec& config, const Executor& executor, const st
           tensor[size_t(s.in_tensor(at + i))] = all[size_t(first + done + i)];
         done += count;
       }
-      first += s.elements();
     }
   }
   for (const auto& [name, values] : tensors) f(name, values);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters against PEFT on transformers: what it saved is loaded, and gives the same logits, the same
 // gradients and the same twenty steps; what is exported is what it saved, and merged it gives the same
-// logits. Families with joint and with turned tensors, convolutions, windows and soft caps, experts, and a
-// tied head.
+// logits. Families with joint and with turned tensors, convolutions, windows and soft caps, experts, a
+// tied head, gates beside queries, tables of all layers, and rows of tokens.
 #include <gtest/gtest.h>
 
 #include "io/elements.h"
@@ -162,7 +162,8 @@ TEST_P(Peft, IsWrittenAsItIsRead) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Peft,
                          testing::Values("llama_tiny", "llama_tiny_tied", "gemma2_tiny", "lfm2_tiny",
-                                         "phi3_tiny", "gpt2_tiny", "gpt_neox_tiny", "olmoe_tiny"),
+                                         "phi3_tiny", "gpt2_tiny", "gpt_neox_tiny", "olmoe_tiny",
+                                         "qwen3_tiny", "qwen3_tiny_tied", "qwen3_5_tiny", "gemma4_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

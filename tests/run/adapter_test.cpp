@@ -2,6 +2,7 @@
 // Runs that train adapters beside a base: what their checkpoints hold, how they go on, and who reads them.
 #include <nlohmann/json.hpp>
 
+#include "base/half.h"
 #include "io/elements.h"
 #include "io/safetensors.h"
 #include "planner/refusal.h"
@@ -159,6 +160,57 @@ TEST_F(AdapterRuns, RefuseABaseWithAnotherEmbedding) {
   seal_again(saved);
   EXPECT_TRUE(Session::open(again).ok()) << Session::open(again).message();
   EXPECT_TRUE(generates().ok()) << generates().message();
+}
+
+// Rows of tokens alone change of embedding and head, and go on with the same bits. Other rows are another
+// run.
+TEST_F(AdapterRuns, TrainRowsOfTokens) {
+  const std::vector<std::string> rows{"adapter.tokens=[7, 3, 4]", "adapter.head_tokens=3"};
+  const Prepared p = prepared(rows);
+  const std::vector<double> losses = run_session(p, 4, dir_ / "whole");
+  (void)run_session(p, 2, dir_ / "half");
+  std::vector<std::string> later = rows;
+  later.push_back("run.resume=" + (dir_ / "half").string());
+  const Prepared resumed = prepared(later);
+  const auto session = must(Session::open(resumed));
+  for (size_t step = 2; step < 4; ++step) EXPECT_EQ(must(session->step()).loss, losses[step]) << step;
+  must(session->save(dir_ / "again"));
+  EXPECT_EQ(file_bytes(dir_ / "again/adapter_model.safetensors"),
+            file_bytes(dir_ / "whole/adapter_model.safetensors"));
+  for (const auto& [table, tokens] :
+       {std::pair{"model.embed_tokens", std::vector<size_t>{7, 3, 4}}, {"lm_head", {3}}}) {
+    const std::string name = table;
+    const std::vector<float> before = values_in(base(), name + ".weight"),
+                             after = must(session->engine().tensor({}, name + ".weight")),
+                             saved = values_in(dir_ / "again", name + std::string(kTokenRows));
+    const size_t width = saved.size() / tokens.size();
+    std::vector<float> expected = before;
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      std::copy_n(saved.begin() + long(t * width), width, expected.begin() + long(tokens[t] * width));
+      EXPECT_FALSE(std::equal(saved.begin() + long(t * width), saved.begin() + long((t + 1) * width),
+                              before.begin() + long(tokens[t] * width)))
+          << name << " " << tokens[t];
+    }
+    for (float& value : expected) value = float(Bf16(value));  // saved are the masters
+    EXPECT_EQ(after, expected) << name;
+  }
+  later.front() = "adapter.tokens=[7, 3, 5]";
+  const Prepared others = prepared(later);
+  EXPECT_NE(Session::open(others).message().find("adapter.tokens is"), std::string::npos)
+      << Session::open(others).message();
+}
+
+TEST_F(AdapterRuns, NameRowsOfTokensThatAreThere) {
+  dir_.add("base/tokenizer.json", R"({"added_tokens": [{"id": 5, "content": "<|end|>"}]})");
+  EXPECT_EQ(must(load_config("", settings({"adapter.tokens=[\"<|end|>\", \"3\"]"}))).adapter.tokens,
+            (std::vector<std::string>{"5", "3"}));
+  const auto refused = [&](const std::string& setting) {
+    return prepare(must(load_config("", settings({setting}))), "", false).message();
+  };
+  for (const auto& [setting, says] : {std::pair{"adapter.tokens=<|stop|>", "'<|stop|>' is no id of a token"},
+                                      {"adapter.tokens=[3, 97]", "97 is no row of model.embed_tokens.weight"},
+                                      {"adapter.tokens=[3, 3]", "3 stands there twice"}})
+    EXPECT_NE(refused(setting).find(says), std::string::npos) << refused(setting);
 }
 
 TEST_F(AdapterRuns, BeginFromAnAdaptersFolder) {

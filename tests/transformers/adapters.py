@@ -24,7 +24,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SLUICE = ROOT / "build/cpu/cli/sluice"
 MOST = 1e-5  # of the length of all logits, as tests/reference has it
 
-MODULES = {"gpt2_tiny": "rank_pattern=[\"c_fc=4\"]", "olmoe_tiny": "modules_to_save=lm_head", "llama_tiny": "targets=[\"layers.1\", \"q_proj\"]"}
+KEYS = {
+    "gpt2_tiny": ['rank_pattern=["c_fc=4"]'],
+    "olmoe_tiny": ["modules_to_save=lm_head"],
+    "llama_tiny": ['targets=["layers.1", "q_proj"]'],
+    "qwen3_tiny": ["tokens=[3, 4]", "head_tokens=[4, 11]"],
+    "qwen3_tiny_tied": ["tokens=[11, 3, 4]", "dropout=0.1"],
+}
 
 
 def sluice(*arguments):
@@ -42,8 +48,7 @@ def compare(name, out):
     out.mkdir(parents=True)
     settings = [f"model.path={base}", "adapter.rank=2", "train.compute=f32", "train.seq_len=32", "train.tokens_per_step=128",
                 "train.steps=8", "train.learning_rate=0.02", "run.backend=cpu", f"data.cache={out / 'cache'}", "sample.tokens=0"]
-    if name in MODULES:
-        settings.append(f"adapter.{MODULES[name]}")
+    settings += [f"adapter.{key}" for key in KEYS.get(name, [])]
     (out / "run.toml").write_text("")
     sluice("train", out / "run.toml", "--run-dir", out / "run", *[word for s in settings for word in ("--set", s)])
     sluice("export", out / "run", out / "adapter")
@@ -56,8 +61,8 @@ def compare(name, out):
         warnings.simplefilter("always")
         beside = PeftModel.from_pretrained(plain, out / "adapter")
     with safe_open(out / "adapter/adapter_model.safetensors", "pt") as tensors:
-        there = {key.replace(".lora_A.", ".lora_A.default.").replace(".lora_B.", ".lora_B.default.") for key in tensors.keys()}
-    own = {key.replace(".modules_to_save.default", "") for key, _ in beside.named_parameters()}
+        there = set(tensors.keys())
+    own = {key.replace(".modules_to_save.default", "").replace(".default", "") for key, _ in beside.named_parameters()}
     unread = sorted(there - own) + [str(w.message) for w in said if "missing" in str(w.message).lower()]
     whole = AutoModelForCausalLM.from_pretrained(out / "merged", **options)
     after, merged = logits(beside, tokens), logits(whole, tokens)

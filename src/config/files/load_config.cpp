@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "io/directory.h"
@@ -73,6 +75,13 @@ Status read_adapter(RunConfig& config, const std::string& text) {
   };
   others(a.rank_pattern, own.ranks);
   others(a.alpha_pattern, own.alphas);
+  const auto ids = [&](std::vector<std::string>& key, const std::vector<int64_t>& is) {
+    std::vector<std::string> texts;
+    for (const int64_t id : is) texts.push_back(std::to_string(id));
+    take(key, texts);
+  };
+  ids(a.tokens, own.tokens);
+  ids(a.head_tokens, own.head_tokens);
   return {};
 }
 
@@ -108,6 +117,29 @@ Status name_adapter(RunConfig& config) {
   return {};
 }
 
+// Texts of tokens that tokenizer.json of the model adds become their ids; all else stays.
+Status name_tokens(RunConfig& config) {
+  std::map<std::string, std::string> ids;
+  const fs::path file = fs::path(config.model.path) / "tokenizer.json";
+  std::error_code ignored;
+  for (std::vector<std::string>* tokens : {&config.adapter.tokens, &config.adapter.head_tokens}) {
+    for (std::string& token : *tokens) {
+      if (token.find_first_not_of("0123456789") == token.npos || !fs::exists(file, ignored)) continue;
+      if (ids.empty()) {
+        SLUICE_ASSIGN(const std::string text, read_file(file));
+        const auto parsed = nlohmann::json::parse(text, nullptr, false);
+        if (!parsed.is_object()) return error("{}: it is no JSON object", file.string());
+        for (const auto& added : parsed.value("added_tokens", nlohmann::json::array())) {
+          if (added.is_object() && added.contains("content") && added.contains("id"))
+            ids[added["content"].is_string() ? added["content"].get<std::string>() : ""] = added["id"].dump();
+        }
+      }
+      if (const auto known = ids.find(token); known != ids.end()) token = known->second;
+    }
+  }
+  return {};
+}
+
 // From here on the parts of the model that no key of their own names are named.
 Status name_parts(RunConfig& config) {
   auto& m = config.model;
@@ -118,6 +150,7 @@ Status name_parts(RunConfig& config) {
     if (!part->empty()) *part = model_folder(*part).string();
   }
   SLUICE_TRY(name_adapter(config));
+  SLUICE_TRY(name_tokens(config));
   if (m.config.empty()) m.config = m.path;
   if (is_config_file(m.path)) {
     if (m.weights.empty())

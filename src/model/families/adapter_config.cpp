@@ -76,6 +76,32 @@ Status read_others(std::string_view key, const Json& value, std::vector<Adapters
   return {};
 }
 
+Status read_token_list(std::string_view key, const Json& value, std::vector<int64_t>& out) {
+  const bool good = value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& id) {
+                      return id.is_number_integer() && id.get<int64_t>() >= 0;
+                    });
+  if (!good) return not_followed(key, value, "lists of ids of tokens are allowed, by module or alone");
+  out = value.get<std::vector<int64_t>>();
+  return {};
+}
+
+// The names of embeddings and heads in the classes of transformers.
+constexpr std::string_view kEmbeddings[] = {"embed_tokens", "embed_in", "wte"}, kHeads[] = {"lm_head"};
+
+// A list is of the embedding; an object has lists by the names of modules.
+Status read_tokens(std::string_view key, const Json& value, Adapters& out) {
+  if (is_empty(value)) return {};
+  if (!value.is_object()) return read_token_list(key, value, out.tokens);
+  for (const auto& [module, tokens] : value.items()) {
+    const std::string name = module.substr(module.rfind('.') + 1);
+    const bool embeds = is_one_of(kEmbeddings, name);
+    if (!embeds && !is_one_of(kHeads, name))
+      return not_followed(key, value, "rows of the embedding and of the head alone are followed");
+    SLUICE_TRY(read_token_list(key, tokens, embeds ? out.tokens : out.head_tokens));
+  }
+  return {};
+}
+
 Status read_field(const std::string& key, const Json& value, AdapterConfig& out) {
   Adapters& a = out.adapters;
   const auto number = [&](auto& field, double least, double most = 1e6) {
@@ -95,6 +121,7 @@ Status read_field(const std::string& key, const Json& value, AdapterConfig& out)
   if (key == "target_modules") return read_names(key, value, "all-linear", a.targets);
   if (key == "exclude_modules") return read_names(key, value, "", a.exclude);
   if (key == "modules_to_save") return read_names(key, value, "", a.whole);
+  if (key == "trainable_token_indices") return read_tokens(key, value, a);
   if (key == "rank_pattern") return read_others(key, value, a.ranks);
   if (key == "alpha_pattern") return read_others(key, value, a.alphas);
   if (key == "base_model_name_or_path") {
@@ -141,7 +168,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
       const std::string module = source.tensor.substr(0, source.tensor.rfind('.'));
       const auto own = adapter_of(spec, weight, source.tensor);
       if (own) of.emplace(module, *own);
-      if (weight.trainable) whole.insert(module);
+      if (weight.trainable && weight.learnt.empty()) whole.insert(module);
       if (weight.matrix) (own ? adapted : others).insert(module);
     }
   }
@@ -151,6 +178,13 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
     const bool alone = std::none_of(others.begin(), others.end(),
                                     [&](const std::string& other) { return end_of(other) == end_of(name); });
     targets.insert(alone ? end_of(name) : name);
+  }
+  Json tokens;
+  if (!a.head_tokens.empty()) {
+    tokens = {{end_of(spec.names.head), a.head_tokens}};
+    if (!a.tokens.empty()) tokens[end_of(spec.names.embedding)] = a.tokens;
+  } else if (!a.tokens.empty()) {
+    tokens = a.tokens;
   }
   Json ranks = Json::object(), alphas = Json::object();
   for (const auto& [name, own] : of) {
@@ -169,6 +203,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
                     {"fan_in_fan_out", spec.names.transposed},
                     {"target_modules", targets},
                     {"modules_to_save", whole.empty() ? Json() : Json(whole)},
+                    {"trainable_token_indices", tokens},
                     {"rank_pattern", ranks},
                     {"alpha_pattern", alphas}};
   return out.dump(2) + "\n";

@@ -45,7 +45,8 @@ Result<T> read_value(const Executor& executor, ObjectId id) {
 std::string why_skipped(const Model& model, double loss, const Clip& clip) {
   if (!std::isfinite(loss)) return "the loss is not finite";
   std::string tensors;
-  for (const WeightSource& s : model.weights[size_t(blamed_slot(clip))].sources)
+  const NormSlot slot = norm_slots(model.weights)[size_t(blamed_slot(clip))];
+  for (const WeightSource& s : model.weights[slot.weight].sources)
     tensors += (tensors.empty() ? "" : " and ") + s.tensor;
   return fmt::format("the gradient of {} is not finite", tensors);
 }
