@@ -31,31 +31,42 @@ bool takes_adapter(const ModelSpec& spec, const Weight& weight) {
          part == ModelPart::ConvProjection || part == ModelPart::Mlp;
 }
 
-bool any_names(const std::vector<std::string>& patterns, std::string_view tensor) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return names_part(pattern, tensor); });
+// Patterns are over the tensor's own name, and that of its module in the class.
+bool names_part(const ModelSpec& spec, std::string_view pattern, std::string_view tensor) {
+  return core::names_part(pattern, tensor) ||
+         (!spec.text_module.empty() && core::names_part(pattern, module_of(spec, tensor)));
 }
 
-double other_of(const std::vector<Adapters::Other>& others, std::string_view tensor, double usual) {
+bool any_names(const ModelSpec& spec, const std::vector<std::string>& patterns, std::string_view tensor) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return names_part(spec, pattern, tensor); });
+}
+
+double other_of(const ModelSpec& spec, const std::vector<Adapters::Other>& others, std::string_view tensor,
+                double usual) {
   for (const auto& [pattern, value] : others) {
-    if (names_part(pattern, tensor)) usual = value;
+    if (names_part(spec, pattern, tensor)) usual = value;
   }
   return usual;
 }
 
 }  // namespace
 
-std::string module_of(std::string_view tensor) {
-  return std::string(tensor.substr(0, tensor.rfind(".weight")));
+std::string module_of(const ModelSpec& spec, std::string_view tensor) {
+  constexpr std::string_view kModel = "model";
+  std::string module(tensor.substr(0, tensor.rfind(".weight")));
+  if (!spec.text_module.empty() && module.starts_with(std::string(kModel) + "."))
+    module.replace(0, kModel.size(), spec.text_module);
+  return module;
 }
 
 std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight, std::string_view tensor) {
   const Adapters& all = spec.adapters;
   if (!all.any() || !takes_adapter(spec, weight)) return {};
-  if (!all.targets.empty() && !any_names(all.targets, tensor)) return {};
-  if (any_names(all.exclude, tensor) || any_names(all.whole, tensor)) return {};
-  const auto rank = int64_t(other_of(all.ranks, tensor, double(all.rank)));
-  const double alpha = other_of(all.alphas, tensor, all.alpha);
+  if (!all.targets.empty() && !any_names(spec, all.targets, tensor)) return {};
+  if (any_names(spec, all.exclude, tensor) || any_names(spec, all.whole, tensor)) return {};
+  const auto rank = int64_t(other_of(spec, all.ranks, tensor, double(all.rank)));
+  const double alpha = other_of(spec, all.alphas, tensor, all.alpha);
   return AdapterOf{rank, alpha, alpha / (all.rslora ? std::sqrt(double(rank)) : double(rank))};
 }
 
@@ -94,7 +105,7 @@ Status check_rows(const ModelSpec& spec, std::string_view key, const std::vector
                    table.sources.front().tensor, spec.vocab);
     if (!known.insert(token).second) return error("{}: {} stands there twice", key, token);
   }
-  if (!tokens.empty() && any_names(spec.adapters.whole, table.sources.front().tensor))
+  if (!tokens.empty() && any_names(spec, spec.adapters.whole, table.sources.front().tensor))
     return error("{}: modules_to_save has all of {} trained; leave out one", key,
                  table.sources.front().tensor);
   return {};
@@ -203,10 +214,10 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
   const std::vector<Weight> all = weights_of(spec);
   std::vector<Weight> products = all;
   std::erase_if(products, [&](const Weight& w) { return !takes_adapter(spec, w); });
-  const auto any = [](const std::vector<Weight>& weights, std::string_view pattern) {
+  const auto any = [&](const std::vector<Weight>& weights, std::string_view pattern) {
     return std::any_of(weights.begin(), weights.end(), [&](const Weight& w) {
       return std::any_of(w.sources.begin(), w.sources.end(),
-                         [&](const WeightSource& s) { return names_part(pattern, s.tensor); });
+                         [&](const WeightSource& s) { return names_part(spec, pattern, s.tensor); });
     });
   };
   const auto check = [&](std::string_view key, std::string_view pattern,
@@ -227,15 +238,16 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
   for (const std::string& pattern : adapters.whole) SLUICE_TRY(check("modules_to_save", pattern, all));
   for (const Weight& weight : all) {
     const std::string& one = weight.sources.front().tensor;
-    const bool whole = any_names(adapters.whole, one);
+    const bool whole = any_names(spec, adapters.whole, one);
     for (const WeightSource& other : weight.sources) {
-      if (any_names(adapters.whole, other.tensor) != whole)
+      if (any_names(spec, adapters.whole, other.tensor) != whole)
         return error("{}.modules_to_save: {} and {} are one weight here: name both or neither", section, one,
                      other.tensor);
     }
     // Classes of transformers call these otherwise than their files do.
     const bool renamed = weight.part == ModelPart::Experts || weight.part == ModelPart::Router ||
-                         (weight.part == ModelPart::Head && spec.family == "gpt_neox");
+                         (weight.part == ModelPart::Head && spec.family == "gpt_neox") ||
+                         module_of(spec, one) != module_of(ModelSpec(), one);
     const bool has_rows = weight.part == ModelPart::Head && !adapters.head_tokens.empty();
     if ((whole || has_rows) && renamed)
       return error("{}.{}: {} has another name in PEFT, which would not find it; leave it out", section,
@@ -276,7 +288,7 @@ bool WeightTable::adapt(const Weight& base, size_t first, size_t end, size_t num
     if (own && b.empty()) sizes.first = sizes.columns;
     sizes.columns += source.rows;
     if (!own) continue;
-    const std::string module = module_of(source.tensor);
+    const std::string module = module_of(spec_, source.tensor);
     if (a.empty() || a.back().tensor != module + ".lora_A.weight") {
       a.push_back({module + ".lora_A.weight", own->rank, source.cols});
       ++sizes.parts;

@@ -257,6 +257,9 @@ struct ModelSpec {
   double norm_offset = 0;  // norms multiply with this plus their weight
   NormKind norm;
   TensorNames names;
+  // The name of the module "model" in the class of transformers, where that wraps this model; empty: the
+  // same.
+  std::string text_module;
   bool tied_embeddings = false;  // the head is the embedding
   // Factors of the embedding, what each half of a layer adds to the stream, and the logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;

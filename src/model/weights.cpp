@@ -122,7 +122,7 @@ void WeightTable::learn_rows(const std::vector<int64_t>& tokens) {
       ++w.learnt.back().rows.rows;
       continue;
     }
-    WeightSource run{module_of(all.tensor).append(kTokenRows), 1, all.cols};
+    WeightSource run{module_of(spec_, all.tensor).append(kTokenRows), 1, all.cols};
     run.first_row = int64_t(i);
     run.tensor_rows = int64_t(tokens.size());
     w.learnt.push_back({tokens[i] * all.cols, std::move(run)});

@@ -151,8 +151,9 @@ struct AdapterOf {
   double alpha, scale;
 };
 std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight, std::string_view tensor);
-// "model.layers.3.self_attn.k_proj" of "model.layers.3.self_attn.k_proj.weight", as PEFT calls it.
-std::string module_of(std::string_view tensor);
+// "model.layers.3.self_attn.k_proj" of "model.layers.3.self_attn.k_proj.weight", as PEFT calls it: within the
+// class of transformers (ModelSpec::text_module).
+std::string module_of(const ModelSpec& spec, std::string_view tensor);
 
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.

@@ -163,10 +163,10 @@ Result<StoredTensor> merged_tensor(Source& source, const Weight& weight, const W
   SLUICE_ASSIGN(const SafeTensor* base, source.files.get(part.tensor));
   SLUICE_TRY(check_stored(base->info, part.shape(true), source.files.path()));
   const TensorType to = type.value_or(base->info.type);
-  SLUICE_ASSIGN(MergedTensor merged, adapter
-                                         ? MergedTensor::open(*base, part.transposed, module_of(part.tensor),
-                                                              *adapter, *source.adapter, to)
-                                         : MergedTensor::with_rows(*base, weight.learnt, *source.adapter));
+  SLUICE_ASSIGN(MergedTensor merged,
+                adapter ? MergedTensor::open(*base, part.transposed, module_of(source.spec, part.tensor),
+                                             *adapter, *source.adapter, to)
+                        : MergedTensor::with_rows(*base, weight.learnt, *source.adapter));
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(base);
   source.merged_at[id.value] = source.merged.size();
@@ -498,7 +498,7 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   SLUICE_ASSIGN(const ConfigText config_around, read_model_config(around));
   const std::string& whole = config_around.text;
   std::optional<TensorFiles> wrapping;
-  if (wraps_text(whole)) {
+  if (wraps_text(whole) && source.held != Held::Adapter) {
     SLUICE_ASSIGN(wrapping, TensorFiles::open(around));
   }
   SLUICE_ASSIGN(std::vector<StoredTensor> tensors,

@@ -12,6 +12,7 @@
 #include "io/elements.h"
 #include "model/families/families.h"
 #include "run/forged_checkpoint.h"
+#include "run/inputs/resolve.h"
 #include "run/small_session.h"
 
 namespace sluice::core {
@@ -277,6 +278,43 @@ fs::path wrapped_in(const TempDir& dir, const char* fixture, const char* type) {
                                      .dump(1));
   write_f32(dir / "wrapped/model.safetensors", values, shapes);
   return dir / "wrapped";
+}
+
+// Adapters of a text model within another have the names of transformers' class of that.
+TEST(Export, OfAnAdapterHasTheNamesOfTheModelThatWrapsItsBase) {
+  constexpr std::string_view kInClass = "model.language_model.";
+  const TempDir dir;
+  const fs::path wrapped = wrapped_in(dir, "gemma3_tiny", "gemma3");
+  const std::vector<std::string> settings{"model.config=",
+                                          "model.path=" + wrapped.string(),
+                                          "train.compute=f32",
+                                          "adapter.rank=2",
+                                          "adapter.targets=[\"q_proj\", \"layers.1.mlp\"]",
+                                          "adapter.tokens=3"};
+  (void)run_session(must(prepare_small(dir, settings)), 2, dir / "run");
+  for (const auto& [name, bytes] : tensors_in(dir / "run"))
+    EXPECT_TRUE(name.starts_with(std::string(kAdapterPart).append(kInClass))) << name;
+  const Json config = Json::parse(file_bytes(dir / "run/adapter_config.json"));
+  for (const std::string target : config["target_modules"])
+    EXPECT_TRUE(target.starts_with(kInClass)) << target;
+  ExportOptions options;
+  options.base = wrapped;
+  exported(dir / "run", dir / "out", options);
+  EXPECT_TRUE(tensors_in(dir / "out") == tensors_in(dir / "run"));
+  // Another run begins from it, with the patterns of that file.
+  const RunConfig from =
+      must(load_config("", {"model.path=" + (dir / "out").string(), "adapter.base=" + wrapped.string()}));
+  EXPECT_EQ(must(resolve_model(from)).adapters.tokens, std::vector<int64_t>{3});
+  options.merged = true;
+  exported(dir / "out", dir / "merged", options);
+  auto merged = tensors_in(dir / "merged"), base = tensors_in(wrapped);
+  ASSERT_EQ(merged.size(), base.size());
+  std::set<std::string> changed;
+  for (const auto& [name, bytes] : base) {
+    if (merged[name] != bytes) changed.insert(name.substr(name.rfind('.', name.rfind('.') - 1) + 1));
+  }
+  EXPECT_EQ(changed, (std::set<std::string>{"down_proj.weight", "embed_tokens.weight", "gate_proj.weight",
+                                            "q_proj.weight", "up_proj.weight"}));
 }
 
 TEST(Export, OfAModelThatWrapsATextModelHasItsOtherTensors) {

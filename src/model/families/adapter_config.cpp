@@ -159,13 +159,13 @@ Result<AdapterConfig> parse_adapter_config(std::string_view json) {
 
 std::string adapter_config(const ModelSpec& spec, std::string_view base) {
   const Adapters& a = spec.adapters;
-  // Ends of names, if they stand for these alone, or else the names.
+  // Ends of names, if they stand for these alone, or else the names: of a model within another these.
   std::set<std::string> adapted, others, whole;
   std::map<std::string, AdapterOf> of;
   for (const Weight& weight : weights_of(spec)) {
     if (weight.part == ModelPart::Adapter) continue;
     for (const WeightSource& source : weight.sources) {
-      const std::string module = source.tensor.substr(0, source.tensor.rfind('.'));
+      const std::string module = module_of(spec, source.tensor.substr(0, source.tensor.rfind('.')));
       const auto own = adapter_of(spec, weight, source.tensor);
       if (own) of.emplace(module, *own);
       if (weight.trainable && weight.learnt.empty()) whole.insert(module);
@@ -175,7 +175,8 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
   const auto end_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::set<std::string> targets;
   for (const std::string& name : adapted) {
-    const bool alone = std::none_of(others.begin(), others.end(),
+    const bool alone = spec.text_module.empty() &&
+                       std::none_of(others.begin(), others.end(),
                                     [&](const std::string& other) { return end_of(other) == end_of(name); });
     targets.insert(alone ? end_of(name) : name);
   }

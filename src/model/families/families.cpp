@@ -57,13 +57,17 @@ Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>
   return {};
 }
 
-// A model that has a text model among others, and the family of that where its part does not say it.
+// A model that has a text model among others, the family of that where its part does not say it, and the
+// module that the text model is in the class that transformers has for causal language models. Empty: the
+// class is the text model's own.
 struct Wrapper {
-  std::string_view model_type, text;
+  std::string_view model_type, text, module;
 };
+constexpr std::string_view kInside = "model.language_model";
 constexpr Wrapper kWrappers[] = {
-    {"gemma3", "gemma3_text"}, {"gemma4", "gemma4_text"},   {"gemma4_unified", "gemma4_unified_text"},
-    {"mistral3", "mistral"},   {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"}};
+    {"gemma3", "gemma3_text", kInside}, {"gemma4", "gemma4_text", kInside},
+    {"mistral3", "mistral", kInside},   {"gemma4_unified", "gemma4_unified_text", kInside},
+    {"qwen3_5", "qwen3_5_text", ""},    {"qwen3_5_moe", "qwen3_5_moe_text", ""}};
 
 const Wrapper* find_wrapper(std::string_view type) {
   const Wrapper* it = std::ranges::find(kWrappers, type, &Wrapper::model_type);
@@ -249,6 +253,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
     SLUICE_ASSIGN(const json part, text_part(root, *wrapper));
     SLUICE_ASSIGN(ModelSpec spec, parse_model_config(part.dump(2) + "\n"));
     SLUICE_TRY(check_whole(root, part, *find_family(spec.family), spec.notices));
+    spec.text_module = wrapper->module;
     spec.notices.push_back(
         fmt::format("config.json: of this {} model its text part alone, which is {}; sluice export puts its "
                     "other tensors back",

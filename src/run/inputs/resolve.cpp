@@ -30,11 +30,6 @@ Result<ModelSpec> resolve_base(const RunConfig& config) {
   if (!found.ok()) return found.error();
   auto parsed = parse_model_config(found->text);
   if (!parsed.ok()) return error_at(found->path.string(), parsed.error());
-  if (config.adapter.rank > 0 && wraps_text(found->text))
-    return error(
-        "adapter.rank = {}: {} is of a model that wraps its text model, whose tensors PEFT finds under other "
-        "names; name the folder of a text model",
-        config.adapter.rank, found->path.string());
   return parsed;
 }
 
