@@ -6,11 +6,11 @@
 
 #include "backend/registry/registry.h"
 #include "base/counts.h"
-#include "base/nearest.h"
 #include "commands/bench.h"
 #include "commands/commands.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
+#include "config/aliases.h"
 #include "config/config.h"
 #include "cost/card.h"
 #include "estimate/memory.h"
@@ -34,9 +34,7 @@ std::string section_of(const std::string& key) {
 
 Outcome keys(const std::string& filter) {
   std::string section, out;
-  std::vector<std::string> all;
   for (const Key& key : all_keys()) {
-    all.push_back(key.name);
     if (!has(key.name, filter) && !has(key.meaning, filter)) continue;
     if (section_of(key.name) != section) {
       out += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", section_of(key.name));
@@ -45,10 +43,9 @@ Outcome keys(const std::string& filter) {
     out += fmt::format("{} = {}\n    {} ({})\n", key.name, key.value, key.meaning, key.allowed);
   }
   if (out.empty()) {
-    const std::string found = nearest(filter, all);
-    return {Ending::Failed,
-            fmt::format("no key has '{}' in its name or meaning{}", filter,
-                        similar(filter, found) ? fmt::format("; did you mean '{}'?", found) : "")};
+    const std::string found = key_meant_by(filter);
+    return {Ending::Failed, fmt::format("no key has '{}' in its name or meaning{}", filter,
+                                        found.empty() ? "" : fmt::format("; did you mean '{}'?", found))};
   }
   show_text(out);
   return {};

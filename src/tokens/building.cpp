@@ -77,9 +77,9 @@ class Side {
   }
   Status commit() {
     if (places_.empty())
-      return error("corpus: no document is left to train on, with data.weights = [{}] and data.heldout = {}",
+      return error("data: no document is left to train on, with data.weights = [{}] and data.heldout = {}",
                    fmt::join(options_.weights, ", "), options_.heldout);
-    if (writer_.tokens() == 0) return error("corpus: the tokenizer makes no token of any document");
+    if (writer_.tokens() == 0) return error("data: the tokenizer makes no token of any document");
     return writer_.commit();
   }
   // Documents without tokens, by how many were added before them, ascending.
@@ -201,7 +201,7 @@ class Building {
     const bool none =
         all_ != nullptr ? drawn_.empty() : options_.weights.empty() && train_->boundaries().size() < 2;
     if (none && malformed.count > 0)
-      return error("corpus: every record of data.paths is malformed, and is skipped{}",
+      return error("data: every record of data.paths is malformed, and is skipped{}",
                    malformed.where(FindingKind::Malformed));
     if (all_ != nullptr) SLUICE_TRY(divide());
     SLUICE_TRY(train_->commit());
@@ -300,7 +300,7 @@ class Building {
   }
   Status cut_text(const Source& source) {
     if (source.bytes - source.begin < 2)
-      return error("corpus: {} is too short to hold a part out", source.path.string());
+      return error("data: {} is too short to hold a part out", source.path.string());
     int64_t place = std::clamp<int64_t>(int64_t(double(source.bytes) * (1 - options_.heldout)),
                                         source.begin + 1, source.bytes - 1);
     if (options_.making.tokenizer != nullptr) {
@@ -380,7 +380,7 @@ class Building {
     drop_empty();
     if (drawn_.size() < 2) {
       return error(
-          "corpus: data.heldout = {}: there is but {} document; hold files out (data.heldout_paths), or "
+          "data: data.heldout = {}: there is but {} document; hold files out (data.heldout_paths), or "
           "nothing (data.heldout = 0)",
           options_.heldout, drawn_.size());
     }
@@ -522,7 +522,7 @@ Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const S
     }
   }
   if (sources.empty() || (held.empty() && !all_held.empty()))
-    return error("corpus: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
+    return error("data: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
                  unreadable.front().message);
   const bool draws = held.empty() && options.heldout > 0;
   // Paths that a share is drawn of stand behind the rest.

@@ -100,7 +100,7 @@ Result<Sources> gather(const CorpusOptions& options) {
 
 Status check(const CorpusOptions& options) {
   if (!(options.heldout >= 0 && options.heldout < 1))
-    return error("corpus: held-out fraction {}; allowed is 0 to below 1", options.heldout);
+    return error("data: held-out fraction {}; allowed is 0 to below 1", options.heldout);
   if (!options.weights.empty() && options.weights.size() != options.sources.paths.size())
     return error("data.weights: {} of them for {} data.paths", options.weights.size(),
                  options.sources.paths.size());

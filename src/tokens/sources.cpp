@@ -107,7 +107,7 @@ Status gather(const std::string& path, const Search& search, std::vector<Source>
   const auto matches = expand(path);
   if (matches.empty())
     return error(ErrorKind::NotFound,
-                 "corpus: '{}' is neither a file, a directory nor a pattern that matches one", path);
+                 "data: '{}' is neither a file, a directory nor a pattern that matches one", path);
   const fs::path root = fixed_part(path);
   for (const std::string& match : matches) {
     if (fs::is_directory(match, ignored)) {
@@ -152,12 +152,12 @@ Result<std::vector<Source>> find_sources(const SourceOptions& options, std::set<
     const bool is_new = seen.insert(fs::canonical(source.path, code)).second;
     if (!code) source.bytes = static_cast<int64_t>(fs::file_size(source.path, code));
     if (!code) source.changed_ns = changed_ns(source.path, code);
-    if (code) return error_at("corpus", file_error("inspect", source.path, code.value()));
+    if (code) return error_at("data", file_error("inspect", source.path, code.value()));
     if (is_new && source.bytes > 0) sources.push_back(std::move(source));
   }
   if (sources.empty()) {
     const std::string endings = options.include.empty() ? "" : " with endings " + list(options.include);
-    return error(ErrorKind::NotFound, "corpus: no file with content among {}{}", list(options.paths),
+    return error(ErrorKind::NotFound, "data: no file with content among {}{}", list(options.paths),
                  endings);
   }
   return sources;
@@ -186,7 +186,7 @@ Status check_unchanged(const Source& source) {
   const auto bytes = static_cast<int64_t>(fs::file_size(source.path, code));
   const int64_t changed = code ? 0 : changed_ns(source.path, code);
   if (code || bytes != source.bytes || changed != source.changed_ns)
-    return error(ErrorKind::Io, "corpus: {} changed while it was read", source.path.string());
+    return error(ErrorKind::Io, "data: {} changed while it was read", source.path.string());
   return {};
 }
 

@@ -27,7 +27,7 @@ Result<std::shared_ptr<const Open>> open(const TextRange& range) {
   SLUICE_ASSIGN(MappedFile file, MappedFile::open(range.path));
   const auto bytes = file.bytes();
   if (int64_t(bytes.size()) != range.file_bytes)
-    return error(ErrorKind::Io, "corpus: {} changed while it was read", range.path.string());
+    return error(ErrorKind::Io, "data: {} changed while it was read", range.path.string());
   const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::string_view text = whole.substr(size_t(range.begin), size_t(range.end - range.begin));
   return std::make_shared<const Open>(Open{std::move(file), text});

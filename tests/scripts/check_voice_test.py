@@ -47,6 +47,17 @@ class Tree(unittest.TestCase):
         self.assertIn('src/room/a.h:2: a comment begins with "Of a thing."', self.source("int a;\n// Of a thing.\n"))
         self.assertIn('a comment begins with "What it is."', self.source("// What it is.\n"))
 
+    def test_lengths_of_pages(self):
+        (self.root / "docs/scaling.md").write_text("Word.\n" * 2000)
+        self.assertEqual(self.said(), "")
+        (self.root / "docs/scaling.md").write_text("Word.\n" * 2001)
+        self.assertEqual(self.said(), "docs/scaling.md: 2001 words; at most 2000")
+        self.assertEqual(self.page("Word.\n" * 43000).splitlines()[-1], "docs: 45001 words together; at most 45000")
+
+    def test_words_of_the_sources_that_readers_meet(self):
+        (self.root / "README.md").write_text("The corpus is here.\n")
+        self.assertEqual(self.said(), 'README.md:1: "corpus" is a word of the sources')
+
 
 if __name__ == "__main__":
     unittest.main()
