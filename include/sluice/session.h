@@ -47,7 +47,7 @@ struct RoundRows {
   std::span<const float> log_probabilities;  // of each target, 0 where none counts
 };
 // A loss of one's own that is a sum over sequences: puts its derivative with respect to each log-probability
-// into `seeds`, which are 0 where it begins; those of targets that do not count have no effect. It calls
+// into `seeds`, which are 0 where it begins. Those of targets that do not count have no effect. It calls
 // nothing of the session, and does not throw: an exception would leave a step half done.
 using RoundLoss = std::function<Status(const RoundRows& rows, std::span<float> seeds)>;
 
@@ -72,7 +72,7 @@ class Queued {
 // of its life. One thread at a time.
 //
 // A step of one's own is any number of forward_backward(), then one optim_step(). Rows wait on the host until
-// then, and all of them run as the one step that was planned, in which copies and the update are hidden: so
+// then, and all of them run as the one step that was planned, in which copies and the update are hidden. So
 // results do not depend on how a step's rows are split into calls.
 class Session {
  public:

@@ -35,7 +35,7 @@ Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t b
                             const std::string& compute, const std::vector<std::string>& settings);
 
 // The machine that a cell is measured on. One that refuses runs in f32 (Machine::takes_f32) takes the cell's
-// steps, whose ops say for themselves what they need; rates of bf16 become those of f32 by the data sheet of
+// steps, whose ops say for themselves what they need. Rates of bf16 become those of f32 by the data sheet of
 // its card, until ops are measured.
 Machine machine_for(const BenchCell& cell, Machine machine);
 

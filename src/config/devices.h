@@ -21,8 +21,8 @@ struct DeviceChoice {
 // The devices 0 to count - 1.
 DeviceChoice first_devices(int count);
 
-// "all"; a number of devices, the first ones: "2"; their numbers: "0,2", and "2," for that one alone; or
-// numbers of devices to compare, "1..64": the first, twice that, and so on up to the last, which is one of
+// "all"; a number of devices, the first ones: "2"; or their numbers: "0,2", and "2," for that one alone.
+// Numbers of devices to compare are "1..64": the first, twice that, and so on up to the last, which is one of
 // them. The error says what is allowed.
 Result<DeviceChoice> parse_devices(std::string_view text);
 // Text that parse_devices() reads.

@@ -7,7 +7,7 @@
 namespace sluice::core {
 namespace {
 
-// The softmax of a score takes as long as this many columns more of a head: on an H200, heads of 64 columns
+// The softmax of a score takes as long as this many columns more of a head. On an H200, heads of 64 columns
 // run at 0.87 of the rate of heads of 128 forward and at 0.90 of it backward.
 constexpr double kSoftmaxColumns = 20;
 constexpr int64_t kMostLibraryHeadDim = 256;

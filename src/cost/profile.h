@@ -22,9 +22,9 @@ struct OpCost {
   int64_t workspace_bytes = 0;
 };
 
-// Rates from which the time of an op that was never measured is estimated: the larger of FLOPs over the rate
-// of the unit that does them and bytes over memory bandwidth, plus a launch, and what the softmaxes of
-// attention and head take.
+// Rates that estimate the time of an op that was never measured. The estimate is the larger of FLOPs over the
+// rate of their unit and bytes over memory bandwidth. A launch, and the softmaxes of attention and head, come
+// on top.
 struct Rates {
   double product_flops = 1e11;                                             // matrix products, per second
   double attention_forward_flops = 1e11, attention_backward_flops = 1e11;  // of products beside softmax

@@ -2,9 +2,9 @@
 // The colours of every picture and of the page of a plan. No other file names a colour, so what means one
 // thing looks the same everywhere.
 //
-// Kinds of memory lie next to one another in any order, and so do phases and what happens to an activation:
-// within each of these groups any two colours, and each and the ground below them, are told apart by readers
-// without red cones (protanopia) and without green ones (deuteranopia), in both themes.
+// Kinds of memory lie next to one another in any order, and so do phases and what happens to an activation.
+// Within each of these groups any two colours, and each and the ground below them, are told apart in both
+// themes. That holds for readers without red cones (protanopia) and without green ones (deuteranopia).
 // tests/draw/palette_test.cpp says by how much.
 #pragma once
 

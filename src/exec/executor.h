@@ -42,7 +42,7 @@ class Executor {
   Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
 
   // Runs one step and waits for it. Where a load brings what a task chooses, this thread waits for what it
-  // chooses by, reads it, and submits the load of these parts alone; the lanes go on meanwhile with what was
+  // chooses by, reads it, and submits the load of these parts alone. The lanes go on meanwhile with what was
   // submitted before. With `timeline`, fills it with one interval per action. An error names
   // the action, and where there are several devices those that it concerns. `amendments` are made on this
   // thread, each while the lanes go on with what was submitted before its place. REQUIRES: a task writes the

@@ -31,7 +31,7 @@ std::vector<NearPart> near_parts(std::span<const HostPart> parts, std::span<cons
 // Has the system hand out the pages of a range now, without changing what others may be writing there.
 void populate(std::byte* data, int64_t bytes);
 
-// The same for parts of an arena that nothing has touched yet, by threads on the cores of each: a page comes
+// The same for parts of an arena that nothing has touched yet, by threads on the cores of each. A page comes
 // from the node of the thread that touches it first, or from another one where that is full. Cores that this
 // process may not use are ignored. Returns when all is there.
 void populate_near(std::byte* arena, std::span<const NearPart> parts);

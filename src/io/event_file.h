@@ -29,8 +29,8 @@ uint32_t crc32c(std::string_view bytes);
 class EventFile {
  public:
   // A new file in a directory; `time_s` since the epoch names it. TensorBoard takes all of a directory
-  // together: what other files of ours have from the first record of `first_step` or a later step on is cut
-  // off, as it is made again; and this file says so, for readers that have them open.
+  // together. What other files of ours have from the first record of `first_step` or a later step on is cut
+  // off, as it is made again. This file says so, for readers that have them open.
   static Result<EventFile> create(const std::filesystem::path& directory, double time_s, int64_t first_step);
 
   // Tags and values of one step; values that are not finite are left out. Written as io/appended_file.h says.

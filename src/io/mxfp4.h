@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in MXFP4 (OCP Microscaling Formats 1.0), as files have them: in place of a tensor NAME with rows of
-// `cols` elements there are NAME_blocks, U8 [..., cols / 32, 16], two elements in a byte of which the lower
-// bits come first, and NAME_scales, U8 [..., cols / 32], powers of two.
+// Tensors in MXFP4 (OCP Microscaling Formats 1.0), as files have them. In place of a tensor NAME with rows of
+// `cols` elements there are two. NAME_blocks, U8 [..., cols / 32, 16], has two elements in a byte, the first
+// in the lower bits. NAME_scales, U8 [..., cols / 32], has powers of two.
 #pragma once
 
 #include <cstddef>

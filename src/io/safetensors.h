@@ -69,7 +69,7 @@ class TensorFiles {
   // file. Every tensor that an index lists must be in the file it names.
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
-  // Null when there is no such tensor; one whose file was written of the model without its head lacks the
+  // Null when there is no such tensor. One whose file was written of the model without its head lacks the
   // first part of the name, up to a dot, one of a model that wraps it has kTextPart in front, or
   // kTextOfModel for its first part, and an adapter's kAdapterPart.
   const SafeTensor* find(std::string_view name) const;

@@ -19,7 +19,7 @@ struct CalibrateOptions {
   // A limit on the arenas and the memory beside them. Only an op that cannot run otherwise takes more.
   BytesByTier most_bytes{kUnlimited};
   // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,
-  // and compute's loss is measured into profile.copy_slowdown; ops are timed without copies. Elsewhere ops
+  // and compute's loss is measured into profile.copy_slowdown. Ops are timed without copies. Elsewhere ops
   // and the step's copies are timed beside each other, and where a step has few copies, links alone, both
   // directions at once.
   bool shared_cores = false;

@@ -11,9 +11,9 @@ namespace sluice::core {
 
 constexpr int64_t kLeastLinkBytes = 4096;
 
-// How much a copy moves whose rate is measured, in bytes: a lot, as a step's copies do, but of a small device
-// a part of it, and on both sides no more than there is room for beside what else is in the arenas, where
-// each of the devices reads and writes that much of the host's. A multiple of kLeastLinkBytes.
+// How much a copy moves whose rate is measured, in bytes: a lot, as a step's copies do, but a part of a small
+// device. It is no more than there is room for on both sides beside what else is in the arenas. Each of the
+// devices reads and writes that much of the host's. A multiple of kLeastLinkBytes.
 int64_t link_copy_bytes(const BytesByTier& most, size_t devices);
 
 // One copy, done again and again. REQUIRES: the lane joins its tiers.

@@ -2,7 +2,7 @@
 // Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
 // be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
 // up to 20 %: beside attention, which draws less, products run faster than among themselves, and attention
-// slower; copies beside them take 1 to 4 %. On a CPU ops find the caches as others left them.
+// slower. Copies beside them take 1 to 4 %. On a CPU ops find the caches as others left them.
 #pragma once
 
 #include <algorithm>
@@ -82,7 +82,7 @@ class Rehearsal {
     static Length of(double settle_ns) { return {settle_ns, std::max(kSecond, settle_ns)}; }
   };
 
-  // Every op runs twice to warm up; then all do, interleaved, with their shares of a step (but three times
+  // Every op runs twice to warm up. Then all do, interleaved, with their shares of a step (but three times
   // those that are short, and all at least once), and copies beside them. REQUIRES: filled, and the backend
   // is prepared for the ops.
   Result<Times> time(Backend& backend, const Length& length, const Traffic& traffic,

@@ -21,7 +21,7 @@ double llama3(const RopeScaling& rope, double f) {
 }
 
 // Frequency i of a head: those that turn more than beta_fast times within the original context are left,
-// those that turn less than beta_slow times are divided by `factor`; between them both are blended along i.
+// those that turn less than beta_slow times are divided by `factor`. Between them both are blended along i.
 double yarn(const RopeScaling& rope, double f, double i, double head_dim) {
   // The frequency, counted along a head, that turns so often.
   const auto place = [&](double turns) {

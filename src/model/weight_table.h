@@ -68,7 +68,7 @@ class WeightTable {
   void add_biases_of_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
                             std::vector<WeightSource>& down) const;
 
-  // Matrices begin so in families' own code; those that write into the residual stream begin smaller by the
+  // Matrices begin so in families' own code. Those that write into the residual stream begin smaller by the
   // root of how often it is written to, so that it does not grow with depth.
   static constexpr float kDeviation = 0.02f;
 

@@ -11,8 +11,9 @@ using enum Values;
 
 namespace {
 
-// FLOPs of a token, for every value head: products of its key and query with the state and of its key into
-// the state, and within blocks half of a block's rows with its keys, twice, and with its values, twice.
+// FLOPs of a token, for every value head. Its key and query are multiplied with the state, and its key into
+// the state. Within blocks half of a block's rows are multiplied with its keys, twice, and with its values,
+// twice.
 double block_flops(int64_t tokens, const DeltaSizes& s) {
   const double pairs = double(kDeltaBlock) / 2;
   const double of_token =

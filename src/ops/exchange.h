@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What replicas of a model, each of which learns from rows of its own, exchange: sums of gradients, and
 // weights that one of several processes has updated. The order of additions is a binary tree over replicas,
-// in f32: neighbours in pairs, then those sums in pairs, and so on; one that is left over goes up as it is.
+// in f32: neighbours in pairs, then those sums in pairs, and so on. One that is left over goes up as it is.
 // What is rounded is rounded once, at the root.
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace sluice::core {
 
-// sum = left + right, in f32, rounded to nearest: of gradients of one object by several uses, or a node of the
-// tree whose leaves are replicas of one process. Inner sums of the tree are of f32, leaves and root of the
-// gradients' type.
+// sum = left + right, in f32, rounded to nearest: of gradients of one object by several uses, or a node of
+// the tree whose leaves are replicas of one process. Inner sums of the tree are of f32, leaves and root of
+// the gradients' type.
 struct AddGradients {
   static constexpr std::string_view kName = "add_gradients";
   enum { kLeft, kRight, kSum };

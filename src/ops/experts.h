@@ -2,7 +2,7 @@
 // Mixtures of experts: routing, products over the experts' rows, and what goes back to the tokens.
 //
 // Every token chooses top_k of all experts. Its row of the experts' products stands once for each: there are
-// tokens * top_k rows, however many an expert has, so that all sizes are known before a step; where an
+// tokens * top_k rows, however many an expert has, so that all sizes are known before a step. Where an
 // expert's rows begin is data, which kernels alone read. No token is dropped. What is summed over a token's
 // experts is summed in the order of its choices, what is summed over an expert's rows in the order of its
 // tokens.
@@ -154,7 +154,7 @@ struct ScaleGatesBwd {
   }
 };
 
-// Sums of routers, f64: of every expert how many choices fell on it, and the sum of its softmax scores; then
+// Sums of routers, f64: of every expert how many choices fell on it, and the sum of its softmax scores. Then
 // the sums over tokens of the entropy of these scores and of log(sum_e exp(logit_e))^2. Added to two sums:
 // that of a layer over a step, and, unless `alone`, that of a round over its layers.
 struct LoadLayout {

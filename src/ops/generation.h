@@ -3,8 +3,8 @@
 // logits of each row's last token.
 //
 // A pass has `rows` texts and room for q_len new tokens of each. Both ops take `spans`, i32 [rows, 2]: how
-// many tokens the cache holds of a row, and how many of its new ones count, from the first on; more than
-// q_len are q_len. What a row's results are depends on that row alone.
+// many tokens the cache holds of a row, and how many of its new ones count, from the first on. A number above
+// q_len means q_len. More than q_len are q_len. What a row's results are depends on that row alone.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace sluice::core {
 
-// Appends new keys and values to a cache, and o = softmax(q k^T / sqrt(head_dim)) v: new token i of a row
-// that has `held` tokens looks at the keys 0 <= j <= held + i of its row, of these the newest `window` if
-// that is not 0; scores may be capped, as AttnShape's, and sinks be in the sum, as AttnFwd's. q and o are
+// Appends new keys and values to a cache, and o = softmax(q k^T / sqrt(head_dim)) v. New token i of a row
+// that has `held` tokens looks at the keys 0 <= j <= held + i of its row; if `window` is not 0, at the newest
+// `window` of these. Scores may be capped, as AttnShape's, and sinks be in the sum, as AttnFwd's. q and o are
 // [rows * q_len, q_heads * head_dim]; kv is [rows * q_len, 2 * kv_heads * head_dim] with K in the first half
-// of the columns and V in the second; the cache is [rows, 2, kv_heads, capacity, head_dim] with K before V.
+// of the columns and V in the second. The cache is [rows, 2, kv_heads, capacity, head_dim] with K before V.
 // The o of a token that does not count is 0, and its key is not appended. Scores and sums are f32. REQUIRES:
 // held + new tokens <= capacity.
 struct CachedAttention {

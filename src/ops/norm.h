@@ -75,7 +75,7 @@ constexpr std::string_view name_of(BehindHeads behind) {
 
 // Rows of y are heads * head_dim + rest columns, and so are those of x unless the rest is made of the heads.
 // Each of the heads is normalised as a row of RmsNorm is, with the weight w[head_dim] that all share, and
-// then rotated as Linear rotates; the rest is as `behind` says. If `whole`, all of them together are one row
+// then rotated as Linear rotates. The rest is as `behind` says. If `whole`, all of them together are one row
 // of RmsNorm's, with a weight of their own for every element. REQUIRES: a rest that is normalised is whole
 // heads, and one of the heads themselves as many.
 struct HeadNormRope {

@@ -41,8 +41,8 @@ struct Migration {
 LaneTable migration_lanes(const LaneTable& lanes);
 
 // Proves that `migration` takes every persistent object of the program from its homes under `before` to all
-// of its homes under `after`, whatever the timing: every copy reads what it says, written before it starts;
-// none writes over what another may still be using; none covers its own source; all of it lies inside arenas
+// of its homes under `after`, whatever the timing: every copy reads what it says, written before it starts.
+// None writes over what another may still be using; none covers its own source; all of it lies inside arenas
 // of so many bytes. An error names the copy and the object. REQUIRES: both plans are proved.
 Status verify(const Program& program, const Migration& migration, const Plan& before, const Plan& after,
               const BytesByTier& arena_bytes);

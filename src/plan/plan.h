@@ -110,7 +110,7 @@ struct Plan {
 
 // Proves that running `plan` computes what `program` says, whatever the timing: every use finds the right
 // version of its object at its address, arrived before it starts (by the order of lanes and waits, not by
-// predicted time); no two actions touch the same bytes unordered when one of them writes; nothing lies
+// predicted time); no two actions touch the same bytes unordered when one of them writes. Nothing lies
 // outside the arenas; what must survive the step is at its home with its last version; what processes
 // exchange is in one order, that of exchanges(); of weights that came in part, because a task chooses, none
 // but that task reads any, and its choice was made before. `workspace_bytes[t]` is what task t needs. An
@@ -119,8 +119,8 @@ struct Plan {
 Status verify(const Program& program, const Plan& plan, std::span<const int64_t> workspace_bytes);
 
 // Proves that `plan`, which runs between two steps in the same arenas, finds what outlives them where the
-// plan `steps` of the program `stepping` leaves it, and writes over none of that but the objects it has of
-// the same name. REQUIRES: both are proved.
+// plan `steps` of the program `stepping` leaves it. It writes over none of that but the objects it has of the
+// same name. REQUIRES: both are proved.
 Status verify_beside(const Program& program, const Plan& plan, const Program& stepping, const Plan& steps);
 
 // The tasks that exchange with other processes, in the order of the plan, which is that of every one of them.

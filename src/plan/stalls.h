@@ -23,9 +23,9 @@ constexpr size_t kStallCauses = 4;
 // "waiting for loads", "waiting for stores", "waiting for another device", "nothing under way"
 std::string_view name_of(StallCause cause);
 
-// A gap on a compute lane before one action. The chain of last-finished waits is walked back from the
-// action to the gap's begin, and each piece of the gap goes to the lane that was at work on it: when compute
-// waits for a load, and that load waited for a store to free its room, each gets the time it took.
+// A gap on a compute lane before one action. The chain of last-finished waits is walked back from the action
+// to the gap's begin. Each piece of the gap goes to the lane that was at work on it. When compute waits for a
+// load, and that load waited for a store to free its room, each gets the time it took.
 struct Stall {
   uint32_t action = 0;  // the run that came late
   uint32_t last = 0;    // what it waited for last; itself when it waited for nothing

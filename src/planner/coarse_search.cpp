@@ -75,7 +75,8 @@ class CoarseSearch {
   void add_roomy(int64_t pinned) {
     policies_.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pinned});
   }
-  // Shares that pack for one mostly pack for the others of its way.
+  // Shares that pack for one mostly pack for the others of its way, and an attempt that does not pack costs
+  // as much as one that does. So where a way has several, the one in the middle goes before them.
   void vary(const Leader& leader, auto&& change) {
     policies_.push_back(leader.policy);
     change(policies_.back());

@@ -14,9 +14,9 @@ namespace sluice::core {
 // At each device budget of a fixed grid stands one plan, the one that takes least of the host: everything is
 // computed again, and as much pinned as packs. One more is the plan that takes least of the device, however
 // much of the host. Caps work if there is room for one of these plans, so that more of either memory does not
-// make them too small: in large programs as long as packing varies by less than the steps that are looked at.
-// Nothing is built before it is asked for, and none of which bytes say that there is no
-// room for it.
+// make them too small. In large programs that holds as long as packing varies by less than the steps that are
+// looked at. Nothing is built before it is asked for, and none of which bytes say that there is no room for
+// it.
 class Floor {
  public:
   // REQUIRES: the builder outlives it.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which device runs which task. The Program does not change, and with it no bit of a result.
 //
-// A ring deals the layers of a model out to the devices in turn: stages of layers next to each other, in
-// several turns around the ring, so that a device's next work arrives while the others are at theirs. What
-// belongs to no layer (embedding, head, norms of gradients) stays with the first device, which has fewer
-// layers for it. Where parts end within a layer, it is cut between two of its pieces.
+// A ring deals the layers of a model out to the devices in turn, as stages of layers next to each other.
+// There are several turns around the ring, so that a device's next work arrives while the others are at
+// theirs. What belongs to no layer (embedding, head, norms of gradients) stays with the first device, which
+// has fewer layers for it. Where parts end within a layer, it is cut between two of its pieces.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,9 @@ Placement ring(const Program& program, const Pieces& pieces, const TaskCosts& co
 // Those worth trying.
 std::vector<RingLayout> ring_layouts(const Program& program, const Pieces& pieces, size_t devices);
 
-// For a program that runs beside another plan, with the homes of its objects there: each task where what it
-// uses of its layer has a place on a device; what uses nothing of the kind where the task before it runs.
+// For a program that runs beside another plan, with the homes of its objects there. Each task runs where what
+// it uses of its layer has a place on a device. One that uses nothing of the kind runs where the task before
+// it runs.
 Placement placed_at(const Program& program, std::span<const Home> homes, size_t devices);
 
 // Layers, or their parts, anywhere. For tests: results must not depend on it.

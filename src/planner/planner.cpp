@@ -226,7 +226,7 @@ int64_t Planner::least_budget() {
 }
 
 // Every policy at the smallest budget, a little above it, and at those of a grid, none of which depends on
-// the cap: in ascending order a larger cap sees the budgets of a smaller one and then more, so it is never
+// the cap. In ascending order a larger cap sees the budgets of a smaller one and then more, so it is never
 // slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const {
   const Effort effort = effort_for(program_.tasks().size());

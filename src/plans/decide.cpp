@@ -78,7 +78,7 @@ bool drop_rounding(Prepared& p, const Error& refusal) {
 }
 
 // Masters of 24 bits with state of 8 take 5.25 bytes a parameter where bf16 state takes 6, and train as well
-// as f32 masters (docs/compact-state.md): where nothing was said of either, a cap that is too small for bf16
+// as f32 masters (docs/compact-state.md). Where nothing was said of either, a cap that is too small for bf16
 // state is planned for with them.
 bool compact_may_fit(const Prepared& p, const Status& refusal) {
   const auto& train = p.config.train;

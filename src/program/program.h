@@ -119,8 +119,8 @@ class Program {
 };
 
 // Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never
-// binds overlapping bytes to two operands when it writes one of them; the first use of an object that does
-// not survive steps is a whole write; inputs and constants are never written; every metric that does not
+// binds overlapping bytes to two operands when it writes one of them. The first use of an object that does
+// not survive steps is a whole write. Inputs and constants are never written. Every metric that does not
 // survive steps is written.
 Status verify(const Program& program);
 

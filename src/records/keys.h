@@ -52,9 +52,9 @@ enum class KeysOf : uint8_t {
   Message,  // or a part of its content
 };
 // Compares the keys that are offered with those that are read, `read`. An error where another may change what
-// is learnt: its row says so, its name has a word of a mark, or it is a name of the table mistyped; its
-// detail "key" names it, and "later" says that earlier versions took it. Others that nobody knows to be
-// harmless, such as ids and sources, are added to `unused`.
+// is learnt. Its row says so, its name has a word of a mark, or it is a name of the table mistyped. So is one
+// thing under two names that differs. The error's detail "key" names the key, and "later" says that earlier
+// versions took it. Others that nobody knows to be harmless, such as ids and sources, are added to `unused`.
 Status check_keys(const ChatValue& object, KeysOf kind, std::span<const std::string_view> read,
                   std::vector<std::string>& unused);
 

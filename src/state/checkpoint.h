@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a run: a directory with weights (model.safetensors, or shards of it), config.json and the
-// model's other files, as others load a model from; and with optimizer state (optimizer.safetensors, or a
-// file of each process that has a part of it) and checkpoint.json: how far the run was, what it was, and the
-// size and checksum of every file. docs/checkpoints.md describes them. One of the weights alone is the same
-// without optimizer state: a model's folder, and nothing that a run goes on from.
+// model's other files, as others load a model from. It also has optimizer state (optimizer.safetensors, or a
+// file of each process that has a part of it) and checkpoint.json. That says how far the run was, what it
+// was, and the size and checksum of every file. docs/checkpoints.md describes them. One of the weights alone
+// is the same without optimizer state: a model's folder, and nothing that a run goes on from.
 //
 // The files appear together (AtomicDirectory). What is damaged, or of another checkpoint, is refused.
 #pragma once

@@ -8,7 +8,7 @@
 //
 // Whatever stops a process at any moment, `latest` names a whole checkpoint, if there was one. A directory of
 // such a name counts where its checkpoint.json can be read, is of that step, and every file has the size that
-// was saved; no other is linked, removed or written into. One process and one thread at a time uses a store;
+// was saved. No other is linked, removed or written into. One process and one thread at a time uses a store;
 // the lock of the run directory sees to that.
 #pragma once
 

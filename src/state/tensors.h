@@ -15,8 +15,8 @@
 namespace sluice::core {
 
 // Which numbers of a tensor are meant. A slot of the state is a role of UpdateRule::state, or kMasterRole.
-// One may have a number for each row or column of the matrix that is updated, in the order of the tensor's:
-// of a tensor that has a row for each input, as GPT-2's, its rows are the matrix's columns.
+// One may have a number for each row or column of the matrix that is updated, in the order of the tensor's.
+// If a tensor has a row for each input, as GPT-2's, its rows are the matrix's columns.
 struct TensorKind {
   enum Of : uint8_t { Weight, Gradient, State } of = Weight;
   std::string_view slot = {};

@@ -30,8 +30,8 @@ using PieceProgress = std::function<Status(int64_t)>;
 
 // Writes tensors in their order, through memory of a few MiB, and 16 more for matrices that are turned, which
 // are read as often as 16 MiB of them go into theirs. Where the parts have another number format,
-// they are rounded to nearest, ties to even; a value that the format has no finite number for is an error
-// that names the tensor, and so is one that check_values() refuses; both have the detail "tensor".
+// they are rounded to nearest, ties to even. A value that the format has no finite number for is an error
+// that names the tensor, and so is one that check_values() refuses. Both have the detail "tensor".
 Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
                               const Metadata& metadata, const PartReader& reader,
                               const PieceProgress& progress = {});

@@ -58,7 +58,7 @@ class Side {
     learnt_bytes += times * tokens.learnt_bytes;
     return {};
   }
-  // Tokens [begin, end) of a file, as one document.
+  // Adds tokens [begin, end) of a file as one document.
   Status add(const TokenFile& file, int64_t begin, int64_t end, const DocumentPlace& place) {
     places_.push_back(place);
     constexpr int64_t kPiece = int64_t{1} << 18;

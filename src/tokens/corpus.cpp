@@ -446,7 +446,7 @@ class Kept {
 
 }  // namespace
 
-// A record on its way takes this many bytes for each of its own at most: four while its line is parsed; then
+// A record on its way takes this many bytes for each of its own at most: four while its line is parsed. Then
 // what was read, what is rendered of it, and five for each token, of which there may be one a byte. A piece
 // in which tokens are merged takes more.
 constexpr int64_t kRecordBytes = 9, kMergeBytes = 64;

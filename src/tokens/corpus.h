@@ -115,8 +115,8 @@ std::filesystem::path corpus_file(const std::filesystem::path& cache, std::strin
 
 // A document is a file of text, a record, or a document of a token file; they are in the order of their
 // files' paths. The token files are in `cache_directory`/<hash of options, paths, contents and tokenizer>/
-// with their checksums and what they were made of, so changed input is found again or built, never mixed up;
-// what is damaged there, or somebody else's, is built anew. Errors: input that changes while it is read.
+// with their checksums and what they were made of. So changed input is found again or built, never mixed up.
+// A file that is damaged, or somebody else's, is built anew. Errors: input that changes while it is read.
 Result<Corpus> open_corpus(const CorpusOptions& options, const std::filesystem::path& cache_directory);
 
 }  // namespace sluice::core

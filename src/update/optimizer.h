@@ -126,7 +126,7 @@ struct OptimizerConfig {
   // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic
   // hides under the forward pass. Same arithmetic, same results; read weights after a flush.
   bool deferred = false;
-  // With deferred: the forward pass makes only the new weights; the state follows in round 0's backward pass,
+  // With deferred: the forward pass makes only the new weights. The state follows in round 0's backward pass,
   // each before its gradient is overwritten, so that the forward pass has nothing of it to store. Same
   // results.
   bool late_moments = false;

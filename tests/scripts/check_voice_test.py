@@ -47,6 +47,12 @@ class Tree(unittest.TestCase):
         self.assertIn('src/room/a.h:2: a comment begins with "Of a thing."', self.source("int a;\n// Of a thing.\n"))
         self.assertIn('a comment begins with "What it is."', self.source("// What it is.\n"))
 
+    def test_long_sentences_of_comments_become_no_more(self):
+        self.assertEqual(self.source(f"// {LONG}\nint a;\n"), "")
+        said = self.source(f"// {LONG}\nint a;\n" * 400)
+        self.assertIn("src/room/a.h:1: word word", said)
+        self.assertRegex(said.splitlines()[-1], "400 sentences of comments are longer than 30 words; at most [0-9]+ may be")
+
     def test_lengths_of_pages(self):
         (self.root / "docs/scaling.md").write_text("Word.\n" * 2000)
         self.assertEqual(self.said(), "")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // In-order queues of commands, one per lane, each served by its own thread.
 //
-// Commands of a step are numbered in order of submission and every lane runs its own in order, so "command w
-// on lane L has finished" is "L has finished everything up to w": one counter per lane resolves every wait.
+// Commands of a step are numbered in order of submission, and every lane runs its own in order. So "command w
+// on lane L has finished" is "L has finished everything up to w", and one counter per lane resolves every
+// wait.
 #pragma once
 
 #include <array>

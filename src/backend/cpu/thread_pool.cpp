@@ -34,7 +34,7 @@ void ThreadPool::run(int64_t count, Call call, void* fn) {
   open_.notify_all();
   work(0);
   // Close, then wait for who is inside. A worker enters before it looks whether the job is open, so either it
-  // sees the job closed or it is seen here; a worker still asleep is not waited for.
+  // sees the job closed or it is seen here. A worker still asleep is not waited for.
   open_.store(0);
   for (;;) {
     const uint32_t inside = inside_.load();

@@ -3,7 +3,7 @@
 // the same tiles in vectors. Either takes values below the smallest normal number (1e-38) as zero. Included
 // by amx_isa.h.
 //
-// A tile holds 16 rows of 64 bytes. The left operand's tile is 16 rows of 32 values along k; the right
+// A tile holds 16 rows of 64 bytes. The left operand's tile is 16 rows of 32 values along k. The right
 // operand's is "paired": row p holds, for each of 16 columns, the values 2p and 2p + 1 along k side by side.
 
 constexpr int64_t kTile = 16;                      // rows of a tile, and columns of f32

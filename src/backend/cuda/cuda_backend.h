@@ -39,8 +39,8 @@ struct CudaOptions {
   // cent of attention's backward and its workspace.
   bool deterministic = true;
   // Most workspace that attention's deterministic backward takes. It works on as many key heads at a time as
-  // fit (one takes 530 MB with four query heads and blocks of 8,192, 2.1 GB with 16,384), on slower kernels
-  // when none does, and fastest on all at once.
+  // fit, on slower kernels when none does, and fastest on all at once. One takes 530 MB with four query heads
+  // and blocks of 8,192, 2.1 GB with 16,384.
   int64_t attention_workspace_bytes = GpuLibraries{}.attention_cap_bytes;
   Network* network = nullptr;               // every device has a lane to it; borrowed. Null: there is none
   DeviceNetwork* device_network = nullptr;  // that join_by_nccl() made; borrowed. Null: by way of the host

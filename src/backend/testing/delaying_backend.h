@@ -18,10 +18,10 @@ struct Delays {
 };
 
 // Commands of one lane keep their order and follow what they wait for; in all else their order is random. Up
-// to `window` commands are held back, and a random lane is the next to get one, after a random pause: a lane
-// runs ahead of the others or falls behind them as far as the commands' waits allow, whatever its hardware
-// would have done. Results must not depend on it. Works on every backend, as it only changes the order of
-// submission.
+// to `window` commands are held back, and a random lane is the next to get one, after a random pause. So a
+// lane runs ahead of the others or falls behind them as far as the commands' waits allow, whatever its
+// hardware would have done. Results must not depend on it. Works on every backend, as it only changes the
+// order of submission.
 //
 // Errors of a command that was held back come with a later submit() or with finish(). Ids in faults and
 // timelines are those of the caller.

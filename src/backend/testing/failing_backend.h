@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// Counts the calls of reserve, prepare, begin, submit, wait, finish, upload, download and clear from 1; call
+// Counts the calls of reserve, prepare, begin, submit, wait, finish, upload, download and clear from 1. Call
 // number `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that
 // lets fail_at run from 1 to the number of calls of a good run visits every place where a backend can fail.
 //

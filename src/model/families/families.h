@@ -12,11 +12,11 @@
 
 namespace sluice::core {
 
-// Reads the text of a config.json of one of the families, as transformers 4 and 5 write it; what it leaves
-// out is as in transformers' class of the family, sizes only where it says its model_type, and then a notice
-// of the model names them. Keys that say nothing about the arithmetic are passed over, as checkpoints carry
-// many; a value that would change it in a way Sluice does not do (another activation, another kind of rotary
-// embedding, experts) is an error, and so is a key that is one letter off one that is read.
+// Reads the text of a config.json of one of the families, as transformers 4 and 5 write it. What it leaves
+// out is as in transformers' class of the family. Sizes are so only where it says its model_type, and a
+// notice of the model names them. Keys that say nothing about the arithmetic are passed over, as checkpoints
+// carry many. A value that would change it in a way Sluice does not do (another activation, another kind of
+// rotary embedding, experts) is an error, and so is a key that is one letter off one that is read.
 //
 // A model that wraps a text model (gemma3, qwen3_5) is that one, whose tensors have kTextPart
 // (io/safetensors.h) in front of their names.
@@ -40,10 +40,10 @@ std::string config_beside_weights(const ModelSpec& spec, std::string_view type, 
 std::vector<std::string> model_families();
 
 // Facts of a family for `sluice models` and docs/models.md: its models, and the keys of config.json that it
-// has for itself, in Markdown; folders of tests/fixtures, with spaces between, that hold what transformers
-// computes of it; and what llama.cpp does with its exports. Its tokenizers, by the names that they have in
-// bench/results/tokenizers.jsonl: those of its own models that a package carries. What no package carries has
-// one that is made alike, real or of tests/tokenizer/fixtures. Chat templates are those of
+// has for itself, in Markdown. Folders of tests/fixtures, with spaces between, hold what transformers
+// computes of it. The last is what llama.cpp does with its exports. Its tokenizers, by the names that they
+// have in bench/results/tokenizers.jsonl: those of its own models that a package carries. What no package
+// carries has one that is made alike, real or of tests/tokenizer/fixtures. Chat templates are those of
 // tests/chat/fixtures/families.json.
 enum class LlamaCpp { NotTried, PassesWindowsOver, HeedsWindows };  // those of layers that have them usually
 struct AboutFamily {

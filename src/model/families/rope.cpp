@@ -102,8 +102,8 @@ Status read_llama3(const json& object, const char* name, RopeScaling& rope) {
                rope.low_freq_factor, rope.high_freq_factor);
 }
 
-// Transformers 4 made one up where there is none; 5 does not, so that what is trained here would not load
-// there.
+// Where a config.json lacks the factor, transformers 4 made one up. Transformers 5 refuses it, so a model
+// that is trained here would not load there.
 Status check_yarn_factor(const json& object, const char* name, int64_t context, const RopeScaling& rope) {
   if (says(object, "factor")) return {};
   const std::string number =

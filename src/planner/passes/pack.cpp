@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint32_t kTwoRounds = 2048;  // positions: about two rounds of a chunk each
 
-// Places in the order of offsets, and those of each stretch of time once more: a step of many rounds holds
-// no more at a time than one of few, and most of its things last for less than two rounds.
+// Places in the order of offsets, and those of each stretch of time once more. A step of many rounds holds no
+// more at a time than one of few, and most of its things last for less than two rounds.
 class PlacesInTime {
  public:
   explicit PlacesInTime(uint32_t last) {

@@ -158,7 +158,7 @@ struct GapCosts {
 
 // Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever
 // the bytes exceed `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns
-// for its cost; cuts that turn out unnecessary are given back, the dearest first. Times come from `start_ns`,
+// for its cost. Cuts that turn out unnecessary are given back, the dearest first. Times come from `start_ns`,
 // one per position and the end.
 struct Cuts {
   std::vector<Gap> gaps;          // of one device
@@ -192,12 +192,12 @@ struct SaveChoice {
   // computed again any more.
   GapCosts costs;
 };
-// Prices of room on the device and on the host and of both links' time at every moment of a step, such that
-// what would be kept, moved and computed again at these prices just uses up what there is; on the device,
+// Prices of room on the device and on the host and of both links' time at every moment of a step. What would
+// be kept, moved and computed again at these prices just uses up what there is; on the device,
 // `target_bytes`.
 Prices find_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
                    const Limits& limits, int64_t target_bytes);
-// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host
+// Decides how each activation is saved. What the device holds stays. Of the rest as much is sent to the host
 // as the links carry beside everything else that must travel, dearest to compute first; what remains is
 // computed again. With prices it goes by them instead of the policy's weights for links and for being away,
 // and what is under way must find room on the device.

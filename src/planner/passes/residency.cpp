@@ -148,9 +148,9 @@ void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
 }
 
 // The place of what lives within the step is taken from the first store to the last load. What outlives the
-// step is stored and loaded in a circle: the longest time between a load (or a store that nothing loads) and
-// the next store needs no place, as what the host holds is of no use then. A gradient's is free from its
-// deferred update to its first store in the next backward pass.
+// step is stored and loaded in a circle. The longest time between a load (or a store that nothing loads) and
+// the next store needs no place, as the host's copy is of no use then. A gradient's is free from its deferred
+// update to its first store in the next backward pass.
 void Resident::take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t end_span) const {
   const Value& v = s_.values[slot.value];
   slot.begin = 0, slot.end = n_, slot.always = true;
@@ -187,7 +187,7 @@ void Resident::take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t e
 }
 
 // A value that stays around the boundary and leaves in the next step can be stored in this one, once it is
-// final, where the link has nothing else to do: the next step's forward pass has stores of its own.
+// final, where the link has nothing else to do. The next step's forward pass has stores of its own.
 void Resident::store_before_the_boundary() {
   LinkTime link(s_.start_ns);
   std::vector<std::pair<uint32_t, uint32_t>> candidates;  // position after which it is final, span

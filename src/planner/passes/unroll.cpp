@@ -2,7 +2,7 @@
 // Unrolling: the runs of a step in the order of time, and the lives of the values that they use.
 //
 // Two walks. The first finds what runs: tasks in the order given, what is computed again before who needs it,
-// and a hand-over where a device needs what another one made; it also times them, as if only data and the
+// and a hand-over where a device needs another one's result. It also times them, as if only data and the
 // devices' own order held anything up. What several devices use keeps the program's order also where no data
 // flows, so that by time there is one content of an object at a time. The second walk takes the runs by their
 // times and says which values they use.

@@ -15,7 +15,7 @@ namespace sluice::core {
 Result<RunDirectory> take_run_directory(RunConfig& config, bool anew, Observer& observer);
 
 // An error that the checkpoint which the run goes on from is damaged (its detail "damaged") with the newest
-// whole one before it and the command that goes on from that; any other error as it is.
+// whole one before it and the command that goes on from that. Any other error as it is.
 Error naming_older_one(const RunConfig& config, Error why);
 
 }  // namespace sluice::core

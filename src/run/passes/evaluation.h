@@ -75,8 +75,8 @@ struct RowsCount {
 RowsCount count_rows(const BatchSource& source, int64_t rows);
 
 // How often a run of `steps` steps evaluates that leaves it to us: before the first step, after the last, and
-// between them as often as kEvaluationShare of its time allows, but at least kFewestEvaluations times or
-// after every step.
+// between them. There it evaluates as often as kEvaluationShare of its time allows, but at least
+// kFewestEvaluations times or after every step.
 constexpr double kEvaluationShare = 0.03;
 constexpr int64_t kFewestEvaluations = 10;
 struct EvaluationInterval {

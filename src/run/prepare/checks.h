@@ -8,7 +8,7 @@
 
 namespace sluice::core {
 
-// The configuration against the machine. Caps: none of more than the machine has; a card that was named
+// The configuration against the machine. Caps: none of more than the machine has. A card that was named
 // implies its memory, less what its driver keeps, where no cap is given, and a notice says so. On a machine
 // that will run the model also the cache, which measuring writes to.
 Status check_settings(RunConfig& config, const Machine& machine);

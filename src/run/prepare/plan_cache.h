@@ -3,9 +3,9 @@
 // milliseconds.
 //
 // Found by content: everything that the search sees, and the program that searches. Who else wrote to the
-// folder is not known, so that nothing of it is believed (io/sealed.h): a file that is damaged or was made
-// for something else is not used, and one that is neither is proved like what was searched, against the caps,
-// too. Several processes may share a folder.
+// folder is not known, so nothing of it is believed (io/sealed.h). A file that is damaged or was made for
+// something else is not used. One that is neither is proved like what was searched, against the caps, too.
+// Several processes may share a folder.
 //
 // The host memory of a process beside its arenas differs by pages from start to start and is no part of a
 // request. Plans for up to kOverheadGrain more are found, so that the plan that one start shows is the plan

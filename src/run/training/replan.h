@@ -14,9 +14,9 @@
 
 namespace sluice::core {
 
-// Learns from one timed step what ops and links take now, searches for plans by that on spare cores, within
-// the arenas that are held, and adopts them between two steps if what they gain in the steps that are left is
-// more than moving takes. One thread calls it.
+// Learns from one timed step what ops and links take now, and searches for plans by that on spare cores,
+// within the arenas that are held. It adopts them between two steps if what they gain in the steps that are
+// left is more than moving takes. One thread calls it.
 class Replanner {
  public:
   // Steps differ from their prediction where so many in a row are off by more than this part in one

@@ -40,7 +40,7 @@ struct TrainingOptions {
 };
 
 // Steps until the schedule's last one, until it is asked to stop or until its patience is over. Evaluates
-// when the schedule says so and after the last step; whoever asks to stop does not wait for that: what was
+// when the schedule says so and after the last step. Whoever asks to stop does not wait for that: what was
 // left out is made up for by the run that goes on. An error that every process of a job has has the detail
 // "of all". The observer is told of each. A save may still be going on beside when it returns.
 Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOptions& options);

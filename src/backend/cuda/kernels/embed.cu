@@ -2,7 +2,7 @@
 // Embedding: gather rows, and sum their gradients back.
 //
 // The gradient of a table row is the sum over the tokens that used it, in token order. A stable sort of the
-// tokens by id comes first; each token finds its place by counting, which is quadratic, but needs no atomics
+// tokens by id comes first. Each token finds its place by counting, which is quadratic, but needs no atomics
 // and disappears beside the rest of a step.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"

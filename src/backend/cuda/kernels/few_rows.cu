@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of few rows with weights, y = x w^T. Reading w is what takes time. A block makes 16 columns of y
-// from as many rows of w; its warps take turns along them, each with a ring of chunks in shared memory that
+// from as many rows of w. Its warps take turns along them, each with a ring of chunks in shared memory that
 // it fills and reads alone. The first chunks are under way before the kernel before has ended. Tensor cores
 // multiply, so that eight rows of x take hardly longer than one; the order of the sums does not depend on how
 // many there are.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gates of what a half of a layer makes (HeadGate of ops/delta.h): half a warp takes a head. With
-// g = dy z sigmoid(z) and s = 1 / rms, a normalised head has dx = s (w g - x s mean(w g x s)), and dw is the
-// sum of g x s: a fixed number of blocks sums its heads', and a second kernel adds these in order.
+// Gates of what a half of a layer makes (HeadGate of ops/delta.h): half a warp takes a head. With g = dy z
+// sigmoid(z) and s = 1 / rms, a normalised head has dx = s (w g - x s mean(w g x s)), and dw is the sum of g
+// x s. A fixed number of blocks sums its heads' dw, and a second kernel adds these in order.
 #include <type_traits>
 
 #include "backend/cuda/kernels/kernels.h"

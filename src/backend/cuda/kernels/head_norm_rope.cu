@@ -8,7 +8,7 @@
 // Backward, with g the gradient rotated back and r = 1/sqrt(mean(x^2) + eps):
 //   dx = r * (v * g) - x * r^3 / head_dim * sum(v * g * x), with v = offset + w
 //   dw = sum over rows and heads of g * x * r
-// Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
+// Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order. The
 // number is the same on every GPU so that the bits are too.
 //
 // Where all heads are one row, a block goes over them twice: for the sums, and with them. Each thread meets

@@ -17,9 +17,9 @@ namespace sluice::core::cuda {
 using bf16 = __nv_bfloat16;
 
 // Where kernels are queued. A function that takes one instead of a stream may be told that its first kernel
-// may begin while the kernel before it on the stream still runs, if that is one of such a function, too: they
-// write no weights, which few_rows() reads before anything else, and wait for the kernel before them with
-// everything else.
+// may begin while the kernel before it still runs, if that is one of such a function, too. They write no
+// weights, which few_rows() reads before anything else. With everything else they wait for the kernel before
+// them.
 struct Queue {
   cudaStream_t stream;
   bool early = false;

@@ -4,8 +4,8 @@
 // Backward, with s = 1/sqrt(var(x) + eps), xh = (x - mean(x)) s, g = dy * scale and v = w * g:
 //   dx = s (v - mean(v) - xh mean(v xh)) (+ dres)
 //   dw = sum over rows of g xh, dbias = sum over rows of g
-// Each of a fixed number of blocks sums dw and dbias over its rows, a second kernel adds the blocks in order;
-// the number is the same on every GPU so that the bits are too.
+// Each of a fixed number of blocks sums dw and dbias over its rows, a second kernel adds the blocks in order.
+// The number is the same on every GPU so that the bits are too.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/partial_sums.cuh"

@@ -4,7 +4,7 @@
 // Backward, with r = 1/sqrt(mean(x^2) + eps):
 //   dx = r * (v * g) - x * r^3 / dim * sum(v * g * x) (+ dres), with v = offset + w, g = dy * scale
 //   dw = sum over rows of g * x * r
-// Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
+// Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order. The
 // number is the same on every GPU so that the bits are too.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
