@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of bytes that come back from a disk: XXH3 of 128 bits, what `xxhsum -H2` prints. They tell
-// damage, and what one file holds from what another does; whoever can write a file can also make its
+// Checksums of bytes that come back from a disk: XXH3 of 128 bits, what `xxhsum -H2` prints. They show
+// damage, and tell the content of one file from that of another. Whoever can write a file can also make its
 // checksum.
 #pragma once
 

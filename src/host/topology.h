@@ -20,7 +20,7 @@ struct NumaNode {
 };
 // Ascending; none where the system does not say.
 std::vector<NumaNode> numa_nodes(const std::filesystem::path& root = "/");
-// The numbers in a list such as "0-3,8"; what is no list has none.
+// The numbers in a list such as "0-3,8". Text that is no list has none.
 std::vector<int> cores_in(std::string_view list);
 
 // Facts of a device on the PCI bus, by its address "0000:1b:00.0". The link is that of its own slot: bridges

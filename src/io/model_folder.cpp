@@ -42,7 +42,7 @@ bool is_weights(std::string_view name) {
 }
 
 // Files by which a folder of another kind is known, and what to do with it; {0} is the file, {1} the folder.
-// Those that say more come first.
+// The first that fits is taken, so those that tell the most come first.
 struct OtherKind {
   std::string_view begins, ends, words;
 };

@@ -52,7 +52,7 @@ enum class Caches : uint8_t { Shared, Own };
 Result<BytesByTier> room_beside(const Program& program, const Profile& profile,
                                 Caches caches = Caches::Shared);
 
-// The same when what outlives it is where `stepping` has it.
+// The same for a program whose lasting objects lie where `stepping` has them.
 Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, const Profile& profile);
 
 // Plans every program beside the main one, whose plan is there, in that room and what else is free around it

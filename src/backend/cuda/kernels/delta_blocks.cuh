@@ -32,7 +32,7 @@ struct DeltaTable {
   __device__ DeltaPlace place(int block) const { return {firsts[block], firsts[block + 1] - firsts[block]}; }
 };
 
-// Gates of the two rows of a block's tokens that a lane has of a warp's tile, from shared memory.
+// A lane's gates, read from shared memory: those of the two rows of a warp's tile that it holds.
 struct DeltaGatePair {
   float beta[2], kept[2], left[2];  // kept: exp(G), left: exp(G[63] - G)
 
