@@ -75,7 +75,7 @@ struct StepEvent {
   double epoch = 0;           // how often the data was gone through by then; 0: it has no end
   double accuracy = 0;  // of the learnt tokens, the share that no other token was likelier than; NaN: none
   std::optional<ExpertLoad> router;  // none: the model has no experts
-  // Of a run that compares answers, whose loss is its objective's: rewards, and what goes with them.
+  // Rewards and what goes with them, in a run that compares answers; the loss is that of its objective then.
   std::vector<NamedValue> values;
 };
 
@@ -97,8 +97,8 @@ struct EvaluationEvent {
     int64_t targets = 0;
   };
   std::vector<Path> paths;  // what people named, where they named several
-  // Of a run that compares answers: rewards, and what goes with them. `targets` are its comparisons then, and
-  // `accuracy` the share of pairs whose chosen answer has the higher reward.
+  // The same of a run that compares answers. `targets` are its comparisons then, and `accuracy` is the share
+  // of pairs whose chosen answer has the higher reward.
   std::vector<NamedValue> values;
 
   // Whether it is above the lowest by more than chance.

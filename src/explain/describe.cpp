@@ -43,6 +43,19 @@ std::string describe_trained(const ModelSpec& model) {
                      count(double(trained)), count(double(model.params())), untrained.size(), tensors.size());
 }
 
+// A run's objective, and what it costs beside a step's own work; empty: it is supervised.
+std::string describe_objective(const Prepared& p) {
+  const Objective& o = p.config.chosen_objective();
+  if (o.compares == Compares::Nothing) return {};
+  const LossType& loss = loss_type_of(o, p.config.objective);
+  std::string out = fmt::format(
+      "{} ({}), beta {:g}; each round multiplies by the head once more, to know its log-probabilities",
+      o.name, loss.name, p.config.objective.beta);
+  if (o.reference) out += "; the reference's are made once, by a forward pass over the data";
+  if (loss.kl) out += "; each step begins with a forward pass over other answers to its prompts";
+  return out;
+}
+
 // Why these number formats, where people used to others would ask.
 std::string why_numbers(const Numerics& n) {
   if (!n.stochastic || n.master != MasterWeights::Off) return {};
@@ -130,6 +143,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"model", fmt::format("{}, {}: layers x width {}{}", m.family, params_text(m), to_text(m),
                             m.tied_embeddings ? ", tied" : "")},
       {"trained", describe_trained(m)},
+      {"objective", describe_objective(p)},
       {"numbers",
        fmt::format(
            "{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute), name_of(p.numerics.grad),

@@ -309,7 +309,7 @@ Result<Record> answered_of(ChatValue& object, const RecordOptions& options) {
   return record;
 }
 
-// What comes before the answer is its prompt: of a conversation all but the last turn.
+// The prompt of an answer is all that comes before it; in a conversation the last turn is the answer.
 Status expect_answer(Record& record) {
   if (record.kind == Record::Kind::Pair) return {};
   if (record.kind != Record::Kind::Chat)
@@ -327,13 +327,15 @@ Status expect_answer(Record& record) {
 
 Result<Record> pair_of_answers(ChatValue object, const RecordOptions& options) {
   SLUICE_ASSIGN(AnswerPair pair, split_pair(std::move(object)));
-  auto better = answered_of(pair.chosen, options);
-  if (better.ok()) SLUICE_TRY(expect_answer(*better));
-  auto worse = better.ok() ? answered_of(pair.rejected, options) : Result<Record>(better.error());
-  if (!worse.ok()) return error_at(better.ok() ? "rejected" : "chosen", worse.error());
-  SLUICE_TRY(expect_answer(*worse));
-  better->worse.push_back(std::move(*worse));
-  better->form = std::move(pair.form);
+  const auto read = [&](ChatValue& answer, const char* name) -> Result<Record> {
+    auto record = answered_of(answer, options);
+    const Status is_answer = record.ok() ? expect_answer(*record) : Status(record.error());
+    return is_answer.ok() ? std::move(record) : Result<Record>(error_at(name, is_answer.error()));
+  };
+  SLUICE_ASSIGN(Record better, read(pair.chosen, "chosen"));
+  SLUICE_ASSIGN(Record worse, read(pair.rejected, "rejected"));
+  better.worse.push_back(std::move(worse));
+  better.form = std::move(pair.form);
   return better;
 }
 

@@ -85,6 +85,82 @@ TEST(Forms, OtherNamesAreGivenByTheConfiguration) {
             "user:q assistant:a ");
 }
 
+// Both answers of a pair, or a marked one with its mark.
+std::string compared(std::string_view json, Compares compares = Compares::Pairs) {
+  RecordOptions options;
+  options.compares = compares;
+  const auto record = parse_record(json, options);
+  if (!record.ok()) return record.message();
+  if (compares == Compares::Marks) return (record->bad ? "bad " : "good ") + in_short(*record);
+  return in_short(*record) + " < " + in_short(record->worse.front());
+}
+
+TEST(Forms, PairsAreReadAsTrlAxolotlAndLlamaFactoryWriteThem) {
+  EXPECT_EQ(compared(R"({"prompt": "q ", "chosen": "a", "rejected": "b"})"), "q |a < q |b");
+  EXPECT_EQ(compared(R"({"chosen": "q is a", "rejected": "q is b"})"), "q is| a < q is| b");
+  const std::string turns = "user:q => assistant:a  < user:q => assistant:b ";
+  const std::string q = R"({"role": "user", "content": "q"})", a = R"({"role": "assistant", "content": "a"})",
+                    b = R"({"role": "assistant", "content": "b"})";
+  const auto with = [&](std::string_view text, auto... parts) {
+    return fmt::format(fmt::runtime(text), parts...);
+  };
+  EXPECT_EQ(compared(with(R"({{"prompt": [{}], "chosen": [{}], "rejected": [{}]}})", q, a, b)), turns);
+  EXPECT_EQ(compared(with(R"({{"chosen": [{}, {}], "rejected": [{}, {}]}})", q, a, q, b)), turns);
+  // HuggingFaceH4/ultrafeedback_binarized has the prompt beside whole conversations.
+  EXPECT_EQ(compared(with(R"({{"prompt": "q", "chosen": [{}, {}], "rejected": [{}, {}]}})", q, a, q, b)),
+            turns);
+  EXPECT_EQ(compared(with(R"({{"prompt": "q", "chosen": [{}], "rejected": [{}]}})", a, b)), turns);
+  // axolotl
+  EXPECT_EQ(compared(with(R"({{"messages": [{}], "chosen": {}, "rejected": {}}})", q, a, b)), turns);
+  EXPECT_EQ(compared(R"({"system": "s", "question": "q", "chosen": "a", "rejected": "b"})"),
+            "? [s] q|a < ? [s] q|b");
+  EXPECT_EQ(compared(R"({"instruction": "q", "chosen_response": "a", "rejected_response": "b"})"),
+            "? q|a < ? q|b");
+  // LLaMA-Factory
+  EXPECT_EQ(compared(R"({"instruction": "q", "input": "c", "chosen": "a", "rejected": "b"})"),
+            "? q|a (c) < ? q|b (c)");
+  EXPECT_EQ(compared(R"({"conversations": [{"from": "human", "value": "q"}], "system": "s",
+                         "chosen": {"from": "gpt", "value": "a"}, "rejected": {"from": "gpt", "value": "b"}})"),
+            "system:s user:q => assistant:a  < system:s user:q => assistant:b ");
+  // OpenAI
+  EXPECT_EQ(compared(with(R"({{"input": {{"messages": [{}]}}, "preferred_output": [{}],
+                              "non_preferred_output": [{}]}})",
+                          q, a, b)),
+            turns);
+}
+
+TEST(Forms, PairsThatAreNoneAreRefused) {
+  EXPECT_EQ(compared(R"({"prompt": "q", "completion": "a"})"),
+            "no chosen and rejected: the objective compares two answers to a prompt");
+  EXPECT_EQ(compared(R"({"prompt": "q", "chosen": "a"})"), "rejected is missing beside chosen");
+  EXPECT_EQ(compared(R"({"prompt": "q", "rejected": "a", "chosen": null})"),
+            "chosen is missing beside rejected");
+  EXPECT_EQ(compared(R"({"prompt": "q", "chosen": "a", "rejected": []})"),
+            "chosen is a string, and rejected a list: both are texts, or both messages");
+  EXPECT_TRUE(says(compared(R"({"chosen": "a", "rejected": "b"})"), "none is common"));
+  EXPECT_TRUE(says(compared(R"({"prompt": "q", "chosen": "a", "rejected": "b", "score_chosen": 3})"),
+                   R"(data.ignore = ["score_chosen"])"));
+  EXPECT_EQ(
+      compared(R"({"prompt": [{"role": "user", "content": "q"}], "chosen": [{"role": "user", "content": "a"}],
+                         "rejected": [{"role": "assistant", "content": "b"}]})"),
+      "chosen: the last message is by user; an answer is by the assistant");
+}
+
+TEST(Forms, MarksSayWhetherAnAnswerIsGood) {
+  const auto marked = [](std::string_view json) { return compared(json, Compares::Marks); };
+  EXPECT_EQ(marked(R"({"prompt": "q", "completion": "a", "label": true})"), "good q|a");
+  EXPECT_EQ(marked(R"({"prompt": "q", "completion": "a", "label": 0})"), "bad q|a");
+  EXPECT_EQ(marked(R"({"instruction": "q", "input": "", "output": "a", "kto_tag": false})"), "bad ? q|a");
+  EXPECT_EQ(marked(R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}],
+                       "kto_tag": true})"),
+            "good user:q => assistant:a ");
+  EXPECT_EQ(marked(R"({"prompt": "q", "completion": "a", "label": 3})"),
+            "label is 3; allowed are true and false");
+  EXPECT_TRUE(
+      says(marked(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"), "are for dpo, simpo and orpo"));
+  EXPECT_TRUE(says(marked(R"({"text": "t", "label": true})"), "here none is told from its prompt"));
+}
+
 TEST(Keys, WhatSaysThatSomethingIsNotLearntIsFollowed) {
   const auto message = [](std::string_view more) {
     return read(fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", {}}}]}})", more));

@@ -113,6 +113,44 @@ TEST(Permutation, IsSpreadEvenly) {
   for (const int hit : hits) EXPECT_NEAR(hit, kEpochs / kCount, 127);
 }
 
+TEST_F(Batches, HaveBothAnswersOfAPairInOneRow) {
+  // Prompts of two tokens, and answers of one and of two; then one of three and of four.
+  const auto is_answer = [](int32_t t) {
+    const int32_t at = t % 16;
+    return at == 2 || (at >= 5 && at < 7) || (at >= 9 && at < 12) || at >= 14;
+  };
+  BatchOptions options{.mode = BatchMode::Packed, .sequence = 10, .rows = 1, .vocab = 64};
+  options.compares = Compares::Pairs;
+  const auto source = make_batches(marked({7, 9}, is_answer), options);
+  ASSERT_TRUE(source.ok()) << source.message();
+  for (int64_t row = 0; row < 2; ++row) {
+    const std::vector<RowSide> sides = (*source)->sides(0, row);
+    ASSERT_EQ(sides.size(), 2U);
+    const Row is = row_of(**source, 0, row);
+    if (sides[0].document == 0) {
+      EXPECT_EQ(is.positions, (Tokens{0, 1, 2, 0, 1, 2, 3, 0, 1, 2}));
+      EXPECT_EQ(is.targets, (Tokens{-1, 2, -1, -1, 5, 6, -1, -1, -1, -1}));
+      EXPECT_EQ(sides[1].begin, 3);
+      EXPECT_EQ(sides[1].answer, 5);
+      EXPECT_EQ(sides[1].end, 7);
+    } else {
+      EXPECT_EQ(is.positions, (Tokens{0, 1, 2, 3, 4, 0, 1, 2, 3, 0}));
+      EXPECT_EQ(is.targets, (Tokens{-1, 9, 10, 11, -1, -1, 14, 15, -1, -1}));
+    }
+  }
+  options.whole_targets = true;
+  const auto whole = make_batches(marked({7}, is_answer), options);
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  EXPECT_EQ(row_of(**whole, 0, 0).targets, (Tokens{1, 2, -1, -1, 5, 6, -1, -1, -1, -1}));
+  options.sequence = 8;
+  const auto shorter = make_batches(marked({7, 9}, is_answer), options);
+  ASSERT_TRUE(shorter.ok()) << shorter.message();
+  EXPECT_EQ((*shorter)->counts().dropped_documents, std::vector<int64_t>{1});
+  options.compares = Compares::Marks;
+  const auto none = make_batches(marked({7}, is_answer), options);
+  EXPECT_NE(none.message().find("7 tokens are no answer"), std::string::npos) << none.message();
+}
+
 TEST_F(Batches, ContiguousRowsCoverTheTokensOnceAnEpoch) {
   const auto batches = source({21}, contiguous(4));
   EXPECT_EQ(batches->epoch_rows(), 5);

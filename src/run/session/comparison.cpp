@@ -101,7 +101,7 @@ Status add_log_probs(Engine& engine, const BatchSource& source, int64_t first, i
                        });
 }
 
-// Of all processes each has a part of the rows; `network`: null: there is but one, or it does all.
+// Each process does a part of the rows; `network`: null: one process does all.
 Status make_log_probs(Engine& engine, const BatchSource& source, Network* network, std::vector<double>& out,
                       Observer& observer) {
   const int64_t parts = network == nullptr ? 1 : network->processes(),

@@ -64,7 +64,7 @@ class Session {
 
  private:
   Status load(const RunConfig& config);
-  // Of a run that compares answers.
+  // Makes the reference of a run that compares answers.
   Status begin_comparison(const RunConfig& config, Observer& observer);
   // Begins the record of held-out losses; losses of other rows are not compared.
   void begin_record(Observer& observer);
