@@ -2,7 +2,7 @@
 // Attention of heads of 129 to 512 on Hopper's own units (compute capability 9.0; attention.cu and
 // attention_bwd.cu have the others, and the formulas). A block has two groups of four warps that multiply,
 // and one that copies. Tiles have 256 or 512 columns, in panels of 64. In products with scores a group has
-// half of a tile's keys, or one of both products; in sums over scores it has half of the columns, which fill
+// half of a tile's keys, or one of both products. In sums over scores it has half of the columns, which fill
 // the registers. Scores pass between the two through shared memory.
 //
 // Two kinds of tiles stream past what a block owns, a stage of each: one is copied while the other is
@@ -431,9 +431,9 @@ struct TileQuery {
   }
 };
 
-// Weights p and their gradients ds of a tile, which go to shared memory: a group multiplies one of the two
-// pairs of tiles, gives half of what comes of it to the other group, and has half of the keys of both then.
-// Calls `between` when both groups have multiplied. All are there when it returns.
+// Weights p and their gradients ds of a tile, which go to shared memory. A group multiplies one of the two
+// pairs of tiles and gives half of what comes of it to the other group. Then it has half of the keys of
+// both. Calls `between` when both groups have multiplied. All are there when it returns.
 template <int D, class Between>
 __device__ void weigh(const BackwardTiles<D>& tiles, const AttentionSizes& block,
                       const TileQuery (&queries)[2], int first_key, const Stages<D>& stages,

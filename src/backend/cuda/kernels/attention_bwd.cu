@@ -114,9 +114,9 @@ struct alignas(16) StepQuery {
   float lse, delta;  // lse in powers of two
 };
 
-// One block per (tile of keys, part of the columns, key head, row): dk and dv. Both sums of a head of 256
-// or more do not fit the registers of a block: then it has half of their columns, and p and ds are computed
-// for each half.
+// One block per (tile of keys, part of the columns, key head, row): dk and dv. Both sums of a head of 256 or
+// more do not fit the registers of a block. Then it has half of their columns, and p and ds are computed for
+// each half.
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
     attention_dkv_kernel(AttentionBlock<bf16> block, const bf16* d_o, const float* lse, const float* delta,

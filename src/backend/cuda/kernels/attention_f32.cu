@@ -22,7 +22,7 @@ template <int D>
 constexpr int kQueryRows = D <= 128   ? 64
                            : D <= 256 ? 32
                                       : 16;
-// Rows of the tiles that stay in a backward pass and of those that stream past in both: all together take
+// Rows of the tiles that stay in a backward pass and of those that stream past in both. All together take
 // less than 99 KiB, which every GPU has, and two blocks fit a multiprocessor of an H100.
 template <int D>
 constexpr int kOwn = D <= 96    ? 64

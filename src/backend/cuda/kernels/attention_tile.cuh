@@ -3,8 +3,8 @@
 // sees.
 //
 // Blocks have four warps; a warp owns 16 rows of its block's tile. Heads are padded with zeros to D columns.
-// Sums of 16 rows of 512 columns do not fit the registers of a warp: there two warps share 16 rows, of which
-// either works out all scores and sums half of the columns.
+// Sums of 16 rows of 512 columns do not fit the registers of a warp. There two warps share 16 rows: either
+// works out all scores and sums half of the columns.
 #pragma once
 
 #include <climits>
