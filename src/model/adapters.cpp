@@ -165,7 +165,7 @@ void note_idle(ModelSpec& spec, std::span<const Weight> products, std::string_vi
   const auto any = [&](std::string_view pattern, auto&& has) {
     return std::any_of(products.begin(), products.end(), [&](const Weight& w) {
       return std::any_of(w.sources.begin(), w.sources.end(), [&](const WeightSource& s) {
-        return names_part(pattern, s.tensor) && has(w, s.tensor);
+        return names_part(spec, pattern, s.tensor) && has(w, s.tensor);
       });
     });
   };
@@ -182,7 +182,7 @@ void note_idle(ModelSpec& spec, std::span<const Weight> products, std::string_vi
   for (const auto& [pattern, alpha] : all.alphas) check("alpha_pattern", pattern);
   for (const std::string& pattern : all.exclude) {
     const auto targeted = [&](const Weight&, std::string_view tensor) {
-      return all.targets.empty() || any_names(all.targets, tensor);
+      return all.targets.empty() || any_names(spec, all.targets, tensor);
     };
     if (!any(pattern, targeted))
       note(fmt::format("{}.exclude: '{}' does not count, as {}.targets leaves that out", section, pattern,
