@@ -68,9 +68,10 @@ TEST(AdapterConfig, NamesModulesByTheirEndsWhereThatIsEnough) {
 TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
   for (const char* fine :
        {"", R"("use_dora": false)", R"("bias": "none")", R"("init_lora_weights": "gaussian")",
-        R"("layers_to_transform": null)", R"("loftq_config": {})", R"("peft_version": "0.21.2")",
-        R"("megatron_core": "megatron.core")", R"("qalora_group_size": 16)", R"("inference_mode": true)",
-        R"("fan_in_fan_out": true)", R"("exclude_modules": ["layers.0"])", R"("a_field_of_later": null)"}) {
+        R"("layers_to_transform": null)", R"("eva_config": {"rho": 2.0})", R"("loftq_config": {})",
+        R"("peft_version": "0.21.2")", R"("megatron_core": "megatron.core")", R"("qalora_group_size": 16)",
+        R"("inference_mode": true)", R"("fan_in_fan_out": true)", R"("exclude_modules": ["layers.0"])",
+        R"("a_field_of_later": null)"}) {
     const auto config = parse_adapter_config(with(fine));
     EXPECT_TRUE(config.ok()) << fine << config.message();
   }
@@ -78,6 +79,7 @@ TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
       {R"("use_dora": true)", "use_dora = true: it is not followed"},
       {R"("bias": "lora_only")", "bias = \"lora_only\": none is allowed"},
       {R"("init_lora_weights": "pissa")", "init_lora_weights = \"pissa\": it changes the base's own weights"},
+      {R"("init_lora_weights": "lora_ga")", "init_lora_weights = \"lora_ga\": it changes the base's own"},
       {R"("layers_to_transform": [1])", "layers_to_transform = [1]: it is not followed"},
       {R"("trainable_token_indices": [-3])", "trainable_token_indices = [-3]: lists of ids of tokens"},
       {R"("trainable_token_indices": {"wpe": [3]})", "trainable_token_indices = {\"wpe\":[3]}: rows of the"},

@@ -18,11 +18,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Fields that say nothing about the arithmetic, or that follow from the base.
-constexpr std::string_view kNoMatter[] = {"auto_mapping",   "peft_version",     "revision",
-                                          "inference_mode", "fan_in_fan_out",   "layers_pattern",
-                                          "megatron_core",  "qalora_group_size"};
+constexpr std::string_view kNoMatter[] = {"auto_mapping",   "peft_version",      "revision",
+                                          "inference_mode", "fan_in_fan_out",    "layers_pattern",
+                                          "megatron_core",  "qalora_group_size", "eva_config"};
 // How A and B begin; the others also change the base.
-constexpr std::string_view kBeginnings[] = {"gaussian", "orthogonal", "eva", "lora_ga"};
+constexpr std::string_view kBeginnings[] = {"gaussian", "orthogonal", "eva"};
 
 constexpr double kMostDropout = 0.99;  // as the key takes
 
