@@ -74,6 +74,8 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"lora_target_modules", "adapter.targets"},
     {"exclude_modules", "adapter.exclude"},
     {"lora_modules_to_save", "adapter.modules_to_save"},
+    {"lora_dropout", "adapter.dropout"},
+    {"trainable_token_indices", "adapter.tokens"},
     {"adapter_name_or_path", "adapter.path"},
     {"lora_model_dir", "adapter.path"},
     {"frozen_parameters", "train.freeze"},

@@ -200,11 +200,14 @@ TEST(Config, UnknownKeyNamesTheNearest) {
   };
   for (const auto& [typed, meant] : cases) EXPECT_EQ(key_meant_by(typed), meant) << typed;
   // None is near.
-  for (const char* far : {"train.loss", "train.dropout", "data.images", "model.revision", "run.wandb"})
+  for (const char* far : {"train.loss", "data.images", "model.revision", "run.wandb"})
     EXPECT_EQ(key_meant_by(far), "") << far;
   for (const auto& [typed, meant] : {std::pair{"train.lora_r", "adapter.rank"},
                                      {"lora.alpha", "adapter.alpha"},
                                      {"peft.target_modules", "adapter.targets"},
+                                     {"train.dropout", "adapter.dropout"},
+                                     {"peft.lora_dropout", "adapter.dropout"},
+                                     {"train.trainable_token_indices", "adapter.tokens"},
                                      {"model.adapter", "adapter.rank"}})
     EXPECT_EQ(key_meant_by(typed), meant) << typed;
 }
