@@ -27,6 +27,7 @@ struct Job {
   int64_t bucket_bytes = 0;
   bool sharded = false;  // each process has the state of a part of the weights
   Experts experts = {};  // of every layer
+  Adapters adapters = {};
 };
 
 // The rows of all replicas in one step.
@@ -47,6 +48,7 @@ rig::History run_process(const Job& job, Network* network) {
   const int64_t processes = network == nullptr ? 1 : network->processes();
   const int64_t rank = network == nullptr ? 0 : network->rank();
   StageRequest request = small_request(job.shape, job.numerics, job.updates);
+  request.model.adapters = job.adapters;
   for (LayerSpec& layer : request.model.layers) {
     if (job.experts.count == 0) break;
     request.model.router_balance = 0.1;
@@ -163,6 +165,15 @@ TEST(Replicas, OfMixturesHaveTheBitsOfOneProcess) {
   expect_shared_alike({.replicas = 2, .experts = experts}, {2});
   expect_shared_alike({.replicas = 2, .tight = true, .experts = experts}, {2});
   expect_sharded_alike({.replicas = 2, .experts = experts}, {2});
+}
+
+// Of a table some of whose rows are trained processes exchange these alone.
+TEST(Replicas, OfAdaptersAndRowsOfTokensHaveTheBitsOfOneProcess) {
+  const Adapters adapters{.rank = 4, .alpha = 8, .tokens = {5, 2, 3}};
+  expect_shared_alike({.adapters = adapters}, {2, 4});
+  expect_shared_alike({.updates = Updates::LateMoments, .replicas = 2, .tight = true, .adapters = adapters},
+                      {2});
+  expect_sharded_alike({.replicas = 2, .adapters = adapters}, {2});
 }
 
 TEST(Replicas, NeedNotBeAPowerOfTwo) {
