@@ -118,8 +118,8 @@ struct Weight {
     uint64_t target;
   };
   std::optional<Adds> adds = {};
-  // Where some rows alone are trained: those, as an adapter's folder has them, and where they begin among the
-  // weight's elements. In the order of that folder. Empty: all are, if it is trained.
+  // The rows that are trained where not all are, as an adapter's folder has them and in its order, and where
+  // they begin among the weight's elements. Empty: all rows are trained, or none.
   struct Learnt {
     int64_t first;
     WeightSource rows;
@@ -127,7 +127,7 @@ struct Weight {
   std::vector<Learnt> learnt = {};
 
   int64_t elements() const;
-  // The elements of `learnt`, or all. What is consecutive comes as one.
+  // The elements of `learnt`, run by run, or all.
   struct Stretch {
     int64_t first, count;
   };

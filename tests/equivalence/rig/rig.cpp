@@ -92,8 +92,8 @@ void write_tokens(Executor& executor, const Model& model, const Tokens& tokens) 
   must(feed_rows(rows, model, executor, staging));
 }
 
-void write_args(Executor& executor, const Model& model, const StepArgs& args) {
-  const DropoutArgs all{args, args.step, 0};
+void write_args(Executor& executor, const Model& model, const StepArgs& args, int64_t first_row) {
+  const DropoutArgs all{args, args.step, first_row};
   const int64_t read = model.program.object(model.args).bytes;
   must(executor.write(model.args, std::as_bytes(std::span(&all, 1)).first(size_t(read))));
 }
@@ -156,7 +156,7 @@ Losses Rig::step(int64_t step, const Tokens& tokens, int64_t counted) {
   StepArgs args = args_for(updated, counted > 0 ? counted : tokens.counted(), learning_rate);
   args.update = deferred && !pending_ ? 0 : 1;
   write_tokens(*training_, model(), tokens);
-  write_args(*training_, model(), args);
+  write_args(*training_, model(), args, first_row);
   must(training_->step());
   pending_ = deferred;
   return read_losses(*training_, model(), tokens);

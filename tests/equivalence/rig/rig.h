@@ -60,7 +60,7 @@ std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id);
 std::vector<float> read_floats(const Executor& executor, ObjectId id);
 void write_floats(Executor& executor, ObjectId id, const std::vector<float>& values);
 void write_tokens(Executor& executor, const Model& model, const Tokens& tokens);
-void write_args(Executor& executor, const Model& model, const StepArgs& args);
+void write_args(Executor& executor, const Model& model, const StepArgs& args, int64_t first_row = 0);
 
 // For optimizer update `step` with the optimizer's betas.
 StepArgs args_for(int64_t step, int64_t counted, float learning_rate = 1e-2f);
@@ -92,6 +92,7 @@ class Rig {
   Arenas arenas() const { return arenas_; }
 
   float learning_rate = 1e-2f;  // of the steps that follow
+  int64_t first_row = 0;        // of this process, among those of all
 
   // Random weights of the seed, zero state.
   void initialize(uint64_t seed = 1);
