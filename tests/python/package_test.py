@@ -329,6 +329,7 @@ class Sessions(unittest.TestCase):
                     (tokens.astype(np.int64) + 2**32, ValueError, f"{int(tokens[0]) + 2**32} at 0; allowed are integers of 32 bits"),
                     (tokens.astype(np.uint64) + np.uint64(2**63), ValueError, "at 0; allowed are integers of 32 bits"),
                     (targets.astype(np.int64) - 2**40, ValueError, "at 0; allowed are"), (tokens + 0.99, TypeError, "float64"),
+                    (np.ma.array(tokens, mask=tokens == tokens[0]), TypeError, "elements are masked"),
                     (tokens.astype(np.float32), TypeError, "float32"), (tokens > 3, TypeError, "bool"), (tokens * 1j, TypeError, "complex"),
                     ([2**70] * TOKENS, TypeError, "object"), (tokens.astype(str), TypeError, "<U")]:
                 for rows in [(wrong, targets), (tokens, wrong)]:
@@ -341,6 +342,8 @@ class Sessions(unittest.TestCase):
             for wrong in (np.ones(TOKENS) * 1j, ["1"] * TOKENS):
                 with self.assertRaisesRegex(TypeError, "weights: its elements are"):
                     session.forward_backward(tokens, targets, weights=wrong)
+            with self.assertRaisesRegex(ValueError, "weights: 1e\\+40 at 0; f32 holds"):
+                session.forward_backward(tokens, targets, weights=np.full(TOKENS, 1e40))
             self.assertEqual(session.queued_tokens, 0)
 
     def test_refuse_what_does_not_lie_on_the_host(self):
