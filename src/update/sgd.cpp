@@ -43,16 +43,11 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 
 constexpr UpdateRule kRules[] = {{kState, update, update_state}};
 
-Status check(std::span<const double> values) {
-  if (values[kNesterov] == 0 || values[kMomentum] != 0) return {};
-  return error("train.nesterov = 1: it looks ahead by train.momentum, which is 0");
-}
-
 }  // namespace
 
 const Optimizer& sgd() {
   // Thirty times AdamW's, an estimate: gradients of a norm of at most 1 make far shorter steps.
-  static const Optimizer kSgd{"sgd", kHyperparameters, kRules, {0.09, 0.4}, {0.012, 1}, check};
+  static const Optimizer kSgd{"sgd", kHyperparameters, kRules, {0.09, 0.4}, {0.012, 1}};
   return kSgd;
 }
 

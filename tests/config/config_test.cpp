@@ -165,8 +165,6 @@ TEST(Config, AKeyOfAnotherOptimizerIsRefusedWithThoseThatThisOneHas) {
 TEST(Config, ValuesOfAnOptimizerThatDoNotGoTogetherAreRefused) {
   expect_error({"train.optimizer=adafactor", "train.warmup_init=1"},
                {"train.warmup_init = 1", "train.relative_step = 1"});
-  expect_error({"train.optimizer=sgd", "train.nesterov=1", "train.momentum=0"},
-               {"train.nesterov = 1", "train.momentum, which is 0"});
   expect_error({"model.preset=small", "model.path=/nonexistent"},
                {"model.preset = small", "leave one of them out"});
   EXPECT_TRUE(

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/counts.h"
@@ -80,14 +81,7 @@ Status check_cores(RunConfig& config, const Machine& machine) {
 
 // Settings that use held-out losses need some.
 Status check_held_out(RunConfig& config) {
-  if (holds_out(config) && config.eval.rows > 0) {
-    if (config.eval.patience > 0 && config.eval.every == 0)
-      return error(
-          "eval.patience = {}: with eval.every = 0 the run is evaluated at its end only, and never ends "
-          "early",
-          config.eval.patience);
-    return {};
-  }
+  if (holds_out(config) && config.eval.rows > 0) return {};
   if (holds_out(config))
     add_notice(config, "eval.rows = 0: what is held out is neither trained on nor evaluated");
   constexpr const char* kWhy =
@@ -144,7 +138,7 @@ void warn_of_idle(RunConfig& c) {
           c, fmt::format("{} = {}: the run ends before that, after {}", key, every, counted(steps, "step")));
   }
   const int64_t every = c.eval.every.value_or(0), between = every > 0 ? (steps - 1) / every : 0;
-  if (every > 0 && every <= steps && c.eval.patience > between)
+  if (c.eval.every && every <= steps && c.eval.patience > between)
     add_notice(c,
                fmt::format("eval.patience = {}: the run is evaluated {} before its end, and never ends early",
                            c.eval.patience, counted(between, "time")));
@@ -153,10 +147,15 @@ void warn_of_idle(RunConfig& c) {
                               c.sample.texts));
   if (c.run.trace_kernels && !c.run.trace)
     add_notice(c, "run.trace_kernels = true does not count: run.trace = false writes no trace");
-  for (const Hyperparameter& h : c.optimizer().hyperparameters) {
-    if (h.name == "weight_decay" && c.value_of(h) == 0 && c.adapter.decay)
-      add_notice(c, "adapter.decay = true does not count: train.weight_decay is 0");
-  }
+  std::map<std::string_view, double> values;
+  for (const Hyperparameter& h : c.optimizer().hyperparameters) values[h.name] = c.value_of(h);
+  const auto is = [&](std::string_view name, double value) {
+    return values.contains(name) && values[name] == value;
+  };
+  if (c.adapter.decay && is("weight_decay", 0))
+    add_notice(c, "adapter.decay = true does not count: train.weight_decay is 0");
+  if (is("nesterov", 1) && is("momentum", 0))
+    add_notice(c, "train.nesterov = 1 does not count: train.momentum is 0");
   if (!c.data.heldout_paths.empty() && c.data.heldout != DataKeys().heldout)
     add_notice(c, fmt::format("data.heldout = {} does not count: data.heldout_paths names what is held out",
                               c.data.heldout));
