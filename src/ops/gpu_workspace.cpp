@@ -16,9 +16,10 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kCudnnLength = 128;
 // Backward passes of heads above kMostCudnnHeadDimBack it has on Hopper alone.
 constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256, kMostCudnnHeadDimBack = 128;
-// In how many times cuDNN's time own kernels compute a score of a backward pass, as measured on an H100.
+// In how many times cuDNN's time own kernels compute a score of a backward pass, as measured on an H100
+// and an H200.
 constexpr double times_of_cudnn(int64_t head_dim) {
-  return head_dim <= 128 ? 3 : 2;
+  return head_dim <= 128 ? 3 : 1.5;
 }
 // Bookkeeping of a graph beside what the formulas count.
 constexpr int64_t kGraphSlack = 64 * kKiB;

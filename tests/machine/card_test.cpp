@@ -239,7 +239,7 @@ TEST(Rates, AreLowerForHeadsThatNoLibraryTakes) {
     return flops(op) / p.cost(op).ns;
   };
   EXPECT_GT(rate(256), rate(128));
-  EXPECT_NEAR(rate(512) / rate(256), p.rates.wide_forward_share, 0.03);
+  EXPECT_NEAR(rate(512) / rate(256), p.rates.wide_forward_share, 0.05);
 }
 
 TEST(HostGrowth, WhatIsHeldBesideAnArenaFitsTheCapToTheByte) {
