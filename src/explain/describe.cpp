@@ -143,7 +143,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"model", fmt::format("{}, {}: layers x width {}{}", m.family, params_text(m), to_text(m),
                             m.tied_embeddings ? ", tied" : "")},
       {"trained", describe_trained(m)},
-      {"objective", describe_objective(p)},
+      {"learns", describe_objective(p)},
       {"numbers",
        fmt::format(
            "{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute), name_of(p.numerics.grad),

@@ -489,11 +489,15 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
   } else {
     RowCounts counts;
     SLUICE_ASSIGN(const std::vector<Piece> pieces, cut_documents(tokens, options, counts));
+    const bool whole =
+        options.long_documents == LongDocuments::Drop || options.compares != Compares::Nothing;
     if (pieces.empty())
       return error("{}; packing needs a document of at least 2 tokens with one to learn{}", what,
-                   options.long_documents == LongDocuments::Drop || options.compares != Compares::Nothing
-                       ? fmt::format(", of {} at most (data.long_documents = drop)", sequence)
-                       : "");
+                   whole ? fmt::format(", of {} at most ({})", sequence,
+                                       options.compares == Compares::Nothing
+                                           ? "data.long_documents = drop"
+                                           : "answers that are compared lie in one row")
+                         : "");
     Packing packing;
     auto begin = pieces.begin();
     for (const Stretch& s : stretches) {

@@ -51,6 +51,13 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData
 
 Status Session::begin_comparison(const RunConfig& config, Observer& observer) {
   if (config.chosen_objective().compares == Compares::Nothing) return {};
+  // Evaluation between steps is process 0's alone there.
+  if (engine_->prepared().optimizer.sharded.is() &&
+      loss_type_of(config.chosen_objective(), config.objective).kl)
+    return error(
+        "run.shard_state = true: train.objective = {} evaluates in each step, in every process; set it "
+        "to false",
+        config.train.objective);
   std::string saved;
   if (!config.checkpoint().empty()) {
     SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
