@@ -78,8 +78,8 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
                          keys_read({"data.", "shape.chunk_tokens", "eval.rows"})));
   if (config.chosen_objective().compares != Compares::Nothing)
     return error(
-        "{}: its held-out loss is that of train.objective = {}, which metrics.jsonl has; name files for the "
-        "loss of text",
+        "{}: its held-out loss is that of train.objective = {}, which metrics.jsonl has; files give the loss "
+        "of text",
         run.string(), config.train.objective);
   SLUICE_TRY(keep_shape(config));
   return config;

@@ -329,12 +329,13 @@ Status TrainingObserver::draw() {
   std::vector<PlotMark> best;
   if (const auto point = lowest(heldout_); point && heldout_.points.size() > 1)
     best.push_back({*point, fmt::format("lowest held out: {:.4f} at step {:.0f}", point->y, point->x)});
+  const bool compares = c_.chosen_objective().compares != Compares::Nothing;
   report(write_file(dir_ / "loss.svg",
                     render({.title = "Loss",
                             .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
                                                     grouped(double(c_.train.tokens_per_step), 0)),
                             .x_label = "step",
-                            .y_label = "nats per token",
+                            .y_label = compares ? c_.train.objective : "nats per token",
                             .series = {training_, heldout_},
                             .marks = std::move(best)})));
   if (!last_router_) return {};

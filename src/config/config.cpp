@@ -115,7 +115,7 @@ Status check_hyperparameters(const RunConfig& config) {
 }
 
 // Settings go with the objective, and with data of its kind.
-Status check_objective(const RunConfig& config) {
+Status check_with_objective(const RunConfig& config) {
   const Objective& objective = config.chosen_objective();
   constexpr std::string_view kSection = "objective.";
   const ObjectiveKeys defaults;
@@ -140,6 +140,12 @@ Status check_objective(const RunConfig& config) {
                    "are continue, which refuses what is longer than a row, and drop");
   if (data.learn != "assistant" && data.learn != "completion")
     return refused("data.learn", data.learn, "are assistant and completion");
+  const auto& [text, prompt, completion, messages] = data.fields;
+  if (objective.compares == Compares::Pairs && !(text + prompt + completion + messages).empty())
+    return error(
+        "data.fields: with train.objective = {}, pairs are read under the names that docs/preferences.md "
+        "lists",
+        objective.name);
   for (const double weight : data.weights) {
     if (weight != double(int64_t(weight))) return refused("data.weights", print(weight), "are whole numbers");
   }
@@ -221,7 +227,7 @@ Status check_config(const RunConfig& config) {
         *t.min_learning_rate, *t.learning_rate);
   }
   SLUICE_TRY(check_hyperparameters(config));
-  SLUICE_TRY(check_objective(config));
+  SLUICE_TRY(check_with_objective(config));
   const auto& fields = config.data.fields;
   if (fields.prompt.empty() != fields.completion.empty())
     return error("data.fields.{} is given, and data.fields.{} is not: a question goes with its answer",

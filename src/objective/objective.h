@@ -82,8 +82,8 @@ const Objective* find_objective(std::string_view name);
 // The loss that the keys ask for. REQUIRES: check_objective(); it compares something.
 const LossType& loss_type_of(const Objective& objective, const ObjectiveKeys& keys);
 double likelihood_of(const Objective& objective, const ObjectiveKeys& keys);
-// Refuses a loss that the objective has not, and values that go with no other. Keys that it does not read
-// are `given`: their names without "objective.".
+// Refuses a loss that the objective has not, keys that it does not read, and values that its loss cannot
+// have. `given`: names of the keys that are not at their defaults, without "objective.".
 Status check_objective(const Objective& objective, const ObjectiveKeys& keys,
                        std::span<const std::string_view> given);
 

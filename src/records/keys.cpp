@@ -49,9 +49,8 @@ constexpr DataKey kKeys[] = {
     {"chosen rejected", false, Use::Refused, Value::Any, "TRL, axolotl",
      "the better and the worse of two answers",
      "supervised training does not compare: train.objective = dpo, simpo or orpo does. To learn the better "
-     "answers: data.fields.completion = \"chosen\" (data.fields.messages where it is a whole conversation) "
-     "and "
-     "data.ignore = [\"rejected\"]"},
+     "answers: data.fields.completion = \"chosen\" (data.fields.messages where it is a whole conversation), "
+     "and data.ignore = [\"rejected\"]"},
     {"preferred_output non_preferred_output", false, Use::Refused, Value::Any, "OpenAI",
      "the better and the worse of two answers",
      "supervised training does not compare: train.objective = dpo, simpo or orpo does. To learn the better "

@@ -230,13 +230,13 @@ Status check_whole(const RunConfig& c, const BatchSource& source, const PlacesFi
     return {};
   const std::string place = held ? places.heldout(dropped.front()) : places.train(dropped.front());
   return error(
-      "{}: {} tokens, and a row has train.seq_len = {}: {} of {} in one row. data.long_documents = drop "
-      "leaves "
-      "out {} that do not",
+      "{}: {} tokens, and a row has train.seq_len = {}: {} one row. data.long_documents = drop leaves out "
+      "such "
+      "records, of which there are {}",
       place.empty() ? fmt::format("document {}", dropped.front() + 1) : place,
       source.document(dropped.front()).ids.size(), c.train.seq_len,
-      c.chosen_objective().compares == Compares::Pairs ? "both answers" : "the answer", "a record lie",
-      counted(dropped.size(), "record"));
+      c.chosen_objective().compares == Compares::Pairs ? "both answers lie in" : "an answer lies in",
+      dropped.size());
 }
 
 void note_no_row(const RowCounts& counts, const PlacesFile& places, RunData& data) {

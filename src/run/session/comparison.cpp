@@ -13,7 +13,7 @@
 namespace sluice::core {
 namespace {
 
-using NumbersOfRows = std::vector<std::vector<RowSide>>;
+using SidesOfRows = std::vector<std::vector<RowSide>>;
 
 EvaluationPass pass_of(Engine& engine) {
   return [&engine](const Rows& rows) { return engine.evaluate(rows); };
@@ -207,10 +207,10 @@ Result<Reference> reference_of(Engine& engine, const RunData& data, const std::s
       SLUICE_ASSIGN(const std::string now, weights_now(engine));
       if (now != saved)
         return error(
-            "the reference's log-probabilities are not in data.cache = {} any more, and the weights that the "
-            "run "
-            "began with, of the checksum {}, are not what model.weights = {} and train.seed give now: {}",
-            p.config.data.cache, saved, p.config.model.weights, now);
+            "the reference's log-probabilities are not in data.cache = {} any more, and model.weights = {} "
+            "and "
+            "train.seed give weights of the checksum {}, where the run began with {}",
+            p.config.data.cache, p.config.model.weights, now, saved);
       restored = true;
     }
     values.assign(size_t(2 * source->documents()), 0);
@@ -262,9 +262,8 @@ ComparedSums Comparison::compare(const std::vector<RowSide>& sides, std::span<co
     Compared c{answer_of(first), answer_of(last), true, true, kl};
     if (of_each == 1) c.has_chosen = !first.bad, c.has_rejected = first.bad;
     const Judged j = loss_.judge(keys_, c);
-    const double per_answer = objective_.averages ? 1 : 0;
     const auto shown = [&](const Answer& a) {
-      return a.log_prob / (per_answer > 0 ? double(a.tokens) : 1.0);
+      return objective_.averages ? a.log_prob / double(a.tokens) : a.log_prob;
     };
     sums.loss += j.loss, sums.count += 1;
     if (c.has_chosen) {
@@ -306,7 +305,7 @@ std::vector<sluice::NamedValue> Comparison::values_of(const ComparedSums& s, std
   return out;
 }
 
-Result<double> Comparison::kl_of(const BatchSource& source, const NumbersOfRows& rows,
+Result<double> Comparison::kl_of(const BatchSource& source, const SidesOfRows& rows,
                                  const std::vector<double>& reference) {
   std::vector<int64_t> documents;
   for (const auto& row : rows) {
@@ -325,7 +324,7 @@ Result<double> Comparison::kl_of(const BatchSource& source, const NumbersOfRows&
 
 struct Comparison::Step {
   ComparedSums all;                // count and tokens alone: what losses of the step are divided by
-  NumbersOfRows rows;              // its own
+  SidesOfRows rows;                // its own
   std::vector<ComparedSums> sums;  // by row
 };
 
@@ -337,7 +336,7 @@ Result<StepResult> Comparison::step(const Rows& rows, double learning_rate, std:
   const int64_t first_row = network == nullptr ? 0 : network->rank() * own;
   const int64_t step = engine_.steps_done(), rows_of_all = p.shape.tokens_of_all() / sequence;
   Step now;
-  NumbersOfRows all;
+  SidesOfRows all;
   const double likelihood = likelihood_of(objective_, keys_);
   for (int64_t row = 0; row < rows_of_all; ++row) {
     all.push_back(source.sides(step, row));
@@ -353,7 +352,7 @@ Result<StepResult> Comparison::step(const Rows& rows, double learning_rate, std:
   if (loss_.kl) {
     SLUICE_ASSIGN(kl, kl_of(source, all, reference_.train));
   }
-  const double before_s = watch.seconds();
+  const double before_ns = watch.seconds() * 1e9;
   now.rows.assign(all.begin() + long(first_row), all.begin() + long(first_row + own));
   now.sums.resize(size_t(own));
   StepLoss loss{LossScale::One};
@@ -377,13 +376,13 @@ Result<StepResult> Comparison::step(const Rows& rows, double learning_rate, std:
   for (const ComparedSums& row : sums) total.add(row);
   result.loss = loss_of(total);
   result.values = values_of(total, kl);
-  result.ns += before_s * 1e9;
+  result.before_ns = before_ns;
   return result;
 }
 
 Result<Evaluation> Comparison::evaluate(int64_t rows, const std::function<bool()>& stop) {
   const BatchSource& source = *data_.heldout;
-  NumbersOfRows all;
+  SidesOfRows all;
   for (int64_t row = 0; row < rows; ++row) all.push_back(source.sides(0, row));
   std::optional<double> kl;
   if (loss_.kl) {

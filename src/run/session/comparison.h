@@ -50,7 +50,7 @@ class Comparison {
  private:
   // The step in the making: the sides of its own rows, its divisors, and what its rounds said so far.
   struct Step;
-  // The mean over the step of how much likelier other answers to its prompts are than by the reference.
+  // How much likelier other answers to these prompts are than by the reference, in the mean, from 0 up.
   Result<double> kl_of(const BatchSource& source, const std::vector<std::vector<RowSide>>& rows,
                        const std::vector<double>& reference);
   // Compares the answers of a row, `log_probs` of its targets. With `weights`, sets those of its tokens, for

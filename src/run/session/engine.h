@@ -29,7 +29,8 @@ struct StepResult {
   double loss = 0;  // of the whole step, with its weights and scale; NaN: there are no targets
   double gradient_norm = 0;
   double learning_rate = 0;
-  double ns = 0;  // wall clock
+  double ns = 0;         // wall clock
+  double before_ns = 0;  // of evaluation passes that the step's loss needed first
   int64_t tokens = 0;
   int64_t targets = 0;  // tokens that are learnt
   int64_t hits = 0;     // of them, those that no token was likelier than

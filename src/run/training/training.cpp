@@ -112,7 +112,7 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
                           r.loss,
                           r.gradient_norm,
                           r.learning_rate,
-                          r.ns / 1e9,
+                          (r.ns + r.before_ns) / 1e9,
                           engine.stages().main.plan.makespan_ns / 1e9,
                           r.tokens,
                           in_public(engine.memory()),
@@ -141,7 +141,7 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options).error();
     if (options.saver == nullptr) continue;
-    SLUICE_TRY(options.saver->after_step(session, r.ns / 1e9, options.save && options.save()));
+    SLUICE_TRY(options.saver->after_step(session, event.seconds, options.save && options.save()));
     if (heldout) SLUICE_TRY(options.saver->after_evaluation(session, heldout->loss, heldout->seconds));
   }
   return TrainingEnd::Done;
