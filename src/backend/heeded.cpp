@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/compact_format.h"
 #include "ops/op.h"
 
 namespace sluice::core {
@@ -17,10 +18,26 @@ bool heeds(const Heeded& row, std::string_view attribute) {
   return false;
 }
 
+namespace {
+
+bool takes(const Heeded& row, const Format& f) {
+  if (f == compact_format(false) || f == compact_format(true)) return true;
+  if (f.block == 0 && f != DType::F8E4M3 && f != DType::F4E2M1) return true;
+  return row.packed && f.type == row.packed->type && (f.block == 0 || f.scale == row.packed->scale) &&
+         (row.packed->block == Format::kRow || row.packed->block == f.block);
+}
+
+}  // namespace
+
 Status check_heeded(std::span<const Heeded> table, std::string_view backend, const Op& op) {
   const auto row =
       std::find_if(table.begin(), table.end(), [&](const Heeded& r) { return r.op == name_of(op); });
   if (row == table.end()) return error("the {} backend has no kernel for \"{}\"", backend, to_text(op));
+  for (const Operand& operand : operands(op)) {
+    if (!takes(*row, operand.format))
+      return error("the {} backend cannot run \"{}\": operand {} is in {}, which no kernel takes", backend,
+                   to_text(op), operand.name, to_text(operand.format));
+  }
   Status status;
   std::visit(
       [&](const auto& o) {

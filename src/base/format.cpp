@@ -7,7 +7,8 @@ namespace sluice::core {
 
 std::string to_text(const Format& format) {
   if (format.block == 0) return std::string(name_of(format.type));
-  return fmt::format("{} by {} with {}", name_of(format.type), format.block, name_of(format.scale));
+  const std::string block = format.block == Format::kRow ? "row" : fmt::format("{}", format.block);
+  return fmt::format("{} by {} with {}", name_of(format.type), block, name_of(format.scale));
 }
 
 }  // namespace sluice::core

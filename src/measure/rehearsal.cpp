@@ -48,7 +48,7 @@ size_t spread_of(const Operand& operand) {
 constexpr DType kTypes[] = {DType::F32, DType::BF16};  // of floats that are spread
 size_t index_of(DType type) {
   // Compact state: any bytes will do, and its scales are bf16.
-  if (type == DType::I8 || type == DType::U8) return 1;
+  if (size_of(type) == 1) return 1;
   return with_type(type, []<class T>(T) { return std::is_same_v<T, float> ? size_t{0} : size_t{1}; });
 }
 

@@ -260,8 +260,7 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   }
   const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
   for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
-  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in_dtype = DType::F32, .dtype = compute_},
-       {sum, o}, at);
+  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in = DType::F32, .dtype = compute_}, {sum, o}, at);
   record(uint32_t(blocks) + 1);
   return o;
 }

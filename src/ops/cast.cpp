@@ -6,7 +6,7 @@ using enum Access;
 using enum Values;
 
 Operands Cast::operands() const {
-  return {{"x", Read, in_dtype, elements, Activations}, {"y", Write, dtype, elements, Activations}};
+  return {{"x", Read, in, elements, Activations}, {"y", Write, dtype, elements, Activations}};
 }
 
 Operands ScaleBy::operands() const {

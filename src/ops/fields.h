@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/dtype.h"
+#include "base/format.h"
 
 namespace sluice::core {
 
@@ -22,7 +22,8 @@ constexpr bool is_optional = false;
 template <class T>
 constexpr bool is_optional<std::optional<T>> = true;
 template <class T>
-concept FieldType = std::is_arithmetic_v<T> || std::is_enum_v<T> || is_optional<T> || NamesFields<T>;
+concept FieldType = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Format> ||
+    is_optional<T> || NamesFields<T>;
 
 // Becomes any member, with a value that is nobody's default, and counts it; a member that names fields of its
 // own counts as these.
@@ -67,7 +68,7 @@ constexpr AnyField::operator T() const {
     return filled<T>(*count);
   } else {
     ++*count;
-    if constexpr (is_optional<T>) {
+    if constexpr (is_optional<T> || std::is_same_v<T, Format>) {
       return T(DType::BF16);
     } else {
       return T(2);

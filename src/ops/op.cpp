@@ -6,7 +6,6 @@
 #include <concepts>
 #include <utility>
 
-#include "ops/compact_format.h"
 #include "ops/fields.h"
 
 namespace sluice::core {
@@ -59,17 +58,6 @@ std::string print(const Op& op, bool all) {
 }  // namespace
 
 SharedOp::SharedOp(Op op) : op_(std::make_shared<const Op>(std::move(op))) {}
-
-Status has_kernels(const Op& op) {
-  for (const Operand& operand : operands(op)) {
-    const Format& f = operand.format;
-    if (f.block == 0 && f != DType::F8E4M3 && f != DType::F4E2M1) continue;
-    if (f == compact_format(false) || f == compact_format(true)) continue;
-    return error("\"{}\": operand {} is in {}, which no kernel takes", to_text(op), operand.name,
-                 to_text(operand.format));
-  }
-  return {};
-}
 
 LaneKind lane_of(const Op& op) {
   return std::visit(

@@ -31,12 +31,10 @@ double network_bytes(const Op& op);
 int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.
 double traffic(const Op& op);
-// An error where an operand has a format that no kernel takes yet: one with scales, or of floats of less than
-// 16 bits.
-Status has_kernels(const Op& op);
 // All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
 std::string to_text(const Op& op);
-// As to_text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.
+// As to_text(), without attributes that do not change how long the op takes: ops with equal keys cost the
+// same.
 std::string cost_key(const Op& op);
 
 // An op that copies of it share; nobody changes it.

@@ -20,7 +20,9 @@ const Format kFormats[] = {DType::F32,
                            kNvfp4,
                            {DType::F4E2M1, 32, DType::F8E4M3},
                            {DType::F8E4M3, 16, DType::F8E4M3},
-                           {DType::F8E4M3, 128, DType::F32}};
+                           {DType::F8E4M3, 128, DType::F32},
+                           {DType::F8E4M3, 4096, DType::F32},
+                           {DType::F8E4M3, 4096 + (1 << 16), DType::F32}};
 
 TEST(Formats, ATypeAloneTakesItsBytes) {
   EXPECT_EQ(Format(DType::F32).bytes(10), 40);
@@ -30,6 +32,19 @@ TEST(Formats, ATypeAloneTakesItsBytes) {
 TEST(Formats, BlocksHaveTheirScalesBehindThem) {
   EXPECT_EQ(kNvfp4.bytes(64), 32 + 4);
   EXPECT_EQ(Format(DType::F8E4M3, 128, DType::F32).bytes(256), 256 + 2 * 4);
+}
+
+TEST(Formats, ABlockMayBeARow) {
+  constexpr Format kByRow{DType::F8E4M3, Format::kRow, DType::F32};
+  EXPECT_EQ(to_text(kByRow), "f8e4m3 by row with f32");
+  EXPECT_EQ(kByRow.over(576), Format(DType::F8E4M3, 576, DType::F32));
+  EXPECT_EQ(kByRow.over(576).bytes(3 * 576), 3 * (576 + 4));
+  EXPECT_EQ(kNvfp4.over(576), kNvfp4);
+  EXPECT_TRUE(kByRow.fits(24));
+  EXPECT_FALSE(kByRow.fits(30));
+  EXPECT_TRUE(kNvfp4.fits(48));
+  EXPECT_FALSE(kNvfp4.fits(24));
+  EXPECT_TRUE(Format(DType::BF16).fits(7));
 }
 
 TEST(Formats, BytesSayHowManyElementsTheyHold) {

@@ -171,6 +171,13 @@ void add_elementwise(List& list) {
       for (const int64_t n : {1, 77, 4099}) list.add(Cast{n, in, out});
     }
   }
+  for (const DType out : kDTypes) {
+    list.add(Cast{4099, DType::F8E4M3, out});
+    for (const uint32_t block : {8, 32, 4104})
+      list.add(Cast{4 * 4104, Format(DType::F8E4M3, block, kF32), out});
+    // Blocks that several threads share, and threads with several.
+    list.add(Cast{3 * 32776, Format(DType::F8E4M3, 32776, kF32), out});
+  }
   list.add(Cast{33, kF32, kBf16}, "nan", {.special = kNan});
   list.add(Cast{33, kF32, kBf16}, "inf", {.special = -INFINITY});
   list.add(Cast{33, kF32, kBf16}, "overflow", {.special = double{std::numeric_limits<float>::max()}});

@@ -13,7 +13,24 @@ namespace {
 constexpr int64_t kGroup = 32;
 
 bool is_compact(const Format& format) {
-  return format.block == kGroup && format.scale == DType::F32;
+  return format.block == kGroup && format.scale == DType::F32 && format.type != DType::F8E4M3;
+}
+
+// A float of 8 bits (ops/float8.h, written a second time here).
+double value_of_e4m3(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  const double value = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return byte < 0x80 ? value : -value;
+}
+// The nearest, of two the even one; REQUIRES: x is no larger than the largest.
+uint8_t e4m3(double x) {
+  int best = 0;
+  for (int code = 1; code <= 0x7e; ++code) {
+    const double off = std::abs(value_of_e4m3(uint8_t(code)) - std::abs(x));
+    const double least = std::abs(value_of_e4m3(uint8_t(best)) - std::abs(x));
+    if (off < least || (off == least && code % 2 == 0)) best = code;
+  }
+  return uint8_t(best | (std::signbit(x) ? 0x80 : 0));
 }
 
 }  // namespace
@@ -89,6 +106,7 @@ double Tensor::at(int64_t i) const {
     case DType::I8:
       return double(as<int8_t>()[k]);
     case DType::F8E4M3:
+      return value_of_e4m3(as<uint8_t>()[k]) * (format.block == 0 ? 1 : scale_of(*this, i / format.block));
     case DType::F4E2M1:
       break;
   }
@@ -124,6 +142,8 @@ void Tensor::set(int64_t i, double value) {
       as<int8_t>()[k] = static_cast<int8_t>(value);
       return;
     case DType::F8E4M3:
+      as<uint8_t>()[k] = e4m3(value);
+      return;
     case DType::F4E2M1:
       break;
   }
@@ -139,6 +159,18 @@ Tensor make_tensor(const Format& format, std::span<const double> values) {
   Tensor tensor = make_tensor(format, format.padded(n));
   if (format.block == 0) {
     for (int64_t i = 0; i < n; ++i) tensor.set(i, values[static_cast<size_t>(i)]);
+    return tensor;
+  }
+  if (format.type == DType::F8E4M3) {
+    for (int64_t first = 0; first < n; first += format.block) {
+      double most = 0;
+      for (int64_t i = first; i < first + format.block; ++i)
+        most = std::max(most, std::abs(values[size_t(i)]));
+      const auto scale = float(std::exp2(std::ceil(std::log2(most / 448))));
+      std::memcpy(tensor.bytes.data() + n + 4 * (first / format.block), &scale, sizeof scale);
+      for (int64_t i = first; i < first + format.block; ++i)
+        tensor.as<uint8_t>()[size_t(i)] = e4m3(values[size_t(i)] / double{scale});
+    }
     return tensor;
   }
   const bool squares = is_compact_squares(format);

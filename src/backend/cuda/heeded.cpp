@@ -28,7 +28,7 @@ constexpr Heeded kHeeded[] = {
     {"sink_grad", "rows q heads hd dtype grad acc"},
     {"rope", "tokens heads hd rest dtype rope_scale still_scale beta context"},
     {"rope_bwd", "tokens hq hkv hd in dtype rope_scale still_scale beta context"},
-    {"cast", "n in dtype"},
+    {"cast", "n in dtype", Format(DType::F8E4M3, Format::kRow, DType::F32)},
     {"swiglu", "tokens dim dtype activation plain limit apart"},
     {"swiglu_bwd", "tokens dim dtype activation plain limit apart"},
     {"head_loss", "tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs softcap"},

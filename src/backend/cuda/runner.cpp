@@ -349,7 +349,14 @@ Status Runner::run(const RopeBwd& op, const Call& call) {
 
 Status Runner::run(const Cast& op, const Call& call) {
   const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
-  return with_float(op.in_dtype, [&]<class In>(In) {
+  if (op.in.type == DType::F8E4M3) {
+    const auto* elements = call.as<uint8_t>(Cast::kX);
+    return with_float(op.dtype, [&]<class Out>(Out) {
+      return expand_e4m3(elements, reinterpret_cast<const float*>(elements + op.elements), y.as<Out>(),
+                         op.elements, op.in.block, call.stream);
+    });
+  }
+  return with_float(op.in.type, [&]<class In>(In) {
     return with_device_type(op.dtype, [&]<class Out>(Out) {
       if constexpr (std::is_same_v<In, Out>) {
         return cudaMemcpyAsync(y.data, x.data, size_t(op.elements * size_of(op.dtype)),

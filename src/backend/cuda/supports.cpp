@@ -197,7 +197,8 @@ void examine(const RopeBwd& op, Objection& o) {
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const Cast& op, Objection& o) {
-  o.floating("input", op.in_dtype).floating("output", op.dtype);
+  if (op.in.type != DType::F8E4M3) o.floating("input", op.in.type);
+  o.rows({{"block", int64_t{op.in.block}}}).floating("output", op.dtype);
 }
 void examine_gate(const auto& op, Objection& o) {
   o.activations_or_f32(op.dtype).rows({{"dim", op.dim}});
@@ -325,7 +326,6 @@ void examine(const Adafactor& op, Objection& o) {
 }  // namespace
 
 Status cuda_supports(const Op& op) {
-  SLUICE_TRY(has_kernels(op));
   SLUICE_TRY(check_heeded(cuda_heeds(), "CUDA", op));
   Objection objection;
   std::visit([&](const auto& o) { examine(o, objection); }, op);

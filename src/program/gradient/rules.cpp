@@ -166,7 +166,7 @@ std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
     const int64_t elements = object.elements();
     const DType from = object.format.type;
     out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, op.dtype));
-    g.task(task, named(task, "_dcast"), Cast{.elements = elements, .in_dtype = from, .dtype = op.dtype},
+    g.task(task, named(task, "_dcast"), Cast{.elements = elements, .in = from, .dtype = op.dtype},
            {dy, out.back()});
   }
   return out;

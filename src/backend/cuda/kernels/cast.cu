@@ -3,6 +3,7 @@
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
+#include "ops/float8.h"
 
 namespace sluice::core::cuda {
 namespace {
@@ -26,6 +27,24 @@ __global__ void cast_kernel(const In* x, Out* y, int64_t elements, bool accumula
   for (int64_t k = i; k < elements; ++k) {
     store_float(y + k, to_float(x[k]) + (accumulate ? to_float(y[k]) : 0.0f));
   }
+}
+
+// Elements of f8e4m3, times the scale of their block; eight that a thread has are of one block.
+template <class Out>
+__global__ void expand_kernel(const uint8_t* x, const float* scales, Out* y, int64_t elements,
+                              int64_t block) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
+  const float scale = block == 0 || i >= elements ? 1.0f : scales[i / block];
+  if (i + kVec <= elements) {
+    static_assert(kVec == sizeof(uint2));
+    const uint2 bytes = *reinterpret_cast<const uint2*>(x + i);
+    float v[kVec];
+    for (int j = 0; j < kVec; ++j)
+      v[j] = float_of_e4m3(static_cast<uint8_t>((j < 4 ? bytes.x : bytes.y) >> (j % 4 * 8))) * scale;
+    store8(y + i, v);
+    return;
+  }
+  for (int64_t k = i; k < elements; ++k) store_float(y + k, float_of_e4m3(x[k]) * scale);
 }
 
 template <class X, class Y, class Z>
@@ -71,6 +90,15 @@ cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream) {
 template cudaError_t cast(const float*, bf16*, int64_t, cudaStream_t);
 template cudaError_t cast(const float*, float*, int64_t, cudaStream_t);
 template cudaError_t cast(const bf16*, float*, int64_t, cudaStream_t);
+
+template <class Out>
+cudaError_t expand_e4m3(const uint8_t* x, const float* scales, Out* y, int64_t elements, int64_t block,
+                        cudaStream_t stream) {
+  return launch(expand_kernel<Out>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x,
+                scales, y, elements, block);
+}
+template cudaError_t expand_e4m3(const uint8_t*, const float*, bf16*, int64_t, int64_t, cudaStream_t);
+template cudaError_t expand_e4m3(const uint8_t*, const float*, float*, int64_t, int64_t, cudaStream_t);
 
 template <class T, class G>
 cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream) {

@@ -185,6 +185,10 @@ cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStre
 // --- cast.cu ---
 template <class In, class Out>
 cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
+// y = x, of f8e4m3 times the scale of its block; with a block of 0 there are none. Blocks are multiples of 8.
+template <class Out>
+cudaError_t expand_e4m3(const uint8_t* x, const float* scales, Out* y, int64_t elements, int64_t block,
+                        cudaStream_t stream);
 // y = x, or y += x
 template <class T, class G>
 cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floats of 8 bits and their scales: the definition for every backend, usable from device code.
+//
+// f8e4m3 is OCP's E4M3: 4 bits of exponent with a bias of 7, 3 of mantissa, no infinities, up to 448; torch
+// calls it float8_e4m3fn. A float becomes one by rounding to nearest, ties to even; what is larger becomes
+// 448, and what is no number stays so.
+//
+// A block's scale is the least power of two that leaves no magnitude above 448: it moves exponents alone, and
+// the product of an element and its scale is exact in f32 and bf16.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/philox.h"
+
+namespace sluice::core {
+
+constexpr float kMostE4m3 = 448;
+
+SLUICE_HOST_DEVICE inline float float_of_bits(uint32_t bits) {
+  float out;
+  memcpy(&out, &bits, sizeof out);
+  return out;
+}
+SLUICE_HOST_DEVICE inline uint32_t bits_of_float(float x) {
+  uint32_t out;
+  memcpy(&out, &x, sizeof out);
+  return out;
+}
+
+SLUICE_HOST_DEVICE inline float float_of_e4m3(uint8_t byte) {
+  const uint32_t magnitude = byte & 0x7fu;
+  const float normal = float_of_bits((magnitude << 20) + (120u << 23));
+  const float value = magnitude < 8 ? float(magnitude) * 0x1p-9f : magnitude == 0x7f ? NAN : normal;
+  return byte >= 0x80 ? -value : value;
+}
+
+SLUICE_HOST_DEVICE inline uint8_t e4m3_of(float x) {
+  const auto bits = bits_of_float(x);
+  const uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  const float value = float_of_bits(magnitude);
+  if (value >= kMostE4m3) return static_cast<uint8_t>(sign | 0x7eu);
+  // Steps of 2^-9 below the least normal number.
+  if (value < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(value * 0x1p9f)));
+  const uint32_t rounded = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
+  return static_cast<uint8_t>(sign | (rounded - (120u << 3)));
+}
+
+// `largest` is the largest magnitude of the block. Of zeros the scale is 1.
+SLUICE_HOST_DEVICE inline float scale_of_e4m3(float largest) {
+  if (largest == 0) return 1;
+  const uint32_t bits = bits_of_float(largest);
+  // 448 is 1.75 times 2^8.
+  const int exponent = static_cast<int>(bits >> 23) - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0);
+  constexpr int kLeast = 10;  // of it times 2^-9 is a normal number
+  return float_of_bits(static_cast<uint32_t>(exponent < kLeast ? kLeast : exponent) << 23);
+}
+
+}  // namespace sluice::core
