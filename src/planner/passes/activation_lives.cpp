@@ -12,6 +12,20 @@ bool recomputable(const Program& program, const Task& task) {
   });
 }
 
+// Whether tasks make an object of nothing but fewer bytes that outlive the step: to make it again moves less
+// than to move it, and holds less than to keep it.
+bool made_of_less(const Program& program, const std::vector<uint32_t>& writers, uint32_t object) {
+  int64_t bytes = 0;
+  for (const uint32_t t : writers) {
+    for (const Use& u : program.tasks()[t].uses) {
+      if (u.object.value == object) continue;
+      if (!program.object(u.object).persistent) return false;
+      bytes += u.bytes;
+    }
+  }
+  return bytes < program.objects()[object].bytes;
+}
+
 }  // namespace
 
 std::vector<bool> shared_objects(const Program& program, const Placement& placement) {
@@ -53,8 +67,9 @@ ActivationLives lives_of_activations(const Program& program, const Placement& pl
     const bool again = !shared[o] && !writers.empty() &&
                        std::all_of(writers.begin(), writers.end(),
                                    [&](uint32_t t) { return recomputable(program, program.tasks()[t]); });
-    lives.temporary[o] = again && !lives.crosses[o];
-    lives.crosses[o] = again && lives.crosses[o];
+    const bool crosses = again && lives.crosses[o] && !made_of_less(program, writers, uint32_t(o));
+    lives.temporary[o] = again && !crosses;
+    lives.crosses[o] = crosses;
   }
   return lives;
 }

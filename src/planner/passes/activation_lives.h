@@ -11,7 +11,9 @@ namespace sluice::core {
 struct ActivationLives {
   std::vector<std::vector<uint32_t>> writers;  // in program order
   std::vector<bool> crosses;  // written in the forward pass, used in the backward pass, can be computed again
-  std::vector<bool> temporary;         // only used in the forward pass, can be computed again
+  // Only used in the forward pass, or made of less that outlives the step, can be computed again: it goes
+  // after its last use there.
+  std::vector<bool> temporary;
   std::vector<uint32_t> forward_uses;  // forward tasks using it
 };
 
