@@ -26,6 +26,7 @@ Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
     const size_t layer = size_t(table[w].layer + 1);
     weights_[layer][table[w].role] = weights[w];
     if (table[w].adds) adapters_[layer][table[w].role] = *table[w].adds;
+    if (table[w].multiplied) multiplied_[weights[w].value] = *table[w].multiplied;
   }
   if (spec.tied_embeddings) weights_[0]["head"] = weight("embedding", -1);
 }
@@ -35,6 +36,23 @@ ObjectId Forward::weight(std::string_view role, int layer) const {
   const auto it = of_layer.find(role);
   SLUICE_CHECK(it != of_layer.end(), "layer {} has no weight {}", layer, role);
   return it->second;
+}
+
+ObjectId Forward::multiplied(std::string_view role, const Place& at) {
+  const ObjectId stored = weight(role, at.layer);
+  const auto own = multiplied_.find(stored.value);
+  const Format to = own == multiplied_.end() ? Format(compute_) : own->second;
+  const Format format = program_.object(stored).format;
+  if (format == to) return stored;
+  SLUICE_CHECK(to.block == 0, "{} of layer {}: products take it in {}", role, at.layer, to_text(to));
+  ObjectId& cast = casts_[stored.value];
+  if (!cast.valid()) {
+    const int64_t elements = program_.object(stored).elements();
+    const std::string name(role);
+    cast = sized(name + "_cast", to.type, elements, at);
+    task("cast_" + name, Cast{elements, format, to.type}, {stored, cast}, at);
+  }
+  return cast;
 }
 
 Bound Forward::batch(const Place& at, BatchColumn column) const {
@@ -129,7 +147,7 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   if (rotated) op.still_scale = still_scale(at);
   op.temperature = p.temperature;
   op.has_bias = !p.bias.empty();
-  const ObjectId w = weight(p.weight, at.layer);
+  const ObjectId w = multiplied(p.weight, at);
   if (const Format& format = program_.object(w).format; format != compute_) op.weight_format = format;
   std::vector<Bound> uses{x, w, y};
   if (residual) uses.emplace_back(*residual);
@@ -244,6 +262,7 @@ std::vector<ObjectId> Forward::layers(int round) {
   kv_.assign(layers, std::vector<ObjectId>(chunks));
   tails_.assign(layers, std::vector<ObjectId>(chunks));
   states_.assign(layers, std::vector<ObjectId>(chunks));
+  casts_.clear();
   std::vector<ObjectId> x;
   const bool embedded = decodes();
   for (size_t c = 0; c < chunks; ++c)

@@ -196,6 +196,8 @@ class Forward {
 
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;
+  // The same as products take it: where it is stored in another format, cast once in each round.
+  ObjectId multiplied(std::string_view role, const Place& at);
   Bound batch(const Place& at, BatchColumn column) const;
   ObjectId object(std::string_view role, DType dtype, int64_t width, const Place& at,
                   Stream stream = Stream::No) {
@@ -228,8 +230,10 @@ class Forward {
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
   std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
-  std::vector<std::vector<ObjectId>> kv_;                                     // [layer][chunk] of the round
-  std::vector<ObjectId> embedded_;                                            // [chunk]
+  std::unordered_map<uint32_t, Format> multiplied_;    // by object: as products take it, if not in compute_
+  std::unordered_map<uint32_t, ObjectId> casts_;       // of the round, by the object that is cast
+  std::vector<std::vector<ObjectId>> kv_;              // [layer][chunk] of the round
+  std::vector<ObjectId> embedded_;                     // [chunk]
   std::vector<std::vector<ObjectId>> tails_, states_;  // likewise, of convolutions and of delta rules
   // The newest product with an adapter's A, which rows of one tensor share.
   struct {

@@ -326,8 +326,8 @@ std::string to_text(const ModelSpec& spec) {
     if (scale != 1) out += fmt::format(", {} times {}", what, scale);
   }
   if (spec.logit_softcap != 0) out += fmt::format(", logits capped at {}", spec.logit_softcap);
-  for (const auto& [pattern, format] : spec.stored) {
-    if (format) out += fmt::format(", {} in {}", pattern, to_text(*format));
+  for (const StoredIn& stored : spec.stored) {
+    if (stored.format) out += fmt::format(", {} in {}", stored.pattern, to_text(*stored.format));
   }
   out += fmt::format(", vocabulary {}", spec.vocab);
   return spec.adapters.any() ? out + ", " + to_text(spec.adapters) : out;

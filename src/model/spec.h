@@ -243,11 +243,12 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// How tensors are stored that a pattern names, as one of freeze (model/weights.h); nothing: in the type that
-// is computed in.
+// The formats of tensors that a pattern names, as one of freeze (model/weights.h). Nothing: that which is
+// computed in.
 struct StoredIn {
   std::string pattern;
-  std::optional<Format> format;
+  std::optional<Format> format = {};
+  std::optional<Format> multiplied = {};  // as products take them: where it is another one, they are cast
 };
 
 struct ModelSpec {
@@ -279,6 +280,9 @@ struct ModelSpec {
   // In which formats layers' products have their weights: the last that names a tensor decides. What is
   // trained is stored in the type that is computed in.
   std::vector<StoredIn> stored;
+  // The format of all other weights that are not trained and that a product of every token has, where it fits
+  // their rows. Products take them in the type that is computed in.
+  std::optional<Format> base = {};
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
   // Notices for the reader of that text, such as a size that it leaves out.

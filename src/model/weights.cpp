@@ -80,6 +80,17 @@ void WeightTable::add_input(int64_t width) {
   norm("input_after", at(names.input_after), spec_.dim);
 }
 
+namespace {
+
+// Whether rows of a weight may be in a format of their own: one that a product of every token has, and whose
+// tensors have these rows.
+bool may_be_packed(const Weight& w) {
+  return w.part != ModelPart::Experts && w.part != ModelPart::Convolution && w.part != ModelPart::Table &&
+         !w.sources.front().transposed;
+}
+
+}  // namespace
+
 void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init) {
   const bool matrix = part != ModelPart::Norm && part != ModelPart::Bias;
   Weight& w = out_.emplace_back();
@@ -106,9 +117,15 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (part == ModelPart::Embedding) learn_rows(adapters.tokens);
   if (part == ModelPart::Head) learn_rows(adapters.head_tokens);
   if (!matrix || layer_ < 0) return;
-  w.format = stored_in(spec_.stored, w.sources.front().tensor);
   if (spec_.names.transposed) {
     for (WeightSource& source : w.sources) source.transposed = true;
+  }
+  const int64_t row = w.sources.front().cols;
+  if (const StoredIn* stored = stored_in(spec_.stored, w.sources.front().tensor)) {
+    if (stored->format) w.format = stored->format->over(row);
+    if (stored->multiplied) w.multiplied = stored->multiplied->over(row);
+  } else if (spec_.base && !w.trainable && may_be_packed(w) && spec_.base->fits(row)) {
+    w.format = spec_.base->over(row);
   }
   if (spec_.adapters.any()) adapt(Weight(w));
 }
@@ -215,10 +232,10 @@ bool frozen(std::span<const std::string> patterns, std::string_view tensor) {
   return out;
 }
 
-std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_view tensor) {
-  std::optional<Format> out;
-  for (const auto& [pattern, format] : patterns) {
-    if (names(pattern, tensor)) out = format;
+const StoredIn* stored_in(std::span<const StoredIn> patterns, std::string_view tensor) {
+  const StoredIn* out = nullptr;
+  for (const StoredIn& stored : patterns) {
+    if (names(stored.pattern, tensor)) out = &stored;
   }
   return out;
 }
@@ -226,25 +243,29 @@ std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_
 namespace {
 
 Status check_stored(const ModelSpec& spec, const Weight& weight) {
-  const std::optional<Format>& format = weight.format;
   const WeightSource& one = weight.sources.front();
+  const auto format_of = [&](const WeightSource& source) {
+    const StoredIn* stored = stored_in(spec.stored, source.tensor);
+    return stored == nullptr ? std::nullopt : stored->format;
+  };
+  const std::optional<Format> format = format_of(one);
   const auto text = [](const std::optional<Format>& of) { return of ? to_text(*of) : "what is computed in"; };
   for (const WeightSource& other : weight.sources) {
-    const std::optional<Format> another = stored_in(spec.stored, other.tensor);
+    const std::optional<Format> another = format_of(other);
     if (another != format)
       return error("model: {} is stored in {} and {} in {}, and they are one weight here: store both in one",
                    one.tensor, text(format), other.tensor, text(another));
     // Blocks lie within the rows of a matrix.
-    if (format && other.cols % format->padded(1) != 0)
+    if (format && !format->fits(other.cols))
       return error("model: {} has rows of {} elements, and is stored in {}; a multiple of {} is needed",
-                   other.tensor, other.cols, to_text(*format), format->padded(1));
+                   other.tensor, other.cols, to_text(*format),
+                   format->block == Format::kRow ? 8 : format->padded(1));
   }
   // Elements that share a scale cannot be updated one by one.
   if (format && weight.trainable)
     return error("model: {} is stored in {}, and is not trained so", one.tensor, to_text(*format));
-  const bool has_none = weight.part == ModelPart::Experts || weight.part == ModelPart::Convolution ||
-                        weight.part == ModelPart::Table;
-  if (format && has_none) return error("model: {} cannot be stored in {}", one.tensor, to_text(*format));
+  if (format && !may_be_packed(weight))
+    return error("model: {} cannot be stored in {}", one.tensor, to_text(*format));
   return {};
 }
 
@@ -339,6 +360,10 @@ std::string group_name(int64_t group) {
 
 std::vector<Weight> weights_of(const ModelSpec& spec) {
   return WeightTable(spec).weights();
+}
+
+bool is_packed(const Weight& weight) {
+  return weight.format && weight.format->block > 0;
 }
 
 bool is_looked_up(const Weight& weight) {

@@ -108,7 +108,8 @@ struct Weight {
   Init init;
   bool decay = true;  // under weight decay
   bool trainable = true;
-  std::optional<Format> format = {};  // nothing: that of the type that is computed in
+  // As it is stored, and as products take it; nothing: in the type that is computed in.
+  std::optional<Format> format = {}, multiplied = {};
   // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
   // its A. Weights that are rows of one tensor share an A, and `target`, which names it in draws of dropout.
   struct Adds {
@@ -158,6 +159,8 @@ std::string module_of(const ModelSpec& spec, std::string_view tensor);
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
 // tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
+// Whether it is stored with scales.
+bool is_packed(const Weight& weight);
 // Whether a pass begins with a token's row of it, which those that generate text are given: the embedding,
 // and tables of layers. Rows are multiplied by row_scale().
 bool is_looked_up(const Weight& weight);
@@ -177,8 +180,8 @@ bool names_part(std::string_view pattern, std::string_view tensor);
 // text between its stars.
 std::vector<std::string> near_names(std::string_view pattern, const std::vector<Weight>& weights);
 
-// The format of a tensor by ModelSpec::stored.
-std::optional<Format> stored_in(std::span<const StoredIn> patterns, std::string_view tensor);
+// The formats of a tensor by ModelSpec::stored; null: no pattern names it.
+const StoredIn* stored_in(std::span<const StoredIn> patterns, std::string_view tensor);
 // Whether each pattern names something, which may be stored so.
 Status check_stored(const ModelSpec& spec);
 

@@ -22,7 +22,7 @@ const StepShape kShape{
 ModelSpec frozen(std::optional<Format> format) {
   ModelSpec spec =
       model_of({.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 512, .vocab = 61});
-  if (format) spec.stored = {{"model.layers", format}};
+  if (format) spec.stored = {{"model.layers", format, format}};
   spec.freeze = {"model.layers"};
   return spec;
 }
@@ -58,12 +58,12 @@ TEST(NumberFormats, ProgramsOfThemAreProvedAndHaveHashesOfTheirOwn) {
 }
 
 // What a step copies to the device and back where its weights do not stay there.
-int64_t copied_bytes(const Model& model) {
+int64_t copied_bytes(const Model& model, int64_t cap = 120 << 10) {
   Profile profile;
   profile.name = "test";
   profile.set_bytes_per_s(2e9);
   PlanRequest request;
-  request.caps[kDevice] = 120 << 10;
+  request.caps[kDevice] = cap;
   request.quick = true;
   const auto plan = make_plan(model.program, profile, request);  // proves what it returns
   EXPECT_TRUE(plan.ok()) << plan.message();
@@ -105,7 +105,8 @@ TEST(NumberFormats, OfModelsFitTheirRowsAndAreNotTrained) {
 // The last pattern that names a tensor decides, and products have the format of their weight.
 TEST(NumberFormats, AreOfEachPart) {
   ModelSpec spec = frozen({});
-  spec.stored = {{"*.self_attn.*", kNvfp4}, {"*.q_proj", {}}, {"*.down_proj", Format(DType::F8E4M3)}};
+  constexpr Format kFloat8 = DType::F8E4M3;
+  spec.stored = {{"*.self_attn.*", kNvfp4, kNvfp4}, {"*.q_proj"}, {"*.down_proj", kFloat8, kFloat8}};
   ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
   const Model model = build_training(spec, kShape, {.compute = DType::BF16}, {});
   const std::map<std::string, std::optional<Format>> expected = {
@@ -121,6 +122,46 @@ TEST(NumberFormats, AreOfEachPart) {
   }
   EXPECT_GT(products, expected.size());
 }
+
+// What is not trained of a base in f8e4m3 is stored so, and is cast once in each round before its products.
+TEST(NumberFormats, OfABaseAreCastOnceInEachRound) {
+  ModelSpec spec = frozen({});
+  spec.freeze.push_back("!model.layers.1.mlp");
+  spec.base = Format(DType::F8E4M3, Format::kRow, DType::F32);
+  const Model model = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
+  size_t packed = 0, casts = 0;
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    const Object& o = model.program.object(model.params[w].param);
+    const bool is = model.weights[w].matrix && o.layer >= 0 && !model.weights[w].trainable;
+    const int64_t row = model.weights[w].sources.front().cols;
+    EXPECT_EQ(o.format, is ? Format(DType::F8E4M3, uint32_t(row), DType::F32) : Format(DType::BF16))
+        << o.name;
+    packed += is ? 1 : 0;
+  }
+  EXPECT_EQ(packed, 4 * 5 - 2u);
+  for (const Task& task : model.program.tasks()) {
+    if (std::holds_alternative<Cast>(*task.op)) ++casts;
+    const auto* product = std::get_if<Linear>(&*task.op);
+    if (product == nullptr) continue;
+    const Object& w = model.program.object(task.uses[Linear::kW].object);
+    EXPECT_EQ(w.format, Format(DType::BF16)) << task.name;
+    EXPECT_EQ(product->weight_format, std::nullopt) << task.name;
+  }
+  EXPECT_EQ(casts, packed * size_t(kShape.rounds));
+}
+
+// Its elements and scales cross the link, not what they are cast to.
+TEST(NumberFormats, OfABaseStreamAsTheyAreStored) {
+  ModelSpec spec = frozen({});
+  spec.base = Format(DType::F8E4M3, Format::kRow, DType::F32);
+  const Model model = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  constexpr int64_t kCap = 380 << 10;
+  const int64_t packed = copied_bytes(model, kCap), plain = copied_bytes(model_in({}), kCap);
+  EXPECT_GT(packed, 0);
+  EXPECT_LT(packed, plain * 3 / 4);
+}
+
 TEST(NumberFormats, ThatCannotBeAreRefusedByName) {
   ModelSpec spec = frozen({});
   spec.stored = {{"*.k_proj", kNvfp4}};
