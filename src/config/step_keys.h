@@ -24,6 +24,7 @@ struct ModelKeys {
   std::string config;           // path of a Hugging Face config.json
   std::string weights;          // path of a checkpoint to start from
   std::string unread = "refuse";
+  std::string base_format = "auto";
 };
 // Calls key(name, field, constraint, row) for every key.
 template <class Keys, class F>
@@ -38,6 +39,11 @@ void visit_model_keys(Keys& c, F&& key) {
        refused("another beginning. The file itself is not needed any more")});
   key("model.unread", c.unread, Choices{"refuse", "drop"},
       {"tensors of model.weights that the model does not read: an error, or they are left out"});
+  key("model.base_format", c.base_format, Choices{"auto", "fp8"},
+      {"number format of layers' matrices that are not trained; auto: as train.compute; fp8: f8e4m3 with a "
+       "scale for each row, without experts",
+       allowed_by("formats", "the base is rounded to another number format"), Recorded::Changed,
+       KeyOf::Step});
 }
 
 constexpr GoesOn kOtherAdapters = refused("other adapters");

@@ -56,6 +56,19 @@ std::string describe_objective(const Prepared& p) {
   return out;
 }
 
+// Describes the weights that have a format of their own, and how many of them all.
+std::string base_text(const ModelSpec& model) {
+  if (!model.base) return {};
+  double packed = 0, all = 0;
+  for (const Weight& w : weights_of(model)) {
+    if (w.trainable) continue;
+    all += double(w.elements());
+    if (is_packed(w)) packed += double(w.elements());
+  }
+  return fmt::format("{} in {}, of {} parameters that stay; products take them in what is computed in",
+                     count(packed), to_text(*model.base), count(all));
+}
+
 // Why these number formats, where people used to others would ask.
 std::string why_numbers(const Numerics& n) {
   if (!n.stochastic || n.master != MasterWeights::Off) return {};
@@ -144,6 +157,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                             m.tied_embeddings ? ", tied" : "")},
       {"trained", describe_trained(m)},
       {"learns", describe_objective(p)},
+      {"base", base_text(m)},
       {"numbers",
        fmt::format(
            "{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute), name_of(p.numerics.grad),

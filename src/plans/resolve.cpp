@@ -122,13 +122,26 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
   return adapt(model, std::move(out), "adapter");
 }
 
+void resolve_base_format(const RunConfig& config, ModelSpec& model) {
+  model.base.reset();
+  if (config.model.base_format == "fp8") model.base = Format(DType::F8E4M3, Format::kRow, DType::F32);
+}
+
 Status resolve_training(const RunConfig& config, ModelSpec& model) {
   SLUICE_TRY(resolve_adapters(config, model));
   const double z = config.train.router_z_loss;
   if (z != 0 && !model.has_experts())
     return error("train.router_z_loss = {}: this {} model has no routers", z, model.family);
   model.router_z = z;
-  return freeze(model, config.train.freeze, "train.freeze");
+  SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
+  resolve_base_format(config, model);
+  if (model.base && !std::ranges::any_of(weights_of(model), is_packed))
+    return error(
+        "model.base_format = {}: no matrix of a layer stays as it is and takes it; adapters (adapter.rank) "
+        "or "
+        "train.freeze leave matrices untrained, and their rows need a multiple of 8 elements",
+        config.model.base_format);
+  return {};
 }
 
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {

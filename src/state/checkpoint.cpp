@@ -189,11 +189,29 @@ Status check_all_found(const std::set<std::string_view>& needed, const fs::path&
                *needed.begin(), needed.size());
 }
 
+// Writes pieces of a tensor that follow each other; of a packed weight whole rows of them. `rest`: what is
+// left of the last row, for the next piece.
+Status write_rows(const Model& model, std::span<const WeightPlace> places, const TensorInfo& tensor,
+                  int64_t offset, std::span<const std::byte> bytes, std::vector<std::byte>& rest,
+                  Executor& executor) {
+  const WeightPlace& first = places.front();
+  if (!is_packed(model.weights[first.weight]))
+    return write_weight(model, places, tensor, offset, bytes, executor);
+  const int64_t begin = offset - int64_t(rest.size());
+  rest.insert(rest.end(), bytes.begin(), bytes.end());
+  const auto row = size_t(first.source->cols * size_of(tensor.type));
+  const auto whole = std::span(rest).first(rest.size() / row * row);
+  SLUICE_TRY(write_weight(model, places, tensor, begin, whole, executor));
+  rest.erase(rest.begin(), rest.begin() + int64_t(whole.size()));
+  return {};
+}
+
 Status load_weights_files(const CheckpointInfo& info, const Model& model, const fs::path& dir,
                           Executor& executor) {
   const auto places = weight_places(model, saved_of(model.weights));
   std::set<std::string_view> needed;
   for (const auto& [name, of_tensor] : places) needed.insert(name);
+  std::vector<std::byte> rows;
   for (const auto& [name, sum] : info.files) {
     if (!is_weights_file(name)) continue;
     const fs::path path = dir / name;
@@ -203,7 +221,8 @@ Status load_weights_files(const CheckpointInfo& info, const Model& model, const 
           return check_weight(model, places.find(tensor.name)->second.front(), tensor, path);
         },
         [&](const TensorInfo& tensor, int64_t offset, std::span<const std::byte> bytes) {
-          return write_weight(model, places.find(tensor.name)->second, tensor, offset, bytes, executor);
+          const std::vector<WeightPlace>& of_tensor = places.find(tensor.name)->second;
+          return write_rows(model, of_tensor, tensor, offset, bytes, rows, executor);
         }));
   }
   return check_all_found(needed, dir);

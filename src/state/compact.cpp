@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "ops/compact_format.h"
+#include "ops/float8.h"
 #include "ops/master.h"
 
 namespace sluice::core {
@@ -61,6 +62,15 @@ void compact(const Groups<std::byte>& to, int64_t group, const Group& values) {
 }  // namespace
 
 std::vector<float> expand(const Format& format, std::span<const std::byte> object) {
+  if (format.type == DType::F8E4M3) {
+    std::vector<float> out(size_t(format.elements(int64_t(object.size()))));
+    for (size_t i = 0; i < out.size(); ++i) {
+      float scale;
+      std::memcpy(&scale, object.data() + out.size() + i / format.block * sizeof scale, sizeof scale);
+      out[i] = float_of_e4m3(std::to_integer<uint8_t>(object[i])) * scale;
+    }
+    return out;
+  }
   const Groups<const std::byte> from(format, object);
   std::vector<float> out;
   for (int64_t group = 0; group < from.elements / kCompactGroup; ++group) {
@@ -68,6 +78,28 @@ std::vector<float> expand(const Format& format, std::span<const std::byte> objec
     out.insert(out.end(), values.begin(), values.end());
   }
   return out;
+}
+
+void pack(const Format& format, std::span<const float> values, PackedBlocks& out) {
+  SLUICE_CHECK(format == Format(DType::F8E4M3, format.block, DType::F32) && values.size() % format.block == 0,
+               "{} values in {}", values.size(), to_text(format));
+  out.elements.resize(values.size());
+  out.scales.clear();
+  for (size_t begin = 0; begin < values.size(); begin += format.block) {
+    float largest = 0;
+    for (const float x : values.subspan(begin, format.block)) largest = std::max(largest, std::abs(x));
+    const float scale = scale_of_e4m3(largest), inverse = 1 / scale;
+    for (size_t i = begin; i < begin + format.block; ++i)
+      out.elements[i] = std::byte{e4m3_of(values[i] * inverse)};
+    out.scales.push_back(scale);
+  }
+}
+
+void unpack(const Format& format, const PackedBlocks& blocks, int64_t first, std::span<Bf16> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float scale = blocks.scales[(size_t(first) + i) / format.block];
+    values[i] = Bf16(float_of_e4m3(std::to_integer<uint8_t>(blocks.elements[i])) * scale);
+  }
 }
 
 void join_masters(std::span<const std::byte> parameters, std::span<const std::byte> residuals,

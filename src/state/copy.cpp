@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <system_error>
 
 #include "base/bytes.h"
 #include "base/parallel.h"
+#include "state/compact.h"
 
 namespace sluice::core {
 namespace {
@@ -41,12 +43,30 @@ std::vector<Tile> tiles_of(const CheckpointLayout& layout) {
 
 }  // namespace
 
+Status read_part(const Executor& executor, const StoredPart& part, int64_t offset, std::span<std::byte> to) {
+  if (!part.packed) return executor.read(part.object, to, part.offset + offset);
+  constexpr int64_t kSize = size_of(DType::BF16);
+  const Object& object = executor.program().object(part.object);
+  const int64_t first = (part.offset + offset) / kSize, count = int64_t(to.size()) / kSize;
+  const int64_t block = object.format.block, in_block = first % block;
+  PackedBlocks blocks;
+  blocks.elements.resize(size_t(count));
+  blocks.scales.resize(size_t((in_block + count + block - 1) / block));
+  SLUICE_TRY(executor.read(part.object, blocks.elements, first));
+  SLUICE_TRY(executor.read(part.object, std::as_writable_bytes(std::span(blocks.scales)),
+                           object.elements() + first / block * int64_t{sizeof(float)}));
+  std::vector<Bf16> values(static_cast<size_t>(count));
+  unpack(object.format, blocks, in_block, values);
+  std::memcpy(to.data(), values.data(), to.size());
+  return {};
+}
+
 PartReader reader_of(const Executor& executor) {
   auto piece = std::make_shared<std::vector<std::byte>>();
   return [piece, &executor](const StoredPart& part, int64_t offset,
                             int64_t bytes) -> Result<std::span<const std::byte>> {
     piece->resize(size_t(bytes));
-    SLUICE_TRY(executor.read(part.object, *piece, part.offset + offset));
+    SLUICE_TRY(read_part(executor, part, offset, *piece));
     return std::span<const std::byte>(*piece);
   };
 }
@@ -68,7 +88,7 @@ Result<StateCopy> StateCopy::take(const CheckpointLayout& layout, const Executor
   const auto take_tile = [&](int64_t index) {
     const Tile& tile = tiles[size_t(index)];
     const auto to = copy.memory_.subspan(size_t(tile.part.position + tile.offset), size_t(tile.bytes));
-    const Status read = executor.read(tile.part.object, to, tile.part.offset + tile.offset);
+    const Status read = read_part(executor, tile.part, tile.offset, to);
     if (read.ok()) return;
     const std::lock_guard lock(mutex);
     if (first_error.ok()) first_error = read;

@@ -16,6 +16,9 @@ namespace sluice::core {
 using PartReader =
     std::function<Result<std::span<const std::byte>>(const StoredPart&, int64_t offset, int64_t bytes)>;
 
+// Those bytes, from an arena.
+Status read_part(const Executor& executor, const StoredPart& part, int64_t offset, std::span<std::byte> to);
+
 // From the arenas, through memory of one piece. Borrows the executor, between steps.
 PartReader reader_of(const Executor& executor);
 

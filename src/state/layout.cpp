@@ -96,9 +96,8 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights, Held held) {
     if (!holds(held, model.weights[w])) continue;
     const ParamObjects& objects = model.params[w];
     const Format& format = model.program.object(objects.param).format;
-    SLUICE_CHECK(format.block == 0, "{} is in {}, and checkpoints have no place for scales",
-                 model.weights[w].object, to_text(format));
-    const DType own = format.type;
+    const bool packed = format.block > 0;
+    const DType own = packed ? DType::BF16 : format.type;
     const bool from_master = f32_weights && objects.has_master();
     for (const auto& [first, rows] : rows_in(held, model.weights[w])) {
       const WeightSource& source = *rows;
@@ -119,11 +118,12 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights, Held held) {
           add_master(model.program, objects, first + done, count, at, tensor);
         } else {
           tensor.parts.push_back({.object = objects.param,
-                                  .offset = format.bytes(first + done),
-                                  .bytes = format.bytes(count),
+                                  .offset = Format(own).bytes(first + done),
+                                  .bytes = Format(own).bytes(count),
                                   .position = 0,
                                   .element = at,
-                                  .source = last_source(tensor)});
+                                  .source = last_source(tensor),
+                                  .packed = packed});
         }
         done += count;
       }

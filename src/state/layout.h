@@ -23,6 +23,9 @@ struct StoredPart {
   int64_t element = 0;
   bool again = false;  // it is read several times
   size_t source = 0;   // of StoredTensor::turned
+  // The object is packed (state/compact.h), and offset and bytes are those of its elements in bf16, which
+  // holds them exactly.
+  bool packed = false;
 };
 
 struct StoredTensor {

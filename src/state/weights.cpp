@@ -33,7 +33,17 @@ struct Tile {
   std::vector<float> values;
   std::vector<Bf16> rounded;
   std::vector<std::byte> residuals;
+  PackedBlocks packed;
 };
+
+// The elements of a weight that are written together: whole blocks.
+int64_t unit_of(const Weight& weight) {
+  return is_packed(weight) ? int64_t{weight.format->block} : 1;
+}
+int64_t tile_of(const Weight& weight) {
+  const int64_t unit = unit_of(weight);
+  return std::max(kTileElements / unit, int64_t{1}) * unit;
+}
 
 // Copies `count` elements that are `step` elements apart.
 void gather(const std::byte* from, int64_t step, int64_t size, int64_t count, std::byte* to) {
@@ -103,9 +113,22 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
   });
 }
 
-// Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.
+// Likewise, of blocks with scales.
+Status write_packed(Executor& executor, ObjectId id, int64_t first, std::span<const float> values,
+                    PackedBlocks& packed) {
+  const Object& object = executor.program().object(id);
+  pack(object.format, values, packed);
+  SLUICE_TRY(executor.write(id, packed.elements, first));
+  return executor.write(id, std::as_bytes(std::span(packed.scales)),
+                        object.elements() + first / object.format.block * int64_t{sizeof(float)});
+}
+
+// Writes elements [first, first + tile.values.size()) of a parameter and of its master weights. REQUIRES: of
+// one that is packed they are whole blocks.
 Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, Tile& tile) {
   const std::span<const float> values(tile.values);
+  if (executor.program().object(objects.param).format.block > 0)
+    return write_packed(executor, objects.param, first, values, tile.packed);
   const bool joined = objects.masters == MasterWeights::I8;
   if (joined) {
     split_masters(values, tile.rounded, tile.residuals);
@@ -142,8 +165,9 @@ void add_tiles(const Weight& weight, const ParamObjects& objects, const Program&
                std::vector<Job>& jobs) {
   const Object& object = program.object(objects.param);
   const int64_t size = size_of(object.format.type), elements = object.elements();
-  for (int64_t first = 0; first < elements; first += kTileElements) {
-    const int64_t count = std::min(kTileElements, elements - first);
+  const int64_t tile = tile_of(weight);
+  for (int64_t first = 0; first < elements; first += tile) {
+    const int64_t count = std::min(tile, elements - first);
     jobs.push_back({{}, &weight, &objects, first, count, count * size});
   }
 }
@@ -235,14 +259,15 @@ namespace {
 Status write_part(const Model& model, size_t weight, int64_t to, const TensorInfo& tensor, int64_t first,
                   std::span<const std::byte> bytes, Executor& executor) {
   const int64_t size = size_of(tensor.type), elements = int64_t(bytes.size()) / size;
+  const int64_t step = tile_of(model.weights[weight]);
   const auto run = [&](int64_t index, Tile& tile) -> Status {
-    const int64_t from = index * kTileElements, count = std::min(kTileElements, elements - from);
+    const int64_t from = index * step, count = std::min(step, elements - from);
     const auto part = bytes.subspan(size_t(from * size), size_t(count * size));
     SLUICE_TRY(check_values(tensor, false, first + from, part));
     read_elements(tensor.type, part, tile.values);
     return write_param(executor, model.params[weight], to + from, tile);
   };
-  return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
+  return for_each_job((elements + step - 1) / step, elements * 4, run, [] {});
 }
 
 // Writes elements of a turned tensor from `begin` on: a run of each of the place's rows.
@@ -420,10 +445,13 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
   std::vector<Checksum> sums(base == nullptr ? 0 : parts.size());
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
-    tile.values.resize(size_t(count));
+    // Blocks that begin in the tile are written, to their ends.
+    const int64_t unit = executor == nullptr ? 1 : unit_of(model.weights[place->weight]);
+    const int64_t begin = (first + unit - 1) / unit * unit, end = (first + count + unit - 1) / unit * unit;
+    tile.values.resize(size_t(end - first));
     int64_t read = 0;
-    for (int64_t done = 0; done < count;) {
-      const auto [at, follow] = place->source->stretch(first + done, first + count);
+    for (int64_t done = 0; done < end - first;) {
+      const auto [at, follow] = place->source->stretch(first + done, end);
       const auto values = std::span(tile.values).subspan(size_t(done), size_t(follow));
       const auto bytes = read_stretch(*tensor, place->source->tensor, at, values);
       if (!bytes.ok()) return error_at(checkpoint.string(), bytes.error());
@@ -431,9 +459,11 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
     }
     const int64_t before = read_bytes.fetch_add(read);
     if ((before + read) / kMostResidentBytes > before / kMostResidentBytes) files.release();
-    if (base != nullptr) sums[size_t(index)] = checksum_of(std::as_bytes(std::span(tile.values)));
-    if (executor == nullptr) return {};
-    return write_param(*executor, model.params[place->weight], place->first + first, tile);
+    if (base != nullptr)
+      sums[size_t(index)] = checksum_of(std::as_bytes(std::span(tile.values).first(size_t(count))));
+    if (executor == nullptr || begin == end) return {};
+    tile.values.erase(tile.values.begin(), tile.values.begin() + (begin - first));
+    return write_param(*executor, model.params[place->weight], place->first + begin, tile);
   };
   SLUICE_TRY(for_each_job(int64_t(parts.size()), total, run, [] {}));
   if (base == nullptr) return {};

@@ -120,7 +120,7 @@ TEST_F(GoingOn, AllowsWhatIsSaid) {
   EXPECT_EQ(start(more).ending, Ending::NothingLeft);
   more.allow = "everything";
   EXPECT_NE(
-      start(more).message.find("allowed are adapter, data, steps, learning_rate, formats, freeze, backend"),
+      start(more).message.find("allowed are formats, adapter, data, steps, learning_rate, freeze, backend"),
       std::string::npos);
 }
 

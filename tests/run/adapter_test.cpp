@@ -92,6 +92,53 @@ TEST_F(AdapterRuns, GoOnWithTheSameBitsUnderOtherCaps) {
             file_bytes(dir_ / "whole/adapter_model.safetensors"));
 }
 
+// Losses beside a base in f8e4m3 are those beside its values in another format, under any cap.
+TEST_F(AdapterRuns, TakeABaseInFloatsOfEightBits) {
+  const std::string fp8 = "model.base_format=fp8";
+  const Prepared p = prepared({fp8});
+  const std::vector<double> whole = run_session(p, 6, dir_ / "whole");
+  EXPECT_NE(run_session(prepared(), 6, dir_ / "plain"), whole);
+
+  // A run that freezes the layers saves the values that it has of them.
+  const Prepared frozen = prepared({fp8, "adapter.rank=0", "train.freeze=[\"model.layers\"]"});
+  (void)run_session(frozen, 0, dir_ / "values");
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  EXPECT_NE(values_in(dir_ / "values", name), values_in(base(), name));
+  const auto again = must(Session::open(p));
+  EXPECT_EQ(values_in(dir_ / "values", name), must(again->engine().tensor({}, name)));
+  fs::copy_file(dir_ / "values/model.safetensors", base() / "model.safetensors",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(run_session(prepared(), 6, dir_ / "of_values"), whole);
+
+  // They are the nearest ones: rounded once more, they stay.
+  std::vector<std::string> capped = {fp8, "memory.device=4KiB",
+                                     fmt::format("shape.rounds={}", p.shape.rounds),
+                                     fmt::format("shape.head_tokens={}", p.shape.head_tokens)};
+  const auto too_little = prepare(must(load_config("", settings(capped))), "", false);
+  ASSERT_FALSE(too_little.ok());
+  capped[1] = fmt::format("memory.device={}B", shortage_of(too_little.error())->least_bytes);
+  const Prepared least = prepared(capped);
+  EXPECT_LT(least.stages.arena_bytes()[kDevice], p.stages.arena_bytes()[kDevice]);
+  EXPECT_EQ(run_session(least, 6, dir_ / "least"), whole);
+
+  // A run of another format is another run, unless that is allowed.
+  const std::string resume = "run.resume=" + (dir_ / "values").string();
+  const std::vector<std::string> thawed = {"adapter.rank=0", "train.freeze=[\"model.layers\"]", resume};
+  const Prepared other_format = prepared(thawed);
+  const auto other = Session::open(other_format);
+  ASSERT_FALSE(other.ok());
+  EXPECT_NE(other.message().find("model.base_format"), std::string::npos) << other.message();
+  std::vector<std::string> resumed = thawed;
+  resumed.push_back(fp8);
+  const Prepared same_format = prepared(resumed);
+  const auto going_on = must(Session::open(same_format));
+  EXPECT_EQ(must(going_on->engine().tensor({}, name)), values_in(dir_ / "values", name));
+  const auto refused = prepare(must(load_config("", settings({fp8, "adapter.rank=0"}))), "", false);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("model.base_format = fp8: no matrix of a layer stays"), std::string::npos)
+      << refused.message();
+}
+
 TEST_F(AdapterRuns, RefuseAnotherBase) {
   (void)run_session(prepared(), 2, dir_ / "saved");
   // One weight of a layer is another one; where the base lies does not matter.

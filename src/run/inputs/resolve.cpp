@@ -65,6 +65,9 @@ std::vector<std::string_view> keys_of_plans() {
 Result<ModelSpec> resolve_model(const RunConfig& config) {
   SLUICE_ASSIGN(ModelSpec model, resolve_base(config));
   SLUICE_TRY(resolve_adapters(config, model));
+  // Until something is to be trained nothing is.
+  resolve_base_format(config, model);
+  if (model.base && !model.adapters.any()) model.freeze = {"*"};
   return model;
 }
 

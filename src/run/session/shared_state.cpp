@@ -77,7 +77,9 @@ PartReader SharedState::reader() const {
     const uint32_t object = part.object.value;
     piece->resize(size_t(bytes));
     if (own_[object].valid()) {
-      SLUICE_TRY(executor_.read(own_[object], *piece, part.offset + offset));
+      StoredPart own = part;
+      own.object = own_[object];
+      SLUICE_TRY(read_part(executor_, own, offset, *piece));
     } else {
       SLUICE_TRY(ask({Request::Read, object, part.offset + offset, bytes}));
       SLUICE_TRY(network_.exchange({}, 0, *piece, owner_[object]));
