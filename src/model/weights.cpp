@@ -124,7 +124,8 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (const StoredIn* stored = stored_in(spec_.stored, w.sources.front().tensor)) {
     if (stored->format) w.format = stored->format->over(row);
     if (stored->multiplied) w.multiplied = stored->multiplied->over(row);
-  } else if (spec_.base && !w.trainable && may_be_packed(w) && spec_.base->fits(row)) {
+  } else if (spec_.base && !w.trainable && may_be_packed(w) && part != ModelPart::Router &&
+             spec_.base->fits(row)) {
     w.format = spec_.base->over(row);
   }
   if (spec_.adapters.any()) adapt(Weight(w));

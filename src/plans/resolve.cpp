@@ -139,7 +139,7 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
     return error(
         "model.base_format = {}: no matrix of a layer stays as it is and takes it; adapters (adapter.rank) "
         "or "
-        "train.freeze leave matrices untrained, and their rows need a multiple of 8 elements",
+        "train.freeze leave some, and rows of a multiple of 8 elements take it",
         config.model.base_format);
   return {};
 }
