@@ -120,6 +120,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"model.path", {{"model.config=", "model.path=" + path("wide")}, f32, "model.intermediate_size is 48"}},
       {"model.config", {{"model.config=" + path("wide/config.json")}, f32, "model.intermediate_size is 48"}},
       {"model.weights", {{"model.weights=" + weights.string()}, f32, ""}},
+      {"model.base_format", {{"model.base_format=fp8"}, adapted, ""}},
       {"adapter.rank", {{"adapter.rank=2"}, adapted, ""}},
       {"adapter.alpha", {{"adapter.alpha=2"}, adapted, ""}},
       {"adapter.rslora", {{"adapter.rslora=true"}, adapted, ""}},
