@@ -145,14 +145,7 @@ int64_t scratch_of(const AttnFwd& op) {
 }
 
 Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {
-  with_type(op.shape.dtype, [&]<class T>(T) {
-    // A result computed in f32 is not rounded afterwards.
-    if constexpr (std::is_same_v<T, float>) {
-      run_all<float, float>(op, args, machine);
-    } else {
-      with_type(op.out_dtype, [&]<class R>(R) { run_all<T, R>(op, args, machine); });
-    }
-  });
+  with_types(op.shape.dtype, op.out_dtype, [&]<class T, class R>(T, R) { run_all<T, R>(op, args, machine); });
   return {};
 }
 

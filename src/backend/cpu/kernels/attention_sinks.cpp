@@ -12,22 +12,20 @@ namespace sluice::core::cpu {
 
 Status launch(const SinkGrad& op, const Args& args, const Machine& machine) {
   const auto* lse = args.in<float>(SinkGrad::kLse);
-  with_type(op.dtype, [&]<class T>(T) {
-    with_type(op.grad_dtype, [&]<class G>(G) {
-      machine.pool.parallel_for(op.heads, [&](int64_t head, int) {
-        const auto sink = float(args.in<T>(SinkGrad::kSinks)[head]);
-        double sum = 0;
-        for (int64_t token = 0; token < op.tokens(); ++token) {
-          const int64_t row = token / op.q_len, at = (token * op.heads + head) * op.head_dim;
-          float dot = 0;
-          SLUICE_LOOP(machine.isa, dot_of, args.in<T>(SinkGrad::kO) + at, args.in<T>(SinkGrad::kDo) + at,
-                      op.head_dim, dot);
-          const float share = std::exp(sink - lse[(row * op.heads + head) * op.q_len + token % op.q_len]);
-          sum -= double(share) * double(dot);
-        }
-        G& to = args.out<G>(SinkGrad::kDSinks)[head];
-        to = G(float(op.accumulate ? double(float(to)) + sum : sum));
-      });
+  with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    machine.pool.parallel_for(op.heads, [&](int64_t head, int) {
+      const auto sink = float(args.in<T>(SinkGrad::kSinks)[head]);
+      double sum = 0;
+      for (int64_t token = 0; token < op.tokens(); ++token) {
+        const int64_t row = token / op.q_len, at = (token * op.heads + head) * op.head_dim;
+        float dot = 0;
+        SLUICE_LOOP(machine.isa, dot_of, args.in<T>(SinkGrad::kO) + at, args.in<T>(SinkGrad::kDo) + at,
+                    op.head_dim, dot);
+        const float share = std::exp(sink - lse[(row * op.heads + head) * op.q_len + token % op.q_len]);
+        sum -= double(share) * double(dot);
+      }
+      G& to = args.out<G>(SinkGrad::kDSinks)[head];
+      to = G(float(op.accumulate ? double(float(to)) + sum : sum));
     });
   });
   return {};

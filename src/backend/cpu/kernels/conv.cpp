@@ -27,14 +27,22 @@ struct ConvInput {
   }
 };
 
-template <class T, class G>
+template <class T>
 struct ConvGradient {
   const T* dy;
   T* dbcx;
-  G* dw;
+  void* dw;
+  DType dw_dtype;
   T* d_before;      // null: none
   const T* d_tail;  // null: none
   bool accumulate;
+
+  void add_to_dw(int64_t at, float x) const {
+    with_type(dw_dtype, [&]<class G>(G) {
+      G& to = static_cast<G*>(dw)[at];
+      to = G(accumulate ? float(to) + x : x);
+    });
+  }
 };
 
 // New tokens of one text.
@@ -78,26 +86,24 @@ Status launch(const ShortConv& op, const Args& args, const Machine& machine) {
 
 Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine) {
   with_type(op.dtype, [&]<class T>(T) {
-    with_type(op.grad_dtype, [&]<class G>(G) {
-      const ConvInput<T> in{.bcx = args.in<T>(ShortConvBwd::kBcx),
-                            .w = args.in<T>(ShortConvBwd::kW),
-                            .before = op.has_before ? args.in<T>(op.before_operand()) : nullptr,
-                            .pos = args.in<int32_t>(ShortConvBwd::kPos),
-                            .tokens = op.tokens,
-                            .dim = op.dim,
-                            .width = op.width,
-                            .silu = op.silu};
-      const ConvGradient<T, G> out{.dy = args.in<T>(ShortConvBwd::kDy),
-                                   .dbcx = args.out<T>(ShortConvBwd::kDbcx),
-                                   .dw = args.out<G>(ShortConvBwd::kDw),
-                                   .d_before = op.has_before ? args.out<T>(op.d_before_operand()) : nullptr,
-                                   .d_tail = op.has_tail ? args.in<T>(op.d_tail_operand()) : nullptr,
-                                   .accumulate = op.accumulate};
-      machine.pool.parallel_for(ceil_div(op.dim, kChannelsPerConvTask), [&](int64_t task, int) {
-        const int64_t first = task * kChannelsPerConvTask;
-        SLUICE_LOOP(machine.isa, convolve_back, in, out, first,
-                    std::min(kChannelsPerConvTask, op.dim - first));
-      });
+    const ConvInput<T> in{.bcx = args.in<T>(ShortConvBwd::kBcx),
+                          .w = args.in<T>(ShortConvBwd::kW),
+                          .before = op.has_before ? args.in<T>(op.before_operand()) : nullptr,
+                          .pos = args.in<int32_t>(ShortConvBwd::kPos),
+                          .tokens = op.tokens,
+                          .dim = op.dim,
+                          .width = op.width,
+                          .silu = op.silu};
+    const ConvGradient<T> out{.dy = args.in<T>(ShortConvBwd::kDy),
+                              .dbcx = args.out<T>(ShortConvBwd::kDbcx),
+                              .dw = args.out<std::byte>(ShortConvBwd::kDw),
+                              .dw_dtype = op.grad_dtype,
+                              .d_before = op.has_before ? args.out<T>(op.d_before_operand()) : nullptr,
+                              .d_tail = op.has_tail ? args.in<T>(op.d_tail_operand()) : nullptr,
+                              .accumulate = op.accumulate};
+    machine.pool.parallel_for(ceil_div(op.dim, kChannelsPerConvTask), [&](int64_t task, int) {
+      const int64_t first = task * kChannelsPerConvTask;
+      SLUICE_LOOP(machine.isa, convolve_back, in, out, first, std::min(kChannelsPerConvTask, op.dim - first));
     });
   });
   return {};

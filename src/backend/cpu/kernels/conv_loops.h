@@ -67,17 +67,17 @@ void convolve(const ConvInput<T>& in, int64_t first, int64_t end, T* y, T* tail)
 }
 
 // The gradient of a token's sum: dy C, or dy times the slope of SiLU.
-template <class T, class G>
-SLUICE_INLINE F16 sum_gradient(const ConvInput<T>& in, const ConvGradient<T, G>& out, const F16* taps,
-                               int64_t t, int64_t c, auto part) {
+template <class T>
+SLUICE_INLINE F16 sum_gradient(const ConvInput<T>& in, const ConvGradient<T>& out, const F16* taps, int64_t t,
+                               int64_t c, auto part) {
   const F16 dy = load(out.dy + t * in.dim + c, part);
   if (!in.silu) return dy * load(in.bcx + (t * 3 + 1) * in.dim + c, part);
   const F16 sum = sum_at(in, taps, t, c, part), s = sigmoid(sum);
   return dy * s * (1.0f + sum * (1.0f - s));
 }
 
-template <class T, class G>
-void convolve_back(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_t first, int64_t channels) {
+template <class T>
+void convolve_back(const ConvInput<T>& in, const ConvGradient<T>& out, int64_t first, int64_t channels) {
   for_each_vector(channels, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
     const int64_t c = first + i, before = in.width - 1;
     F16 taps[kMostConvWidth];
@@ -120,10 +120,8 @@ void convolve_back(const ConvInput<T>& in, const ConvGradient<T, G>& out, int64_
       for (int64_t k = 0; k < kAtOnce && first_tap + k < in.width; ++k) {
         float x[kVec];
         store(x, dw[k]);
-        for (int64_t lane = 0; lane < lanes_of(part); ++lane) {
-          G& to = out.dw[(c + lane) * in.width + in.width - 1 - first_tap - k];
-          to = G(out.accumulate ? float(to) + x[lane] : x[lane]);
-        }
+        for (int64_t lane = 0; lane < lanes_of(part); ++lane)
+          out.add_to_dw((c + lane) * in.width + in.width - 1 - first_tap - k, x[lane]);
       }
     }
   });

@@ -230,12 +230,10 @@ Status launch(const DeltaGatesBwd& op, const Args& args, const Machine& machine)
   using O = DeltaGatesBwd;
   const DeltaGateRows rows{args.in<float>(O::kBa), args.in<float>(O::kALog), args.in<float>(O::kDtBias),
                            op.heads};
-  with_type(op.dtype, [&]<class T>(T) {
-    with_type(op.grad_dtype, [&]<class G>(G) {
-      machine.pool.parallel_for(ceil_div(op.heads, 16), [&](int64_t task, int) {
-        SLUICE_LOOP(machine.isa, gate_rows_back, rows, op, 16 * task, args.in<float>(O::kDgates),
-                    args.out<T>(O::kDba), args.out<G>(O::kDaLog), args.out<G>(O::kDdtBias));
-      });
+  with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    machine.pool.parallel_for(ceil_div(op.heads, 16), [&](int64_t task, int) {
+      SLUICE_LOOP(machine.isa, gate_rows_back, rows, op, 16 * task, args.in<float>(O::kDgates),
+                  args.out<T>(O::kDba), args.out<G>(O::kDaLog), args.out<G>(O::kDdtBias));
     });
   });
   return {};

@@ -49,25 +49,27 @@ SLUICE_INLINE void normalise(const T* from, int64_t stride, int64_t n, int64_t d
   clear(to + n * columns, (kDeltaBlock - n) * columns);
 }
 
+// Only what reads or writes activations is compiled for each of their types; the rest is in f32.
+
+inline void multiply_keys(int64_t n, int64_t key_dim, int64_t dk, const DeltaScratch& s) {
+  transpose_block(s.k, kDeltaBlock, dk, 1.0f, s.k_t);
+  multiply(n, kDeltaBlock, key_dim, {s.k, dk, 1}, s.k_t, kDeltaBlock, s.kk, kDeltaBlock, false);
+  multiply(n, kDeltaBlock, key_dim, {s.q, dk, 1}, s.k_t, kDeltaBlock, s.qk, kDeltaBlock, false);
+}
+
 // Values that the value heads of a key head share.
 template <class T>
-SLUICE_INLINE void load_keys(const DeltaTask<T>& t, int64_t first, int64_t n, const DeltaScratch& s) {
+void load_keys(const DeltaTask<T>& t, int64_t first, int64_t n, const DeltaScratch& s) {
   const int64_t dk = t.key_columns(), width = t.sizes.columns();
   const T* q = t.qkv + first * width + t.key_head * t.sizes.key_dim;
   const float factor = 1.0f / std::sqrt(static_cast<float>(t.sizes.key_dim));
   normalise(q, width, n, t.sizes.key_dim, dk, factor, s.q, s.q_scale);
   normalise(q + t.sizes.keys(), width, n, t.sizes.key_dim, dk, 1.0f, s.k, s.k_scale);
-  transpose_block(s.k, kDeltaBlock, dk, 1.0f, s.k_t);
-  multiply(n, kDeltaBlock, t.sizes.key_dim, {s.k, dk, 1}, s.k_t, kDeltaBlock, s.kk, kDeltaBlock, false);
-  multiply(n, kDeltaBlock, t.sizes.key_dim, {s.q, dk, 1}, s.k_t, kDeltaBlock, s.qk, kDeltaBlock, false);
+  multiply_keys(n, t.sizes.key_dim, dk, s);
 }
 
-// Gates of a value head, and the matrices that follow.
-template <class T>
-SLUICE_INLINE void load_gates(const DeltaTask<T>& t, int64_t head, int64_t first, int64_t n,
-                              const DeltaScratch& s) {
-  const int64_t heads = t.sizes.value_heads;
-  const float* gates = t.gates + first * 2 * heads + head;
+// Gates of a value head, of `heads` heads, and the matrices that follow.
+inline void load_gates(const float* gates, int64_t heads, int64_t n, const DeltaScratch& s) {
   float g = 0;
   for (int64_t i = 0; i < kDeltaBlock; ++i) {
     if (i < n) g -= gates[i * 2 * heads + heads];
@@ -116,16 +118,23 @@ SLUICE_INLINE void solve_transposed(int64_t n, int64_t columns, const float* min
   }
 }
 
-// s.x = K S, and s.n = N. `u`, where it is not null, is N before it is solved and without beta.
+// s.n = V, and the gates.
 template <class T>
-SLUICE_INLINE void write_values(const DeltaTask<T>& t, int64_t head, int64_t first, int64_t n,
-                                const float* state, const DeltaScratch& s, float* u) {
-  const int64_t dk = t.key_columns(), dv = t.value_columns();
+void load_head(const DeltaTask<T>& t, int64_t head, int64_t first, int64_t n, const DeltaScratch& s) {
+  const int64_t dv = t.value_columns(), heads = t.sizes.value_heads;
+  load_gates(t.gates + first * 2 * heads + head, heads, n, s);
   const T* v = t.qkv + first * t.sizes.columns() + 2 * t.sizes.keys() + head * t.sizes.value_dim;
-  multiply(n, dv, t.sizes.key_dim, {s.k, dk, 1}, state, dv, s.x, dv, false);
+  for (int64_t i = 0; i < n; ++i) load_row(v + i * t.sizes.columns(), t.sizes.value_dim, dv, s.n + i * dv);
+}
+
+// s.x = K S, and s.n, which is V, becomes N. `u`, where it is not null, is N before it is solved and without
+// beta.
+inline void write_values(const DeltaSizes& z, int64_t n, const float* state, const DeltaScratch& s,
+                         float* u) {
+  const int64_t dk = align_up(z.key_dim, 16), dv = align_up(z.value_dim, 16);
+  multiply(n, dv, z.key_dim, {s.k, dk, 1}, state, dv, s.x, dv, false);
   for (int64_t i = 0; i < n; ++i) {
     float* row = s.n + i * dv;
-    load_row(v + i * t.sizes.columns(), t.sizes.value_dim, dv, row);
     for (int64_t c = 0; c < dv; c += kVec) {
       const F16 changed = load(row + c) - load(s.x + i * dv + c) * s.e_g[i];
       if (u != nullptr) store(u + i * dv + c, changed);
@@ -136,33 +145,37 @@ SLUICE_INLINE void write_values(const DeltaTask<T>& t, int64_t head, int64_t fir
 }
 
 // The state after the block, in place.
-template <class T>
-SLUICE_INLINE void advance(const DeltaTask<T>& t, int64_t n, const DeltaScratch& s, float* state) {
-  const int64_t dk = t.key_columns(), dv = t.value_columns();
+inline void advance(const DeltaSizes& z, int64_t n, const DeltaScratch& s, float* state) {
+  const int64_t dk = align_up(z.key_dim, 16), dv = align_up(z.value_dim, 16);
   for (int64_t i = 0; i < n; ++i) scale_row(s.k + i * dk, s.left[i], dk, s.k_left + i * dk);
-  scale_row(state, s.e_g[n - 1], t.sizes.key_dim * dv, state);
-  multiply(t.sizes.key_dim, dv, n, {s.k_left, 1, dk}, s.n, dv, state, dv, true);
+  scale_row(state, s.e_g[n - 1], z.key_dim * dv, state);
+  multiply(z.key_dim, dv, n, {s.k_left, 1, dk}, s.n, dv, state, dv, true);
 }
 
-// States of the key head's value heads, from an operand or 0, and back.
-template <class T>
-SLUICE_INLINE void load_states(const DeltaTask<T>& t, const float* from, float* to) {
-  const DeltaSizes& z = t.sizes;
-  const int64_t dv = t.value_columns(), each = t.key_columns() * dv;
+// O, of s.n and the state before the block, and the state after it.
+inline void write_out(const DeltaSizes& z, int64_t n, const DeltaScratch& s, float* state) {
+  const int64_t dk = align_up(z.key_dim, 16), dv = align_up(z.value_dim, 16);
+  multiply(n, dv, z.key_dim, {s.q, dk, 1}, state, dv, s.x, dv, false);
+  for (int64_t i = 0; i < n; ++i) scale_row(s.x + i * dv, s.e_g[i], dv, s.x + i * dv);
+  multiply(n, dv, n, {s.p, kDeltaBlock, 1}, s.n, dv, s.x, dv, true);
+  advance(z, n, s, state);
+}
+
+// States of a key head's value heads, from an operand or 0, and back.
+inline void load_states(const DeltaSizes& z, int64_t key_head, const float* from, float* to) {
+  const int64_t dv = align_up(z.value_dim, 16), each = align_up(z.key_dim, 16) * dv;
   clear(to, z.shared() * each);
   if (from == nullptr) return;
   for (int64_t h = 0; h < z.shared(); ++h) {
-    const float* head = from + t.head(h) * z.head_state();
+    const float* head = from + (key_head * z.shared() + h) * z.head_state();
     for (int64_t r = 0; r < z.key_dim; ++r)
       load_row(head + r * z.value_dim, z.value_dim, dv, to + h * each + r * dv);
   }
 }
-template <class T>
-SLUICE_INLINE void store_states(const DeltaTask<T>& t, const float* from, float* to) {
-  const DeltaSizes& z = t.sizes;
-  const int64_t dv = t.value_columns(), each = t.key_columns() * dv;
+inline void store_states(const DeltaSizes& z, int64_t key_head, const float* from, float* to) {
+  const int64_t dv = align_up(z.value_dim, 16), each = align_up(z.key_dim, 16) * dv;
   for (int64_t h = 0; h < z.shared(); ++h) {
-    float* head = to + t.head(h) * z.head_state();
+    float* head = to + (key_head * z.shared() + h) * z.head_state();
     for (int64_t r = 0; r < z.key_dim; ++r)
       store_row(from + h * each + r * dv, 1.0f, z.value_dim, head + r * z.value_dim);
   }
@@ -172,39 +185,32 @@ template <class T>
 void run_delta(const DeltaTask<T>& t, const DeltaScratch& s) {
   const DeltaSizes& z = t.sizes;
   const int64_t dk = t.key_columns(), dv = t.value_columns();
-  load_states(t, t.before, s.states);
+  load_states(z, t.key_head, t.before, s.states);
   for (int64_t first = 0; first < t.tokens;) {
     const int64_t n = t.block(first);
     load_keys(t, first, n, s);
     for (int64_t h = 0; h < z.shared(); ++h) {
       float* state = s.states + h * dk * dv;
-      load_gates(t, t.head(h), first, n, s);
-      write_values(t, t.head(h), first, n, state, s, nullptr);
-      multiply(n, dv, z.key_dim, {s.q, dk, 1}, state, dv, s.x, dv, false);
-      for (int64_t i = 0; i < n; ++i) scale_row(s.x + i * dv, s.e_g[i], dv, s.x + i * dv);
-      multiply(n, dv, n, {s.p, kDeltaBlock, 1}, s.n, dv, s.x, dv, true);
+      load_head(t, t.head(h), first, n, s);
+      write_values(z, n, state, s, nullptr);
+      write_out(z, n, s, state);
       for (int64_t i = 0; i < n; ++i)
         store_row(s.x + i * dv, 1.0f, z.value_dim, t.o + (first + i) * z.values() + t.head(h) * z.value_dim);
-      advance(t, n, s, state);
     }
     first += n;
   }
-  if (t.after != nullptr) store_states(t, s.states, t.after);
+  if (t.after != nullptr) store_states(z, t.key_head, s.states, t.after);
 }
 
-// The backward pass of one value head and block: adds to b.dk and b.dq, writes the gradients of its values
-// and gates, and makes d_state, that of the state after the block, that of the state before it.
-template <class T>
-SLUICE_INLINE void run_block_back(const DeltaTask<T>& t, int64_t head, int64_t first, int64_t n,
-                                  const float* state, float* d_state, const DeltaBackScratch& b) {
+// The backward pass of one value head and block, of b.d_o: adds to b.dk and b.dq, writes the gradients of its
+// gates, and those of its values, without beta, to b.dn. d_state, that of the state after the block, becomes
+// that of the state before it.
+inline void run_block_back(const DeltaSizes& z, int64_t n, const float* state, float* d_state,
+                           const DeltaBackScratch& b, float* dgates) {
   const DeltaScratch& s = b.forward;
-  const DeltaSizes& z = t.sizes;
-  const int64_t dk = t.key_columns(), dv = t.value_columns(), each = dk * dv;
-  load_gates(t, head, first, n, s);
-  write_values(t, head, first, n, state, s, b.u);
+  const int64_t dk = align_up(z.key_dim, 16), dv = align_up(z.value_dim, 16), each = dk * dv;
+  write_values(z, n, state, s, b.u);
   clear(s.n + n * dv, (kDeltaBlock - n) * dv);
-  const T* d_o = t.d_o + first * z.values() + head * z.value_dim;
-  for (int64_t i = 0; i < n; ++i) load_row(d_o + i * z.values(), z.value_dim, dv, b.d_o + i * dv);
 
   // N's gradient, of the state after the block and of O, and what follows for what it is solved from.
   for (int64_t i = 0; i < n; ++i) scale_row(s.k + i * dk, s.left[i], dk, s.k_left + i * dk);
@@ -262,11 +268,8 @@ SLUICE_INLINE void run_block_back(const DeltaTask<T>& t, int64_t head, int64_t f
   multiply(z.key_dim, dv, n, {s.k, 1, dk}, b.d_x, dv, d_state, dv, true);
   multiply(z.key_dim, dv, n, {s.q, 1, dk}, b.d_o, dv, d_state, dv, true);
 
-  T* dvalues = t.dqkv + first * z.columns() + 2 * z.keys() + head * z.value_dim;
-  float* dgates = t.dgates + first * 2 * z.value_heads + head;
   float behind = 0;
   for (int64_t i = n - 1; i >= 0; --i) {
-    store_row(b.dn + i * dv, s.beta[i], z.value_dim, dvalues + i * z.columns());
     behind -= b.d_g[i];
     dgates[i * 2 * z.value_heads] = b.d_beta[i];
     dgates[i * 2 * z.value_heads + z.value_heads] = behind;
@@ -292,35 +295,44 @@ void run_delta_back(const DeltaTask<T>& t, const DeltaBackScratch& b) {
   const DeltaSizes& z = t.sizes;
   const int64_t dk = t.key_columns(), dv = t.value_columns(), each = dk * dv, set = z.shared() * each;
   // Where the last block begins, and the states before every block.
-  load_states(t, t.before, b.kept);
+  load_states(z, t.key_head, t.before, b.kept);
   int64_t block = 0, first = 0;
   for (int64_t n = t.block(0); first + n < t.tokens; first += n, n = t.block(first), ++block) {
     load_keys(t, first, n, s);
     for (int64_t h = 0; h < z.shared(); ++h) {
       const float* state = b.kept + block * set + h * each;
       float* next = b.kept + (block + 1) * set + h * each;
-      load_gates(t, t.head(h), first, n, s);
-      write_values(t, t.head(h), first, n, state, s, nullptr);
+      load_head(t, t.head(h), first, n, s);
+      write_values(z, n, state, s, nullptr);
       scale_row(state, 1.0f, each, next);
-      advance(t, n, s, next);
+      advance(z, n, s, next);
     }
   }
-  load_states(t, t.d_after, b.d_states);
+  load_states(z, t.key_head, t.d_after, b.d_states);
   const float factor = 1.0f / std::sqrt(static_cast<float>(z.key_dim));
   for (; block >= 0; --block) {
     const int64_t n = t.block(first);
     load_keys(t, first, n, s);
     clear(b.dk, kDeltaBlock * dk);
     clear(b.dq, kDeltaBlock * dk);
-    for (int64_t h = 0; h < z.shared(); ++h)
-      run_block_back(t, t.head(h), first, n, b.kept + block * set + h * each, b.d_states + h * each, b);
+    for (int64_t h = 0; h < z.shared(); ++h) {
+      const int64_t head = t.head(h);
+      load_head(t, head, first, n, s);
+      const T* d_o = t.d_o + first * z.values() + head * z.value_dim;
+      for (int64_t i = 0; i < n; ++i) load_row(d_o + i * z.values(), z.value_dim, dv, b.d_o + i * dv);
+      run_block_back(z, n, b.kept + block * set + h * each, b.d_states + h * each, b,
+                     t.dgates + first * 2 * z.value_heads + head);
+      T* dvalues = t.dqkv + first * z.columns() + 2 * z.keys() + head * z.value_dim;
+      for (int64_t i = 0; i < n; ++i)
+        store_row(b.dn + i * dv, s.beta[i], z.value_dim, dvalues + i * z.columns());
+    }
     T* dq = t.dqkv + first * z.columns() + t.key_head * z.key_dim;
     normalise_back(s.q, b.dq, s.q_scale, factor, n, z.key_dim, dk, dq, z.columns());
     normalise_back(s.k, b.dk, s.k_scale, 1.0f, n, z.key_dim, dk, dq + z.keys(), z.columns());
     // The block before ends where this one begins.
     first = std::max<int64_t>(0, first - kDeltaBlock);
   }
-  if (t.d_before != nullptr) store_states(t, b.d_states, t.d_before);
+  if (t.d_before != nullptr) store_states(z, t.key_head, b.d_states, t.d_before);
 }
 
 inline void gate_rows(const DeltaGateRows& rows, int64_t tokens, float* gates) {

@@ -85,20 +85,18 @@ Status launch(const EmbedBwd& op, const Args& args, const Machine& machine) {
   Carver workspace(args.workspace);
   Buckets buckets(op, workspace);
   buckets.fill(op, ids);
-  with_type(op.dtype, [&](auto dy_type) {
-    with_type(op.grad_dtype, [&](auto grad_type) {
-      const auto* dy = args.in<decltype(dy_type)>(EmbedBwd::kDy);
-      auto* grad = args.out<decltype(grad_type)>(EmbedBwd::kDTable);
-      machine.pool.parallel_for(ceil_div(op.vocab, kEntriesPerTask), [&](int64_t task, int worker) {
-        auto* sum = reinterpret_cast<float*>(machine.scratch[static_cast<size_t>(worker)]);
-        const int64_t end = std::min(op.vocab, (task + 1) * kEntriesPerTask);
-        for (int64_t v = task * kEntriesPerTask; v < end; ++v) {
-          const int64_t count = buckets.start[v + 1] - buckets.start[v];
-          if (count == 0 && op.accumulate) continue;
-          SLUICE_LOOP(machine.isa, sum_rows, dy, buckets.order + buckets.start[v], count, op.dim, sum);
-          SLUICE_LOOP(machine.isa, put_row, sum, op.scale, op.accumulate, op.dim, grad + v * op.dim);
-        }
-      });
+  with_types(op.dtype, op.grad_dtype, [&](auto dy_type, auto grad_type) {
+    const auto* dy = args.in<decltype(dy_type)>(EmbedBwd::kDy);
+    auto* grad = args.out<decltype(grad_type)>(EmbedBwd::kDTable);
+    machine.pool.parallel_for(ceil_div(op.vocab, kEntriesPerTask), [&](int64_t task, int worker) {
+      auto* sum = reinterpret_cast<float*>(machine.scratch[static_cast<size_t>(worker)]);
+      const int64_t end = std::min(op.vocab, (task + 1) * kEntriesPerTask);
+      for (int64_t v = task * kEntriesPerTask; v < end; ++v) {
+        const int64_t count = buckets.start[v + 1] - buckets.start[v];
+        if (count == 0 && op.accumulate) continue;
+        SLUICE_LOOP(machine.isa, sum_rows, dy, buckets.order + buckets.start[v], count, op.dim, sum);
+        SLUICE_LOOP(machine.isa, put_row, sum, op.scale, op.accumulate, op.dim, grad + v * op.dim);
+      }
     });
   });
   return {};

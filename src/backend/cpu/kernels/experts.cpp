@@ -282,21 +282,19 @@ Status launch(const GroupedBiasGrad& op, const Args& args, const Machine& machin
   const RoutingLayout layout{op.mixture.experts, rows};
   const auto* routing = args.in<int32_t>(GroupedBiasGrad::kRouting);
   const float* gates = op.gathers ? args.in<float>(GroupedBiasGrad::kGates) : nullptr;
-  with_type(op.dtype, [&]<class T>(T) {
-    with_type(op.grad_dtype, [&]<class G>(G) {
-      const T* dy = args.in<T>(GroupedBiasGrad::kDy);
-      G* dbias = args.out<G>(GroupedBiasGrad::kDbias);
-      machine.pool.parallel_for(op.mixture.experts, [&](int64_t e, int worker) {
-        auto* sum = reinterpret_cast<float*>(machine.scratch[size_t(worker)]);
-        std::fill_n(sum, op.out, 0.0f);
-        for (int64_t i = routing[e]; i < routing[e + 1]; ++i) {
-          const int64_t choice = routing[layout.choice() + i];
-          SLUICE_LOOP(machine.isa, add_scaled, dy + (op.gathers ? choice / count : i) * op.out,
-                      gates == nullptr ? 1.0f : gates[choice], false, sum, op.out);
-        }
-        G* to = dbias + e * op.out;
-        SLUICE_LOOP(machine.isa, put_sum, sum, op.accumulate ? to : nullptr, to, op.out);
-      });
+  with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    const T* dy = args.in<T>(GroupedBiasGrad::kDy);
+    G* dbias = args.out<G>(GroupedBiasGrad::kDbias);
+    machine.pool.parallel_for(op.mixture.experts, [&](int64_t e, int worker) {
+      auto* sum = reinterpret_cast<float*>(machine.scratch[size_t(worker)]);
+      std::fill_n(sum, op.out, 0.0f);
+      for (int64_t i = routing[e]; i < routing[e + 1]; ++i) {
+        const int64_t choice = routing[layout.choice() + i];
+        SLUICE_LOOP(machine.isa, add_scaled, dy + (op.gathers ? choice / count : i) * op.out,
+                    gates == nullptr ? 1.0f : gates[choice], false, sum, op.out);
+      }
+      G* to = dbias + e * op.out;
+      SLUICE_LOOP(machine.isa, put_sum, sum, op.accumulate ? to : nullptr, to, op.out);
     });
   });
   return {};

@@ -80,16 +80,11 @@ Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machin
   SLUICE_TRY(check(op));
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.weights());
-  with_type(op.in_dtype, [&](auto in_type) {
-    using D = decltype(in_type);
-    with_type(op.dtype, [&](auto type) {
-      using T = decltype(type);
-      machine.pool.parallel_for(blocks, [&](int64_t b, int) {
-        SLUICE_LOOP(machine.isa, backward, rows_of<T>(op, args, b * rows, rows),
-                    args.in<D>(HeadNormRopeBwd::kDy) + b * rows * op.columns(),
-                    args.out<T>(HeadNormRopeBwd::kDx) + b * rows * op.x_columns(),
-                    partials + b * op.weights());
-      });
+  with_types(op.dtype, op.in_dtype, [&]<class T, class D>(T, D) {
+    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+      SLUICE_LOOP(machine.isa, backward, rows_of<T>(op, args, b * rows, rows),
+                  args.in<D>(HeadNormRopeBwd::kDy) + b * rows * op.columns(),
+                  args.out<T>(HeadNormRopeBwd::kDx) + b * rows * op.x_columns(), partials + b * op.weights());
     });
   });
   with_type(op.grad_dtype, [&](auto type) {

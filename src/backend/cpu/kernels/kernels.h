@@ -66,6 +66,17 @@ struct Args {
   }
 };
 
+// with_type() of both. Results and gradients are in f32, or in what is computed in: what is computed in f32 is
+// not rounded afterwards.
+template <class F>
+void with_types(DType computed, DType result, F&& f) {
+  with_type(computed, [&](auto type) {
+    if (result == DType::F32) return f(type, float{});
+    if (result != computed) not_a_float(result);
+    f(type, type);
+  });
+}
+
 // The products an op runs; to size its workspace and scratch.
 std::vector<GemmShape> products(const Op& op);
 // Workspace beside that of the op's products.

@@ -83,16 +83,14 @@ Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine) 
 Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine) {
   const LowRankSizes& s = op.sizes;
   const int64_t panels = ceil_div(s.part, kPanel);
-  with_type(op.dtype, [&]<class T>(T) {
-    with_type(op.grad_dtype, [&]<class G>(G) {
-      machine.pool.parallel_for(s.parts * panels, [&](int64_t task, int worker) {
-        Carver place(machine.scratch[size_t(worker)]);
-        const LowRankScratch scratch(s, place);
-        const int64_t part = task / panels, row = task % panels * kPanel, at = part * s.part + row;
-        SLUICE_LOOP(machine.isa, low_rank_wgrad, s, op.scale, args.in<T>(LowRankWgrad::kDy) + s.first + at,
-                    args.in<T>(LowRankWgrad::kU) + part * s.rank, op.accumulate,
-                    args.out<G>(LowRankWgrad::kDb) + at * s.rank, std::min(kPanel, s.part - row), scratch);
-      });
+  with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    machine.pool.parallel_for(s.parts * panels, [&](int64_t task, int worker) {
+      Carver place(machine.scratch[size_t(worker)]);
+      const LowRankScratch scratch(s, place);
+      const int64_t part = task / panels, row = task % panels * kPanel, at = part * s.part + row;
+      SLUICE_LOOP(machine.isa, low_rank_wgrad, s, op.scale, args.in<T>(LowRankWgrad::kDy) + s.first + at,
+                  args.in<T>(LowRankWgrad::kU) + part * s.rank, op.accumulate,
+                  args.out<G>(LowRankWgrad::kDb) + at * s.rank, std::min(kPanel, s.part - row), scratch);
     });
   });
   return {};
