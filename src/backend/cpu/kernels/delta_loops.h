@@ -68,7 +68,7 @@ void load_keys(const DeltaTask<T>& t, int64_t first, int64_t n, const DeltaScrat
   multiply_keys(n, t.sizes.key_dim, dk, s);
 }
 
-// Gates of a value head, of `heads` heads, and the matrices that follow.
+// Gates of one of `heads` value heads, and the matrices that follow.
 inline void load_gates(const float* gates, int64_t heads, int64_t n, const DeltaScratch& s) {
   float g = 0;
   for (int64_t i = 0; i < kDeltaBlock; ++i) {
