@@ -43,7 +43,7 @@ Result<Lanes> Lanes::create(const LaneTable& table, std::span<const int> devices
   return lanes;
 }
 
-// None has cudaEventBlockingSync, with which this thread could sleep until an event comes: the interrupt that
+// None has cudaEventBlockingSync, with which this thread could sleep until an event comes. The interrupt that
 // wakes it holds the next kernel of the stream up for 6 to 8 us on an H200.
 Status Lanes::create_events(size_t count) {
   const auto grow = [&](std::vector<Event>& events, unsigned flags) -> Status {

@@ -16,7 +16,7 @@ namespace sluice::core::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: a
 // record takes this thread some us. In a timed step every command records one before and one after itself.
-// Commands take events in turn, as many as may be under way: the driver keeps more than a KiB on the host for
+// Commands take events in turn, as many as may be under way. The driver keeps more than a KiB on the host for
 // each, and a step has a hundred thousand commands. Events are created before a step, never within one.
 class Lanes {
  public:
@@ -37,8 +37,8 @@ class Lanes {
   // Waits until a command that was queued has finished.
   Status wait(uint32_t command) { return settle(command); }
   // Waits for everything queued since begin(). Once a kernel has failed the driver says no more of any
-  // command of that GPU: the one that failed is one of the launches there from `first`, the first that is not
-  // known to have finished, to `last`, the last one queued. When this thread was waiting for the GPU, as it
+  // command of that GPU. The one that failed is one of the launches there from `first` to `last`: the first
+  // that is not known to have finished, and the last one queued. When this thread was waiting for the GPU, as it
   // mostly is, it is among the first 16: so often an event is recorded.
   struct Failure {
     uint32_t first, last;

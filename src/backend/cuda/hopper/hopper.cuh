@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of a group of four warps on Hopper's tensor cores, barriers that count bytes, and bulk copies of
-// tiles: compute capability 9.0 alone, in code that is compiled for sm_90a.
+// tiles. Compute capability 9.0 alone has them, in code that is compiled for sm_90a.
 //
 // Sums of m64nNk16: warp w of the group has rows 16w to 16w + 15. With g = lane / 4 and t = lane % 4, d[4j]
 // and d[4j + 1] are row g, columns 8j + 2t and the next; d[4j + 2] and d[4j + 3] are row g + 8, the same
@@ -158,7 +158,7 @@ __device__ inline void arrive_when_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 // At the barrier of another block of the cluster. What the thread did before is ordered within its block
-// alone: with the cluster's scope the compiler emits a barrier of all memory of the device, which takes
+// alone. With the cluster's scope the compiler emits a barrier of all memory of the device, which takes
 // longer than the products of a piece.
 __device__ inline void arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(

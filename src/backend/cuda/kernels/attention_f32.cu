@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over one block in f32, forward and backward: formulas and order of sums as in attention.cu and
-// attention_bwd.cu, but products on the multiprocessors' plain f32 units, as tensor cores would round f32 to
-// TF32. For measurements (cuda_backend.h), so that it is simple first.
+// Attention over one block in f32, forward and backward. Formulas and order of sums are those of attention.cu
+// and attention_bwd.cu. Products run on the multiprocessors' plain f32 units, as tensor cores would round f32
+// to TF32. For measurements (cuda_backend.h), so that it is simple first.
 //
 // A block's threads are 8 rows of 16. In a product of tiles a thread computes each eighth row and each
-// sixteenth column, so that the 16 addresses of a load lie in different banks and both halves of a warp share
+// sixteenth column. So the 16 addresses of a load lie in different banks, and both halves of a warp share
 // theirs.
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"

@@ -4,7 +4,7 @@
 // cache; partial results are merged in the order of the splits.
 //
 // A new token's key and value are read from where they come, and written to the cache by the block of its
-// tile: what a launch reads of the cache, none of its blocks writes.
+// tile. What a launch reads of the cache, none of its blocks writes.
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 

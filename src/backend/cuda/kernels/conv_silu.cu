@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with SiLU (ops/conv.h). A thread goes over a run of tokens with eight channels: their weights,
-// the inputs that the next tokens need and, backwards, what their sums give are in its registers, so that
-// every row is read once. Rows are loaded some tokens before they are needed. Of dw each run makes a partial
+// Convolutions with SiLU (ops/conv.h). A thread goes over a run of tokens with eight channels. Its registers
+// hold their weights, the inputs that the next tokens need and, backwards, what their sums give. So every row
+// is read once. Rows are loaded some tokens before they are needed. Of dw each run makes a partial
 // sum.
 #include <type_traits>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of gated delta rules read a chunk by: its blocks and documents, the gates of a block, and
-// the columns of a head's values that a block of threads has.
+// What the kernels of gated delta rules read a chunk by: its blocks and documents, and the gates of a block.
+// A block of threads has some columns of a head's values.
 #pragma once
 
 #include <type_traits>

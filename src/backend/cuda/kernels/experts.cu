@@ -248,8 +248,9 @@ __global__ void add_loads_kernel(const double* partials, int64_t blocks, int64_t
   if (round != nullptr) round[i] = of_round;
 }
 
-// The counting sort: what falls on each expert by blocks of choices, each warp counting some of them by
-// itself; where each block's begin; and each choice's place, a warp taking a block's choices in their order.
+// The counting sort counts what falls on each expert by blocks of choices; each warp counts some of them by
+// itself. Then it finds where each block's begin, and each choice's place: a warp takes a block's choices in
+// their order.
 constexpr int kCountWarps = 8;
 __global__ void count_choices_kernel(const int32_t* chosen, int32_t* counts, int64_t rows, int64_t per_block,
                                      int experts) {

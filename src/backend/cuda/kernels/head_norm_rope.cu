@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls f with W, the lanes of a group and the threads of a block: a head in as few lanes as there are
+// Calls f with W, the lanes of a group and the threads of a block. A head is in as few lanes as there are
 // vectors in half of it, rounded up to a power of two.
 template <class F>
 cudaError_t with_head_shape(const HeadShape& shape, F f) {
