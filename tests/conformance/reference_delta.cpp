@@ -130,9 +130,11 @@ namespace {
 
 using Numbers = std::vector<Approx>;
 
-// The rule over a chunk, token by token, and back. Backends compute by blocks: what they sum is as large as
-// what is summed here, so that errors are bounded by those of every term. What enters a product, normalised q
-// and k, states, changes, what these give each other, and their gradients, may be rounded to `dtype` before.
+// The rule over a chunk, token by token, and back. What enters a product, normalised q and k, states,
+// changes, what these give each other, and their gradients, may be rounded to `dtype` before. Backends
+// compute by blocks: where a state within a block is read here, they sum what the block's tokens give it, and
+// the state before them, each times what reads it. These terms cancel, as a token's change takes away what
+// others left, so that errors are bounded by the sums of their absolute values (`terms_`, `d_terms_`).
 class Rule {
   template <class T>
   auto& at(T& state, int64_t h, int64_t r, int64_t c) const {
@@ -145,30 +147,40 @@ class Rule {
         dtype_(dtype),
         qkv_(std::move(qkv)),
         gates_(std::move(gates)),
-        state_(index(sizes.state())) {}
+        state_(index(sizes.state())),
+        terms_(state_.size()),
+        d_terms_(state_.size()) {}
 
   void set_state(const std::vector<double>& values) {
     std::copy(values.begin(), values.end(), state_.begin());
   }
   const Numbers& state() const { return state_; }
 
-  // One token; `o` gets its values.
-  void step(int64_t t, bool begins, Numbers& o) {
+  // One token, at `position` of its document; `o` gets its values.
+  void step(int64_t t, int64_t position, Numbers& o) {
+    const bool begins = position == 0;
     if (begins) std::fill(state_.begin(), state_.end(), Approx());
+    if (position % kDeltaBlock == 0 || before_.empty()) {
+      for (size_t i = 0; i < terms_.size(); ++i) terms_[i] = std::abs(state_[i].value);
+    }
     before_.push_back(state_);
+    terms_before_.push_back(terms_);
     begins_.push_back(begins);
     for (int64_t h = 0; h < s_.value_heads; ++h) {
       const Numbers k = head(t, h, false), q = head(t, h, true);
       const Approx keep = exp(Approx(-decay(t, h)));
       for (int64_t c = 0; c < s_.value_dim; ++c) {
         Sum read;
-        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(operand(at(state_, h, r, c)) * keep * k[index(r)]);
+        for (int64_t r = 0; r < s_.key_dim; ++r)
+          read.add(operand(summed(at(state_, h, r, c), at(terms_, h, r, c))) * keep * k[index(r)]);
         const Approx change = operand(Approx(beta(t, h)) * (Approx(value(t, h, c)) - read.total()));
         Sum out;
         for (int64_t r = 0; r < s_.key_dim; ++r) {
           Approx& to = at(state_, h, r, c);
+          double& terms = at(terms_, h, r, c);
           to = to * keep + operand(k[index(r)] * change);
-          out.add(operand(to) * q[index(r)]);
+          terms = terms * keep.value + std::abs(k[index(r)].value * change.value);
+          out.add(operand(summed(to, terms)) * q[index(r)]);
         }
         o.push_back(out.total());
       }
@@ -180,8 +192,12 @@ class Rule {
   // it, give and take of it: `given_` bounds these terms.
   void back(int64_t t, bool ends, const double* d_o, Numbers& d_state, Numbers& dqkv, Numbers& dgates) {
     const Numbers before = std::move(before_.back());
-    before_.pop_back();
-    if (ends) given_.assign(index(s_.value_heads), 0);
+    const std::vector<double> terms = std::move(terms_before_.back());
+    before_.pop_back(), terms_before_.pop_back();
+    if (ends) {
+      given_.assign(index(s_.value_heads), 0);
+      for (size_t i = 0; i < d_terms_.size(); ++i) d_terms_[i] = std::abs(d_state[i].value);
+    }
     for (int64_t h = 0; h < s_.value_heads; ++h) {
       const Numbers k = head(t, h, false), q = head(t, h, true);
       const Approx keep = exp(Approx(-decay(t, h)));
@@ -189,18 +205,21 @@ class Rule {
       Sum d_keep, d_beta;
       for (int64_t c = 0; c < s_.value_dim; ++c) {
         Sum read, d_change;
-        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(operand(at(before, h, r, c)) * keep * k[index(r)]);
+        const auto held = [&](int64_t r) { return summed(at(before, h, r, c), at(terms, h, r, c)); };
+        for (int64_t r = 0; r < s_.key_dim; ++r) read.add(operand(held(r)) * keep * k[index(r)]);
         const Approx error = Approx(value(t, h, c)) - read.total();
         const Approx change = operand(Approx(beta(t, h)) * error);
         const Approx given(d_o[h * s_.value_dim + c]);
         for (int64_t r = 0; r < s_.key_dim; ++r) {
-          const Approx after = operand(at(before, h, r, c) * keep + operand(k[index(r)] * change));
+          const Approx after = operand(held(r) * keep + operand(k[index(r)] * change));
           given_[index(h)] += std::abs(given.value * after.value * q[index(r)].value);
           if (ends) given_[index(h)] += std::abs(at(d_state, h, r, c).value * after.value);
           dq[index(r)] = dq[index(r)] + given * after;
           Approx& d = at(d_state, h, r, c);
+          double& d_terms = at(d_terms_, h, r, c);
           d = d + operand(given * q[index(r)]);
-          d_change.add(operand(d) * k[index(r)]);
+          d_terms += std::abs(given.value * q[index(r)].value);
+          d_change.add(operand(summed(d, d_terms)) * k[index(r)]);
         }
         const Approx of_change = operand(d_change.total()),
                      of_error = operand(of_change * Approx(beta(t, h)));
@@ -208,19 +227,19 @@ class Rule {
         dqkv[index(t * s_.columns() + 2 * s_.keys() + h * s_.value_dim + c)] = of_error;
         for (int64_t r = 0; r < s_.key_dim; ++r) {
           Approx& d = at(d_state, h, r, c);
-          const Approx kept = operand(at(before, h, r, c)) * keep;
+          double& d_terms = at(d_terms_, h, r, c);
+          const Approx kept = operand(held(r)) * keep;
           given_[index(h)] += std::abs(of_error.value * kept.value * k[index(r)].value);
-          dk[index(r)] = dk[index(r)] + operand(d) * change - of_error * kept;
+          dk[index(r)] = dk[index(r)] + operand(summed(d, d_terms)) * change - of_error * kept;
           const Approx of_kept = d - operand(of_error * k[index(r)]);
           d_keep.add(of_kept * kept);
           d = of_kept * keep;
+          d_terms = (d_terms + std::abs(of_error.value * k[index(r)].value)) * keep.value;
         }
       }
       dgates[index(t * 2 * s_.value_heads + h)] = d_beta.total();
       Approx& d_decay = dgates[index((t * 2 + 1) * s_.value_heads + h)] = -d_keep.total();
-      const double error = kSumUnit * given_[index(h)], terms = double(kDeltaBlock);
-      d_decay.bound += terms * error;
-      d_decay.variance += terms * square(error);
+      d_decay = summed(d_decay, given_[index(h)]);
       normalise_back(t, h, true, q, dq, dqkv);
       normalise_back(t, h, false, k, dk, dqkv);
     }
@@ -229,6 +248,13 @@ class Rule {
   }
 
  private:
+  // A value that a backend makes as a sum over a block, of terms whose absolute values are so much together.
+  static Approx summed(Approx x, double terms) {
+    const double error = kSumUnit * terms, count = double(kDeltaBlock);
+    x.bound += count * error;
+    x.variance += count * square(error);
+    return x;
+  }
   Approx operand(const Approx& x) const { return dtype_ == DType::F32 ? x : stored(x, dtype_); }
   double beta(int64_t t, int64_t h) const { return gates_[index(t * 2 * s_.value_heads + h)]; }
   double decay(int64_t t, int64_t h) const { return gates_[index((t * 2 + 1) * s_.value_heads + h)]; }
@@ -267,7 +293,8 @@ class Rule {
   const std::vector<double> qkv_, gates_;
   Numbers state_;
   std::vector<Numbers> before_;
-  std::vector<double> given_;
+  std::vector<double> terms_, d_terms_, given_;
+  std::vector<std::vector<double>> terms_before_;
   std::vector<bool> begins_;
 };
 
@@ -278,7 +305,7 @@ Outputs expect(const DeltaRule& op, Inputs in) {
   if (op.has_before) rule.set_state(in[index(op.before_operand())].values());
   const auto pos = in[DeltaRule::kPos].as<int32_t>();
   Expected o{DeltaRule::kO};
-  for (int64_t t = 0; t < op.tokens; ++t) rule.step(t, pos[index(t)] == 0, o.values);
+  for (int64_t t = 0; t < op.tokens; ++t) rule.step(t, pos[index(t)], o.values);
   if (!op.has_after) return {o};
   return {o, {op.after_operand(), rule.state()}};
 }
@@ -294,7 +321,7 @@ Outputs expect(const DeltaRuleBwd& op, Inputs in) {
     const std::vector<double> d_after = in[index(op.d_after_operand())].values();
     std::copy(d_after.begin(), d_after.end(), d_state.begin());
   }
-  for (int64_t t = 0; t < op.tokens; ++t) rule.step(t, pos[index(t)] == 0, o);
+  for (int64_t t = 0; t < op.tokens; ++t) rule.step(t, pos[index(t)], o);
   Expected dqkv{O::kDqkv, Numbers(index(op.tokens * op.sizes.columns()))},
       dgates{O::kDgates, Numbers(index(op.tokens * 2 * op.sizes.value_heads))};
   for (int64_t t = op.tokens - 1; t >= 0; --t)
@@ -319,7 +346,7 @@ Outputs expect(const CachedDelta& op, Inputs in) {
     Rule rule(op.sizes, op.dtype, part(qkv, op.q_len * op.sizes.columns()),
               part(gates, op.q_len * 2 * op.sizes.value_heads));
     rule.set_state(part(cache, op.sizes.state()));
-    for (int64_t t = 0; t < count; ++t) rule.step(t, held + t == 0, o.values);
+    for (int64_t t = 0; t < count; ++t) rule.step(t, held + t, o.values);
     o.values.resize(index((row + 1) * op.q_len * op.sizes.values()));
     after.values.insert(after.values.end(), rule.state().begin(), rule.state().end());
   }
