@@ -17,10 +17,6 @@ constexpr Origin kTemplate = 0;
 // Set beside a number for bytes inside of {% generation %}.
 constexpr Origin kMarked = Origin{1} << 31;
 
-inline bool is_digit_char(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // UTF-8 with origins.
 class Text {
  public:

@@ -13,7 +13,7 @@ namespace {
 
 // Where a dictionary begins to look keys up in a table.
 constexpr size_t kManyKeys = 12;
-constexpr int64_t kMostCounted = int64_t{1} << 60;  // where counts saturate
+constexpr int64_t kMostSteps = int64_t{1} << 60;  // where counts saturate
 
 Value scalar(Kind kind, Origin origin) {
   Value value;
@@ -118,7 +118,7 @@ const Value* Dict::find(const Value& key) const {
 
 void Dict::set(Value key, Value value) {
   holds(value);
-  steps = std::min(kMostCounted, steps + steps_to_find(key));
+  steps = std::min(kMostSteps, steps + steps_to_find(key));
   const size_t at = index_of(key);
   if (at < members.size()) {
     members[at].second = std::move(value);
@@ -140,7 +140,7 @@ int64_t Dict::steps_to_find(const Value& key) const {
 void Container::holds(const Value& item) {
   constexpr int64_t kEach = 4;  // what each value takes of text and time beside its bytes
   depth = std::max(depth, depth_of(item) + 1);
-  steps = std::min(kMostCounted, steps + kEach + steps_of(item));
+  steps = std::min(kMostSteps, steps + kEach + steps_of(item));
 }
 
 std::string_view type_name(const Value& value) {
@@ -283,7 +283,7 @@ int64_t steps_of(const Value& value) {
 
 int64_t product(int64_t a, int64_t b) {
   int64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? kMostCounted : std::min(kMostCounted, result);
+  return __builtin_mul_overflow(a, b, &result) ? kMostSteps : std::min(kMostSteps, result);
 }
 
 std::string real_text(double real) {
