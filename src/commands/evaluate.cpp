@@ -291,7 +291,7 @@ Result<Ending> run_each(const EvaluateRequest& request, RunConfig config, ModelS
       source, 0, rows, [&](int64_t) { return opened.sequences(); }, passes(opened, rows, console),
       [&] { return asked.stop.load(); },
       [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
-        source.add_scores(row, at, losses, scores);
+        for (const auto& [text, score] : source.scores(row, at, losses)) scores[text] = score;
       });
   console.stop();
   if (!status.ok() && status.error().kind == ErrorKind::Cancelled) return Ending::Stopped;

@@ -104,7 +104,7 @@ TEST(CountedTextsInRows, HaveTheScoresOfEachAlone) {
       losses.loss.push_back(targets[t] < 0 ? 1e9 : tokens[t] + 100 * targets[t] + 1e4 * positions[t]);
       losses.is_top.push_back(targets[t] % 2);
     }
-    packed.add_scores(row, 0, losses, scores);
+    for (const auto& [text, score] : packed.scores(row, 0, losses)) scores[text] = score;
   }
   for (size_t i = 0; i < texts.size(); ++i) {
     TextScore alone;

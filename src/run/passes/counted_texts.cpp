@@ -53,11 +53,12 @@ void CountedTexts::fill(int64_t, int64_t row, const RowsView& to) const {
   to.part(end, sequence_ - end).fill_padding(BatchColumn::Positions);
 }
 
-void CountedTexts::add_scores(int64_t row, int64_t at, const TokenLosses& losses,
-                              std::span<TextScore> scores) const {
+std::vector<std::pair<size_t, TextScore>> CountedTexts::scores(int64_t row, int64_t at,
+                                                               const TokenLosses& losses) const {
+  std::vector<std::pair<size_t, TextScore>> out;
   for (const Place& place : rows_[size_t(row)]) {
     const CountedText& text = texts_[place.text];
-    TextScore& score = scores[place.text];
+    TextScore& score = out.emplace_back(place.text, TextScore{}).second;
     for (size_t i = text.first; i < text.ids.size(); ++i) {
       const auto t = size_t(at + place.begin) + i - 1;
       score.log_prob -= losses.loss[t];
@@ -65,6 +66,7 @@ void CountedTexts::add_scores(int64_t row, int64_t at, const TokenLosses& losses
       ++score.tokens;
     }
   }
+  return out;
 }
 
 }  // namespace sluice::core

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "run/passes/evaluation.h"
@@ -35,8 +35,9 @@ class CountedTexts final : public BatchSource {
   bool packed() const override { return true; }
   void fill(int64_t step, int64_t row, const RowsView& to) const override;
 
-  // Adds what a pass says of the texts in a row, which begins at `at` in `losses`, to scores by text.
-  void add_scores(int64_t row, int64_t at, const TokenLosses& losses, std::span<TextScore> scores) const;
+  // What a pass says of the texts in a row, which begins at `at` in `losses`: their numbers, and the score of
+  // each.
+  std::vector<std::pair<size_t, TextScore>> scores(int64_t row, int64_t at, const TokenLosses& losses) const;
 
  private:
   struct Place {

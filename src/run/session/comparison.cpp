@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "io/sealed.h"
 #include "model/families/families.h"
+#include "run/passes/counted_texts.h"
 
 namespace sluice::core {
 namespace {
@@ -22,58 +23,20 @@ std::function<int64_t(int64_t)> sequences_of(const Engine& engine) {
   return [&engine](int64_t left) { return engine.evaluation_of(left).model.shape.sequences(); };
 }
 
-// Prompts, each with the answer of the document before its own, one behind the other in rows of their own.
-class OtherAnswers final : public BatchSource {
- public:
-  OtherAnswers(const BatchSource& source, std::span<const int64_t> documents) : sequence_(source.sequence()) {
-    for (const int64_t number : documents) {
-      const SidedDocument own = source.document(number);
-      const SidedDocument other = source.document((number + source.documents() - 1) % source.documents());
-      const AnswerSide &prompt = own.sides.side[0], &answer = other.sides.side[0];
-      std::vector<int32_t> ids(own.ids.begin(), own.ids.begin() + long(prompt.answer));
-      ids.insert(ids.end(), other.ids.begin() + long(answer.answer), other.ids.begin() + long(answer.end));
-      ids.resize(std::min(ids.size(), size_t(sequence_)));
-      add(number, std::move(ids), prompt.answer);
-    }
+// Prompts, each with the answer of the document before its own; of one that is too long for a row what fits.
+CountedTexts other_answers(const BatchSource& source, std::span<const int64_t> documents) {
+  std::vector<CountedText> texts;
+  for (const int64_t number : documents) {
+    const SidedDocument own = source.document(number);
+    const SidedDocument other = source.document((number + source.documents() - 1) % source.documents());
+    const AnswerSide &prompt = own.sides.side[0], &answer = other.sides.side[0];
+    std::vector<int32_t> ids(own.ids.begin(), own.ids.begin() + long(prompt.answer));
+    ids.insert(ids.end(), other.ids.begin() + long(answer.answer), other.ids.begin() + long(answer.end));
+    ids.resize(std::min(ids.size(), size_t(source.sequence())));
+    texts.push_back({std::move(ids), size_t(prompt.answer)});
   }
-
-  int64_t sequence() const override { return sequence_; }
-  int64_t epoch_rows() const override { return std::ssize(rows_); }
-  RowCounts counts() const override { return {.rows = epoch_rows()}; }
-  bool packed() const override { return true; }
-  void fill(int64_t, int64_t row, const RowsView& to) const override {
-    to.fill_padding();
-    const Row& from = rows_[size_t(row)];
-    const auto tokens = to.column(BatchColumn::Tokens), targets = to.column(BatchColumn::Targets);
-    std::copy(from.ids.begin(), from.ids.end(), tokens.begin());
-    for (const RowSide& s : from.sides) {
-      to.part(s.begin, s.end - s.begin).fill_padding(BatchColumn::Positions);
-      std::copy(tokens.begin() + s.answer, tokens.begin() + s.end, targets.begin() + s.answer - 1);
-    }
-    const auto end = int64_t(from.ids.size());
-    to.part(end, sequence_ - end).fill_padding(BatchColumn::Positions);
-  }
-  std::vector<RowSide> sides(int64_t, int64_t row) const override { return rows_[size_t(row)].sides; }
-
- private:
-  struct Row {
-    std::vector<int32_t> ids;
-    std::vector<RowSide> sides;
-  };
-
-  void add(int64_t number, std::vector<int32_t> ids, int64_t answer) {
-    const bool fits = !rows_.empty() && int64_t(rows_.back().ids.size() + ids.size()) <= sequence_;
-    if (!fits) rows_.emplace_back();
-    Row& row = rows_.back();
-    const auto begin = int64_t(row.ids.size());
-    row.ids.insert(row.ids.end(), ids.begin(), ids.end());
-    const auto end = int64_t(row.ids.size());
-    row.sides.push_back({number, 1, false, begin, std::min(begin + answer, end), end});
-  }
-
-  int64_t sequence_;
-  std::vector<Row> rows_;
-};
+  return {std::move(texts), source.sequence()};
+}
 
 // Log-probabilities of a row, as training has them.
 std::vector<float> log_probs_in(const TokenLosses& losses, int64_t first, int64_t count) {
@@ -89,28 +52,20 @@ double log_prob_of(const RowSide& s, std::span<const float> log_probs) {
   return sum;
 }
 
-// Adds what rows [first, first + count) of a source say of each side to `out`, two of each document.
-Status add_log_probs(Engine& engine, const BatchSource& source, int64_t first, int64_t count,
-                     std::vector<double>& out, const std::function<void(int64_t)>& tell) {
-  return evaluate_each(source, first, count, sequences_of(engine), pass_of(engine), {},
-                       [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
-                         const std::vector<float> log_probs = log_probs_in(losses, at, source.sequence());
-                         for (const RowSide& s : source.sides(0, row))
-                           out[size_t(2 * s.document + s.which)] = log_prob_of(s, log_probs);
-                         tell(row + 1);
-                       });
-}
-
-// Each process does a part of the rows; `network`: null: one process does all.
+// Asks for the rows of this process, each of which has a part; `network`: null: one process has all. `take`
+// writes what they say to `out`, which all processes have afterwards.
 Status make_log_probs(Engine& engine, const BatchSource& source, Network* network, std::vector<double>& out,
-                      Observer& observer) {
+                      Observer& observer,
+                      const std::function<void(int64_t row, int64_t at, const TokenLosses&)>& take) {
   const int64_t parts = network == nullptr ? 1 : network->processes(),
                 part = network == nullptr ? 0 : network->rank();
   const int64_t rows = source.epoch_rows(), first = rows * part / parts, end = rows * (part + 1) / parts;
-  const auto tell = [&](int64_t done) {
-    observer.progress({"log-probabilities of the reference", done - first, end - first});
-  };
-  SLUICE_TRY(add_log_probs(engine, source, first, end - first, out, tell));
+  SLUICE_TRY(
+      evaluate_each(source, first, end - first, sequences_of(engine), pass_of(engine), {},
+                    [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
+                      take(row, at, losses);
+                      observer.progress({"log-probabilities of the reference", row + 1 - first, end - first});
+                    }));
   if (network == nullptr) return {};
   std::vector<double> all(out.size() * size_t(parts));
   SLUICE_TRY(network->gather(std::as_bytes(std::span(out)), std::as_writable_bytes(std::span(all))));
@@ -214,13 +169,23 @@ Result<Reference> reference_of(Engine& engine, const RunData& data, const std::s
       restored = true;
     }
     values.assign(size_t(2 * source->documents()), 0);
-    SLUICE_TRY(make_log_probs(engine, *source, with, values, observer));
+    SLUICE_TRY(make_log_probs(engine, *source, with, values, observer,
+                              [&](int64_t row, int64_t at, const TokenLosses& losses) {
+                                const std::vector<float> own = log_probs_in(losses, at, source->sequence());
+                                for (const RowSide& s : source->sides(0, row))
+                                  values[size_t(2 * s.document + s.which)] = log_prob_of(s, own);
+                              }));
     if (reads_kl(p.config)) {
       std::vector<int64_t> documents;
       for (int64_t row = 0; row < source->epoch_rows(); ++row) {
         for (const RowSide& s : source->sides(0, row)) documents.push_back(s.document);
       }
-      SLUICE_TRY(make_log_probs(engine, OtherAnswers(*source, documents), with, values, observer));
+      const CountedTexts others = other_answers(*source, documents);
+      SLUICE_TRY(make_log_probs(engine, others, with, values, observer,
+                                [&](int64_t row, int64_t at, const TokenLosses& losses) {
+                                  for (const auto& [text, score] : others.scores(row, at, losses))
+                                    values[size_t(2 * documents[text] + 1)] = score.log_prob;
+                                }));
     }
     if (network == nullptr || network->rank() == 0) {
       if (const Status written = kept.keep(values); !written.ok()) observer.warned(written.message());
@@ -311,13 +276,12 @@ Result<double> Comparison::kl_of(const BatchSource& source, const SidesOfRows& r
   for (const auto& row : rows) {
     for (const RowSide& s : row) documents.push_back(s.document);
   }
-  const OtherAnswers others(source, documents);
+  const CountedTexts others = other_answers(source, documents);
   double sum = 0;
   SLUICE_TRY(evaluate_each(others, 0, others.epoch_rows(), sequences_of(engine_), pass_of(engine_), {},
                            [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
-                             const std::vector<float> own = log_probs_in(losses, at, others.sequence());
-                             for (const RowSide& s : others.sides(0, row))
-                               sum += log_prob_of(s, own) - reference[size_t(2 * s.document + s.which)];
+                             for (const auto& [text, score] : others.scores(row, at, losses))
+                               sum += score.log_prob - reference[size_t(2 * documents[text] + 1)];
                            }));
   return std::max(0.0, documents.empty() ? 0.0 : sum / double(documents.size()));
 }
