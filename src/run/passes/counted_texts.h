@@ -35,8 +35,7 @@ class CountedTexts final : public BatchSource {
   bool packed() const override { return true; }
   void fill(int64_t step, int64_t row, const RowsView& to) const override;
 
-  // What a pass says of the texts in a row, which begins at `at` in `losses`: their numbers, and the score of
-  // each.
+  // The numbers and scores of the texts in a row, which begins at `at` in a pass's `losses`.
   std::vector<std::pair<size_t, TextScore>> scores(int64_t row, int64_t at, const TokenLosses& losses) const;
 
  private:
