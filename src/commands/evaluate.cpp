@@ -280,13 +280,13 @@ Result<Ending> run_each(const EvaluateRequest& request, RunConfig config, ModelS
   for (const auto* notices : {&config.notices, &model.notices}) {
     for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
   }
-  const CountedTexts source(each.texts, config.train.seq_len);
+  std::vector<TextScore> scores(each.texts.size());
+  const CountedTexts source(std::move(each.texts), config.train.seq_len);
   const int64_t rows = source.epoch_rows();
   SLUICE_ASSIGN(
       const Opened opened,
       open_evaluator(config, machine, {.model = std::move(model), .packed = true, .rows = rows}, console));
   asked.heeded = true;
-  std::vector<TextScore> scores(each.texts.size());
   const Status status = evaluate_each(
       source, 0, rows, [&](int64_t) { return opened.sequences(); }, passes(opened, rows, console),
       [&] { return asked.stop.load(); },

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "io/file.h"
+#include "commands/input_text.h"
 #include "records/recognise.h"
 #include "text/json.h"
 #include "tokenizer/beside.h"
@@ -61,11 +59,7 @@ class Lines {
     } else {
       ids = ByteTokenizer::encode(text);
     }
-    for (const int32_t id : ids) {
-      if (id >= request_.vocab)
-        return error("the tokenizer makes token {} of it, but the model has tokens 0 to {} only", id,
-                     request_.vocab - 1);
-    }
+    SLUICE_TRY(check_vocab(ids, request_.vocab));
     return ids;
   }
 
@@ -142,12 +136,7 @@ int64_t EachTexts::tokens() const {
 
 Result<EachTexts> read_each(const EachRequest& request) {
   SLUICE_ASSIGN(const Lines lines, Lines::open(request));
-  std::string content;
-  if (request.path == "-") {
-    content.assign(std::istreambuf_iterator<char>(std::cin), {});
-  } else {
-    SLUICE_ASSIGN(content, read_file(request.path));
-  }
+  SLUICE_ASSIGN(const std::string content, read_input(request.path));
   EachTexts out;
   int64_t number = 0;
   for (size_t begin = mark_bytes(content); begin < content.size();) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -12,6 +10,7 @@
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/generated_text.h"
+#include "commands/input_text.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "config/config.h"
@@ -169,12 +168,7 @@ struct Prompt {
 // The lines of a file, without those that are empty; of JSON lines what their "prompt" says, and with turns
 // those that have messages. `notice` is of what else the file seems to say.
 Result<std::vector<Prompt>> prompts_of_file(const std::string& path, bool turns, std::string& notice) {
-  std::string text;
-  if (path == "-") {
-    text.assign(std::istreambuf_iterator<char>(std::cin), {});
-  } else {
-    SLUICE_ASSIGN(text, read_file(path));
-  }
+  SLUICE_ASSIGN(const std::string text, read_input(path));
   std::vector<Prompt> prompts;
   std::set<std::string> others;
   int64_t number = 0;
@@ -230,11 +224,7 @@ Result<std::vector<int32_t>> encode(const Source& source, const Prompt& prompt, 
   } else {
     ids = ByteTokenizer::encode(text);
   }
-  for (const int32_t id : ids) {
-    if (id >= vocab)
-      return error("the tokenizer makes token {} of it, but the model has tokens 0 to {} only", id,
-                   vocab - 1);
-  }
+  SLUICE_TRY(check_vocab(ids, vocab));
   return ids;
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "base/counts.h"
 #include "commands/commands.h"
+#include "commands/input_text.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "io/directory.h"
@@ -68,12 +67,7 @@ struct Encoded {
 
 Result<Encoded> encode_file(const Words& words, const std::string& path) {
   Encoded encoded{path, 0, {}, {}};
-  std::string text;
-  if (path == "-") {
-    text.assign(std::istreambuf_iterator<char>(std::cin), {});
-  } else {
-    SLUICE_ASSIGN(text, read_file(path));
-  }
+  SLUICE_ASSIGN(std::string text, read_input(path));
   text.erase(0, mark_bytes(text));
   encoded.bytes = int64_t(text.size());
   const Status status = words.encode(text, encoded.ids, encoded.counts);

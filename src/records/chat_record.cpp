@@ -33,13 +33,6 @@ ChatValue member(std::string_view key, ChatValue value) {
   return object;
 }
 
-ChatValue list_with(ChatValue item) {
-  ChatValue list;
-  list.kind = ChatValue::Kind::Array;
-  list.items.push_back(std::move(item));
-  return list;
-}
-
 ChatValue as_call(ChatValue function) {
   ChatValue call = member("type", ChatValue::string("function"));
   call.members.emplace_back("function", std::move(function));
@@ -232,6 +225,13 @@ Status add_message(ChatValue& item, const RecordOptions& options, Record& record
 }
 
 }  // namespace
+
+ChatValue list_with(ChatValue item) {
+  ChatValue list;
+  list.kind = ChatValue::Kind::Array;
+  list.items.push_back(std::move(item));
+  return list;
+}
 
 void pass_over(ChatValue& object, const std::vector<std::string>& keys) {
   if (keys.empty()) return;

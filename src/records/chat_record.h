@@ -25,6 +25,8 @@ Status add_tools(ChatValue& object, Record& record);
 // Sets what was asked and answered before, where there is any, under "history".
 Status add_history(const ChatValue& object, Record& record);
 // A turn with a text.
+// A list of one.
+ChatValue list_with(ChatValue item);
 ChatValue turn_of(std::string_view role, std::string_view text);
 
 }  // namespace sluice::core

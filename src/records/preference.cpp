@@ -29,16 +29,9 @@ ChatValue take(ChatValue& object, std::string_view key) {
   return value;
 }
 
-ChatValue as_list(ChatValue item) {
-  ChatValue list;
-  list.kind = ChatValue::Kind::Array;
-  list.items.push_back(std::move(item));
-  return list;
-}
-
 // A message alone is a list of one.
 ChatValue answer_of(ChatValue value) {
-  return value.is_object() ? as_list(std::move(value)) : value;
+  return value.is_object() ? list_with(std::move(value)) : value;
 }
 
 // OpenAI's input: an object that has messages and tools.
@@ -133,8 +126,8 @@ Result<AnswerPair> split_pair(ChatValue object) {
     ChatValue prompt = take(object, key);
     add_system_turn(object, prompt);
     if (!lists) {
-      chosen = as_list(turn_of("assistant", chosen.text));
-      rejected = as_list(turn_of("assistant", rejected.text));
+      chosen = list_with(turn_of("assistant", chosen.text));
+      rejected = list_with(turn_of("assistant", rejected.text));
     }
     finish("prompt", "completion", std::move(prompt), key);
     return pair;
@@ -146,7 +139,7 @@ Result<AnswerPair> split_pair(ChatValue object) {
   if (lists && prompt != nullptr && prompt->is_string()) {
     // The prompt again, beside whole conversations or answers alone.
     const std::string text = take(object, "prompt").text;
-    ChatValue turns = as_list(turn_of("user", text));
+    ChatValue turns = list_with(turn_of("user", text));
     if (common_messages(chosen, rejected) > 0) {
       SLUICE_ASSIGN(turns, take_common(chosen, rejected));
       const bool same = std::any_of(turns.items.begin(), turns.items.end(), [&](const ChatValue& turn) {
