@@ -69,6 +69,18 @@ void add_attention(List& list) {
   }
 }
 
+// Calls ops(add, shape) for every shape in every type.
+template <size_t N, class F>
+void for_each_type(List& list, const Attention (&shapes)[N], F ops) {
+  for (Attention attention : shapes) {
+    for (const DType dtype : kDTypes) {
+      attention.shape.dtype = dtype;
+      ops([&](Op op) { list.add(std::move(op), attention.note, {.documents = attention.documents}); },
+          std::as_const(attention.shape));
+    }
+  }
+}
+
 // What AttnShape::window adds; apart, so that the other cases keep their numbers.
 void add_windows(List& list) {
   const Attention shapes[] = {
@@ -82,18 +94,12 @@ void add_windows(List& list) {
       {{1, 24, 24, 2, 1, 80, 24, true, kF32, 30}, {0, 10, 30, 40}, "documents_across"},
       {{1, 16, 16, 2, 1, 8, 48, false, kF32, 33}, {}, "nothing_visible"},
   };
-  for (Attention attention : shapes) {
-    const auto add = [&](Op op) {
-      list.add(std::move(op), attention.note, {.documents = attention.documents});
-    };
-    for (const DType dtype : kDTypes) {
-      attention.shape.dtype = dtype;
-      add(AttnFwd{attention.shape, dtype, false});
-      add(AttnFwd{attention.shape, kF32, true});
-      add(AttnBwd{attention.shape, dtype, false, false});
-      add(AttnBwd{attention.shape, kF32, true, true});
-    }
-  }
+  for_each_type(list, shapes, [](auto add, const AttnShape& shape) {
+    add(AttnFwd{shape, shape.dtype, false});
+    add(AttnFwd{shape, kF32, true});
+    add(AttnBwd{shape, shape.dtype, false, false});
+    add(AttnBwd{shape, kF32, true, true});
+  });
 }
 
 // Sinks far below the scores, among them, and far above, where little is left of the values.
@@ -182,18 +188,12 @@ void add_wide_heads(List& list) {
       {{1, 33, 70, 2, 1, 512, 70, false, kF32}, {}, "wide_block_before"},
       {{1, 33, 40, 2, 1, 320, 47, true, kF32}, {-2, 39, 60}, "wide_documents_across"},
   };
-  for (Attention attention : shapes) {
-    const auto add = [&](Op op) {
-      list.add(std::move(op), attention.note, {.documents = attention.documents});
-    };
-    for (const DType dtype : kDTypes) {
-      attention.shape.dtype = dtype;
-      add(AttnFwd{attention.shape, dtype, false});
-      add(AttnFwd{attention.shape, kF32, true});
-      add(AttnBwd{attention.shape, kF32, true, false});
-      add(AttnBwd{attention.shape, dtype, false, false});
-    }
-  }
+  for_each_type(list, shapes, [](auto add, const AttnShape& shape) {
+    add(AttnFwd{shape, shape.dtype, false});
+    add(AttnFwd{shape, kF32, true});
+    add(AttnBwd{shape, kF32, true, false});
+    add(AttnBwd{shape, shape.dtype, false, false});
+  });
   for (const DType dtype : kDTypes) {
     list.add(CachedAttention{2, 3, 40, 4, 2, 512, dtype}, "wide");
     list.add(CachedAttention{1, 1, 200, 8, 1, 512, dtype}, "wide");
