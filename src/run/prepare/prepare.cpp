@@ -216,7 +216,10 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, co
   p.document_tokens = document_tokens(options.rows);
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_open(p.config));
-  OnThisHost here(options.cache, *options.observer, options.rows, options.hurry);
+  // Ops with a state take longer in one long row than in several.
+  RowSample rows = options.rows;
+  if (rows.sequence == 0) rows.sequence = p.config.train.seq_len;
+  OnThisHost here(options.cache, *options.observer, rows, options.hurry);
   SLUICE_TRY(decide(p, {.threads = search_threads(), .stop = options.stop, .passes = options.passes}, here));
   if (here.hurried())
     p.config.notices.push_back(
