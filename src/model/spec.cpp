@@ -303,13 +303,32 @@ Status check_pieces(const ModelSpec& spec, int64_t seq_len, int64_t chunk_tokens
                chunk_tokens, least);
 }
 
+namespace {
+
+// The text of each kind of layer, in the order of their first ones, and the numbers of such layers.
+std::vector<std::pair<std::string, std::string>> kinds_of(const std::vector<LayerSpec>& layers) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (size_t begin = 0, end = 0; begin < layers.size(); begin = end) {
+    const std::string text = to_text(layers[begin]);
+    for (end = begin + 1; end < layers.size() && to_text(layers[end]) == text;) ++end;
+    const std::string places =
+        end - begin == 1 ? fmt::format("{}", begin) : fmt::format("{} to {}", begin, end - 1);
+    const auto kind = std::find_if(out.begin(), out.end(), [&](const auto& k) { return k.first == text; });
+    if (kind == out.end())
+      out.emplace_back(text, places);
+    else
+      kind->second += ", " + places;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string to_text(const ModelSpec& spec) {
   std::string out = fmt::format("{} x {}", spec.layers.size(), spec.dim);
-  for (size_t begin = 0, end = 0; begin < spec.layers.size(); begin = end) {
-    const std::string layer = to_text(spec.layers[begin]);
-    for (end = begin + 1; end < spec.layers.size() && to_text(spec.layers[end]) == layer;) ++end;
-    const bool all = end - begin == spec.layers.size();
-    out += all ? ", " + layer : fmt::format(", layers {} to {}: {}", begin, end - 1, layer);
+  for (const auto& [layer, places] : kinds_of(spec.layers)) {
+    const bool all = places == fmt::format("0 to {}", spec.layers.size() - 1) || spec.layers.size() == 1;
+    out += all ? ", " + layer : fmt::format(", layers {}: {}", places, layer);
   }
   if (spec.norm.centred)
     out += spec.norm.bias     ? ", LayerNorm"

@@ -66,6 +66,12 @@ TEST_F(ModelConfig, GatesAreActivatedAsItSays) {
   }
   EXPECT_EQ(of("swish").layers, of("silu").layers);
 }
+TEST_F(ModelConfig, EachKindOfLayerIsDescribedOnce) {
+  const std::string text = to_text(*model_preset("qwen3.5-4b"));
+  EXPECT_EQ(text.find("gated delta rule"), text.rfind("gated delta rule"));
+  EXPECT_NE(text.find(", layers 0 to 2, 4 to 6, 8 to 10, "), std::string::npos) << text;
+  EXPECT_NE(text.find(", layers 3, 7, 11, 15, 19, 23, 27, 31: 16 query"), std::string::npos) << text;
+}
 TEST_F(ModelConfig, OtherModelsThanPresets) {
   EXPECT_EQ(other_models("lama3-8b"), "; did you mean llama3-8b?");
   EXPECT_EQ(other_models("tinny"), "; did you mean tiny?");
