@@ -3,7 +3,8 @@
 """Training speed and peak memory of any causal model of transformers on one GPU, as one JSON line.
 
 As torch_llama.py: parameters, gradients and AdamW state are bf16, layers are compiled one by one, the loss is computed in chunks
-of tokens, weights and tokens are random. Layers are checkpointed where the first step does not fit without.
+of tokens, weights and tokens are random. Layers are checkpointed where the first step does not fit without. Models with gated
+delta rules run flash-linear-attention's kernels where that package is installed, also with a Triton that it refuses.
 
     python torch_family.py ../presets/gemma3-4b-shapes.json --attention flex_attention
     python torch_family.py CONFIG.json --device cpu --seq-len 64 --accum 1 --no-compile   # tries the script itself
@@ -24,6 +25,13 @@ import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from torch_llama import train  # noqa: E402
+
+try:
+    import torch_delta
+    torch_delta.accept_triton()
+    DELTA = f"flash-linear-attention {torch_delta.fla.__version__}"
+except ImportError:
+    DELTA = "transformers' own, if any"
 
 
 def parse_args():
@@ -75,7 +83,7 @@ def measure(args, checkpointing):
             "micro_batch": args.micro_batch, "accum": args.accum, "checkpointing": checkpointing, "attention": args.attention,
             "compile": not args.no_compile, "median_s": round(seconds, 4), "tokens_per_s": round(tokens_per_step / seconds, 1),
             "peak_reserved_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2) if cuda else 0.0,
-            "first_loss": round(losses[0], 4), "torch": torch.__version__, "transformers": transformers.__version__,
+            "delta_rule": DELTA, "first_loss": round(losses[0], 4), "torch": torch.__version__, "transformers": transformers.__version__,
             "device": torch.cuda.get_device_name() if cuda else "cpu"}
 
 
