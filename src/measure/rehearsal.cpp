@@ -52,25 +52,40 @@ size_t index_of(DType type) {
   return with_type(type, []<class T>(T) { return std::is_same_v<T, float> ? size_t{0} : size_t{1}; });
 }
 
-// A routing to as many experts as the operand's limit, balanced.
-void fill_routing(const Operand& operand, int32_t* routing) {
-  const int64_t experts = operand.limit, rows = (operand.elements - experts - 1) / 2;
+// A routing by chance: experts have unequally many rows, as in a step, and none has more than there are
+// tokens.
+std::vector<std::byte> routing_by_chance(const Mixture& mixture) {
+  const int64_t experts = mixture.experts, rows = mixture.rows(), apart = experts / mixture.top_k;
   const RoutingLayout layout{experts, rows};
-  std::vector<int32_t> expert(static_cast<size_t>(rows)), next(static_cast<size_t>(experts) + 1, 0);
+  std::vector<int32_t> routing(size_t(layout.elements())), expert(static_cast<size_t>(rows)),
+      next(static_cast<size_t>(experts) + 1, 0);
   for (int64_t i = 0; i < rows; ++i) {
-    // Every run of as many choices as experts takes each expert once, in its own order: no expert may have
-    // more rows than there are tokens.
-    const uint64_t turn = philox(7, uint64_t(i / experts), 0).v[0];
-    expert[size_t(i)] = int32_t((uint64_t(i) + turn) % uint64_t(experts));
+    // A token's choices are from as many parts of the experts.
+    const int64_t token = i / mixture.top_k, part = i % mixture.top_k;
+    const int64_t first = philox(7, uint64_t(token), 0).v[0],
+                  in_part = philox(7, uint64_t(i), 1).v[0] % apart;
+    expert[size_t(i)] = int32_t((first + part * apart + in_part) % experts);
     ++next[size_t(expert[size_t(i)]) + 1];
   }
   std::partial_sum(next.begin(), next.end(), next.begin());
-  std::copy(next.begin(), next.end(), routing + layout.begin());
+  std::copy(next.begin(), next.end(), routing.begin() + layout.begin());
   for (int64_t i = 0; i < rows; ++i) {
     const int32_t row = next[size_t(expert[size_t(i)])]++;
-    routing[layout.choice() + row] = int32_t(i);
-    routing[layout.row() + i] = row;
+    routing[size_t(layout.choice() + row)] = int32_t(i);
+    routing[size_t(layout.row() + i)] = row;
   }
+  const auto bytes = std::as_bytes(std::span(routing));
+  return {bytes.begin(), bytes.end()};
+}
+
+// The choices of experts that an op follows; null: it follows none.
+const Mixture* mixture_of(const Op& op) {
+  return std::visit(
+      []<class T>(const T& of) -> const Mixture* {
+        if constexpr (requires { requires std::same_as<decltype(of.mixture), Mixture>; }) return &of.mixture;
+        return nullptr;
+      },
+      op);
 }
 
 // An operand made on the host: ids below their limit, positions that count up, a clip scale and step
@@ -112,9 +127,7 @@ std::vector<std::byte> small_values(const Operand& operand) {
     case Values::Weights:
     case Values::Squares:
     case Values::LogSumExp:
-      break;
     case Values::Routing:
-      fill_routing(operand, reinterpret_cast<int32_t*>(out.data()));
       break;
   }
   return out;
@@ -146,6 +159,7 @@ std::vector<std::byte> positions_of_rows(const Operand& operand, const RowSample
 // As small_values(), where the positions that attention over packed rows looks at, and all that has a state,
 // are those of the data.
 std::vector<std::byte> values_for(const Op& op, const Operand& operand, const RowSample& rows) {
+  if (operand.values == Values::Routing) return routing_by_chance(*mixture_of(op));
   if (operand.values == Values::Positions && work(op).unit == Unit::StateProduct && rows.sequence > 0)
     return positions_of_rows(operand, rows);
   const AttnShape* shape = operand.values == Values::Positions ? packed_shape(op) : nullptr;

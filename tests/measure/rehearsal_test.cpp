@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "backend/sim/sim_backend.h"
@@ -230,8 +231,8 @@ class Uploads final : public ForwardingBackend {
   std::map<int64_t, std::vector<std::byte>> at;  // by offset
 };
 
-// Positions that an op finds in a rehearsal for these rows.
-std::vector<int32_t> rehearsed_positions(const Op& op, const RowSample& rows) {
+// The one operand of an op that is no float from a block, in a rehearsal for these rows.
+std::vector<int32_t> rehearsed_numbers(const Op& op, const RowSample& rows) {
   const CountedOp counted{op, 1};
   Uploads backend;
   Rehearsal rehearsal(std::span(&counted, 1), backend, BytesByTier(kGiB), rows);
@@ -249,20 +250,42 @@ TEST(Rehearsal, PackedAttentionMeetsDocumentsAsTheDataHasThem) {
   const auto attention = [](bool packed) {
     return AttnFwd{{1, 16, 16, 1, 1, 8, 0, packed, DType::F32}, DType::F32, false};
   };
-  EXPECT_EQ(rehearsed_positions(attention(true), rows), rows.positions);
+  EXPECT_EQ(rehearsed_numbers(attention(true), rows), rows.positions);
   std::vector<int32_t> one_document(16);
   std::iota(one_document.begin(), one_document.end(), 0);
-  EXPECT_EQ(rehearsed_positions(attention(true), {}), one_document);
-  EXPECT_EQ(rehearsed_positions(attention(false), rows), one_document);
+  EXPECT_EQ(rehearsed_numbers(attention(true), {}), one_document);
+  EXPECT_EQ(rehearsed_numbers(attention(false), rows), one_document);
 }
 
 // A state begins anew with every row, of which a chunk has several, and with every document in it.
 TEST(Rehearsal, StatesMeetRowsAndDocumentsAsTheDataHasThem) {
   const DeltaRule rule{8, {1, 1, 8, 8}, DType::F32};
   using Positions = std::vector<int32_t>;
-  EXPECT_EQ(rehearsed_positions(rule, {}), (Positions{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(rehearsed_positions(rule, {4, {}}), (Positions{0, 1, 2, 3, 0, 1, 2, 3}));
-  EXPECT_EQ(rehearsed_positions(rule, {4, {0, 1, 2, 0}}), (Positions{0, 1, 2, 0, 0, 1, 2, 0}));
+  EXPECT_EQ(rehearsed_numbers(rule, {}), (Positions{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(rehearsed_numbers(rule, {4, {}}), (Positions{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(rehearsed_numbers(rule, {4, {0, 1, 2, 0}}), (Positions{0, 1, 2, 0, 0, 1, 2, 0}));
+}
+
+// Even loads would fill the tiles of grouped products, which those of a step do not.
+TEST(Rehearsal, ExpertsHaveUnequallyManyRows) {
+  const Mixture mixture{64, 16, 4};
+  const std::vector<int32_t> routing = rehearsed_numbers(CombineExperts{mixture, 8, DType::F32, false, false}, {});
+  const RoutingLayout layout{mixture.experts, mixture.rows()};
+  ASSERT_EQ(int64_t(routing.size()), layout.elements());
+  std::set<int32_t> loads;
+  std::set<std::pair<int32_t, int32_t>> chosen;  // experts of tokens
+  for (int32_t e = 0; e < mixture.experts; ++e) {
+    const int32_t begin = routing[size_t(e)], end = routing[size_t(e) + 1];
+    loads.insert(end - begin);
+    for (int32_t row = begin; row < end; ++row) {
+      const int32_t choice = routing[size_t(layout.choice() + row)];
+      EXPECT_EQ(routing[size_t(layout.row() + choice)], row);
+      chosen.emplace(choice / int32_t(mixture.top_k), e);
+    }
+  }
+  EXPECT_EQ(routing[size_t(mixture.experts)], mixture.rows());
+  EXPECT_EQ(int64_t(chosen.size()), mixture.rows()) << "a token has an expert at most once";
+  EXPECT_GT(loads.size(), 2u);
 }
 
 // Ops share what floats there are. Ids, and workspaces that may hold some, are never overwritten by them:
