@@ -346,29 +346,19 @@ template <Form kForm, int kColumns, class C>
 cudaError_t start(const HopperArgs<C>& args, const CUtensorMap& rows, const CUtensorMap& others,
                   cudaStream_t stream) {
   const auto kernel = grouped_hopper_kernel<kForm, C, kColumns>;
-  auto status =
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           int(kSharedBytes<kColumns>));
+  ClusterLaunch launch(kCluster, kThreads, kSharedBytes<kColumns>, stream);
+  auto status = launch.prepare(kernel);
   if (status != cudaSuccess) return status;
-  cudaLaunchConfig_t config{};
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes<kColumns>;
-  config.stream = stream;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kCluster, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
   // Cards of a process that have such kernels are alike in this. Threads of several may ask at once.
   static std::atomic<int> known{0};
   int blocks = known;
   if (blocks == 0) {
-    status = resident_blocks(kernel, config, blocks);
+    status = resident_blocks(kernel, launch.config, blocks);
     if (status != cudaSuccess) return status;
     known = blocks;
   }
-  config.gridDim = dim3(unsigned(blocks));
-  return cudaLaunchKernelEx(&config, kernel, args, rows, others);
+  launch.config.gridDim = dim3(unsigned(blocks));
+  return cudaLaunchKernelEx(&launch.config, kernel, args, rows, others);
 }
 
 // The columns of a tile: wide ones read less, above all of rows that are gathered; those beyond the matrix

@@ -250,4 +250,33 @@ cudaError_t describe_boxes(const __nv_bfloat16* data, const cuuint64_t (&sizes)[
   return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+// A launch of a kernel by clusters of so many blocks. The grid, in whole clusters, is the caller's to say.
+class ClusterLaunch {
+ public:
+  ClusterLaunch(int cluster_blocks, int threads, size_t shared_bytes, cudaStream_t stream) {
+    cluster_.id = cudaLaunchAttributeClusterDimension;
+    cluster_.val.clusterDim.x = unsigned(cluster_blocks);
+    cluster_.val.clusterDim.y = cluster_.val.clusterDim.z = 1;
+    config.blockDim = dim3(unsigned(threads));
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &cluster_;
+    config.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;
+  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+
+  // Lets the kernel have so much shared memory.
+  template <class Kernel>
+  cudaError_t prepare(Kernel* kernel) const {
+    return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.dynamicSmemBytes));
+  }
+
+  cudaLaunchConfig_t config{};
+
+ private:
+  cudaLaunchAttribute cluster_{};
+};
+
 }  // namespace sluice::core::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward over one block of keys (online softmax, Milakov and Gimelshein 2018; tiled as in
 // FlashAttention-2, Dao 2023). Serves packed documents and every shape that cuDNN does not take. Heads above
-// 128 have kernels of their own on compute capability 9.0 (hopper/attention_hopper.cu).
+// 128 have kernels of their own on compute capability 9.0 (hopper/attention_tiles.cuh).
 #include "backend/cuda/kernels/attention_hopper.h"
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
