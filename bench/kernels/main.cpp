@@ -120,6 +120,43 @@ AttnShape attention(int64_t rows, int64_t length, int64_t distance = 0, bool pac
   return {rows, length, length, kQHeads, kKvHeads, kHeadDim, distance, packed, kBf16};
 }
 
+// Products of dense layers in 8 bits, and what makes their operands; bare() is the same product in bf16.
+void add_narrow(int64_t t, std::vector<Entry>& out) {
+  const auto quantize = [&](const char* name, int64_t cols, bool by_column) {
+    out.push_back({name, Quantize{t, cols, kBf16, kFloat8, true, by_column}});
+  };
+  quantize("fp8: quantize x", kDim, false);
+  quantize("fp8: quantize x, turned too", kDim, true);
+  quantize("fp8: quantize gate and up, turned too", 2 * kFfn, true);
+  const auto forward = [&](const char* name, int64_t in, int64_t columns, bool residual) {
+    Linear op{t, in, columns, kBf16, residual};
+    op.x_format = op.weight_format = kFloat8.over(in);
+    out.push_back({name, op});
+  };
+  forward("fp8: q", kDim, kDim, false);
+  forward("fp8: kv", kDim, 2 * kKvDim, false);
+  forward("fp8: gate, up", kDim, 2 * kFfn, false);
+  forward("fp8: down + residual", kFfn, kDim, true);
+  const auto dgrad = [&](const char* name, int64_t in, int64_t columns, bool accumulate) {
+    LinearDgrad op{t, in, columns, kBf16, accumulate};
+    op.dy_format = op.weight_format = kFloat8.over(columns);
+    out.push_back({name, op});
+  };
+  dgrad("fp8: dgrad q", kDim, kDim, false);
+  dgrad("fp8: dgrad kv, adding", kDim, 2 * kKvDim, true);
+  dgrad("fp8: dgrad gate, up", kDim, 2 * kFfn, false);
+  dgrad("fp8: dgrad down", kFfn, kDim, false);
+  const auto wgrad = [&](const char* name, int64_t in, int64_t columns, DType grad) {
+    LinearWgrad op{t, in, columns, kBf16, grad, true};
+    op.dy_format = op.x_format = kFloat8.over(t);
+    out.push_back({name, op});
+  };
+  wgrad("fp8: wgrad q", kDim, kDim, kBf16);
+  wgrad("fp8: wgrad gate, up", kDim, 2 * kFfn, kBf16);
+  wgrad("fp8: wgrad gate, up f32", kDim, 2 * kFfn, kF32);
+  wgrad("fp8: wgrad down", kFfn, kDim, kBf16);
+}
+
 std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   const int64_t t = tokens, rows = tokens / sequence;
   const int64_t brief_length = std::min<int64_t>(1024, tokens);
@@ -255,6 +292,7 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   };
   add_heads(rows, sequence, out);
   add_deltas(t, out);
+  add_narrow(t, out);
   return out;
 }
 

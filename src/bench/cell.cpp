@@ -81,6 +81,7 @@ OpClass class_of(const Task& task) {
   if (name == "head_loss") return OpClass::Loss;
   switch (work(task.op).unit) {
     case Unit::Product:
+    case Unit::NarrowProduct:
     case Unit::GroupedProduct:
       return OpClass::Products;
     case Unit::StateProduct:

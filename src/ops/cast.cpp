@@ -9,6 +9,17 @@ Operands Cast::operands() const {
   return {{"x", Read, in, elements, Activations}, {"y", Write, dtype, elements, Activations}};
 }
 
+Operands Quantize::operands() const {
+  Operands o{{"x", Read, dtype, rows * cols, Activations}};
+  if (by_row) o.push_back({"y", Write, format.over(cols), rows * cols, Activations});
+  if (by_column) o.push_back({"turned", Write, format.over(rows), rows * cols, Activations});
+  return o;
+}
+// The largest magnitude of each row and of each column.
+int64_t Quantize::workspace_bytes(const GpuLibraries&) const {
+  return (rows + cols) * size_of(DType::F32);
+}
+
 Operands ScaleBy::operands() const {
   return {{"x", Read, dtype, elements, Activations},
           {"s", Read, DType::F32, 1, Weights},

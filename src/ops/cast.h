@@ -2,6 +2,7 @@
 // Conversion between element types, and multiples.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -24,6 +25,36 @@ struct Cast {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { f("n", elements), f("in", in), f("dtype", dtype); }
+};
+
+// Products in 8 bits read it: a scale for each row, whose elements are a multiple of 16, as tensor cores take
+// them.
+constexpr Format kFloat8(DType::F8E4M3, Format::kRow, DType::F32);
+constexpr bool is_narrow(int64_t row) {
+  return row % 16 == 0;
+}
+// The endings of the roles of such copies.
+constexpr const char *kByRow = "_fp8", *kTurned = "_fp8_turned";
+
+// x[rows, cols] in a format whose blocks are rows: as it is, [rows, cols], and turned, [cols, rows], so that
+// a row of y has a scale, and a column of x. Either may be left out.
+struct Quantize {
+  static constexpr std::string_view kName = "quantize";
+  enum { kX, kY };
+  int64_t rows, cols;
+  DType dtype;
+  Format format;  // f8e4m3 by row with f32: ops/float8.h
+  bool by_row, by_column;
+
+  size_t turned_operand() const { return kY + (by_row ? 1 : 0); }
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const;
+  constexpr void fields(auto&& f) const {
+    f("rows", rows), f("cols", cols), f("dtype", dtype), f("to", format), f("by_row", by_row),
+        f("by_column", by_column);
+  }
 };
 
 // y = x s, with one f32 number s, which no gradient moves. The gradient of x is dy s, which is the same op.

@@ -9,7 +9,7 @@ using enum DType;
 using enum Values;
 
 Operands Linear::operands() const {
-  Operands o{{"x", Read, dtype, tokens * in, Activations},
+  Operands o{{"x", Read, x_format.value_or(dtype), tokens * in, Activations},
              {"w", Read, weight_format.value_or(dtype), out * in, Weights},
              {"y", Write, result_type(), tokens * out, Activations}};
   if (has_residual) o.push_back({"residual", Read, dtype, tokens * out, Activations});
@@ -25,7 +25,7 @@ int64_t Linear::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands LinearDgrad::operands() const {
-  Operands o{{"dy", Read, dtype, tokens * out, Activations},
+  Operands o{{"dy", Read, dy_format.value_or(dtype), tokens * out, Activations},
              {"w", Read, weight_format.value_or(dtype), out * in, Weights},
              {"dx", write_or(accumulate), dtype, tokens * in, Activations}};
   if (has_residual) o.push_back({"dres", Read, dtype, tokens * in, Activations});
@@ -36,8 +36,8 @@ int64_t LinearDgrad::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands LinearWgrad::operands() const {
-  return {{"dy", Read, dtype, tokens * out, Activations},
-          {"x", Read, dtype, tokens * in, Activations},
+  return {{"dy", Read, dy_format.value_or(dtype), tokens * out, Activations},
+          {"x", Read, x_format.value_or(dtype), tokens * in, Activations},
           {"dw", write_or(accumulate), grad_dtype, out * in, Activations}};
 }
 int64_t LinearWgrad::workspace_bytes(const GpuLibraries&) const {

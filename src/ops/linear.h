@@ -14,6 +14,11 @@
 
 namespace sluice::core {
 
+// Products take operands in the op's dtype, or in a format that is named for them. Where both operands have
+// scales, their rows run along the product's sum, as tensor cores for 8 bits read them: LinearDgrad has w as
+// [in, out] then, and LinearWgrad dy as [out, tokens] and x as [in, tokens]. Elements are multiplied with the
+// scale of their block; results and sums are as of other products.
+
 // y = x w^T (+ bias) (+ residual). A bias and a residual may be added to each other and rounded to dtype
 // before the product is. With rope_heads > 0 the first rope_heads * head_dim columns of y are rotated as Rope
 // (ops/attention.h) does it: for programs that decode, where a kernel for a few rows does both at once. It
@@ -31,6 +36,7 @@ struct Linear {
   float still_scale = 0;                     // as Rope's, and what follows
   Temperature temperature = {};
   bool f32_result = false;  // y is f32, and then neither rotated nor added to a residual
+  std::optional<Format> x_format = {};
 
   DType result_type() const { return f32_result ? DType::F32 : dtype; }
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
@@ -41,7 +47,9 @@ struct Linear {
   size_t bias_operand() const { return pos_operand() + (rope_heads > 0 ? 2 : 0); }
 
   Operands operands() const;
-  Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
+  Work work() const {
+    return Work::product(2.0 * double(tokens) * double(in) * double(out), x_format.has_value());
+  }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
@@ -51,6 +59,7 @@ struct Linear {
     if (still_scale != 0) f("still_scale", still_scale, kNoCost);
     temperature.fields(f);
     if (f32_result) f("f32_result", f32_result);
+    if (x_format) f("x", *x_format);
   }
 };
 
@@ -65,14 +74,18 @@ struct LinearDgrad {
   bool accumulate;
   std::optional<Format> weight_format = {};  // as Linear's
   bool has_residual = false;                 // kDres is there; never with `accumulate`
+  std::optional<Format> dy_format = {};      // with it w is turned, see above
 
   Operands operands() const;
-  Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
+  Work work() const {
+    return Work::product(2.0 * double(tokens) * double(in) * double(out), dy_format.has_value());
+  }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
     if (weight_format) f("w", *weight_format);
     if (has_residual) f("res", has_residual);
+    if (dy_format) f("dy", *dy_format);
   }
 };
 
@@ -83,13 +96,18 @@ struct LinearWgrad {
   int64_t tokens, in, out;
   DType dtype, grad_dtype;
   bool accumulate;
+  std::optional<Format> dy_format = {}, x_format = {};  // both or none; turned, see above
 
   Operands operands() const;
-  Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
+  Work work() const {
+    return Work::product(2.0 * double(tokens) * double(in) * double(out), dy_format.has_value());
+  }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);
+    if (dy_format) f("dy", *dy_format);
+    if (x_format) f("x", *x_format);
   }
 };
 

@@ -13,7 +13,8 @@ enum class Unit : uint8_t {
   GroupedProduct,
   AttentionForward,
   AttentionBackward,
-  StateProduct
+  StateProduct,
+  NarrowProduct  // of operands in 8 bits
 };
 
 struct Work {
@@ -24,7 +25,9 @@ struct Work {
   double pass_bytes = 0;   // moved between products, while none runs
   int64_t head_dim = 0;    // of attention: how many columns of products share the softmax of a score
 
-  static constexpr Work product(double flops) { return {.unit = Unit::Product, .flops = flops}; }
+  static constexpr Work product(double flops, bool narrow = false) {
+    return {.unit = narrow ? Unit::NarrowProduct : Unit::Product, .flops = flops};
+  }
   double hardware_flops() const { return flops + again_flops; }
 };
 

@@ -56,6 +56,8 @@ constexpr double unit_of(DType dtype) {
 }
 constexpr double kUnit = unit_of(DType::F32);
 constexpr double kSumUnit = 2 * kUnit;
+// Tensor cores for operands in 8 bits keep 14 bits of a sum's largest term as they add.
+constexpr double kNarrowSumUnit = 0x1p-13;
 constexpr double kElementaryUnit = 4 * kUnit;
 // Every result below the normal range may be flushed to zero.
 constexpr double kUnderflow = 0x1p-126;

@@ -532,6 +532,42 @@ void add_long_products(List& list) {
   }
 }
 
+void add_narrow_products(List& list) {
+  struct Shape {
+    int64_t tokens, in, out;
+  };
+  for (const auto [rows, cols] :
+       {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {144, 208}, {1, 64}, {7, 24}}) {
+    for (const bool by_column : {false, true}) {
+      if (by_column && !is_narrow(rows)) continue;
+      list.add(Quantize{rows, cols, kBf16, kFloat8, true, by_column});
+      if (by_column) list.add(Quantize{rows, cols, kBf16, kFloat8, false, true});
+    }
+  }
+  list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "large", {.spread = 1e30});
+  list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "zero", {.spread = 0});
+  for (const auto [tokens, in, out] : {Shape{16, 32, 16}, {48, 80, 112}, {33, 64, 48}, {144, 208, 80}}) {
+    const Format x = kFloat8.over(in), dy = kFloat8.over(out), t = kFloat8.over(tokens);
+    for (const bool flag : {false, true}) {
+      Linear linear{tokens, in, out, kBf16, flag, 0, 0, flag};
+      linear.weight_format = linear.x_format = x;
+      list.add(linear);
+      LinearDgrad dgrad{tokens, in, out, kBf16, flag};
+      dgrad.weight_format = dgrad.dy_format = dy;
+      list.add(dgrad);
+      if (!is_narrow(tokens)) continue;
+      for (const DType grad : kDTypes) {
+        LinearWgrad wgrad{tokens, in, out, kBf16, grad, flag};
+        wgrad.dy_format = wgrad.x_format = t;
+        list.add(wgrad);
+      }
+    }
+    LinearDgrad dgrad{tokens, in, out, kBf16, false, dy, true};
+    dgrad.dy_format = dy;
+    list.add(dgrad);
+  }
+}
+
 }  // namespace
 
 std::string Case::name() const {
@@ -570,6 +606,7 @@ std::vector<Case> all_cases() {
   add_long_attention(list);
   add_wide_heads(list);
   add_norms_of_values(list);
+  add_narrow_products(list);
   return std::move(list.cases);
 }
 

@@ -329,6 +329,23 @@ Outputs expect(const Cast&, Inputs in) {
   return {y};
 }
 
+// To the bit: the nearest by the scale that make_tensor() gives a row.
+Outputs expect(const Quantize& op, Inputs in) {
+  const std::vector<double> x = in[Quantize::kX].values();
+  std::vector<double> turned(x.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    turned[i % size_t(op.cols) * size_t(op.rows) + i / size_t(op.cols)] = x[i];
+  const auto copy = [&](size_t operand, std::span<const double> values, int64_t row) {
+    Expected out{operand};
+    for (const double v : make_tensor(op.format.over(row), values).values()) out.values.emplace_back(v);
+    return out;
+  };
+  Outputs out;
+  if (op.by_row) out.push_back(copy(Quantize::kY, x, op.cols));
+  if (op.by_column) out.push_back(copy(op.turned_operand(), turned, op.rows));
+  return out;
+}
+
 Outputs expect(const ScaleBy&, Inputs in) {
   Expected y{ScaleBy::kY};
   const Approx s(in[ScaleBy::kS].at(0));

@@ -24,16 +24,24 @@ struct Matrix {
 Matrix matrix(const Tensor& tensor, int64_t columns) {
   return {tensor.values(), columns};
 }
+// One whose transpose the tensor is, where that is in a format of its own.
+Matrix maybe_turned(const Tensor& tensor, int64_t columns, const std::optional<Format>& turned) {
+  Matrix out = matrix(tensor, columns);
+  if (!turned) return out;
+  const Matrix t{out.values, tensor.elements() / columns};
+  for (int64_t i = 0; i < tensor.elements(); ++i) out.values[index(i)] = t(i % columns, i / columns);
+  return out;
+}
 
 // The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/linear.h): the old
 // value is one more term of the sum, or the product is rounded to the operand's type before it is added.
 Approx either(const Approx& one, const Approx& two) {
   return {one.value, std::max(one.bound, two.bound), std::max(one.variance, two.variance)};
 }
-Approx accumulated(const Approx& old, const Sum& product, DType dtype) {
+Approx accumulated(const Approx& old, const Sum& product, DType dtype, double unit = kSumUnit) {
   Sum together = product;
   together.add(old);
-  return either(together.total(), old + stored(product.total(), dtype));
+  return either(together.total(unit), old + stored(product.total(unit), dtype));
 }
 // The same of a product that is scaled.
 Approx accumulated(const Old& old, size_t at, const Sum& product, float scale, DType dtype) {
@@ -42,11 +50,15 @@ Approx accumulated(const Old& old, size_t at, const Sum& product, float scale, D
   return either(Approx(old[at]) + scaled, Approx(old[at]) + stored(scaled, dtype));
 }
 
+double sum_unit(const std::optional<Format>& narrow) {
+  return narrow ? kNarrowSumUnit : kSumUnit;
+}
+
 // out[r, c] = sum over k < depth of term(r, c, k), plus old[r, c], for all rows and columns. With `gradient`,
 // the type of old, the sum is accumulated into it.
 template <class Term>
 std::vector<Approx> product(int64_t rows, int64_t columns, int64_t depth, const Old& old, Term term,
-                            std::optional<DType> gradient = std::nullopt) {
+                            std::optional<DType> gradient = std::nullopt, double unit = kSumUnit) {
   std::vector<Approx> out;
   out.reserve(index(rows * columns));
   for (int64_t r = 0; r < rows; ++r) {
@@ -58,7 +70,7 @@ std::vector<Approx> product(int64_t rows, int64_t columns, int64_t depth, const 
         const auto [a, b] = term(r, c, k);
         sum.add(Approx(a), b);
       }
-      out.push_back(old.any() && gradient ? accumulated(old[at], sum, *gradient) : sum.total());
+      out.push_back(old.any() && gradient ? accumulated(old[at], sum, *gradient, unit) : sum.total(unit));
     }
   }
   return out;
@@ -143,8 +155,8 @@ Outputs expect(const Linear& op, Inputs in) {
       if (bias.any()) sum.add(b);
       for (int64_t k = 0; k < op.in; ++k) sum.add(Approx(x(t, k)), w(o, k));
       const bool together = residual.any() && bias.any();  // rounded once, before the product is added
-      y.values.push_back(together ? disturbed(sum.total(), unit_of(op.dtype) * std::abs(r + b))
-                                  : sum.total());
+      const Approx total = sum.total(sum_unit(op.x_format));
+      y.values.push_back(together ? disturbed(total, unit_of(op.dtype) * std::abs(r + b)) : total);
     }
   }
   if (op.rope_heads > 0) {
@@ -163,7 +175,8 @@ Outputs expect(const Linear& op, Inputs in) {
 }
 
 Outputs expect(const LinearDgrad& op, Inputs in) {
-  const Matrix dy = matrix(in[LinearDgrad::kDy], op.out), w = matrix(in[LinearDgrad::kW], op.in);
+  const Matrix dy = matrix(in[LinearDgrad::kDy], op.out),
+               w = maybe_turned(in[LinearDgrad::kW], op.in, op.dy_format);
   const Old old(op.accumulate || op.has_residual,
                 in[op.has_residual ? LinearDgrad::kDres : LinearDgrad::kDx]);
   return {{LinearDgrad::kDx, product(
@@ -171,18 +184,19 @@ Outputs expect(const LinearDgrad& op, Inputs in) {
                                  [&](int64_t t, int64_t i, int64_t k) {
                                    return Factors{dy(t, k), w(k, i)};
                                  },
-                                 op.dtype)}};
+                                 op.dtype, sum_unit(op.dy_format))}};
 }
 
 Outputs expect(const LinearWgrad& op, Inputs in) {
-  const Matrix dy = matrix(in[LinearWgrad::kDy], op.out), x = matrix(in[LinearWgrad::kX], op.in);
+  const Matrix dy = maybe_turned(in[LinearWgrad::kDy], op.out, op.dy_format),
+               x = maybe_turned(in[LinearWgrad::kX], op.in, op.x_format);
   const Old old(op.accumulate, in[LinearWgrad::kDw]);
   return {{LinearWgrad::kDw, product(
                                  op.out, op.in, op.tokens, old,
                                  [&](int64_t o, int64_t i, int64_t t) {
                                    return Factors{dy(t, o), x(t, i)};
                                  },
-                                 op.grad_dtype)}};
+                                 op.grad_dtype, sum_unit(op.dy_format))}};
 }
 
 Outputs expect(const Dropout& op, Inputs in) {

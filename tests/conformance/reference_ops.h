@@ -17,6 +17,7 @@ Outputs expect(const HeadNormRope& op, Inputs in);
 Outputs expect(const HeadNormRopeBwd& op, Inputs in);
 Outputs expect(const Cast& op, Inputs in);
 Outputs expect(const ScaleBy& op, Inputs in);
+Outputs expect(const Quantize& op, Inputs in);
 Outputs expect(const Swiglu& op, Inputs in);
 Outputs expect(const SwigluBwd& op, Inputs in);
 

@@ -166,7 +166,7 @@ Tensor make_tensor(const Format& format, std::span<const double> values) {
       double most = 0;
       for (int64_t i = first; i < first + format.block; ++i)
         most = std::max(most, std::abs(values[size_t(i)]));
-      const auto scale = float(std::exp2(std::ceil(std::log2(most / 448))));
+      const auto scale = most == 0 ? 1.0f : float(std::exp2(std::ceil(std::log2(most / 448))));
       std::memcpy(tensor.bytes.data() + n + 4 * (first / format.block), &scale, sizeof scale);
       for (int64_t i = first; i < first + format.block; ++i)
         tensor.as<uint8_t>()[size_t(i)] = e4m3(values[size_t(i)] / double{scale});

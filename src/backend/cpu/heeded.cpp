@@ -2,6 +2,7 @@
 // What the kernels of backend/cpu/kernels heed.
 #include "backend/heeded.h"
 #include "backend/cpu/cpu_backend.h"
+#include "ops/cast.h"
 
 namespace sluice::core {
 namespace {
@@ -18,16 +19,18 @@ constexpr Heeded kHeeded[] = {
     {"short_conv", "tokens dim width dtype before tail silu"},
     {"short_conv_bwd", "tokens dim width dtype grad acc before tail silu"},
     {"cached_conv", "rows q capacity dim width dtype silu"},
-    {"linear", "tokens in out dtype res rope hd bias rope_scale still_scale beta context f32_result"},
-    {"linear_dgrad", "tokens in out dtype acc res"},
-    {"linear_wgrad", "tokens in out dtype grad acc"},
+    {"linear", "tokens in out dtype res rope hd bias rope_scale still_scale beta context f32_result w x",
+     kFloat8},
+    {"linear_dgrad", "tokens in out dtype acc res w dy", kFloat8},
+    {"linear_wgrad", "tokens in out dtype grad acc dy x", kFloat8},
     {"bias_grad", "tokens out dtype grad acc"},
     {"attn_fwd", "rows q kv hq hkv hd dist packed dtype window softcap out merge sinks"},
     {"attn_bwd", "rows q kv hq hkv hd dist packed dtype window softcap grad acc_dq acc_dkv"},
     {"sink_grad", "rows q heads hd dtype grad acc"},
     {"rope", "tokens heads hd rest dtype rope_scale still_scale beta context"},
     {"rope_bwd", "tokens hq hkv hd in dtype rope_scale still_scale beta context"},
-    {"cast", "n in dtype", Format(DType::F8E4M3, Format::kRow, DType::F32)},
+    {"cast", "n in dtype", kFloat8},
+    {"quantize", "rows cols dtype to by_row by_column", kFloat8},
     {"swiglu", "tokens dim dtype activation plain limit apart"},
     {"swiglu_bwd", "tokens dim dtype activation plain limit apart"},
     {"head_loss", "tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs softcap"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on cuBLASLt: bf16 or f32 operands, f32 accumulation, bf16 or f32 result.
+// Matrix products on cuBLASLt: bf16, f32 or f8e4m3 operands, f32 accumulation, bf16 or f32 result.
 #pragma once
 
 #include <compare>
@@ -18,7 +18,8 @@
 
 namespace sluice::core::cuda {
 
-// A row-major matrix of a product, whose rows are `stride` elements apart in memory: bf16 or f32.
+// A row-major matrix of a product, whose rows are `stride` elements apart in memory: bf16, f32, or f8e4m3,
+// whose scales, one for each row, follow its elements.
 struct ProductMatrix {
   int64_t stride;
   DType type;

@@ -76,6 +76,12 @@ Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream
     if (log) log(line);
   };
   for (const Product& product : products_of(op)) {
+    if (const int major = attention_.libraries().cc_major; product.a.type == DType::F8E4M3 && major < 9)
+      return error(
+          "{}: scales by row need a GPU of compute capability 9.0, and this one has {}.x; set train.compute "
+          "= "
+          "bf16",
+          product.to_text(), major);
     SLUICE_ASSIGN(const std::string about, products_.prepare(product, scratch, stream));
     report(about);
   }
@@ -366,6 +372,14 @@ Status Runner::run(const Cast& op, const Call& call) {
       }
     });
   });
+}
+
+Status Runner::run(const Quantize& op, const Call& call) {
+  auto* y = op.by_row ? call.as<uint8_t>(Quantize::kY) : nullptr;
+  auto* turned = op.by_column ? call.as<uint8_t>(int(op.turned_operand())) : nullptr;
+  SLUICE_CUDA_TRY(
+      quantize(call.as<bf16>(Quantize::kX), y, turned, call.workspace.data, op.rows, op.cols, call.stream));
+  return {};
 }
 
 Status Runner::run(const Swiglu& op, const Call& call) {

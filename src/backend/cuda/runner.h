@@ -51,6 +51,7 @@ class Runner {
   Status run(const Rope& op, const Call& call);
   Status run(const RopeBwd& op, const Call& call);
   Status run(const Cast& op, const Call& call);
+  Status run(const Quantize& op, const Call& call);
   Status run(const Swiglu& op, const Call& call);
   Status run(const SwigluBwd& op, const Call& call);
   Status run(const HeadLoss& op, const Call& call);

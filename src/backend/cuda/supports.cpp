@@ -84,6 +84,16 @@ void examine(const LayerNormBwd& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype);
   o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
 }
+// Both operands of a product in 8 bits are, and their rows are whole vectors.
+void examine_narrow(DType dtype, const std::optional<Format>& one, const std::optional<Format>& other,
+                    std::initializer_list<Row> rows, Objection& o) {
+  if (!one && !other) return;
+  o.require(one && other && one->block > 0 && other->block > 0,
+            "a product of one operand in 8 bits, or without scales; both with scales are needed");
+  o.activations(dtype);
+  for (const auto& [name, length] : rows)
+    o.require(is_narrow(length), fmt::format("{} = {} of 8 bits; a multiple of 16 is needed", name, length));
+}
 // So few columns need be no multiple of 8.
 bool are_of_routers(int64_t columns) {
   return columns <= kMostExperts;
@@ -94,6 +104,7 @@ void examine(const Linear& op, Objection& o) {
             "a product in f32 with a bias or a rotation; bf16 is needed");
   if (!op.f32_result || !are_of_routers(op.out)) o.rows({{"out", op.out}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+  examine_narrow(op.dtype, op.x_format, op.weight_format, {{"in", op.in}}, o);
 }
 void examine(const Route&, Objection&) {}
 void examine(const RouteBwd& op, Objection& o) {
@@ -131,10 +142,12 @@ void examine(const GatedAddBwd& op, Objection& o) {
 void examine(const LinearDgrad& op, Objection& o) {
   o.activations_or_f32(op.dtype).rows({{"in", op.in}});
   if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
+  examine_narrow(op.dtype, op.dy_format, op.weight_format, {{"out", op.out}}, o);
 }
 void examine(const LinearWgrad& op, Objection& o) {
   o.activations_or_f32(op.dtype, op.grad_dtype).rows({{"in", op.in}});
   if (!are_of_routers(op.out)) o.rows({{"out", op.out}});
+  examine_narrow(op.dtype, op.dy_format, op.x_format, {{"tokens", op.tokens}}, o);
 }
 void examine_sizes(const LowRankSizes& sizes, Objection& o) {
   o.rows({{"rank", sizes.rank}, {"part", sizes.part}, {"first", sizes.first}, {"columns", sizes.columns}});
@@ -199,6 +212,10 @@ void examine(const RopeBwd& op, Objection& o) {
 void examine(const Cast& op, Objection& o) {
   if (op.in.type != DType::F8E4M3) o.floating("input", op.in.type);
   o.rows({{"block", int64_t{op.in.block}}}).floating("output", op.dtype);
+}
+void examine(const Quantize& op, Objection& o) {
+  o.activations(op.dtype).rows({{"cols", op.cols}});
+  if (op.by_column) o.require(op.rows % 4 == 0, "rows of no multiple of 4, by column; one is needed");
 }
 void examine_gate(const auto& op, Objection& o) {
   o.activations_or_f32(op.dtype).rows({{"dim", op.dim}});

@@ -12,29 +12,30 @@ namespace sluice::core::cpu {
 namespace {
 constexpr int64_t kBlock = 32 * kKiB;  // elements per task
 
-// Elements with a scale for each block, or none at all.
-void expand(const Cast& op, const Args& args, const Machine& machine) {
-  const auto* x = args.in<uint8_t>(Cast::kX);
-  const auto* scales = reinterpret_cast<const float*>(x + op.elements);
-  const int64_t block = op.in.block == 0 ? op.elements : int64_t{op.in.block};
-  with_type(op.dtype, [&]<class Y>(Y) {
-    auto* y = args.out<Y>(Cast::kY);
-    machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
-      const int64_t end = std::min(op.elements, (task + 1) * kBlock);
+constexpr int64_t kColumns = 64;  // that a task turns
+
+}  // namespace
+
+void expand_e4m3(const Format& format, const uint8_t* x, int64_t elements, DType dtype, void* to,
+                 const Machine& machine) {
+  const auto* scales = reinterpret_cast<const float*>(x + elements);
+  const int64_t block = format.block == 0 ? elements : int64_t{format.block};
+  with_type(dtype, [&]<class Y>(Y) {
+    auto* y = static_cast<Y*>(to);
+    machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
+      const int64_t end = std::min(elements, (task + 1) * kBlock);
       for (int64_t at = task * kBlock, count = 0; at < end; at += count) {
         count = std::min(end, (at / block + 1) * block) - at;
-        const float scale = op.in.block == 0 ? 1 : scales[at / block];
+        const float scale = format.block == 0 ? 1 : scales[at / block];
         SLUICE_LOOP(machine.isa, expand_e4m3, x + at, scale, y + at, count);
       }
     });
   });
 }
 
-}  // namespace
-
 Status launch(const Cast& op, const Args& args, const Machine& machine) {
   if (op.in.type == DType::F8E4M3) {
-    expand(op, args, machine);
+    expand_e4m3(op.in, args.in<uint8_t>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), machine);
     return {};
   }
   with_type(op.in.type, [&](auto x_type) {
@@ -46,6 +47,32 @@ Status launch(const Cast& op, const Args& args, const Machine& machine) {
         SLUICE_LOOP(machine.isa, convert, x + begin, y + begin, std::min(kBlock, op.elements - begin));
       });
     });
+  });
+  return {};
+}
+
+Status launch(const Quantize& op, const Args& args, const Machine& machine) {
+  const int64_t rows = op.rows, cols = op.cols, rows_per_task = ceil_div(kBlock, cols);
+  with_type(op.dtype, [&]<class T>(T) {
+    const auto* x = args.in<T>(Quantize::kX);
+    if (op.by_row) {
+      auto* y = args.out<uint8_t>(Quantize::kY);
+      auto* scales = reinterpret_cast<float*>(y + rows * cols);
+      machine.pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
+        const int64_t first = task * rows_per_task;
+        SLUICE_LOOP(machine.isa, quantize_rows, x + first * cols, std::min(rows_per_task, rows - first), cols,
+                    y + first * cols, scales + first);
+      });
+    }
+    if (op.by_column) {
+      auto* y = args.out<uint8_t>(int(op.turned_operand()));
+      auto* scales = reinterpret_cast<float*>(y + rows * cols);
+      machine.pool.parallel_for(ceil_div(cols, kColumns), [&](int64_t task, int) {
+        const int64_t first = task * kColumns;
+        SLUICE_LOOP(machine.isa, quantize_columns, x + first, rows, cols, std::min(kColumns, cols - first),
+                    y + first * rows, scales + first);
+      });
+    }
   });
   return {};
 }

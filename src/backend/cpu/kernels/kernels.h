@@ -16,6 +16,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/network.h"
 #include "ops/ops.h"
 
@@ -34,7 +35,7 @@ struct GroupedLinear; struct GroupedDgrad; struct GroupedWgrad; struct GroupedBi
 struct CombineExperts; struct ExpertGluBwd; struct GatedAdd; struct GatedAddBwd; struct LowRank;
 struct LowRankDgrad; struct LowRankWgrad; struct DeltaGates; struct DeltaGatesBwd; struct DeltaRule;
 struct DeltaRuleBwd; struct CachedDelta; struct HeadGate; struct HeadGateBwd; struct ScaleBy;
-struct ScaleGates; struct ScaleGatesBwd; struct Dropout;
+struct ScaleGates; struct ScaleGatesBwd; struct Dropout; struct Quantize;
 // clang-format on
 }  // namespace sluice::core
 
@@ -66,8 +67,8 @@ struct Args {
   }
 };
 
-// with_type() of both. Results and gradients are in f32, or in what is computed in: what is computed in f32 is
-// not rounded afterwards.
+// with_type() of both. Results and gradients are in f32, or in what is computed in: what is computed in f32
+// is not rounded afterwards.
 template <class F>
 void with_types(DType computed, DType result, F&& f) {
   with_type(computed, [&](auto type) {
@@ -89,6 +90,9 @@ Status launch(const Op& op, const Args& args, const Machine& machine);
 
 // The elementwise part of Muon: its state, and f32 directions. REQUIRES: the update is not skipped.
 void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions);
+// Elements of f8e4m3, times the scale of their block where there are blocks, as `dtype` has them.
+void expand_e4m3(const Format& format, const uint8_t* x, int64_t elements, DType dtype, void* y,
+                 const Machine& machine);
 // logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
 void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
 Status launch(const Embed& op, const Args& args, const Machine& machine);
@@ -157,6 +161,7 @@ Status launch(const HeadGateBwd& op, const Args& args, const Machine& machine);
 Status launch(const ScaleBy& op, const Args& args, const Machine& machine);
 Status launch(const ScaleGates& op, const Args& args, const Machine& machine);
 Status launch(const ScaleGatesBwd& op, const Args& args, const Machine& machine);
+Status launch(const Quantize& op, const Args& args, const Machine& machine);
 
 // Only ops with products have an overload.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -167,6 +172,9 @@ std::vector<GemmShape> products_of(const Muon& op);
 int64_t workspace_of(const EmbedBwd& op);
 int64_t workspace_of(const RmsNormBwd& op);
 int64_t workspace_of(const LayerNormBwd& op);
+int64_t workspace_of(const Linear& op);
+int64_t workspace_of(const LinearDgrad& op);
+int64_t workspace_of(const LinearWgrad& op);
 int64_t workspace_of(const BiasGrad& op);
 int64_t workspace_of(const HeadNormRopeBwd& op);
 int64_t workspace_of(const AttnBwd& op);

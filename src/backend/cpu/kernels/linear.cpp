@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/rope.h"
@@ -14,11 +16,49 @@ constexpr int64_t kRowsPerTask = 16;
 GemmShape forward_product(const Linear& op) {
   return {Layout::NT, op.tokens, op.out, op.in, op.dtype, op.result_type(), op.has_residual || op.has_bias};
 }
+// Operands with scales lie as the sum runs (ops/linear.h).
 GemmShape dgrad_product(const LinearDgrad& op) {
-  return {Layout::NN, op.tokens, op.in, op.out, op.dtype, op.dtype, op.accumulate || op.has_residual};
+  return {op.dy_format ? Layout::NT : Layout::NN, op.tokens, op.in, op.out, op.dtype, op.dtype,
+          op.accumulate || op.has_residual};
 }
 GemmShape wgrad_product(const LinearWgrad& op) {
-  return {Layout::TN, op.out, op.in, op.tokens, op.dtype, op.grad_dtype, op.accumulate};
+  return {op.dy_format ? Layout::NT : Layout::TN,
+          op.out,
+          op.in,
+          op.tokens,
+          op.dtype,
+          op.grad_dtype,
+          op.accumulate};
+}
+
+// One of a product's two factors.
+struct Factor {
+  int operand;
+  const std::optional<Format>& format;
+  int64_t elements;
+};
+using Factors = std::array<Factor, 2>;
+
+Factors factors_of(const Linear& op) {
+  return {{{Linear::kX, op.x_format, op.tokens * op.in}, {Linear::kW, op.weight_format, op.out * op.in}}};
+}
+Factors factors_of(const LinearDgrad& op) {
+  return {{{LinearDgrad::kDy, op.dy_format, op.tokens * op.out},
+           {LinearDgrad::kW, op.weight_format, op.out * op.in}}};
+}
+Factors factors_of(const LinearWgrad& op) {
+  return {{{LinearWgrad::kDy, op.dy_format, op.tokens * op.out},
+           {LinearWgrad::kX, op.x_format, op.tokens * op.in}}};
+}
+
+// Bytes of a factor in 8 bits as the product takes it: in the op's dtype, which holds it exactly.
+int64_t expanded_bytes(const Factor& f, DType dtype) {
+  return f.format ? align_up(f.elements * size_of(dtype), 64) : 0;
+}
+template <class Product>
+int64_t expanded_bytes(const Product& op) {
+  const Factors f = factors_of(op);
+  return expanded_bytes(f[0], op.dtype) + expanded_bytes(f[1], op.dtype);
 }
 
 }  // namespace
@@ -54,8 +94,32 @@ void begin_with_bias(const Linear& op, const Args& args, const Machine& machine)
   });
 }
 
+void multiply(const GemmShape& shape, const Factors& factors, void* c, const Args& args,
+              const Machine& machine) {
+  std::byte* workspace = args.workspace;
+  const void* in[2];
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const Factor& f = factors[i];
+    in[i] = args.in<void>(f.operand);
+    if (!f.format) continue;
+    expand_e4m3(*f.format, args.in<uint8_t>(f.operand), f.elements, shape.in, workspace, machine);
+    in[i] = workspace;
+    workspace += expanded_bytes(f, shape.in);
+  }
+  machine.multiply(shape, in[0], in[1], c, workspace);
+}
+
 }  // namespace
 
+int64_t workspace_of(const Linear& op) {
+  return expanded_bytes(op);
+}
+int64_t workspace_of(const LinearDgrad& op) {
+  return expanded_bytes(op);
+}
+int64_t workspace_of(const LinearWgrad& op) {
+  return expanded_bytes(op);
+}
 std::vector<GemmShape> products_of(const Linear& op) {
   return {forward_product(op)};
 }
@@ -73,8 +137,7 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
     copy_rows(args.in<std::byte>(int(op.residual_operand())), args.out<std::byte>(Linear::kY), op.tokens,
               op.out * size_of(op.dtype), machine.pool);
   }
-  machine.multiply(forward_product(op), args.in<void>(Linear::kX), args.in<void>(Linear::kW),
-                   args.out<void>(Linear::kY), args.workspace);
+  multiply(forward_product(op), factors_of(op), args.out<void>(Linear::kY), args, machine);
   if (op.rope_heads == 0) return {};
   return rotate({.y = args.out<void>(Linear::kY),
                  .dtype = op.dtype,
@@ -95,14 +158,12 @@ Status launch(const LinearDgrad& op, const Args& args, const Machine& machine) {
     copy_rows(args.in<std::byte>(LinearDgrad::kDres), args.out<std::byte>(LinearDgrad::kDx), op.tokens,
               op.in * size_of(op.dtype), machine.pool);
   }
-  machine.multiply(dgrad_product(op), args.in<void>(LinearDgrad::kDy), args.in<void>(LinearDgrad::kW),
-                   args.out<void>(LinearDgrad::kDx), args.workspace);
+  multiply(dgrad_product(op), factors_of(op), args.out<void>(LinearDgrad::kDx), args, machine);
   return {};
 }
 
 Status launch(const LinearWgrad& op, const Args& args, const Machine& machine) {
-  machine.multiply(wgrad_product(op), args.in<void>(LinearWgrad::kDy), args.in<void>(LinearWgrad::kX),
-                   args.out<void>(LinearWgrad::kDw), args.workspace);
+  multiply(wgrad_product(op), factors_of(op), args.out<void>(LinearWgrad::kDw), args, machine);
   return {};
 }
 

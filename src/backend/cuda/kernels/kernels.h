@@ -189,6 +189,12 @@ cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
 template <class Out>
 cudaError_t expand_e4m3(const uint8_t* x, const float* scales, Out* y, int64_t elements, int64_t block,
                         cudaStream_t stream);
+// --- quantize.cu ---
+// x[rows, cols] in f8e4m3 by row, and turned by column; null: not. Elements come first, and scales follow.
+// Columns are a multiple of 8, and with `turned` rows one of 4. `workspace` has 4 bytes for each of both.
+template <class T>
+cudaError_t quantize(const T* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows, int64_t cols,
+                     cudaStream_t stream);
 // y = x, or y += x
 template <class T, class G>
 cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
@@ -621,6 +627,8 @@ cudaError_t gated_add_bwd(const bf16* x, const float* gate, const bf16* dy, bf16
 // --- tuning.cu ---
 // Fills with bell-shaped random numbers of the given standard deviation.
 cudaError_t fill_random(bf16* x, int64_t elements, float scale, uint64_t seed, cudaStream_t stream);
+// The same in f8e4m3, of scale 1.
+cudaError_t fill_random_e4m3(uint8_t* x, int64_t elements, uint64_t seed, cudaStream_t stream);
 // hash[0] += a value that depends on every 4-byte word and its place.
 cudaError_t hash_words(const uint32_t* words, int64_t count, uint64_t* hash, cudaStream_t stream);
 

@@ -5,6 +5,7 @@
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 #include "base/philox.h"
+#include "ops/float8.h"
 
 namespace sluice::core::cuda {
 namespace {
@@ -13,14 +14,22 @@ constexpr int kThreads = 256;
 constexpr int kHashBlocks = 1024;
 
 // The sum of four uniform numbers stands in for a normal one.
-__global__ void fill_random_kernel(bf16* x, int64_t elements, float scale, uint64_t seed) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= elements) return;
+__device__ float normal(uint64_t seed, int64_t i) {
   const Philox4 bits = philox(seed, uint64_t(i), 0);
   float sum = -2.0f;
   for (const uint32_t v : bits.v) sum += uniform_open(v);
   constexpr float kInverseDeviation = 1.7320508f;  // of a sum of four uniforms: sqrt(4 / 12)
-  x[i] = __float2bfloat16_rn(sum * kInverseDeviation * scale);
+  return sum * kInverseDeviation;
+}
+
+__global__ void fill_random_kernel(bf16* x, int64_t elements, float scale, uint64_t seed) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < elements) x[i] = __float2bfloat16_rn(normal(seed, i) * scale);
+}
+
+__global__ void fill_random_e4m3_kernel(uint8_t* x, int64_t elements, uint64_t seed) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < elements) x[i] = e4m3_of(normal(seed, i) * kMostE4m3 / 4);
 }
 
 __global__ void hash_words_kernel(const uint32_t* words, int64_t count, unsigned long long* hash) {
@@ -41,6 +50,11 @@ __global__ void hash_words_kernel(const uint32_t* words, int64_t count, unsigned
 cudaError_t fill_random(bf16* x, int64_t elements, float scale, uint64_t seed, cudaStream_t stream) {
   return launch(fill_random_kernel, dim3(blocks_for(elements, kThreads)), kThreads, 0, stream, x, elements,
                 scale, seed);
+}
+
+cudaError_t fill_random_e4m3(uint8_t* x, int64_t elements, uint64_t seed, cudaStream_t stream) {
+  return launch(fill_random_e4m3_kernel, dim3(blocks_for(elements, kThreads)), kThreads, 0, stream, x,
+                elements, seed);
 }
 
 cudaError_t hash_words(const uint32_t* words, int64_t count, uint64_t* hash, cudaStream_t stream) {
