@@ -22,9 +22,12 @@ namespace {
 
 bool takes(const Heeded& row, const Format& f) {
   if (f == compact_format(false) || f == compact_format(true)) return true;
-  if (f.block == 0 && f != DType::F8E4M3 && f != DType::F4E2M1) return true;
-  return row.packed && f.type == row.packed->type && (f.block == 0 || f.scale == row.packed->scale) &&
-         (row.packed->block == Format::kRow || row.packed->block == f.block);
+  constexpr DType kCodes[] = {DType::F8E4M3, DType::F4E2M1, DType::NF4};
+  if (f.block == 0 && std::ranges::find(kCodes, f.type) == std::end(kCodes)) return true;
+  return std::ranges::any_of(row.packed, [&](const Format& packed) {
+    return f.type == packed.type && (f.block == 0 || f.scale == packed.scale) &&
+           (packed.block == Format::kRow || packed.block == f.block);
+  });
 }
 
 }  // namespace

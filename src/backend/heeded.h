@@ -4,7 +4,6 @@
 // passes nowhere for nothing.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -17,8 +16,8 @@ namespace sluice::core {
 struct Heeded {
   std::string_view op;
   std::string_view attributes;  // as the op's fields() names them, with a space between
-  // A format of its operands beside plain numbers and compact state (ops/compact.h); by row: of any block.
-  std::optional<Format> packed = {};
+  // Formats of its operands beside plain numbers and compact state (ops/compact.h); by row: of any block.
+  std::span<const Format> packed = {};
 };
 
 bool heeds(const Heeded& row, std::string_view attribute);

@@ -47,8 +47,8 @@ size_t spread_of(const Operand& operand) {
 
 constexpr DType kTypes[] = {DType::F32, DType::BF16};  // of floats that are spread
 size_t index_of(DType type) {
-  // Compact state: any bytes will do, and its scales are bf16.
-  if (size_of(type) == 1) return 1;
+  // Compact state and codes: any bytes will do, and their scales are bf16.
+  if (bits_of(type) <= 8) return 1;
   return with_type(type, []<class T>(T) { return std::is_same_v<T, float> ? size_t{0} : size_t{1}; });
 }
 

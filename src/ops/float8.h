@@ -49,6 +49,11 @@ SLUICE_HOST_DEVICE inline uint8_t e4m3_of(float x) {
   return static_cast<uint8_t>(sign | (rounded - (120u << 3)));
 }
 
+// OCP's E8M0: a power of two, from 2^-127 on; 255 is no number.
+SLUICE_HOST_DEVICE inline float float_of_e8m0(uint8_t byte) {
+  return byte == 255 ? NAN : float_of_bits(byte == 0 ? 1u << 22 : uint32_t{byte} << 23);
+}
+
 // `largest` is the largest magnitude of the block. Of zeros the scale is 1.
 SLUICE_HOST_DEVICE inline float scale_of_e4m3(float largest) {
   if (largest == 0) return 1;

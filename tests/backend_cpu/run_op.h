@@ -50,6 +50,8 @@ inline void encode(DType type, const Values& values, std::byte* to) {
       case DType::F8E4M3:
       case DType::F4E2M1:
       case DType::I8:
+      case DType::F8E8M0:
+      case DType::NF4:
         not_a_float(type);
     }
   }
@@ -81,6 +83,8 @@ inline Values decode(DType type, const std::byte* from, int64_t elements) {
       case DType::F8E4M3:
       case DType::F4E2M1:
       case DType::I8:
+      case DType::F8E8M0:
+      case DType::NF4:
         not_a_float(type);
     }
   }

@@ -50,6 +50,8 @@ constexpr double unit_of(DType dtype) {
       return 0x1p-4;
     case DType::F4E2M1:
     case DType::I8:
+    case DType::F8E8M0:
+    case DType::NF4:
       return 0x1p-2;
   }
   return 0;

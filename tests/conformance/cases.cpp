@@ -165,6 +165,16 @@ void add_head_norms(List& list) {
   }
 }
 
+// Codes with scales of blocks, of which a thread of a GPU has some alone and shares others.
+void add_packed(List& list) {
+  for (const DType out : kDTypes) {
+    for (const uint32_t block : {64, 4096}) list.add(Cast{5 * 8192, Format(DType::NF4, block, kF32), out});
+    for (const int64_t elements : {32, 96, 40960})
+      list.add(Cast{elements, Format(DType::F4E2M1, 32, DType::F8E8M0), out});
+    list.add(Cast{3 * 32768, Format(DType::F8E4M3, 128, kF32), out});
+  }
+}
+
 void add_elementwise(List& list) {
   for (const DType in : kDTypes) {
     for (const DType out : kDTypes) {
@@ -607,6 +617,7 @@ std::vector<Case> all_cases() {
   add_wide_heads(list);
   add_norms_of_values(list);
   add_narrow_products(list);
+  add_packed(list);
   return std::move(list.cases);
 }
 

@@ -46,6 +46,8 @@ double store(double x, double toward, const Kept& kept, const uint32_t* draw) {
     case DType::F8E4M3:
     case DType::F4E2M1:
     case DType::I8:
+    case DType::F8E8M0:
+    case DType::NF4:
       break;
   }
   not_a_float(kept.type);

@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kGroup = 32;
 
 bool is_compact(const Format& format) {
-  return format.block == kGroup && format.scale == DType::F32 && format.type != DType::F8E4M3;
+  return format.block == kGroup && format.scale == DType::F32 &&
+         (format.type == DType::U8 || format.type == DType::I8);
 }
 
 // A float of 8 bits (ops/float8.h, written a second time here).
@@ -31,6 +32,40 @@ uint8_t e4m3(double x) {
     if (off < least || (off == least && code % 2 == 0)) best = code;
   }
   return uint8_t(best | (std::signbit(x) ? 0x80 : 0));
+}
+
+// Codes of 4 bits (ops/packed.h, written a second time here).
+double value_of_code(DType type, int code) {
+  if (type == DType::F4E2M1) {
+    const int exponent = code >> 1 & 3, mantissa = code & 1;
+    const double value = exponent == 0 ? 0.5 * mantissa : std::ldexp(2 + mantissa, exponent - 2);
+    return code < 8 ? value : -value;
+  }
+  // QLoRA's, of which bitsandbytes has the floats.
+  constexpr float kNf4[] = {-1.0f,         -0.6961928f, -0.52507305f, -0.3949175f, -0.28444138f, -0.18477343f,
+                            -0.091050036f, 0.0f,        0.0795803f,   0.1609302f,  0.2461123f,   0.33791524f,
+                            0.44070983f,   0.562617f,   0.72295684f,  1.0f};
+  return double{kNf4[code]};
+}
+
+void pack_codes(const Format& format, std::span<const double> block, std::byte* codes, std::byte* scale) {
+  double most = 0;
+  for (const double x : block) most = std::max(most, std::abs(x));
+  const bool power = format.scale == DType::F8E8M0;
+  const auto own = float(power ? std::exp2(std::floor(std::log2(most)) - 2) : most);
+  if (power) {
+    *scale = std::byte(std::ilogb(own) + 127);
+  } else {
+    std::memcpy(scale, &own, sizeof own);
+  }
+  for (size_t i = 0; i < block.size(); ++i) {
+    int best = 0;
+    for (int code = 1; code < 16; ++code) {
+      const auto off = [&](int c) { return std::abs(value_of_code(format.type, c) * own - block[i]); };
+      if (off(code) < off(best)) best = code;
+    }
+    codes[i / 2] |= std::byte(best << i % 2 * 4);
+  }
 }
 
 }  // namespace
@@ -79,8 +114,10 @@ std::vector<double> masters(const Tensor& parameters, const Tensor& residuals) {
 }
 
 double scale_of(const Tensor& tensor, int64_t group) {
+  const std::byte* const scales = tensor.bytes.data() + Format(tensor.format.type).bytes(tensor.elements());
+  if (tensor.format.scale == DType::F8E8M0) return std::ldexp(1.0, std::to_integer<int>(scales[group]) - 127);
   float scale;
-  std::memcpy(&scale, tensor.bytes.data() + tensor.elements() + 4 * group, sizeof scale);
+  std::memcpy(&scale, scales + 4 * group, sizeof scale);
   return double{scale};
 }
 
@@ -108,6 +145,10 @@ double Tensor::at(int64_t i) const {
     case DType::F8E4M3:
       return value_of_e4m3(as<uint8_t>()[k]) * (format.block == 0 ? 1 : scale_of(*this, i / format.block));
     case DType::F4E2M1:
+    case DType::NF4:
+      return value_of_code(format.type, std::to_integer<int>(bytes[k / 2]) >> k % 2 * 4 & 15) *
+             scale_of(*this, i / format.block);
+    case DType::F8E8M0:
       break;
   }
   not_a_float(format.type);
@@ -145,6 +186,8 @@ void Tensor::set(int64_t i, double value) {
       as<uint8_t>()[k] = e4m3(value);
       return;
     case DType::F4E2M1:
+    case DType::F8E8M0:
+    case DType::NF4:
       break;
   }
   not_a_float(format.type);
@@ -171,6 +214,13 @@ Tensor make_tensor(const Format& format, std::span<const double> values) {
       for (int64_t i = first; i < first + format.block; ++i)
         tensor.as<uint8_t>()[size_t(i)] = e4m3(values[size_t(i)] / double{scale});
     }
+    return tensor;
+  }
+  if (format.type == DType::NF4 || format.type == DType::F4E2M1) {
+    const Format bare = format.type;
+    for (int64_t first = 0; first < n; first += format.block)
+      pack_codes(format, values.subspan(size_t(first), format.block), tensor.bytes.data() + bare.bytes(first),
+                 tensor.bytes.data() + bare.bytes(n) + first / format.block * size_of(format.scale));
     return tensor;
   }
   const bool squares = is_compact_squares(format);

@@ -3,6 +3,7 @@
 #include "backend/heeded.h"
 #include "backend/cpu/cpu_backend.h"
 #include "ops/cast.h"
+#include "ops/packed.h"
 
 namespace sluice::core {
 namespace {
@@ -29,7 +30,7 @@ constexpr Heeded kHeeded[] = {
     {"sink_grad", "rows q heads hd dtype grad acc"},
     {"rope", "tokens heads hd rest dtype rope_scale still_scale beta context"},
     {"rope_bwd", "tokens hq hkv hd in dtype rope_scale still_scale beta context"},
-    {"cast", "n in dtype", kFloat8},
+    {"cast", "n in dtype", kPackedFormats},
     {"quantize", "rows cols dtype to by_row by_column", kFloat8},
     {"swiglu", "tokens dim dtype activation plain limit apart"},
     {"swiglu_bwd", "tokens dim dtype activation plain limit apart"},

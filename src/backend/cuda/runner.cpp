@@ -9,6 +9,7 @@
 #include "backend/cuda/device_type.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/runner_call.h"
+#include "ops/packed.h"
 
 namespace sluice::core::cuda {
 namespace {
@@ -355,12 +356,14 @@ Status Runner::run(const RopeBwd& op, const Call& call) {
 
 Status Runner::run(const Cast& op, const Call& call) {
   const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
-  if (op.in.type == DType::F8E4M3) {
-    const auto* elements = call.as<uint8_t>(Cast::kX);
-    return with_float(op.dtype, [&]<class Out>(Out) {
-      return expand_e4m3(elements, reinterpret_cast<const float*>(elements + op.elements), y.as<Out>(),
-                         op.elements, op.in.block, call.stream);
-    });
+  if (std::ranges::find(kPackedFormats, op.in.type, &Format::type) != std::end(kPackedFormats)) {
+    const auto* codes = call.as<uint8_t>(Cast::kX);
+    const uint8_t* const scales = codes + Format(op.in.type).bytes(op.elements);
+    const PackedRows packed{codes, op.in.type == DType::F8E4M3 ? nullptr : codes_of(op.in.type).data(),
+                            reinterpret_cast<const float*>(scales),
+                            op.in.scale == DType::F8E8M0 ? scales : nullptr, int64_t{op.in.block}};
+    return with_float(op.dtype,
+                      [&]<class Out>(Out) { return expand(packed, y.as<Out>(), op.elements, call.stream); });
   }
   return with_float(op.in.type, [&]<class In>(In) {
     return with_device_type(op.dtype, [&]<class Out>(Out) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels take; the one place that says so.
+#include <algorithm>
+
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "ops/op.h"
+#include "ops/packed.h"
 
 namespace sluice::core {
 namespace {
@@ -210,7 +213,8 @@ void examine(const RopeBwd& op, Objection& o) {
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const Cast& op, Objection& o) {
-  if (op.in.type != DType::F8E4M3) o.floating("input", op.in.type);
+  if (std::ranges::find(kPackedFormats, op.in.type, &Format::type) == std::end(kPackedFormats))
+    o.floating("input", op.in.type);
   o.rows({{"block", int64_t{op.in.block}}}).floating("output", op.dtype);
 }
 void examine(const Quantize& op, Objection& o) {

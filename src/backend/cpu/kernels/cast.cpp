@@ -3,7 +3,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "ops/cast.h"
-#include "ops/float8.h"
+#include "ops/packed.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/cast_loops.h"
 #include "backend/cpu/each_isa.h"
@@ -14,28 +14,60 @@ constexpr int64_t kBlock = 32 * kKiB;  // elements per task
 
 constexpr int64_t kColumns = 64;  // that a task turns
 
+struct E4m3Numbers {
+  const uint8_t* codes;
+  float operator()(int64_t i) const { return float_of_e4m3(codes[i]); }
+};
+struct Numbers16 {
+  const uint8_t* codes;
+  const Codes16& numbers;
+  float operator()(int64_t i) const { return numbers[size_t(codes[i / 2] >> i % 2 * 4 & 15)]; }
+};
+
+struct NoScale {
+  float operator()(int64_t) const { return 1; }
+};
+struct FloatScales {
+  const float* scales;
+  float operator()(int64_t block) const { return scales[block]; }
+};
+struct PowerScales {
+  const uint8_t* scales;
+  float operator()(int64_t block) const { return float_of_e8m0(scales[block]); }
+};
+
+bool is_code(DType type) {
+  return type == DType::F8E4M3 || type == DType::F4E2M1 || type == DType::NF4;
+}
+
 }  // namespace
 
-void expand_e4m3(const Format& format, const uint8_t* x, int64_t elements, DType dtype, void* to,
-                 const Machine& machine) {
-  const auto* scales = reinterpret_cast<const float*>(x + elements);
+void expand(const Format& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
+            const Machine& machine) {
+  const uint8_t* const scales = codes + Format(format.type).bytes(elements);
   const int64_t block = format.block == 0 ? elements : int64_t{format.block};
-  with_type(dtype, [&]<class Y>(Y) {
-    auto* y = static_cast<Y*>(to);
-    machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
-      const int64_t end = std::min(elements, (task + 1) * kBlock);
-      for (int64_t at = task * kBlock, count = 0; at < end; at += count) {
-        count = std::min(end, (at / block + 1) * block) - at;
-        const float scale = format.block == 0 ? 1 : scales[at / block];
-        SLUICE_LOOP(machine.isa, expand_e4m3, x + at, scale, y + at, count);
-      }
+  const auto run = [&](const auto& number, const auto& scale) {
+    with_type(dtype, [&]<class Y>(Y) {
+      auto* y = static_cast<Y*>(to);
+      machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
+        const int64_t begin = task * kBlock;
+        SLUICE_LOOP(machine.isa, expand_codes, number, scale, block, y, begin,
+                    std::min(elements, begin + kBlock));
+      });
     });
-  });
+  };
+  const auto with_scales = [&](const auto& number) {
+    if (format.block == 0) return run(number, NoScale{});
+    if (format.scale == DType::F8E8M0) return run(number, PowerScales{scales});
+    run(number, FloatScales{reinterpret_cast<const float*>(scales)});
+  };
+  if (format.type == DType::F8E4M3) return with_scales(E4m3Numbers{codes});
+  with_scales(Numbers16{codes, codes_of(format.type)});
 }
 
 Status launch(const Cast& op, const Args& args, const Machine& machine) {
-  if (op.in.type == DType::F8E4M3) {
-    expand_e4m3(op.in, args.in<uint8_t>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), machine);
+  if (is_code(op.in.type)) {
+    expand(op.in, args.in<uint8_t>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), machine);
     return {};
   }
   with_type(op.in.type, [&](auto x_type) {

@@ -6,14 +6,19 @@ void convert(const X* x, Y* y, int64_t n) {
   for_each_vector(n, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(y + i, load(x + i, part), part); });
 }
 
-template <class Y>
-void expand_e4m3(const uint8_t* x, float scale, Y* y, int64_t n) {
+// Elements [begin, end), of which blocks of `block` have a scale each.
+template <class Number, class Scale, class Y>
+void expand_codes(const Number& number, const Scale& scale, int64_t block, Y* y, int64_t begin, int64_t end) {
   constexpr int64_t kFloats = 512;
   alignas(64) float values[kFloats];
-  for (int64_t first = 0; first < n; first += kFloats) {
-    const int64_t count = std::min(kFloats, n - first);
-    for (int64_t i = 0; i < count; ++i) values[i] = float_of_e4m3(x[first + i]) * scale;
-    convert(values, y + first, count);
+  for (int64_t first = begin; first < end; first += kFloats) {
+    const int64_t last = std::min(end, first + kFloats);
+    for (int64_t at = first, next = 0; at < last; at = next) {
+      next = std::min(last, (at / block + 1) * block);
+      const float s = scale(at / block);
+      for (int64_t i = at; i < next; ++i) values[i - first] = number(i) * s;
+    }
+    convert(values, y + first, last - first);
   }
 }
 

@@ -90,9 +90,9 @@ Status launch(const Op& op, const Args& args, const Machine& machine);
 
 // The elementwise part of Muon: its state, and f32 directions. REQUIRES: the update is not skipped.
 void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions);
-// Elements of f8e4m3, times the scale of their block where there are blocks, as `dtype` has them.
-void expand_e4m3(const Format& format, const uint8_t* x, int64_t elements, DType dtype, void* y,
-                 const Machine& machine);
+// Codes of a format (ops/packed.h) as numbers of `dtype`.
+void expand(const Format& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
+            const Machine& machine);
 // logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
 void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
 Status launch(const Embed& op, const Args& args, const Machine& machine);

@@ -102,7 +102,7 @@ void multiply(const GemmShape& shape, const Factors& factors, void* c, const Arg
     const Factor& f = factors[i];
     in[i] = args.in<void>(f.operand);
     if (!f.format) continue;
-    expand_e4m3(*f.format, args.in<uint8_t>(f.operand), f.elements, shape.in, workspace, machine);
+    expand(*f.format, args.in<uint8_t>(f.operand), f.elements, shape.in, workspace, machine);
     in[i] = workspace;
     workspace += expanded_bytes(f, shape.in);
   }

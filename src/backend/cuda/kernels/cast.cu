@@ -29,12 +29,19 @@ __global__ void cast_kernel(const In* x, Out* y, int64_t elements, bool accumula
   }
 }
 
+__device__ float scale_at(const float* scales, int64_t block) {
+  return scales[block];
+}
+__device__ float scale_at(const uint8_t* scales, int64_t block) {
+  return float_of_e8m0(scales[block]);
+}
+
 // Elements of f8e4m3, times the scale of their block; eight that a thread has are of one block.
-template <class Out>
-__global__ void expand_kernel(const uint8_t* x, const float* scales, Out* y, int64_t elements,
+template <class Scale, class Out>
+__global__ void expand_kernel(const uint8_t* x, const Scale* scales, Out* y, int64_t elements,
                               int64_t block) {
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
-  const float scale = block == 0 || i >= elements ? 1.0f : scales[i / block];
+  const float scale = block == 0 || i >= elements ? 1.0f : scale_at(scales, i / block);
   if (i + kVec <= elements) {
     static_assert(kVec == sizeof(uint2));
     const uint2 bytes = *reinterpret_cast<const uint2*>(x + i);
@@ -45,6 +52,30 @@ __global__ void expand_kernel(const uint8_t* x, const float* scales, Out* y, int
     return;
   }
   for (int64_t k = i; k < elements; ++k) store_float(y + k, float_of_e4m3(x[k]) * scale);
+}
+
+struct Numbers16 {
+  float of[16];
+};
+
+// Likewise codes of 4 bits, whose numbers lie in shared memory.
+template <class Scale, class Out>
+__global__ void expand_halves_kernel(Numbers16 numbers, const uint8_t* x, const Scale* scales, Out* y,
+                                     int64_t elements, int64_t block) {
+  __shared__ float of[16];
+  if (threadIdx.x < 16) of[threadIdx.x] = numbers.of[threadIdx.x];
+  __syncthreads();
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
+  const float scale = block == 0 || i >= elements ? 1.0f : scale_at(scales, i / block);
+  if (i + kVec <= elements) {
+    static_assert(kVec == 2 * sizeof(uint32_t));
+    const uint32_t codes = *reinterpret_cast<const uint32_t*>(x + i / 2);
+    float v[kVec];
+    for (int j = 0; j < kVec; ++j) v[j] = of[codes >> 4 * j & 15] * scale;
+    store8(y + i, v);
+    return;
+  }
+  for (int64_t k = i; k < elements; ++k) store_float(y + k, of[x[k / 2] >> k % 2 * 4 & 15] * scale);
 }
 
 template <class X, class Y, class Z>
@@ -91,14 +122,29 @@ template cudaError_t cast(const float*, bf16*, int64_t, cudaStream_t);
 template cudaError_t cast(const float*, float*, int64_t, cudaStream_t);
 template cudaError_t cast(const bf16*, float*, int64_t, cudaStream_t);
 
-template <class Out>
-cudaError_t expand_e4m3(const uint8_t* x, const float* scales, Out* y, int64_t elements, int64_t block,
-                        cudaStream_t stream) {
-  return launch(expand_kernel<Out>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x,
-                scales, y, elements, block);
+namespace {
+
+template <class Scale, class Out>
+cudaError_t expand(const PackedRows& x, const Scale* scales, Out* y, int64_t elements, cudaStream_t stream) {
+  const dim3 grid(blocks_for(elements, kThreads * kVec));
+  if (x.numbers == nullptr)
+    return launch(expand_kernel<Scale, Out>, grid, kThreads, 0, stream, x.codes, scales, y, elements,
+                  x.block);
+  Numbers16 numbers;
+  for (int c = 0; c < 16; ++c) numbers.of[c] = x.numbers[c];
+  return launch(expand_halves_kernel<Scale, Out>, grid, kThreads, 0, stream, numbers, x.codes, scales, y,
+                elements, x.block);
 }
-template cudaError_t expand_e4m3(const uint8_t*, const float*, bf16*, int64_t, int64_t, cudaStream_t);
-template cudaError_t expand_e4m3(const uint8_t*, const float*, float*, int64_t, int64_t, cudaStream_t);
+
+}  // namespace
+
+template <class Out>
+cudaError_t expand(const PackedRows& x, Out* y, int64_t elements, cudaStream_t stream) {
+  if (x.powers != nullptr) return expand(x, x.powers, y, elements, stream);
+  return expand(x, x.scales, y, elements, stream);
+}
+template cudaError_t expand(const PackedRows&, bf16*, int64_t, cudaStream_t);
+template cudaError_t expand(const PackedRows&, float*, int64_t, cudaStream_t);
 
 template <class T, class G>
 cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream) {

@@ -185,10 +185,16 @@ cudaError_t expert_glu_bwd(const ExpertGlu& rows, const GateForm& form, cudaStre
 // --- cast.cu ---
 template <class In, class Out>
 cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
-// y = x, of f8e4m3 times the scale of its block; with a block of 0 there are none. Blocks are multiples of 8.
+// Codes of f8e4m3, or of 4 bits with 16 numbers, and scales of blocks of a multiple of 8 (ops/packed.h).
+struct PackedRows {
+  const uint8_t* codes;
+  const float* numbers;  // on the host; null: f8e4m3
+  const float* scales;
+  const uint8_t* powers;  // or these, of two
+  int64_t block;          // 0: no scales
+};
 template <class Out>
-cudaError_t expand_e4m3(const uint8_t* x, const float* scales, Out* y, int64_t elements, int64_t block,
-                        cudaStream_t stream);
+cudaError_t expand(const PackedRows& x, Out* y, int64_t elements, cudaStream_t stream);
 // --- quantize.cu ---
 // x[rows, cols] in f8e4m3 by row, and turned by column; null: not. Elements come first, and scales follow.
 // Columns are a multiple of 8, and with `turned` rows one of 4. `workspace` has 4 bytes for each of both.
