@@ -39,9 +39,9 @@ void visit_model_keys(Keys& c, F&& key) {
        refused("another beginning. The file itself is not needed any more")});
   key("model.unread", c.unread, Choices{"refuse", "drop"},
       {"tensors of model.weights that the model does not read: an error, or they are left out"});
-  key("model.base_format", c.base_format, Choices{"auto", "fp8"},
-      {"number format of layers' matrices that are not trained; auto: as train.compute; fp8: f8e4m3 with a "
-       "scale for each row, without experts",
+  key("model.base_format", c.base_format, Choices{"auto", "bf16", "fp8", "mxfp4", "nf4"},
+      {"number format of layers' matrices that are not trained; auto: codes of the folder stay codes, unless "
+       "train.freeze names them, and others are as train.compute",
        allowed_by("formats", "the base is rounded to another number format"), Recorded::Changed,
        KeyOf::Step});
 }

@@ -63,7 +63,7 @@ std::string base_text(const ModelSpec& model) {
   for (const Weight& w : weights_of(model)) {
     if (w.trainable) continue;
     all += double(w.elements());
-    if (is_packed(w)) packed += double(w.elements());
+    if (w.matrix && w.format) packed += double(w.elements());
   }
   return fmt::format("{} in {}, of {} parameters that stay; products take them in what is computed in",
                      count(packed), to_text(*model.base), count(all));

@@ -213,6 +213,7 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                           std::optional<ObjectId> residual, ObjectId sum, const Place& at) {
   const Experts& e = *spec_.layers[size_t(at.layer)].experts();
   const Mlp& mlp = e.each;
+  std::vector<TaskId> tasks;
   // Each group's rows, of all of a product's.
   const auto product = [&](const char* name, const char* weights, const char* biases, ObjectId from,
                            int64_t in, int64_t out, bool gathers, ObjectId to) {
@@ -226,21 +227,21 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                              .gathers = gathers,
                              .accumulate = first > 0,
                              .has_bias = mlp.bias};
-      std::vector<Bound> uses{from, weight(weights + number, at.layer), routed.routing, to};
+      std::vector<Bound> uses{from, multiplied(weights + number, at), routed.routing, to};
       if (mlp.bias) uses.push_back({weight(biases, at.layer), first * out * size_of(compute_)});
-      program_.add(made(name + number, op, uses, at));
+      tasks.push_back(program_.add(made(name + number, op, uses, at)));
     }
   };
   const ObjectId gu = activation("gu", e.top_k * mlp.up_dim(), at);
   product("gate_up", "wgu", "bgu", x, spec_.dim, mlp.up_dim(), true, gu);
   const ObjectId act = activation("act", e.top_k * mlp.ffn, at);
-  task("swiglu",
-       Swiglu{.tokens = mixture.rows(),
-              .dim = mlp.ffn,
-              .dtype = compute_,
-              .activation = mlp.activation,
-              .limit = float(mlp.limit)},
-       {gu, act}, at);
+  tasks.push_back(task("swiglu",
+                       Swiglu{.tokens = mixture.rows(),
+                              .dim = mlp.ffn,
+                              .dtype = compute_,
+                              .activation = mlp.activation,
+                              .limit = float(mlp.limit)},
+                       {gu, act}, at));
   const ObjectId rows = activation("expert_out", e.top_k * spec_.dim, at);
   product("down", "wd", "bd", act, mlp.ffn, spec_.dim, false, rows);
   const CombineExperts op{.mixture = mixture,
@@ -250,8 +251,8 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                           .has_residual = residual.has_value()};
   std::vector<Bound> uses{rows, routed.routing, sum, routed.gates};
   if (residual) uses.emplace_back(*residual);
-  program_.add(made("combine", op, uses, at));
-  record(uint32_t(2 * (e.count / e.group) + 2));
+  tasks.push_back(program_.add(made("combine", op, uses, at)));
+  if (gradients_ != nullptr) gradients_->record(tasks);
 }
 
 void Forward::share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at) {

@@ -280,9 +280,11 @@ struct ModelSpec {
   // In which formats layers' products have their weights: the last that names a tensor decides. What is
   // trained is stored in the type that is computed in.
   std::vector<StoredIn> stored;
-  // The format of all other weights that are not trained and that a product of every token has, but routers,
-  // where it fits their rows. Products take them in the type that is computed in.
+  // The format of all other weights of layers' products that are not trained, but routers, where it fits
+  // their rows; of experts beside adapters alone. Products take them in the type that is computed in.
   std::optional<Format> base = {};
+  // The format that config.json says its folder's matrices have; nothing: numbers.
+  std::optional<Format> folder_format = {};
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
   // Notices for the reader of that text, such as a size that it leaves out.

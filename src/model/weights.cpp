@@ -82,11 +82,19 @@ void WeightTable::add_input(int64_t width) {
 
 namespace {
 
-// Whether rows of a weight may be in a format of their own: one that a product of every token has, and whose
-// tensors have these rows.
-bool may_be_packed(const Weight& w) {
-  return w.part != ModelPart::Experts && w.part != ModelPart::Convolution && w.part != ModelPart::Table &&
-         !w.sources.front().transposed;
+// Whether rows of a weight may be in a format of their own: one that a product has, and whose tensors have
+// these rows. Codes of a folder have them even where its numbers are turned.
+bool may_be_packed(const ModelSpec& spec, const Weight& w) {
+  if (w.part == ModelPart::Convolution || w.part == ModelPart::Table) return false;
+  const bool codes = spec.base && spec.base == spec.folder_format;
+  return !w.sources.front().transposed || (codes && w.part == ModelPart::Experts);
+}
+
+// Those that the base's format is for. A pass that writes one token reads the experts that it chooses, which
+// casts would read all: without adapters experts stay.
+bool is_of_base(const ModelSpec& spec, const Weight& w) {
+  return spec.base && !w.trainable && may_be_packed(spec, w) && w.part != ModelPart::Router &&
+         (w.part != ModelPart::Experts || spec.adapters.any()) && spec.base->fits(w.sources.front().cols);
 }
 
 }  // namespace
@@ -124,8 +132,7 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (const StoredIn* stored = stored_in(spec_.stored, w.sources.front().tensor)) {
     if (stored->format) w.format = stored->format->over(row);
     if (stored->multiplied) w.multiplied = stored->multiplied->over(row);
-  } else if (spec_.base && !w.trainable && may_be_packed(w) && part != ModelPart::Router &&
-             spec_.base->fits(row)) {
+  } else if (is_of_base(spec_, w)) {
     w.format = spec_.base->over(row);
   }
   if (spec_.adapters.any()) adapt(Weight(w));
@@ -265,7 +272,7 @@ Status check_stored(const ModelSpec& spec, const Weight& weight) {
   // Elements that share a scale cannot be updated one by one.
   if (format && weight.trainable)
     return error("model: {} is stored in {}, and is not trained so", one.tensor, to_text(*format));
-  if (format && !may_be_packed(weight))
+  if (format && !may_be_packed(spec, weight))
     return error("model: {} cannot be stored in {}", one.tensor, to_text(*format));
   return {};
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "model/weights.h"
+#include "ops/packed.h"
 
 namespace sluice::core {
 
@@ -123,8 +124,21 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
 }
 
 void resolve_base_format(const RunConfig& config, ModelSpec& model) {
+  struct Named {
+    std::string_view name;
+    Format format;
+  };
+  constexpr Named kNamed[] = {{"bf16", DType::BF16},
+                              {"fp8", {DType::F8E4M3, Format::kRow, DType::F32}},
+                              {"mxfp4", kMxfp4},
+                              {"nf4", kNf4}};
+  const auto named = std::ranges::find(kNamed, config.model.base_format, &Named::name);
   model.base.reset();
-  if (config.model.base_format == "fp8") model.base = Format(DType::F8E4M3, Format::kRow, DType::F32);
+  if (named != std::end(kNamed)) model.base = named->format;
+  // Checkpoints have what train.freeze names, as numbers: the folder's codes would not come back.
+  const std::optional<Format>& there = model.folder_format;
+  if (there && config.train.freeze.empty() && (!model.base || model.base->type == there->type))
+    model.base = there;
 }
 
 Status resolve_training(const RunConfig& config, ModelSpec& model) {
@@ -135,12 +149,22 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
   model.router_z = z;
   SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
   resolve_base_format(config, model);
-  if (model.base && !std::ranges::any_of(weights_of(model), is_packed))
+  const bool packed = model.base && std::ranges::any_of(weights_of(model), is_packed);
+  const bool asked = config.model.base_format != "auto" && config.model.base_format != "bf16";
+  if (asked && !packed)
     return error(
         "model.base_format = {}: no matrix of a layer stays as it is and takes it; adapters (adapter.rank) "
-        "or "
-        "train.freeze leave some, and rows of a multiple of 8 elements take it",
+        "or train.freeze leave some, and rows of a multiple of {} elements take it",
+        config.model.base_format, model.base->block == Format::kRow ? 8 : model.base->padded(1));
+  if (asked && !config.train.freeze.empty() && model.base->type == DType::NF4)
+    return error(
+        "model.base_format = {}: checkpoints have what train.freeze names, in bf16, which has not all of its "
+        "values; fp8 and mxfp4 come back, and adapters (adapter.rank) leave the base where it is",
         config.model.base_format);
+  if (model.folder_format && !packed)
+    model.notices.push_back(
+        fmt::format("{}: its weights are codes; numbers are made of them, in what is computed in",
+                    config.model.weights.empty() ? "config.json" : config.model.weights));
   return {};
 }
 

@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "ops/compact_format.h"
-#include "ops/float8.h"
 #include "ops/master.h"
+#include "ops/packed.h"
 
 namespace sluice::core {
 namespace {
@@ -59,16 +59,76 @@ void compact(const Groups<std::byte>& to, int64_t group, const Group& values) {
   }
 }
 
+// Elements that begin at `codes`, which is so many elements from the beginning of the first block.
+void numbers(const Format& format, const std::byte* codes, const std::byte* scales, int64_t in_block,
+             std::span<float> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t block = (size_t(in_block) + i) / format.block;
+    float scale;
+    if (format.scale == DType::F8E8M0) {
+      scale = float_of_e8m0(std::to_integer<uint8_t>(scales[block]));
+    } else {
+      std::memcpy(&scale, scales + block * sizeof scale, sizeof scale);
+    }
+    if (format.type == DType::F8E4M3) {
+      values[i] = float_of_e4m3(std::to_integer<uint8_t>(codes[i])) * scale;
+    } else {
+      const auto code = std::to_integer<uint32_t>(codes[i / 2]) >> i % 2 * 4 & 15;
+      values[i] = codes_of(format.type)[code] * scale;
+    }
+  }
+}
+
+void pack_e4m3(std::span<const float> block, float largest, std::byte* codes, std::byte* scale) {
+  const float own = scale_of_e4m3(largest), inverse = 1 / own;
+  for (size_t i = 0; i < block.size(); ++i) codes[i] = std::byte{e4m3_of(block[i] * inverse)};
+  std::memcpy(scale, &own, sizeof own);
+}
+
+// Adds a code of 4 bits to bytes that are 0.
+void put_code(std::byte* codes, size_t i, uint32_t code) {
+  codes[i / 2] |= std::byte(code << i % 2 * 4);
+}
+
+// Numbers between two of the table go to the nearer, and those in the middle to the lesser.
+void pack_nf4(std::span<const float> block, float largest, std::byte* codes, std::byte* scale) {
+  constexpr float kLeast = 1e-38f;  // as bitsandbytes has it
+  const float inverse = 1.0f / std::max(largest, kLeast);
+  for (size_t i = 0; i < block.size(); ++i) {
+    const float x = std::clamp(block[i] * inverse, -1.0f, 1.0f);
+    uint32_t code = 0;
+    for (size_t c = 1; c < kNf4Codes.size(); ++c) code += x > (kNf4Codes[c - 1] + kNf4Codes[c]) / 2 ? 1 : 0;
+    put_code(codes, i, code);
+  }
+  std::memcpy(scale, &largest, sizeof largest);
+}
+
+// The scale has the largest magnitude in [4, 8) times it; what is above 6 becomes that. Of two numbers that
+// are as near the one with an even code is taken.
+void pack_mxfp4(std::span<const float> block, float largest, std::byte* codes, std::byte* scale) {
+  constexpr int kBias = 127, kMost = 254;
+  const int exponent = largest == 0 ? 0 : std::ilogb(largest) - 2;
+  const auto power = uint8_t(std::clamp(exponent + kBias, 0, kMost));
+  const float of_power = float_of_e8m0(power);
+  for (size_t i = 0; i < block.size(); ++i) {
+    const float x = std::abs(block[i]) / of_power;
+    uint32_t code = 0;
+    for (uint32_t c = 1; c < 8; ++c) {
+      const float middle = (kE2m1Codes[c - 1] + kE2m1Codes[c]) / 2;
+      code += x > middle || (x == middle && c % 2 == 0) ? 1 : 0;
+    }
+    put_code(codes, i, std::signbit(block[i]) ? code | 8 : code);
+  }
+  *scale = std::byte{power};
+}
+
 }  // namespace
 
 std::vector<float> expand(const Format& format, std::span<const std::byte> object) {
-  if (format.type == DType::F8E4M3) {
+  if (std::ranges::find(kPackedFormats, format.type, &Format::type) != std::end(kPackedFormats)) {
     std::vector<float> out(size_t(format.elements(int64_t(object.size()))));
-    for (size_t i = 0; i < out.size(); ++i) {
-      float scale;
-      std::memcpy(&scale, object.data() + out.size() + i / format.block * sizeof scale, sizeof scale);
-      out[i] = float_of_e4m3(std::to_integer<uint8_t>(object[i])) * scale;
-    }
+    const auto codes = size_t(Format(format.type).bytes(int64_t(out.size())));
+    numbers(format, object.data(), object.data() + codes, 0, out);
     return out;
   }
   const Groups<const std::byte> from(format, object);
@@ -81,25 +141,30 @@ std::vector<float> expand(const Format& format, std::span<const std::byte> objec
 }
 
 void pack(const Format& format, std::span<const float> values, PackedBlocks& out) {
-  SLUICE_CHECK(format == Format(DType::F8E4M3, format.block, DType::F32) && values.size() % format.block == 0,
-               "{} values in {}", values.size(), to_text(format));
-  out.elements.resize(values.size());
-  out.scales.clear();
+  SLUICE_CHECK(values.size() % format.block == 0, "{} values in {}", values.size(), to_text(format));
+  out.elements.assign(size_t(format.bytes(int64_t(values.size()))), std::byte{0});
+  const size_t codes = size_t(Format(format.type).bytes(int64_t(values.size())));
+  out.scales.resize(out.elements.size() - codes);
+  out.elements.resize(codes);
+  const auto scale_bytes = size_t(size_of(format.scale));
   for (size_t begin = 0; begin < values.size(); begin += format.block) {
+    const auto block = values.subspan(begin, format.block);
     float largest = 0;
-    for (const float x : values.subspan(begin, format.block)) largest = std::max(largest, std::abs(x));
-    const float scale = scale_of_e4m3(largest), inverse = 1 / scale;
-    for (size_t i = begin; i < begin + format.block; ++i)
-      out.elements[i] = std::byte{e4m3_of(values[i] * inverse)};
-    out.scales.push_back(scale);
+    for (const float x : block) largest = std::max(largest, std::abs(x));
+    std::byte* const to = out.elements.data() + Format(format.type).bytes(int64_t(begin));
+    std::byte* const scale = out.scales.data() + begin / format.block * scale_bytes;
+    if (format.type == DType::F8E4M3) {
+      pack_e4m3(block, largest, to, scale);
+    } else if (format.type == DType::NF4) {
+      pack_nf4(block, largest, to, scale);
+    } else {
+      pack_mxfp4(block, largest, to, scale);
+    }
   }
 }
 
-void unpack(const Format& format, const PackedBlocks& blocks, int64_t first, std::span<Bf16> values) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const float scale = blocks.scales[(size_t(first) + i) / format.block];
-    values[i] = Bf16(float_of_e4m3(std::to_integer<uint8_t>(blocks.elements[i])) * scale);
-  }
+void unpack(const Format& format, const PackedBlocks& blocks, int64_t first, std::span<float> values) {
+  numbers(format, blocks.elements.data(), blocks.scales.data(), first, values);
 }
 
 void join_masters(std::span<const std::byte> parameters, std::span<const std::byte> residuals,

@@ -48,16 +48,20 @@ Status read_part(const Executor& executor, const StoredPart& part, int64_t offse
   constexpr int64_t kSize = size_of(DType::BF16);
   const Object& object = executor.program().object(part.object);
   const int64_t first = (part.offset + offset) / kSize, count = int64_t(to.size()) / kSize;
-  const int64_t block = object.format.block, in_block = first % block;
+  const Format codes = object.format.type;
+  const int64_t block = object.format.block, in_block = first % block, scale = size_of(object.format.scale);
   PackedBlocks blocks;
-  blocks.elements.resize(size_t(count));
-  blocks.scales.resize(size_t((in_block + count + block - 1) / block));
-  SLUICE_TRY(executor.read(part.object, blocks.elements, first));
-  SLUICE_TRY(executor.read(part.object, std::as_writable_bytes(std::span(blocks.scales)),
-                           object.elements() + first / block * int64_t{sizeof(float)}));
-  std::vector<Bf16> values(static_cast<size_t>(count));
+  blocks.elements.resize(size_t(codes.bytes(count)));
+  blocks.scales.resize(size_t((in_block + count + block - 1) / block * scale));
+  SLUICE_TRY(executor.read(part.object, blocks.elements, codes.bytes(first)));
+  SLUICE_TRY(
+      executor.read(part.object, blocks.scales, codes.bytes(object.elements()) + first / block * scale));
+  std::vector<float> values(static_cast<size_t>(count));
   unpack(object.format, blocks, in_block, values);
-  std::memcpy(to.data(), values.data(), to.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Bf16 value(values[i]);
+    std::memcpy(to.data() + i * sizeof value, &value, sizeof value);
+  }
   return {};
 }
 

@@ -44,6 +44,9 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
     }
     const WeightSource& source = table.weight.sources.front();
     SLUICE_ASSIGN(const FoundTensor found, find_tensor(*rows.files_, source, table.weight.matrix));
+    if (found.packed)
+      return error("{}: {} has codes, and rows of it are looked up, which takes numbers", checkpoint.string(),
+                   source.tensor);
     table.tensor = found.tensor;
     for (const auto& [first, of_run] : table.weight.learnt) {
       if (from.adapter.empty()) continue;

@@ -15,7 +15,6 @@
 #include "io/file.h"
 #include "io/hub_cache.h"
 #include "io/model_folder.h"
-#include "io/mxfp4.h"
 #include "io/set_aside.h"
 #include "model/families/adapter_config.h"
 #include "model/families/families.h"
@@ -38,10 +37,11 @@ struct Source {
   ModelSpec spec;
   std::optional<CheckpointInfo> checkpoint;
   TensorFiles files;
-  std::vector<std::string> notices;           // of what the files offer
-  std::vector<SafeTensorsFile> masters = {};  // where master weights would be
-  bool from_masters = false;                  // whether they are, and are read
-  std::vector<const SafeTensor*> parts = {};  // by the numbers of StoredPart
+  std::vector<std::string> notices;              // of what the files offer
+  std::vector<SafeTensorsFile> masters = {};     // where master weights would be
+  bool from_masters = false;                     // whether they are, and are read
+  std::vector<const SafeTensor*> parts = {};     // by the numbers of StoredPart
+  std::map<uint32_t, PackedTensor> packed = {};  // of these, those that are codes, which are read as f32
   // An adapter in `dir` is written by itself (Adapter), or added to its base (Base), whose files are then
   // `files`.
   Held held = Held::Whole;
@@ -118,28 +118,33 @@ WeightSource in_form_of(const TensorFiles& folder, WeightSource rows) {
   return rows;
 }
 
+// Codes are written as numbers of a type.
+Status check_codes(const Source& source, const FoundTensor& tensor, const std::optional<TensorType>& type) {
+  if (!tensor.packed || type) return {};
+  return error(
+      "{}: tensor {} has codes, which are written as numbers: --dtype says of which type, such as bf16",
+      source.dir.string(), tensor.info().name);
+}
+
 // The rows of a tensor that a weight has, from the one of that name in the source. `written`: in the form
 // that they get.
 Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const WeightSource& part,
                                 const WeightSource& written, const std::optional<TensorType>& type) {
-  if (has_mxfp4(source.files, part.tensor))
-    return error(
-        "{}: tensor {} is in MXFP4, which is only read; a checkpoint of a run that began from it has numbers "
-        "in its place",
-        source.dir.string(), part.tensor);
   // Weights that were trained whole lie beside the adapters.
   const bool beside = source.held == Held::Base && weight.trainable && weight.learnt.empty();
   SLUICE_ASSIGN(const FoundTensor found,
                 find_tensor(beside ? *source.adapter : source.files, part, weight.matrix));
   const SafeTensor* const tensor = found.tensor;
-  const TensorType own = tensor->info.type;
+  const TensorType own = found.info().type;
   const ObjectId id(uint32_t(source.parts.size()));
+  SLUICE_TRY(check_codes(source, found, type));
   source.parts.push_back(tensor);
+  if (found.packed) source.packed.emplace(id.value, *found.packed);
   const int64_t size = size_of(own), elements = part.elements();
   StoredTensor out{
       {name_in(source.held, written.tensor), type.value_or(own), written.shape(weight.matrix)}, {}, own};
-  if (part.transposed) {
-    out.turned.push_back(part);
+  if (part.transposed) out.turned.push_back(part);
+  if (part.transposed && !found.packed) {
     out.as_written = true;
     out.parts.push_back({id, 0, int64_t(tensor->bytes.size())});
     return out;
@@ -150,7 +155,7 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
                          .offset = (found.first + at) * size,
                          .bytes = count * size,
                          .position = 0,
-                         .element = written.stretch(done, elements).at});
+                         .element = part.transposed ? done : written.stretch(done, elements).at});
     done += count;
   }
   return out;
@@ -160,20 +165,20 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
 Result<StoredTensor> merged_tensor(Source& source, const Weight& weight, const WeightSource& part,
                                    const std::optional<AdapterOf>& adapter,
                                    const std::optional<TensorType>& type) {
-  SLUICE_ASSIGN(const SafeTensor* base, source.files.get(part.tensor));
-  SLUICE_TRY(check_stored(base->info, part.shape(true), source.files.path()));
-  const TensorType to = type.value_or(base->info.type);
-  SLUICE_ASSIGN(MergedTensor merged,
-                adapter ? MergedTensor::open(*base, part.transposed, module_of(source.spec, part.tensor),
-                                             *adapter, *source.adapter, to)
-                        : MergedTensor::with_rows(*base, weight.learnt, *source.adapter));
+  SLUICE_ASSIGN(FoundTensor base, find_tensor(source.files, part, true));
+  SLUICE_TRY(check_codes(source, base, type));
+  const TensorType to = type.value_or(base.info().type);
   const ObjectId id(uint32_t(source.parts.size()));
-  source.parts.push_back(base);
+  source.parts.push_back(base.tensor);
+  const TensorInfo info{part.tensor, to, base.info().shape};
+  SLUICE_ASSIGN(MergedTensor merged,
+                adapter
+                    ? MergedTensor::open(std::move(base), part.transposed,
+                                         module_of(source.spec, part.tensor), *adapter, *source.adapter, to)
+                    : MergedTensor::with_rows(std::move(base), weight.learnt, *source.adapter));
   source.merged_at[id.value] = source.merged.size();
   source.merged.push_back(std::move(merged));
-  return StoredTensor{{part.tensor, to, base->info.shape},
-                      {{id, 0, base->info.elements() * size_of(TensorType::F32), 0}},
-                      TensorType::F32};
+  return StoredTensor{info, {{id, 0, info.elements() * size_of(TensorType::F32), 0}}, TensorType::F32};
 }
 
 // Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight, and
@@ -341,8 +346,9 @@ Metadata metadata_of(const Source& source) {
 
 PartReader reader_of(Source& source) {
   auto read_bytes = std::make_shared<int64_t>(0);
-  return [&source, read_bytes](const StoredPart& part, int64_t offset,
-                               int64_t bytes) -> Result<std::span<const std::byte>> {
+  auto values = std::make_shared<std::vector<float>>();
+  return [&source, read_bytes, values](const StoredPart& part, int64_t offset,
+                                       int64_t bytes) -> Result<std::span<const std::byte>> {
     if ((*read_bytes += bytes) > kMostResidentBytes) {
       *read_bytes = bytes;
       source.files.release();
@@ -351,8 +357,15 @@ PartReader reader_of(Source& source) {
     }
     if (const auto at = source.merged_at.find(part.object.value); at != source.merged_at.end()) {
       const int64_t size = size_of(TensorType::F32);
-      return std::as_bytes(
-          std::span(source.merged[at->second].read((part.offset + offset) / size, bytes / size)));
+      SLUICE_ASSIGN(const std::span<const float> sum,
+                    source.merged[at->second].read((part.offset + offset) / size, bytes / size));
+      return std::as_bytes(sum);
+    }
+    if (const auto at = source.packed.find(part.object.value); at != source.packed.end()) {
+      const int64_t size = size_of(TensorType::F32);
+      values->resize(size_t(bytes / size));
+      SLUICE_TRY(at->second.read((part.offset + offset) / size, *values));
+      return std::as_bytes(std::span<const float>(*values));
     }
     return source.parts[part.object.value]->bytes.subspan(size_t(part.offset + offset), size_t(bytes));
   };
@@ -410,6 +423,9 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
   }
   std::set<std::string_view> read;
   for (const SafeTensor* part : source.parts) read.insert(part->info.name);
+  for (const auto& [id, packed] : source.packed) {
+    for (const SafeTensor* part : packed.tensors()) read.insert(part->info.name);
+  }
   out.types.assign(types.begin(), types.end());
   out.from_masters = source.from_masters;
   for (const std::string_view name : source.files.names()) {

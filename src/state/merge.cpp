@@ -31,17 +31,17 @@ void add(float by, const float* from, int64_t count, float* to) {
 
 }  // namespace
 
-Result<MergedTensor> MergedTensor::open(const SafeTensor& base, bool turned, const std::string& module,
+Result<MergedTensor> MergedTensor::open(FoundTensor base, bool turned, const std::string& module,
                                         const AdapterOf& adapter, const TensorFiles& adapters,
                                         TensorType to) {
   MergedTensor out;
-  out.base_ = &base;
+  out.base_ = std::move(base);
   out.to_ = to;
   out.turned_ = turned;
   out.rank_ = adapter.rank;
   out.scale_ = float(adapter.scale);
-  out.columns_ = base.info.shape.back();
-  const int64_t rows = base.info.shape.front();
+  out.columns_ = out.base_.info().shape.back();
+  const int64_t rows = out.base_.info().shape.front();
   const std::array a{adapter.rank, turned ? rows : out.columns_};
   const std::array b{turned ? out.columns_ : rows, adapter.rank};
   SLUICE_ASSIGN(out.a_, adapters.get(module + ".lora_A.weight"));
@@ -51,12 +51,11 @@ Result<MergedTensor> MergedTensor::open(const SafeTensor& base, bool turned, con
   return out;
 }
 
-Result<MergedTensor> MergedTensor::with_rows(const SafeTensor& base,
-                                             const std::vector<Weight::Learnt>& learnt,
+Result<MergedTensor> MergedTensor::with_rows(FoundTensor base, const std::vector<Weight::Learnt>& learnt,
                                              const TensorFiles& adapters) {
   MergedTensor out;
-  out.base_ = &base;
-  out.columns_ = base.info.shape.back();
+  out.base_ = std::move(base);
+  out.columns_ = out.base_.info().shape.back();
   for (const auto& [first, rows] : learnt) {
     SLUICE_ASSIGN(const FoundTensor found, find_tensor(adapters, rows, true));
     const TensorInfo& info = found.tensor->info;
@@ -74,20 +73,21 @@ void MergedTensor::load() {
   if (turned_) {
     const std::vector<float> a = std::move(right_);
     right_ = transposed(left_, columns_, rank_);
-    left_ = transposed(a, rank_, base_->info.shape.front());
+    left_ = transposed(a, rank_, base_.info().shape.front());
   }
   for (float& value : left_) value *= scale_;
 }
 
-const std::vector<float>& MergedTensor::read(int64_t first, int64_t count) {
-  const int64_t size = size_of(base_->info.type), end = first + count;
-  read_elements(base_->info.type, base_->bytes.subspan(size_t(first * size), size_t(count * size)), sum_);
+Result<std::span<const float>> MergedTensor::read(int64_t first, int64_t count) {
+  const int64_t end = first + count;
+  sum_.resize(size_t(count));
+  SLUICE_TRY(base_.read(first, sum_));
   for (const auto& [at, values] : replaced_) {
     const int64_t from = std::max(first, at), to = std::min(end, at + int64_t(values.size()));
     if (from < to)
       std::copy(values.begin() + (from - at), values.begin() + (to - at), sum_.begin() + (from - first));
   }
-  if (rank_ == 0) return sum_;
+  if (rank_ == 0) return std::span<const float>(sum_);
   if (left_.empty()) load();
   change_.assign(size_t(count), 0);
   const int64_t first_row = first / columns_, rows = (end - 1) / columns_ + 1 - first_row;
@@ -109,8 +109,8 @@ const std::vector<float>& MergedTensor::read(int64_t first, int64_t count) {
       error_squares_ += error * error;
     }
   }
-  if (end == base_->info.elements()) left_ = right_ = {};
-  return sum_;
+  if (end == base_.info().elements()) left_ = right_ = {};
+  return std::span<const float>(sum_);
 }
 
 double MergedTensor::loss() const {

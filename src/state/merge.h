@@ -9,6 +9,7 @@
 
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "state/found_tensor.h"
 
 namespace sluice::core {
 
@@ -23,20 +24,21 @@ struct MergeLoss {
 class MergedTensor {
  public:
   // Borrows the files, which have the shapes of the model. `turned`: the base has a row for each input.
-  static Result<MergedTensor> open(const SafeTensor& base, bool turned, const std::string& module,
+  static Result<MergedTensor> open(FoundTensor base, bool turned, const std::string& module,
                                    const AdapterOf& adapter, const TensorFiles& adapters, TensorType to);
 
   // One whose rows of tokens are the adapter's own.
-  static Result<MergedTensor> with_rows(const SafeTensor& base, const std::vector<Weight::Learnt>& learnt,
+  static Result<MergedTensor> with_rows(FoundTensor base, const std::vector<Weight::Learnt>& learnt,
                                         const TensorFiles& adapters);
 
-  // Elements [first, first + count) of the sum. Every element once for what loss() says.
-  const std::vector<float>& read(int64_t first, int64_t count);
+  // Elements [first, first + count) of the sum. Every element once for what loss() says. An error names one
+  // of the base that is not finite.
+  Result<std::span<const float>> read(int64_t first, int64_t count);
   // |round(W + D) - W - D| / |D| of the elements that were read. Negative: nothing changed.
   double loss() const;
 
  private:
-  const SafeTensor* base_ = nullptr;
+  FoundTensor base_ = {};
   const SafeTensor *a_ = nullptr, *b_ = nullptr;
   TensorType to_ = TensorType::F32;
   bool turned_ = false;

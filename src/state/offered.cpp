@@ -11,7 +11,6 @@
 #include <set>
 #include <span>
 
-#include "io/mxfp4.h"
 #include "model/weights.h"
 #include "state/found_tensor.h"
 #include "state/held.h"
@@ -30,6 +29,7 @@ constexpr Buffer kBuffers[] = {
     {"", "sin_cached"},
     {"", "position_ids"},
     {"", "rope.freqs"},
+    {"", "input_scale"},  // of activations, which are not rounded here
     {"gpt2", "attn.bias"},
     {"gpt2", "attn.masked_bias"},
     {"gpt_neox", "attention.bias"},
@@ -69,11 +69,11 @@ std::set<const SafeTensor*> read_tensors(const ModelSpec& spec, const TensorFile
   std::set<const SafeTensor*> out;
   for (const Weight& weight : weights_of(spec)) {
     for (const WeightSource& source : weight.sources) {
-      if (const SafeTensor* own = files.find(source.tensor)) {
+      const auto found = find_tensor(files, source, weight.matrix);
+      if (found.ok() && found->packed) {
+        out.insert(found->packed->tensors().begin(), found->packed->tensors().end());
+      } else if (const SafeTensor* own = files.find(source.tensor)) {
         out.insert(own);
-      } else if (has_mxfp4(files, source.tensor)) {
-        for (const std::string_view part : {kMxBlocks, kMxScales})
-          out.insert(files.find(source.tensor + std::string(part)));
       } else if (!source.stack.tensor.empty()) {
         out.insert(files.find(source.stack.tensor));
       }

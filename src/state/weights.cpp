@@ -16,7 +16,6 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "io/elements.h"
-#include "io/mxfp4.h"
 #include "state/compact.h"
 #include "state/found_tensor.h"
 #include "state/write.h"
@@ -113,14 +112,22 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
   });
 }
 
-// Likewise, of blocks with scales.
+// Codes and scales of whole blocks, from element `first` on.
+Status write_blocks(Executor& executor, ObjectId id, int64_t first, const PackedBlocks& blocks) {
+  const Object& object = executor.program().object(id);
+  const Format& format = object.format;
+  const Format codes = format.type;
+  SLUICE_TRY(executor.write(id, blocks.elements, codes.bytes(first)));
+  return executor.write(id, blocks.scales,
+                        codes.bytes(object.elements()) + first / format.block * size_of(format.scale));
+}
+
+// Likewise, of values that are packed.
 Status write_packed(Executor& executor, ObjectId id, int64_t first, std::span<const float> values,
                     PackedBlocks& packed) {
   const Object& object = executor.program().object(id);
   pack(object.format, values, packed);
-  SLUICE_TRY(executor.write(id, packed.elements, first));
-  return executor.write(id, std::as_bytes(std::span(packed.scales)),
-                        object.elements() + first / object.format.block * int64_t{sizeof(float)});
+  return write_blocks(executor, id, first, packed);
 }
 
 // Writes elements [first, first + tile.values.size()) of a parameter and of its master weights. REQUIRES: of
@@ -164,11 +171,11 @@ struct Job {
 void add_tiles(const Weight& weight, const ParamObjects& objects, const Program& program,
                std::vector<Job>& jobs) {
   const Object& object = program.object(objects.param);
-  const int64_t size = size_of(object.format.type), elements = object.elements();
+  const int64_t elements = object.elements();
   const int64_t tile = tile_of(weight);
   for (int64_t first = 0; first < elements; first += tile) {
     const int64_t count = std::min(tile, elements - first);
-    jobs.push_back({{}, &weight, &objects, first, count, count * size});
+    jobs.push_back({{}, &weight, &objects, first, count, object.format.bytes(count)});
   }
 }
 
@@ -346,43 +353,6 @@ bool is_table(const Weight& weight) {
   return weight.part == ModelPart::Embedding || weight.part == ModelPart::Table;
 }
 
-// A checkpoint's form of a tensor: itself, or its blocks in MXFP4.
-struct TensorToRead {
-  FoundTensor found = {};
-  std::optional<MxTensor> mx = {};
-};
-
-Result<TensorToRead> tensor_to_read(const Model& model, const WeightPlace& place, const TensorFiles& files) {
-  const WeightSource& source = *place.source;
-  TensorToRead out;
-  if (has_mxfp4(files, source.tensor)) {
-    SLUICE_ASSIGN(out.mx, find_mxfp4(files, source.tensor, source.all_rows(), source.cols));
-  } else {
-    SLUICE_ASSIGN(out.found, find_tensor(files, source, model.weights[place.weight].matrix));
-  }
-  return out;
-}
-
-// Reads elements that follow each other in the tensor, or in its blocks, from `at` on. Returns the bytes that
-// it read.
-Result<int64_t> read_stretch(const TensorToRead& from, const std::string& name, int64_t at,
-                             std::span<float> values) {
-  const auto count = int64_t(values.size());
-  if (from.mx) {
-    from.mx->read(at, count, values.data());
-    const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-    if (bad == values.end()) return count / 2;
-    return error("tensor {}{}: element {} is {}; only finite values can be trained on", name, kMxScales,
-                 (at + (bad - values.begin())) / kMxBlock, *bad);
-  }
-  const SafeTensor& tensor = *from.found.tensor;
-  const int64_t size = size_of(tensor.info.type), first = from.found.first + at;
-  const auto bytes = tensor.bytes.subspan(size_t(first * size), size_t(count * size));
-  SLUICE_TRY(check_values(tensor.info, false, first, bytes));
-  read_elements(tensor.info.type, bytes, values);
-  return count * size;
-}
-
 // One whose matrices are turned, in its own order: in that of its weights all of its pages would be read for
 // each tile.
 Status load_turned(const Model& model, std::span<const WeightPlace> places, const SafeTensor& tensor,
@@ -401,30 +371,43 @@ Status load_turned(const Model& model, std::span<const WeightPlace> places, cons
   return {};
 }
 
+// Blocks of a place, elements [begin, end) of it, get the tensor's codes and scales.
+Status write_as_it_is(Executor& executor, ObjectId id, const WeightPlace& place, const FoundTensor& tensor,
+                      int64_t begin, int64_t end, Tile& tile) {
+  for (int64_t done = begin; done < end;) {
+    const auto [at, count] = place.source->stretch(done, end);
+    tensor.packed->read(tensor.first + at, count, tile.packed);
+    SLUICE_TRY(write_blocks(executor, id, place.first + done, tile.packed));
+    done += count;
+  }
+  return {};
+}
+
 // Without an executor they are read for their checksum alone.
 Status read_weights(const Model& model, const std::filesystem::path& checkpoint, Executor* executor,
                     Held held, BaseValues* base) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
   // A tile of a tensor's rows, in the order of the weight.
   struct Part {
-    const TensorToRead* tensor;
+    const FoundTensor* tensor;
     const WeightPlace* place;
     int64_t first, count;
   };
   const auto places = weight_places(model, held);
-  std::deque<TensorToRead> tensors;
+  std::deque<FoundTensor> tensors;
   std::vector<Part> parts;
   Checksummer turned;
   int64_t total = 0;
   for (const auto& [name, of_tensor] : places) {
-    SLUICE_ASSIGN(TensorToRead found, tensor_to_read(model, of_tensor.front(), files));
-    if (of_tensor.front().source->transposed && !found.mx) {
-      const Status loaded = load_turned(model, of_tensor, *found.found.tensor, files, executor,
-                                        base == nullptr ? nullptr : &turned);
+    const WeightPlace& one = of_tensor.front();
+    SLUICE_ASSIGN(FoundTensor found, find_tensor(files, *one.source, model.weights[one.weight].matrix));
+    if (one.source->transposed && !found.packed) {
+      const Status loaded =
+          load_turned(model, of_tensor, *found.tensor, files, executor, base == nullptr ? nullptr : &turned);
       if (!loaded.ok()) return error_at(checkpoint.string(), loaded.error());
       continue;
     }
-    const TensorToRead* const tensor = &tensors.emplace_back(std::move(found));
+    const FoundTensor* const tensor = &tensors.emplace_back(std::move(found));
     // Weights whose rows stand beside each other in the tensor read the same rows in turn, so that its pages
     // are read once.
     int64_t largest = 0;
@@ -446,14 +429,15 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
     // Blocks that begin in the tile are written, to their ends.
-    const int64_t unit = executor == nullptr ? 1 : unit_of(model.weights[place->weight]);
+    const Weight& weight = model.weights[place->weight];
+    const int64_t unit = executor == nullptr ? 1 : unit_of(weight);
     const int64_t begin = (first + unit - 1) / unit * unit, end = (first + count + unit - 1) / unit * unit;
     tile.values.resize(size_t(end - first));
     int64_t read = 0;
     for (int64_t done = 0; done < end - first;) {
       const auto [at, follow] = place->source->stretch(first + done, end);
       const auto values = std::span(tile.values).subspan(size_t(done), size_t(follow));
-      const auto bytes = read_stretch(*tensor, place->source->tensor, at, values);
+      const auto bytes = tensor->read(at, values);
       if (!bytes.ok()) return error_at(checkpoint.string(), bytes.error());
       read += *bytes, done += follow;
     }
@@ -462,6 +446,8 @@ Status read_weights(const Model& model, const std::filesystem::path& checkpoint,
     if (base != nullptr)
       sums[size_t(index)] = checksum_of(std::as_bytes(std::span(tile.values).first(size_t(count))));
     if (executor == nullptr || begin == end) return {};
+    if (is_packed(weight) && packed_as(*tensor, *place->source) == weight.format)
+      return write_as_it_is(*executor, model.params[place->weight].param, *place, *tensor, begin, end, tile);
     tile.values.erase(tile.values.begin(), tile.values.begin() + (begin - first));
     return write_param(*executor, model.params[place->weight], place->first + begin, tile);
   };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "io/mxfp4.h"
 #include "reference/fixture.h"
 #include "state/export.h"
 #include "support/temp_dir.h"
@@ -159,17 +158,36 @@ TEST(Mxfp4, OfWhichSomethingIsWrongIsRefusedByName) {
   const std::string missing = refusal([](Held& scales) { scales.info.name += "s"; });
   EXPECT_NE(missing.find("no tensor '" + part + "_scales'"), std::string::npos) << missing;
   const std::string type = refusal([](Held& scales) { scales.info.type = TensorType::I8; });
-  EXPECT_NE(type.find(part + "_scales is of I8; MXFP4 is in U8"), std::string::npos) << type;
+  EXPECT_NE(type.find(part + "_scales is of I8, and U8 is needed"), std::string::npos) << type;
   const std::string size = refusal([](Held& scales) {
     scales.info.shape[0] = 1;
     scales.bytes.resize(scales.bytes.size() / 3);
   });
   EXPECT_NE(size.find(part + "_scales has 64 bytes, the model needs 192"), std::string::npos) << size;
+}
+
+// An export of the folder itself has what a checkpoint has, in the type that is asked for.
+TEST(Mxfp4, IsExportedAsNumbers) {
+  const Fixture fixture("gpt_oss_tiny_mxfp4");
   const TempDir out;
-  const auto exported = export_model(fixture.dir, out / "exported", {}, kQuiet);
-  ASSERT_FALSE(exported.ok());
-  EXPECT_NE(exported.message().find("is in MXFP4, which is only read"), std::string::npos)
-      << exported.message();
+  const auto refused = export_model(fixture.dir, out / "refused", {}, kQuiet);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("has codes, which are written as numbers: --dtype says of which type"),
+            std::string::npos)
+      << refused.message();
+  const auto run = open_fixture(fixture, kShape, {});
+  rig::must(save_weights(run->model(), out / "model.safetensors", run->training()));
+  ExportOptions options;
+  options.type = TensorType::F32;
+  EXPECT_EQ(rig::must(export_model(fixture.dir, out / "exported", options, kQuiet)).left_out,
+            std::vector<std::string>());
+  std::vector<Held> expected;
+  const TensorFiles saved = rig::must(TensorFiles::open(out / "model.safetensors"));
+  for (const std::string_view name : saved.names()) {
+    const SafeTensor* tensor = rig::must(saved.get(name));
+    expected.push_back({tensor->info, {tensor->bytes.begin(), tensor->bytes.end()}});
+  }
+  expect_tensors(rig::must(TensorFiles::open(out / "exported")), expected);
 }
 
 }  // namespace

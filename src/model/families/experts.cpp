@@ -248,19 +248,15 @@ void write_lfm2_moe(const ModelSpec& spec, json& root) {
 }
 
 // gpt_oss: the arithmetic is the family's, and `hidden_act` does not say it.
-constexpr const char* kGptOssReads[] = {
-    "num_experts",         "num_local_experts",      "num_experts_per_tok",
-    "experts_per_token",   "initial_context_length", "output_router_logits",
-    "quantization_config", "router_aux_loss_coef",   "swiglu_limit"};
+constexpr const char* kGptOssReads[] = {"num_experts",
+                                        "num_local_experts",
+                                        "num_experts_per_tok",
+                                        "experts_per_token",
+                                        "initial_context_length",
+                                        "output_router_logits",
+                                        "router_aux_loss_coef",
+                                        "swiglu_limit"};
 constexpr Neutral kGptOssNeutral[] = {{"swiglu_alpha", 1.702}};
-// Experts may be in MXFP4, which loading makes numbers of.
-Status check_quantized(const json& root) {
-  if (!says(root, "quantization_config")) return {};
-  const json& value = root["quantization_config"];
-  if (value.is_object() && value.value("quant_method", json()) == "mxfp4") return {};
-  return error("model config: quantization_config is {}; of gpt_oss models quant_method mxfp4 is supported",
-               describe(value));
-}
 // Keys of OpenAI's own code, which published files repeat.
 Status check_said_again(const json& root, const char* key, int64_t value) {
   int64_t again = value;
@@ -269,7 +265,6 @@ Status check_said_again(const json& root, const char* key, int64_t value) {
   return {};
 }
 Status read_gpt_oss(const json& root, ModelSpec& spec) {
-  SLUICE_TRY(check_quantized(root));
   if (!says(root, "rope_scaling") && !says(root, "rope_parameters")) {
     spec.rope = {.kind = RopeScaling::Yarn,
                  .theta = spec.rope.theta,

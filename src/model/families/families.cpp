@@ -267,6 +267,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   SLUICE_TRY(refuse_other_arithmetic(root, *family));
   std::vector<std::string> unknown;
   SLUICE_TRY(check_unknown(root, *family, unknown));
+  SLUICE_TRY(read_quantization(root, spec));
   int64_t frequencies = -1;
   if (family->deltas) {
     SLUICE_ASSIGN(frequencies, take_mrope(root));

@@ -123,6 +123,9 @@ const Family* find_family(std::string_view model_type);
 // "llama, mistral, ..."
 std::string family_names();
 
+// Reads what the file says of weights that are codes; an error if they are not read.
+Status read_quantization(const nlohmann::json& root, ModelSpec& spec);
+
 // `context` is max_position_embeddings.
 Status read_rope(const nlohmann::json& root, const Family& family, int64_t context, ModelSpec& spec);
 void write_rope(const ModelSpec& spec, nlohmann::json& root);

@@ -46,12 +46,17 @@ constexpr Neutral kNeutral[] = {
     {"alibi", 0},
 };
 // And keys of which only null, or an empty list or object, does not change it.
-constexpr const char* kAbsent[] = {
-    "quantization_config",     "compression_config", "attention_multiplier", "attn_logit_softcapping",
-    "final_logit_softcapping", "clip_qkv",           "attention_chunk_size", "pruned_heads"};
+constexpr const char* kAbsent[] = {"compression_config",
+                                   "attention_multiplier",
+                                   "attn_logit_softcapping",
+                                   "final_logit_softcapping",
+                                   "clip_qkv",
+                                   "attention_chunk_size",
+                                   "pruned_heads"};
 
 // Keys of the root that are read of every family, sizes and those above apart.
 constexpr const char* kOthers[] = {"model_type",
+                                   "quantization_config",
                                    "head_dim",
                                    "tie_word_embeddings",
                                    "max_position_embeddings",
@@ -154,21 +159,6 @@ std::vector<const json*> objects_of(const json& root) {
   return out;
 }
 
-// Says what weights that are codes need.
-Error quantized(const char* key, const json& value) {
-  std::string method = "weights in another form";
-  if (says(value, "quant_method") && value["quant_method"].is_string())
-    method = value["quant_method"].get<std::string>();
-  return error(
-      "model config: {} is there ({}): its weights are codes, and Sluice trains numbers. Take the model that "
-      "it was made of{}",
-      key, method,
-      method == "bitsandbytes"
-          ? ", or write it out: python -c \"from transformers import AutoModelForCausalLM as A; "
-            "A.from_pretrained('FOLDER').dequantize().save_pretrained('FOLDER-bf16')\""
-          : "");
-}
-
 }  // namespace
 
 std::vector<Neutral> neutral_keys(const Family& family) {
@@ -205,8 +195,6 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
   }
   for (const std::string_view key : absent_keys(family)) {
     if (!says(root, key.data()) || (root[key].is_structured() && root[key].empty())) continue;
-    const bool codes = key == "quantization_config" || key == "compression_config";
-    if (codes && root[key].is_object()) return quantized(key.data(), root[key]);
     return error("model config: {} is {}; Sluice supports models without it only", key, describe(root[key]));
   }
   // Arithmetic that comes as Python beside the weights.

@@ -13,6 +13,7 @@
 #include "plans/prepared.h"
 #include "plans/resolve.h"
 #include "run/inputs/paths.h"
+#include "state/found_tensor.h"
 
 namespace sluice::core {
 
@@ -68,6 +69,11 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   // Until something is to be trained nothing is.
   resolve_base_format(config, model);
   if (model.base && !model.adapters.any()) model.freeze = {"*"};
+  if (!model.base || model.base != model.folder_format) return model;
+  // Some of the folder's matrices may be numbers, which stay so.
+  const auto files = TensorFiles::open(config.model.weights);
+  if (!files.ok()) return model;  // who loads them says so
+  for (std::string& tensor : packed_otherwise(model, *files)) model.stored.push_back({std::move(tensor)});
   return model;
 }
 
