@@ -251,8 +251,19 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   refused(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
           {"partial_rotary_factor"});
   refused(R"("quantization_config": {"bits": 4})", {"quantization_config is there", "weights are codes"});
-  refused(R"("quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true})",
-          {"bitsandbytes", "dequantize()"});
+  const auto codes = [&](const char* config, std::vector<std::string> says) {
+    refused(R"("quantization_config": {)" + std::string(config) + "}", std::move(says));
+  };
+  codes(R"("quant_method": "bitsandbytes", "load_in_8bit": true)", {"bitsandbytes", "load_in_4bit is false"});
+  codes(R"("quant_method": "fp8", "weight_block_size": [96, 128])", {"(fp8)", "weight_block_size is"});
+  codes(R"("quant_method": "fp8", "fmt": "e5m2")", {"fmt is \"e5m2\"", "read are fp8"});
+  codes(R"("quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 4}}})",
+        {"(compressed-tensors)", "config_groups.a.weights is"});
+  codes(R"("quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 8,
+        "type": "float", "strategy": "group"}}})",
+        {"strategy is \"group\""});
+  codes(R"("quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24-bitmask"})",
+        {"sparsity_config is"});
   refused(R"("quantization_config": {"quant_method": "gptq"})", {"(gptq)", "that it was made of"});
   refused(R"("is_causal": false)", {"is_causal is false", "true only"});
   refused(R"("use_bidirectional_attention": true)", {"use_bidirectional_attention is true"});
