@@ -22,6 +22,7 @@ void visit_keys(Config& c, F&& key) {
   visit_data_keys(c.data, key);
   visit_train_keys(c.train, key);
   visit_objective_keys(c.objective, key);
+  visit_rollout_keys(c.rollout, key);
   visit_shape_keys(c.shape, key);
   visit_eval_keys(c.eval, key);
   visit_sample_keys(c.sample, key);
@@ -114,6 +115,40 @@ Status check_hyperparameters(const RunConfig& config) {
   return optimizer.check == nullptr ? Status() : optimizer.check(config.optimizer_values());
 }
 
+// Answers are sampled by an objective that rewards them, and what says how by no other.
+Status check_rollout(const RunConfig& config) {
+  const Objective& objective = config.chosen_objective();
+  const bool rewards = objective.compares == Compares::Rewards;
+  const RunConfig unset;
+  std::map<std::string_view, std::string> defaults;
+  visit_rollout_keys(unset.rollout, [&](std::string_view key, const auto& field, const auto&, const KeyRow&) {
+    defaults.emplace(key, recorded(field));
+  });
+  Status status;
+  visit_rollout_keys(
+      config.rollout, [&](std::string_view key, const auto& field, const auto&, const KeyRow&) {
+        if (status.ok() && !rewards && recorded(field) != defaults.at(key))
+          status = error("{}: train.objective = {} samples no answers; grpo does", key, objective.name);
+      });
+  SLUICE_TRY(status);
+  if (!rewards) return {};
+  const std::string& function = config.rollout.rewards;
+  const size_t colon = function.rfind(':');
+  if (!function.empty() && (colon == function.npos || colon == 0 || colon + 1 == function.size() ||
+                            function.find('/', colon) != function.npos))
+    return error("rollout.rewards = {}: a file and a function are needed, as rewards.py:reward", function);
+  if (!config.rollout.rewards.empty() && reads_reference(objective, config.objective))
+    return error(
+        "objective.beta = {}: with rollout.rewards, allowed is 0, as in every step a second set of weights "
+        "would read what was sampled",
+        print(*config.objective.beta));
+  if (!config.data.heldout_paths.empty() ||
+      (config.data.heldout > 0 && config.given.contains("data.heldout")))
+    return error("data.heldout: with train.objective = {}, nothing is held out; leave it open",
+                 objective.name);
+  return {};
+}
+
 // Settings go with the objective, and with data of its kind.
 Status check_with_objective(const RunConfig& config) {
   const Objective& objective = config.chosen_objective();
@@ -129,6 +164,7 @@ Status check_with_objective(const RunConfig& config) {
                          if (recorded(field) != unset.at(key)) given.push_back(key.substr(kSection.size()));
                        });
   SLUICE_TRY(check_objective(objective, config.objective, given));
+  SLUICE_TRY(check_rollout(config));
   if (objective.compares == Compares::Nothing) return {};
   const DataKeys& data = config.data;
   const auto refused = [&](std::string_view key, std::string_view value, std::string_view allowed) {

@@ -28,6 +28,7 @@ struct RunConfig {
   DataKeys data;
   TrainKeys train;
   ObjectiveKeys objective;
+  RolloutKeys rollout;
   ShapeKeys shape;
   BytesByTier caps = BytesByTier(kUnlimited);
   EvalKeys eval;
@@ -58,6 +59,10 @@ struct RunConfig {
 
   // REQUIRES: what load_config() returned.
   const Objective& chosen_objective() const { return *find_objective(train.objective); }
+  // Whether answers are sampled, rather than read.
+  bool samples_answers() const {
+    return chosen_objective().compares == Compares::Rewards && !rollout.rewards.empty();
+  }
   const Optimizer& optimizer() const { return *find_optimizer(train.optimizer); }
   // As given, or the optimizer's default.
   double value_of(const Hyperparameter& h) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of [eval], [sample], [run] and [memory]: what a run does beside its steps, and where.
+// The tables of [rollout], [eval], [sample], [run] and [memory]: what a run does beside its steps, and where.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,39 @@
 #include "config/values.h"
 
 namespace sluice::core {
+
+constexpr GoesOn kOtherSamples = refused("other answers are learnt from");
+
+// Answers with rewards, of train.objective = grpo.
+struct RolloutKeys {
+  std::string rewards;  // empty: they are recorded
+  int64_t samples = 8, prompts = 0, max_tokens = 512, num_iterations = 1;
+  double temperature = 1, timeout = 600;
+  bool mask_truncated_completions = false;
+};
+template <class Keys, class F>
+void visit_rollout_keys(Keys& c, F&& key) {
+  key("rollout.rewards", c.rewards, InputPath(),
+      {"the Python function that rewards sampled answers, as rewards.py:function; empty: answers and rewards "
+       "are recorded in data.paths",
+       kOtherSamples, Recorded::Changed});
+  key("rollout.samples", c.samples, Range{1, 65536},
+      {"answers to a prompt that are sampled", kOtherSamples, Recorded::Changed});
+  key("rollout.prompts", c.prompts, kCountsOfSteps,
+      {"prompts of a step; 0: as many as have room in it, however long their answers", kOtherSamples,
+       Recorded::Changed});
+  key("rollout.max_tokens", c.max_tokens, Tokens{{1, 16777216}},
+      {"tokens of a sampled answer; by them dr_grpo divides", kOtherSamples, Recorded::Changed});
+  key("rollout.temperature", c.temperature, Range{1e-3, 100},
+      {"that answers are sampled at; losses are of log-probabilities at temperature 1", kOtherSamples,
+       Recorded::Changed});
+  key("rollout.num_iterations", c.num_iterations, Range{1, 1000},
+      {"steps in a row that learn from the same answers", kOtherSamples, Recorded::Changed});
+  key("rollout.mask_truncated_completions", c.mask_truncated_completions, nullptr,
+      {"whether answers that the length has cut teach nothing; their rewards count beside the others",
+       kOtherSamples, Recorded::Changed});
+  key("rollout.timeout", c.timeout, Range{0.1, 1e6}, {"seconds that the rewards of a step may take"});
+}
 
 constexpr GoesOn kOtherEvaluations = same_bits(
     "an interval that was left open stays what it was chosen to be while `train.steps` does; losses of other "

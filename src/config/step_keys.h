@@ -167,7 +167,7 @@ void visit_train_keys(Keys& c, F&& key) {
   key("train.objective", c.objective, objective_names(),
       {"what is learnt: supervised, the likelihood; dpo, simpo and orpo, which of two answers is better; "
        "kto, "
-       "which are good",
+       "which are good; grpo, which sampled ones have the higher rewards",
        kOtherObjective, Recorded::Changed});
   key("train.learning_rate", c.learning_rate, Range{0, kMostLearningRate},
       {"peak, after warm-up; auto: by the model's size, its weights, tokens per step and optimizer",
@@ -214,12 +214,13 @@ void visit_train_keys(Keys& c, F&& key) {
 template <class Keys, class F>
 void visit_objective_keys(Keys& c, F&& key) {
   key("objective.loss_type", c.loss_type, nullptr,
-      {"dpo: sigmoid, hinge, ipo or robust; kto: kto or apo_zero_unpaired; empty: the first of these",
+      {"dpo: sigmoid, hinge, ipo or robust; kto: kto or apo_zero_unpaired; grpo: dapo, grpo, bnpo, dr_grpo, "
+       "luspo, cispo or sapo; empty: the first of these",
        kOtherObjective, Recorded::Changed});
-  key("objective.beta", c.beta, Range{1e-6, 1e3},
-      {"dpo, kto: how little the model is to leave the reference; simpo: how much a margin counts; orpo: how "
-       "much odds count beside the likelihood",
-       kOtherObjective, Recorded::Changed});
+  key("objective.beta", c.beta, Range{0, 1e3},
+      {"dpo, kto, grpo: how little the model is to leave the reference; simpo: how much a margin counts; "
+       "orpo: how much odds count beside the likelihood; auto: 0.1, and 0 of grpo",
+       kOtherObjective, Recorded::Changed, KeyOf::Run, "0.1"});
   key("objective.label_smoothing", c.label_smoothing, Range{0, 0.999},
       {"dpo with sigmoid or robust, simpo: how probable it is that the better answer is marked as the worse",
        kOtherObjective, Recorded::Changed});
@@ -232,6 +233,25 @@ void visit_objective_keys(Keys& c, F&& key) {
   key("objective.cpo_alpha", c.cpo_alpha, Range{0, 1e3},
       {"simpo: how much the likelihood of the better answer counts beside it", kOtherObjective,
        Recorded::Changed});
+  key("objective.epsilon", c.epsilon, Range{0, 1},
+      {"grpo: how far below 1 the ratio of a token's probabilities counts, now and when it was sampled",
+       kOtherObjective, Recorded::Changed});
+  key("objective.epsilon_high", c.epsilon_high, Range{0, 1e3},
+      {"grpo: how far above 1 it does; of cispo the most that it is; auto: epsilon", kOtherObjective,
+       Recorded::Changed});
+  key("objective.delta", c.delta, Range{1, 1e3},
+      {"grpo: the most that a ratio counts of answers with a negative advantage; auto: no bound",
+       kOtherObjective, Recorded::Changed});
+  key("objective.sapo_temperature_neg", c.sapo_temperature_neg, Range{1e-3, 1e3},
+      {"grpo with sapo: how steep its bound is for negative advantages", kOtherObjective, Recorded::Changed});
+  key("objective.sapo_temperature_pos", c.sapo_temperature_pos, Range{1e-3, 1e3},
+      {"grpo with sapo: the same for positive ones", kOtherObjective, Recorded::Changed});
+  key("objective.importance_sampling_level", c.importance_sampling_level, Choices{"token", "sequence"},
+      {"grpo: whether a token has a ratio of its own, or the mean of its answer's, of logarithms",
+       kOtherObjective, Recorded::Changed});
+  key("objective.scale_rewards", c.scale_rewards, Choices{"group", "batch", "none"},
+      {"grpo: what advantages are divided by: the deviation of the rewards of the prompt, or of the step",
+       kOtherObjective, Recorded::Changed});
 }
 
 constexpr GoesOn kOtherShape = refused("another order of sums. Left open, they are the checkpoint's");

@@ -50,8 +50,9 @@ std::string describe_objective(const Prepared& p) {
   const LossType& loss = loss_type_of(o, p.config.objective);
   std::string out = fmt::format(
       "{} ({}), beta {:g}; each round multiplies by the head once more, to know its log-probabilities",
-      o.name, loss.name, p.config.objective.beta);
-  if (o.reference) out += "; the reference's are made once, by a forward pass over the data";
+      o.name, loss.name, p.config.objective.beta.value_or(o.beta));
+  if (reads_reference(o, p.config.objective))
+    out += "; the reference's are made once, by a forward pass over the data";
   if (loss.kl) out += "; each step begins with a forward pass over other answers to its prompts";
   return out;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "objective/policy.h"
+
 namespace sluice::core {
 namespace {
 
@@ -32,11 +34,11 @@ OfMargin smoothed(double x, double e) {
 
 // The margin is taken between sums of log-probabilities over the reference's.
 Judged of_ratios(const ObjectiveKeys& k, const Compared& c, OfMargin margin) {
-  return {margin.loss, k.beta * margin.slope, -k.beta * margin.slope, k.beta * c.chosen.ratio(),
-          k.beta * c.rejected.ratio()};
+  return {margin.loss, *k.beta * margin.slope, -*k.beta * margin.slope, *k.beta * c.chosen.ratio(),
+          *k.beta * c.rejected.ratio()};
 }
 double margin_of(const ObjectiveKeys& k, const Compared& c) {
-  return k.beta * (c.chosen.ratio() - c.rejected.ratio());
+  return *k.beta * (c.chosen.ratio() - c.rejected.ratio());
 }
 
 Judged dpo(const ObjectiveKeys& k, const Compared& c) {
@@ -59,16 +61,16 @@ Judged robust(const ObjectiveKeys& k, const Compared& c) {
 // By the mean over an answer's tokens, so that longer ones do not count more.
 Judged ipo(const ObjectiveKeys& k, const Compared& c) {
   const double per_chosen = 1 / double(c.chosen.tokens), per_rejected = 1 / double(c.rejected.tokens);
-  const double rest = c.chosen.ratio() * per_chosen - c.rejected.ratio() * per_rejected - 1 / (2 * k.beta);
-  return {rest * rest, 2 * rest * per_chosen, -2 * rest * per_rejected, k.beta * c.chosen.ratio(),
-          k.beta * c.rejected.ratio()};
+  const double rest = c.chosen.ratio() * per_chosen - c.rejected.ratio() * per_rejected - 1 / (2 * *k.beta);
+  return {rest * rest, 2 * rest * per_chosen, -2 * rest * per_rejected, *k.beta * c.chosen.ratio(),
+          *k.beta * c.rejected.ratio()};
 }
 
 Judged simpo(const ObjectiveKeys& k, const Compared& c) {
   const double better = mean(c.chosen), worse = mean(c.rejected);
-  const auto [loss, slope] = smoothed(k.beta * (better - worse) - k.simpo_gamma, k.label_smoothing);
-  return {loss, k.beta * slope / double(c.chosen.tokens), -k.beta * slope / double(c.rejected.tokens),
-          k.beta * better, k.beta * worse};
+  const auto [loss, slope] = smoothed(*k.beta * (better - worse) - k.simpo_gamma, k.label_smoothing);
+  return {loss, *k.beta * slope / double(c.chosen.tokens), -*k.beta * slope / double(c.rejected.tokens),
+          *k.beta * better, *k.beta * worse};
 }
 
 // log(1 - e^x) of x below 0.
@@ -80,24 +82,24 @@ double log_1_minus_exp(double x) {
 Judged orpo(const ObjectiveKeys& k, const Compared& c) {
   const double better = mean(c.chosen), worse = mean(c.rejected);
   const double odds = better - worse - (log_1_minus_exp(better) - log_1_minus_exp(worse));
-  const double slope = -k.beta * sigmoid(-odds);
-  return {-k.beta * log_sigmoid(odds), slope / -std::expm1(better) / double(c.chosen.tokens),
-          -slope / -std::expm1(worse) / double(c.rejected.tokens), k.beta * better, k.beta * worse};
+  const double slope = -*k.beta * sigmoid(-odds);
+  return {-*k.beta * log_sigmoid(odds), slope / -std::expm1(better) / double(c.chosen.tokens),
+          -slope / -std::expm1(worse) / double(c.rejected.tokens), *k.beta * better, *k.beta * worse};
 }
 
 // The answer that is there is good if it is better than the reference by more than `kl`.
 Judged marked(const ObjectiveKeys& k, const Compared& c, double kl) {
   Judged out;
   if (c.has_chosen) {
-    const double s = sigmoid(k.beta * (c.chosen.ratio() - kl));
+    const double s = sigmoid(*k.beta * (c.chosen.ratio() - kl));
     out.loss = k.desirable_weight * (1 - s);
-    out.chosen = -k.desirable_weight * k.beta * s * (1 - s);
-    out.chosen_reward = k.beta * c.chosen.ratio();
+    out.chosen = -k.desirable_weight * *k.beta * s * (1 - s);
+    out.chosen_reward = *k.beta * c.chosen.ratio();
   } else {
-    const double s = sigmoid(k.beta * (kl - c.rejected.ratio()));
+    const double s = sigmoid(*k.beta * (kl - c.rejected.ratio()));
     out.loss = k.undesirable_weight * (1 - s);
-    out.rejected = k.undesirable_weight * k.beta * s * (1 - s);
-    out.rejected_reward = k.beta * c.rejected.ratio();
+    out.rejected = k.undesirable_weight * *k.beta * s * (1 - s);
+    out.rejected_reward = *k.beta * c.rejected.ratio();
   }
   return out;
 }
@@ -130,15 +132,15 @@ std::span<const Objective> objectives() {
        .meaning = "pairs, by how much likelier the better answer became than at the start",
        .compares = Compares::Pairs,
        .reference = true,
-       .losses = {{"sigmoid", dpo, /*smooths=*/true},
+       .losses = {{"sigmoid", dpo, {"label_smoothing"}},
                   {"hinge", hinge},
                   {"ipo", ipo},
-                  {"robust", robust, /*smooths=*/true}},
+                  {"robust", robust, {"label_smoothing"}}},
        .keys = {"beta"}},
       {.name = "simpo",
        .meaning = "pairs, by the mean of an answer's tokens, without a reference",
        .compares = Compares::Pairs,
-       .losses = {{"simpo", simpo, /*smooths=*/true}},
+       .losses = {{"simpo", simpo, {"label_smoothing"}}},
        .keys = {"beta", "simpo_gamma", "cpo_alpha"},
        .averages = true,
        .likelihood = cpo_alpha},
@@ -154,8 +156,15 @@ std::span<const Objective> objectives() {
        .meaning = "answers marked good or bad, by how much likelier they became than at the start",
        .compares = Compares::Marks,
        .reference = true,
-       .losses = {{"kto", kto, /*smooths=*/false, /*kl=*/true}, {"apo_zero_unpaired", apo_zero}},
-       .keys = {"beta", "desirable_weight", "undesirable_weight"}}};
+       .losses = {{"kto", kto, {}, /*kl=*/true}, {"apo_zero_unpaired", apo_zero}},
+       .keys = {"beta", "desirable_weight", "undesirable_weight"}},
+      {.name = "grpo",
+       .meaning = "sampled answers, by how much better their rewards are than those beside them",
+       .compares = Compares::Rewards,
+       .reference = true,
+       .losses = policy_losses(),
+       .keys = {"beta", "importance_sampling_level", "scale_rewards"},
+       .beta = 0}};
   return all;
 }
 
@@ -172,6 +181,15 @@ const LossType& loss_type_of(const Objective& o, const ObjectiveKeys& keys) {
   }
   SLUICE_CHECK(keys.loss_type.empty() && !o.losses.empty(), "{}: loss '{}'", o.name, keys.loss_type);
   return o.losses.front();
+}
+
+bool reads_reference(const Objective& o, const ObjectiveKeys& keys) {
+  return o.reference && keys.beta.value_or(o.beta) > 0;
+}
+
+ObjectiveKeys with_defaults(const Objective& o, ObjectiveKeys keys) {
+  if (o.compares != Compares::Nothing && !keys.beta) keys.beta = o.beta;
+  return keys;
 }
 
 double likelihood_of(const Objective& o, const ObjectiveKeys& keys) {
@@ -196,18 +214,20 @@ Status check_objective(const Objective& o, const ObjectiveKeys& keys,
     return error("objective.loss_type = {}: train.objective = {} has {}", keys.loss_type, o.name,
                  names_of(o.losses));
   const LossType& loss = loss_type_of(o, keys);
+  std::vector<std::string_view> own = o.keys;
+  own.insert(own.end(), loss.keys.begin(), loss.keys.end());
   for (const std::string_view key : given) {
-    const bool reads = key == "loss_type" || (key == "label_smoothing" && loss.smooths) ||
-                       std::find(o.keys.begin(), o.keys.end(), key) != o.keys.end();
-    if (!reads)
+    if (key != "loss_type" && std::find(own.begin(), own.end(), key) == own.end())
       return error(
-          "objective.{}: train.objective = {} with objective.loss_type = {} has no such setting; it has {}{}",
-          key, o.name, loss.name, fmt::join(o.keys, ", "), loss.smooths ? ", label_smoothing" : "");
+          "objective.{}: train.objective = {} with objective.loss_type = {} has no such setting; it has {}",
+          key, o.name, loss.name, fmt::join(own, ", "));
   }
+  if (o.beta > 0 && keys.beta == 0.0)
+    return error("objective.beta = 0: with train.objective = {}, allowed are numbers above 0", o.name);
   if (loss.name == "robust" && keys.label_smoothing >= 0.5)
     return error("objective.label_smoothing = {}: with robust, allowed are numbers from 0 to below 0.5",
                  keys.label_smoothing);
-  return {};
+  return loss.policy == nullptr ? Status() : check_policy(loss, keys);
 }
 
 }  // namespace sluice::core

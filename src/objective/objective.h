@@ -5,11 +5,14 @@
 // says otherwise.
 //
 // A step's loss is the mean over its pairs or marked answers, plus, where likelihood() is above 0, that times
-// the mean of -log p over the tokens of its chosen answers.
+// the mean of -log p over the tokens of its chosen answers. Sampled answers with rewards are of
+// objective/policy.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,15 +25,21 @@ enum class Compares : uint8_t {
   Nothing,  // they do not: what they say is learnt
   Pairs,    // a chosen and a rejected answer to one prompt
   Marks,    // an answer, and whether it is good
+  Rewards,  // answers to one prompt, each with a number
 };
 
 // The keys of [objective].
 struct ObjectiveKeys {
-  std::string loss_type;  // empty: the objective's first
-  double beta = 0.1;
+  std::string loss_type;       // empty: the objective's first
+  std::optional<double> beta;  // none: the objective's
   double label_smoothing = 0;
   double desirable_weight = 1, undesirable_weight = 1;
   double simpo_gamma = 0.5, cpo_alpha = 0;
+  double epsilon = 0.2;
+  std::optional<double> epsilon_high;  // none: epsilon
+  std::optional<double> delta;         // none: no bound
+  double sapo_temperature_neg = 1.05, sapo_temperature_pos = 1;
+  std::string importance_sampling_level = "token", scale_rewards = "group";
 };
 
 // An answer: the sum of its tokens' log-probabilities, now and by the reference, and how many there are.
@@ -56,11 +65,14 @@ struct Judged {
   double chosen_reward = 0, rejected_reward = 0;
 };
 
+struct PolicyLoss;  // objective/policy.h
+
 struct LossType {
   std::string_view name;
-  Judged (*judge)(const ObjectiveKeys& keys, const Compared& compared);
-  bool smooths = false;  // reads objective.label_smoothing
-  bool kl = false;       // reads Compared::kl
+  Judged (*judge)(const ObjectiveKeys& keys, const Compared& compared) = nullptr;
+  std::vector<std::string_view> keys = {};  // of [objective], beside loss_type and the objective's
+  bool kl = false;                          // reads Compared::kl
+  const PolicyLoss* policy = nullptr;       // of Compares::Rewards, in place of `judge`
 };
 
 struct Objective {
@@ -68,7 +80,8 @@ struct Objective {
   Compares compares = Compares::Nothing;
   bool reference = false;  // reads Answer::reference
   std::vector<LossType> losses;
-  std::vector<std::string_view> keys;  // of [objective], beside loss_type and label_smoothing
+  std::vector<std::string_view> keys;  // of [objective], beside loss_type and the loss's
+  double beta = 0.1;                   // where it is left open; 0: it may be, and reads no reference then
   bool averages = false;               // rewards and logps of metrics are of a token, in the mean
   // The likelihood counts the tokens of the prompt, too.
   bool whole_likelihood = false;
@@ -79,6 +92,10 @@ std::span<const Objective> objectives();
 // Null: there is none of that name.
 const Objective* find_objective(std::string_view name);
 
+// Whether it reads the log-probabilities of a reference.
+bool reads_reference(const Objective& objective, const ObjectiveKeys& keys);
+// The keys, of which none is open that the objective has a default for.
+ObjectiveKeys with_defaults(const Objective& objective, ObjectiveKeys keys);
 // The loss that the keys ask for. REQUIRES: check_objective(); it compares something.
 const LossType& loss_type_of(const Objective& objective, const ObjectiveKeys& keys);
 double likelihood_of(const Objective& objective, const ObjectiveKeys& keys);

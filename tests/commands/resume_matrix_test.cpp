@@ -100,12 +100,33 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       lines += fmt::format("{{\"prompt\": \"{}?\", \"completion\": \"y\", \"label\": {}}}\n", i, i % 3 == 0);
     return lines;
   }());
+  dir.add("groups/a.jsonl", [] {
+    std::string lines;
+    for (int i = 0; i < 20; ++i)
+      lines += fmt::format(
+          "{{\"prompt\": \"{}?\", \"completions\": [\"y\", \"no\"], \"rewards\": [{}, 0.5]}}\n", i, i % 2);
+    return lines;
+  }());
+  dir.add("prompts/a.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b?\"}\n");
+  dir.add("rewards.py",
+          "def one(completions, **rest):\n    return [len(set(c)) for c in completions]\n"
+          "def other(completions, **rest):\n    return [c.count('a') for c in completions]\n");
   const auto compared = [&](const char* objective, const char* data) {
     return Settings{"train.compute=f32", fmt::format("train.objective={}", objective),
                     "data.paths=[\"" + (dir / data).string() + "\"]"};
   };
   const Settings dpo = compared("dpo", "pairs"), simpo = compared("simpo", "pairs"),
                  kto = compared("kto", "marks");
+  const auto rewarded = [&](const char* data, std::vector<std::string> more) {
+    Settings settings = compared("grpo", data);
+    settings.insert(settings.end(), more.begin(), more.end());
+    return settings;
+  };
+  const std::string one = "rollout.rewards=" + (dir / "rewards.py:one").string();
+  const Settings grpo = rewarded("groups", {}),
+                 sampled = rewarded("prompts", {one, "rollout.samples=2", "rollout.max_tokens=6"}),
+                 cispo = rewarded("groups", {"objective.loss_type=cispo", "objective.epsilon_high=2"}),
+                 sapo = rewarded("groups", {"objective.loss_type=sapo"});
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
   const Settings adafactor{"train.compute=f32", "train.optimizer=adafactor", "train.relative_step=1"};
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
@@ -179,6 +200,21 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"objective.undesirable_weight", {{"objective.undesirable_weight=2"}, kto, ""}},
       {"objective.simpo_gamma", {{"objective.simpo_gamma=1"}, simpo, ""}},
       {"objective.cpo_alpha", {{"objective.cpo_alpha=1"}, simpo, ""}},
+      {"objective.epsilon", {{"objective.epsilon=0.1"}, grpo, ""}},
+      {"objective.epsilon_high", {{"objective.epsilon_high=3"}, cispo, ""}},
+      {"objective.delta", {{"objective.delta=2"}, grpo, ""}},
+      {"objective.sapo_temperature_neg", {{"objective.sapo_temperature_neg=2"}, sapo, ""}},
+      {"objective.sapo_temperature_pos", {{"objective.sapo_temperature_pos=2"}, sapo, ""}},
+      {"objective.importance_sampling_level", {{"objective.importance_sampling_level=sequence"}, grpo, ""}},
+      {"objective.scale_rewards", {{"objective.scale_rewards=none"}, grpo, ""}},
+      {"rollout.rewards", {{"rollout.rewards=" + path("rewards.py:other")}, sampled, ""}},
+      {"rollout.samples", {{"rollout.samples=3"}, sampled, ""}},
+      {"rollout.prompts", {{"rollout.prompts=1"}, sampled, ""}},
+      {"rollout.max_tokens", {{"rollout.max_tokens=5"}, sampled, ""}},
+      {"rollout.temperature", {{"rollout.temperature=0.5"}, sampled, ""}},
+      {"rollout.num_iterations", {{"rollout.num_iterations=2"}, sampled, ""}},
+      {"rollout.mask_truncated_completions", {{"rollout.mask_truncated_completions=true"}, sampled, ""}},
+      {"rollout.timeout", {{"rollout.timeout=60"}, sampled, ""}},
       {"train.learning_rate", {{"train.learning_rate=1e-3"}, f32, ""}},
       {"train.min_learning_rate", {{"train.min_learning_rate=0"}, f32, ""}},
       {"train.warmup_steps", {{"train.warmup_steps=1"}, f32, ""}},

@@ -16,6 +16,8 @@
 #include "host/host_memory.h"
 #include "io/model_folder.h"
 #include "plans/prepared.h"
+#include "run/data/folder.h"
+#include "run/data/prompts.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
 #include "run/passes/folder_defaults.h"
@@ -51,10 +53,6 @@ bool is_one_document(const std::vector<std::string>& paths) {
          form_of(paths.front()) == SourceForm::Text;
 }
 
-SourceOptions sources_of(const RunConfig& c) {
-  return {.paths = c.data.paths, .include = c.data.include, .exclude = c.data.exclude};
-}
-
 // Whether there is anything but tokens.
 bool needs_tokenizer(const RunConfig& c) {
   SourceOptions all = sources_of(c);
@@ -80,39 +78,6 @@ std::string name_of_paths(const RunConfig& c, std::string_view key, const std::v
   const auto written = c.written_paths.find(paths.front());
   return fmt::format("{} = {}{}", key, written == c.written_paths.end() ? paths.front() : written->second,
                      paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
-}
-
-// Parts of a model's folder that make tokens of records.
-struct Folder {
-  std::optional<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat_template;
-  TokenMaking making;
-};
-
-// A folder without a template is one that conversations are refused for, once there are any.
-Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::filesystem::path& tokenizer,
-                                            const TokenizerOptions& options) {
-  auto folder = std::make_unique<Folder>();
-  const std::filesystem::path path = tokenizer.parent_path();
-  SLUICE_ASSIGN(folder->tokenizer, Tokenizer::open(tokenizer, options));
-  folder->making.tokenizer = &*folder->tokenizer;
-  std::optional<ChatDate> date;
-  if (!c.data.date.empty()) {
-    auto parsed = ChatDate::parse(c.data.date);
-    if (!parsed.ok()) return error_at("data.date", parsed.error());
-    date = *parsed;
-  }
-  SLUICE_ASSIGN(const ChatSettings tokens, special_tokens_of(path));
-  if (tokens.eos) folder->making.end = folder->tokenizer->id(*tokens.eos);
-  auto opened = ChatTemplate::open(path, c.data.chat_template, date, c.data.template_kwargs);
-  if (opened.ok()) {
-    folder->chat_template = std::move(*opened);
-    folder->making.chat_template = &*folder->chat_template;
-  } else {
-    folder->making.no_template = opened.message();
-    folder->making.without_template = !opened.error().detail("template").empty();
-  }
-  return folder;
 }
 
 // Paths as they are seen from here.
@@ -249,17 +214,6 @@ void note_no_row(const RowCounts& counts, const PlacesFile& places, RunData& dat
                   data.findings.found[size_t(FindingKind::NoRow)].where(FindingKind::NoRow)));
 }
 
-// The ids of data.special_in_text.
-Result<std::vector<int32_t>> special_of(const RunConfig& c, const Tokenizer* tokenizer) {
-  std::vector<int32_t> ids;
-  for (const std::string& token : c.data.special_in_text) {
-    ids.push_back(tokenizer == nullptr ? -1 : tokenizer->id(token));
-    if (ids.back() < 0 || !tokenizer->is_special(ids.back()))
-      return error("data.special_in_text: '{}' is no special token of the tokenizer", token);
-  }
-  return ids;
-}
-
 // Checks the parts that a template must have.
 Status check_template(const TokenMaking& making) {
   if (making.learn == Learn::Marked && making.chat_template != nullptr && !making.chat_template->marks())
@@ -372,7 +326,8 @@ bool packs_documents(const RunConfig& c) {
 }
 
 bool holds_out(const RunConfig& c) {
-  return !c.data.paths.empty() && (c.data.heldout > 0 || !c.data.heldout_paths.empty());
+  return !c.data.paths.empty() && c.chosen_objective().compares != Compares::Rewards &&
+         (c.data.heldout > 0 || !c.data.heldout_paths.empty());
 }
 
 Status keep_date(RunConfig& c) {
@@ -394,6 +349,7 @@ Status keep_date(RunConfig& c) {
 
 Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use,
                           const Findings::Told& told) {
+  if (c.chosen_objective().compares == Compares::Rewards) return open_prompts(c, vocab);
   BatchOptions options = batch_options(c, vocab);
   RunData data;
   if (c.data.paths.empty() && c.chosen_objective().compares != Compares::Nothing)

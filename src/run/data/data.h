@@ -46,8 +46,11 @@ struct ShownChat {
   std::vector<Stretch> stretches;
 };
 
+class Prompts;  // run/data/prompts.h
+
 struct RunData {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
+  std::shared_ptr<const Prompts> prompts;       // of an objective that rewards answers, else null
   std::string content;                          // equal for equal tokens
   std::vector<std::string> contents_before;     // as Corpus has it
   // data.date, where a chat template shows it: it is among what checkpoints say the run is.

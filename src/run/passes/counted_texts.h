@@ -35,15 +35,17 @@ class CountedTexts final : public BatchSource {
   bool packed() const override { return true; }
   void fill(int64_t step, int64_t row, const RowsView& to) const override;
 
-  // The numbers and scores of the texts in a row, which begins at `at` in a pass's `losses`.
-  std::vector<std::pair<size_t, TextScore>> scores(int64_t row, int64_t at, const TokenLosses& losses) const;
-
- private:
+  // A text of a row and where it begins there.
   struct Place {
     size_t text;
     int64_t begin;
   };
+  const std::vector<Place>& places(int64_t row) const { return rows_[size_t(row)]; }
+  const CountedText& text(size_t number) const { return texts_[number]; }
+  // The numbers and scores of the texts in a row, which begins at `at` in a pass's `losses`.
+  std::vector<std::pair<size_t, TextScore>> scores(int64_t row, int64_t at, const TokenLosses& losses) const;
 
+ private:
   std::vector<CountedText> texts_;
   int64_t sequence_;
   std::vector<std::vector<Place>> rows_;

@@ -60,6 +60,7 @@ RunConfig resolved(const Parts& p) {
   c.adapter.rank = a.rank;
   c.adapter.alpha = a.alpha;
   c.adapter.targets = a.targets;
+  c.objective = with_defaults(c.chosen_objective(), c.objective);
   const bool packed = batch_mode(p.config) == BatchMode::Packed;
   c.data.mode = packed ? "packed" : "contiguous";
   if (!packed) c.data.long_documents = DataKeys().long_documents;

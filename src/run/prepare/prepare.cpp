@@ -176,9 +176,12 @@ Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
   step.loss.asked = config.chosen_objective().compares != Compares::Nothing;
   if (between_steps) {
     const Objective& objective = config.chosen_objective();
-    step.evaluate = (holds_out(config) && config.eval.rows > 0) || objective.reference;
+    step.evaluate =
+        (holds_out(config) && config.eval.rows > 0) || reads_reference(objective, config.objective);
     const bool has_words = step.model.vocab == kByteVocab || tokenizer_of(config);
     if (has_words && config.sample.tokens > 0) step.sample_window = sample_window_of(config);
+    // An answer is read whole.
+    if (config.samples_answers()) step.sample_window = config.train.seq_len;
   }
   return step;
 }

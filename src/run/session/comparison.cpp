@@ -16,13 +16,6 @@ namespace {
 
 using SidesOfRows = std::vector<std::vector<RowSide>>;
 
-EvaluationPass pass_of(Engine& engine) {
-  return [&engine](const Rows& rows) { return engine.evaluate(rows); };
-}
-std::function<int64_t(int64_t)> sequences_of(const Engine& engine) {
-  return [&engine](int64_t left) { return engine.evaluation_of(left).model.shape.sequences(); };
-}
-
 // Prompts, each with the answer of the document before its own; of one that is too long for a row what fits.
 CountedTexts other_answers(const BatchSource& source, std::span<const int64_t> documents) {
   std::vector<CountedText> texts;
@@ -81,14 +74,13 @@ bool reads_kl(const RunConfig& c) {
          loss_type_of(c.chosen_objective(), c.objective).kl;
 }
 
-// Log-probabilities of one side of the data: of training, or of what is held out.
+// Log-probabilities of a part of the data, which the cache may have.
 class Kept {
  public:
-  Kept(const Prepared& p, const RunData& data, const std::string& weights, std::string_view side,
-       const BatchSource& source)
-      : source_(source), request_("reference 1") {
+  Kept(const Prepared& p, const std::string& content, const std::string& weights, const ReferencePart& part)
+      : part_(part), request_("reference 1") {
     const RunConfig& c = p.config;
-    request_.add("data", data.content).add("side", side).add("weights", weights);
+    request_.add("data", content).add("side", part.side).add("weights", weights);
     request_.add("model", to_json(p.model)).add("compute", name_of(p.numerics.compute));
     request_.add("backend", p.machine.backend->name);
     // All that decides which rows there are, and the order of their sums.
@@ -98,25 +90,24 @@ class Kept {
   }
 
   // False: it is not there, or not believed.
-  bool find(std::vector<double>& out) const {
+  bool find() const {
     if (path_.empty()) return false;
     const auto content = read_sealed(path_, request_);
-    const size_t bytes = size_t(2 * source_.documents()) * sizeof(double);
-    if (!content.ok() || content->size() != bytes) return false;
-    out.resize(bytes / sizeof(double));
-    std::memcpy(out.data(), content->data(), bytes);
+    if (!content.ok() || content->size() != part_.count * sizeof(double)) return false;
+    part_.values->resize(part_.count);
+    std::memcpy(part_.values->data(), content->data(), content->size());
     return true;
   }
-  Status keep(const std::vector<double>& values) const {
+  Status keep() const {
     if (path_.empty()) return {};
-    const auto bytes = std::as_bytes(std::span(values));
+    const auto bytes = std::as_bytes(std::span(*part_.values));
     std::error_code ignored;
     std::filesystem::create_directories(path_.parent_path(), ignored);
     return write_sealed(path_, request_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
 
  private:
-  const BatchSource& source_;
+  const ReferencePart& part_;
   SealedRequest request_;
   std::filesystem::path path_;
 };
@@ -137,25 +128,24 @@ Result<bool> all_found(Network* network, bool found) {
 
 }  // namespace
 
-Result<Reference> reference_of(Engine& engine, const RunData& data, const std::string& saved,
-                               Observer& observer) {
+EvaluationPass pass_of(Engine& engine) {
+  return [&engine](const Rows& rows) { return engine.evaluate(rows); };
+}
+std::function<int64_t(int64_t)> sequences_of(const Engine& engine) {
+  return [&engine](int64_t left) { return engine.evaluation_of(left).model.shape.sequences(); };
+}
+
+Result<std::string> have_reference(Engine& engine, const std::string& content, const std::string& saved,
+                                   Observer& observer, std::span<const ReferencePart> parts) {
   const Prepared& p = engine.prepared();
-  Reference out;
-  if (!p.config.chosen_objective().reference) return out;
-  Network* const network = p.machine.options.network;
-  out.weights = saved;
+  std::string weights = saved;
   if (saved.empty()) {
-    SLUICE_ASSIGN(out.weights, weights_now(engine));
+    SLUICE_ASSIGN(weights, weights_now(engine));
   }
   bool restored = saved.empty();
-  for (const bool held : {false, true}) {
-    const BatchSource* const source = held ? data.heldout.get() : data.train.get();
-    if (source == nullptr) continue;
-    std::vector<double>& values = held ? out.heldout : out.train;
-    // Process 0 alone has what is held out.
-    Network* const with = held ? nullptr : network;
-    const Kept kept(p, data, out.weights, held ? "held out" : "training", *source);
-    SLUICE_ASSIGN(const bool found, all_found(with, kept.find(values)));
+  for (const ReferencePart& part : parts) {
+    const Kept kept(p, content, weights, part);
+    SLUICE_ASSIGN(const bool found, all_found(part.network, kept.find()));
     if (found) continue;
     if (!restored) {
       SLUICE_TRY(engine.load_beginning());
@@ -168,29 +158,49 @@ Result<Reference> reference_of(Engine& engine, const RunData& data, const std::s
             p.config.data.cache, p.config.model.weights, now, saved);
       restored = true;
     }
-    values.assign(size_t(2 * source->documents()), 0);
-    SLUICE_TRY(make_log_probs(engine, *source, with, values, observer,
-                              [&](int64_t row, int64_t at, const TokenLosses& losses) {
-                                const std::vector<float> own = log_probs_in(losses, at, source->sequence());
-                                for (const RowSide& s : source->sides(0, row))
-                                  values[size_t(2 * s.document + s.which)] = log_prob_of(s, own);
-                              }));
-    if (reads_kl(p.config)) {
+    part.values->assign(part.count, 0);
+    SLUICE_TRY(part.make());
+    if (part.network == nullptr || part.network->rank() == 0) {
+      if (const Status written = kept.keep(); !written.ok()) observer.warned(written.message());
+    }
+  }
+  return weights;
+}
+
+Result<Reference> reference_of(Engine& engine, const RunData& data, const std::string& saved,
+                               Observer& observer) {
+  const Prepared& p = engine.prepared();
+  Reference out;
+  if (!reads_reference(p.config.chosen_objective(), p.config.objective)) return out;
+  std::vector<ReferencePart> parts;
+  for (const bool held : {false, true}) {
+    const BatchSource* const source = held ? data.heldout.get() : data.train.get();
+    if (source == nullptr) continue;
+    std::vector<double>& values = held ? out.heldout : out.train;
+    // Process 0 alone has what is held out.
+    Network* const with = held ? nullptr : p.machine.options.network;
+    const auto make = [&engine, &observer, &p, source, with, &values]() -> Status {
+      SLUICE_TRY(make_log_probs(engine, *source, with, values, observer,
+                                [&](int64_t row, int64_t at, const TokenLosses& losses) {
+                                  const std::vector<float> own = log_probs_in(losses, at, source->sequence());
+                                  for (const RowSide& s : source->sides(0, row))
+                                    values[size_t(2 * s.document + s.which)] = log_prob_of(s, own);
+                                }));
+      if (!reads_kl(p.config)) return {};
       std::vector<int64_t> documents;
       for (int64_t row = 0; row < source->epoch_rows(); ++row) {
         for (const RowSide& s : source->sides(0, row)) documents.push_back(s.document);
       }
       const CountedTexts others = other_answers(*source, documents);
-      SLUICE_TRY(make_log_probs(engine, others, with, values, observer,
-                                [&](int64_t row, int64_t at, const TokenLosses& losses) {
-                                  for (const auto& [text, score] : others.scores(row, at, losses))
-                                    values[size_t(2 * documents[text] + 1)] = score.log_prob;
-                                }));
-    }
-    if (network == nullptr || network->rank() == 0) {
-      if (const Status written = kept.keep(values); !written.ok()) observer.warned(written.message());
-    }
+      return make_log_probs(engine, others, with, values, observer,
+                            [&](int64_t row, int64_t at, const TokenLosses& losses) {
+                              for (const auto& [text, score] : others.scores(row, at, losses))
+                                values[size_t(2 * documents[text] + 1)] = score.log_prob;
+                            });
+    };
+    parts.push_back({held ? "held out" : "training", &values, size_t(2 * source->documents()), with, make});
   }
+  SLUICE_ASSIGN(out.weights, have_reference(engine, data.content, saved, observer, parts));
   return out;
 }
 
@@ -206,7 +216,7 @@ Comparison::Comparison(Engine& engine, const RunData& data, Reference reference)
       data_(data),
       reference_(std::move(reference)),
       objective_(engine.prepared().config.chosen_objective()),
-      keys_(engine.prepared().config.objective),
+      keys_(with_defaults(objective_, engine.prepared().config.objective)),
       loss_(loss_type_of(objective_, keys_)) {}
 
 ComparedSums Comparison::compare(const std::vector<RowSide>& sides, std::span<const float> log_probs,

@@ -3,8 +3,10 @@
 // with the weights of its tokens, and what people are told of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,24 @@ struct Reference {
   std::string weights;  // their checksum; empty: the objective reads none
   std::vector<double> train, heldout;
 };
+// Passes of evaluation programs, as evaluate_each() asks for them.
+EvaluationPass pass_of(Engine& engine);
+std::function<int64_t(int64_t)> sequences_of(const Engine& engine);
+
+// A part of the data for whose tokens a reference has values: so many, which `make` makes where the cache
+// does not have them. `network`: null: this process alone makes them.
+struct ReferencePart {
+  std::string_view side;
+  std::vector<double>* values;
+  size_t count;
+  Network* network;
+  std::function<Status()> make;
+};
+// Has the values of all parts, by the weights that a run begins with, and returns their checksum; `content`
+// names the data. The rest is reference_of()'s.
+Result<std::string> have_reference(Engine& engine, const std::string& content, const std::string& saved,
+                                   Observer& observer, std::span<const ReferencePart> parts);
+
 // From the cache, or made by evaluation passes and kept there. `saved`: Reference::weights of a run that goes
 // on; empty: it begins with the weights that the engine has. REQUIRES: no step was made; evaluation was
 // planned. Errors: weights that are not there any more.
@@ -65,7 +85,7 @@ class Comparison {
   const RunData& data_;
   const Reference reference_;
   const Objective& objective_;
-  const ObjectiveKeys& keys_;
+  const ObjectiveKeys keys_;
   const LossType& loss_;
 };
 

@@ -9,6 +9,7 @@
 #include "run/inputs/resolve.h"
 #include "run/passes/folder_defaults.h"
 #include "run/prepare/manifest.h"
+#include "run/session/rollout.h"
 #include "run/session/sampled_text.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
@@ -62,6 +63,10 @@ Status Session::begin_comparison(const RunConfig& config, Observer& observer) {
   if (!config.checkpoint().empty()) {
     SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
     saved = value_of(info.manifest, kReferenceName);
+  }
+  if (config.chosen_objective().compares == Compares::Rewards) {
+    SLUICE_ASSIGN(rollout_, Rollout::open(*engine_, *data_, saved, observer));
+    return {};
   }
   SLUICE_ASSIGN(Reference reference, reference_of(*engine_, *data_, saved, observer));
   comparison_.emplace(*engine_, *data_, std::move(reference));
@@ -121,6 +126,7 @@ Manifest Session::manifest() const {
   add_date(out, data_->date);
   add_schedule(out, schedule_);
   if (comparison_) add_reference(out, comparison_->weights());
+  if (rollout_) add_reference(out, rollout_->weights());
   return out;
 }
 
@@ -151,6 +157,7 @@ const Rows& Session::read_step() {
 
 Result<StepResult> Session::step(std::vector<Interval>* timeline) {
   const double rate = schedule_.rate_at(steps_done() + 1);
+  if (rollout_) return rollout_->step(rate, timeline);
   return comparison_ ? comparison_->step(read_step(), rate, timeline)
                      : engine_->step(read_step(), rate, timeline);
 }

@@ -16,6 +16,8 @@
 
 namespace sluice::core {
 
+class Rollout;  // run/session/rollout.h
+
 class Session {
  public:
   // Takes the memory, makes or loads the state, and goes on from the configuration's checkpoint(), if any.
@@ -64,7 +66,7 @@ class Session {
 
  private:
   Status load(const RunConfig& config);
-  // Makes the reference of a run that compares answers.
+  // Makes the reference of a run that learns from answers.
   Status begin_comparison(const RunConfig& config, Observer& observer);
   // Begins the record of held-out losses; losses of other rows are not compared.
   void begin_record(Observer& observer);
@@ -76,7 +78,8 @@ class Session {
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<const RunData> data_;
-  std::optional<Comparison> comparison_;  // none: the run is supervised
+  std::optional<Comparison> comparison_;  // of answers that are compared
+  std::shared_ptr<Rollout> rollout_;      // of answers that have rewards
   sluice::Schedule schedule_;
   Rows rows_;
 };

@@ -195,12 +195,6 @@ struct PackedRows {
 };
 template <class Out>
 cudaError_t expand(const PackedRows& x, Out* y, int64_t elements, cudaStream_t stream);
-// --- quantize.cu ---
-// x[rows, cols] in f8e4m3 by row, and turned by column; null: not. Elements come first, and scales follow.
-// Columns are a multiple of 8, and with `turned` rows one of 4. `workspace` has 4 bytes for each of both.
-template <class T>
-cudaError_t quantize(const T* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows, int64_t cols,
-                     cudaStream_t stream);
 // y = x, or y += x
 template <class T, class G>
 cudaError_t add_gradient(const T* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
@@ -210,6 +204,13 @@ cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaSt
 // y = x * factor[0]
 template <class T>
 cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cudaStream_t stream);
+
+// --- quantize.cu ---
+// x[rows, cols] in f8e4m3 by row, and turned by column; null: not. Elements come first, and scales follow.
+// Columns are a multiple of 8, and with `turned` rows one of 4. `workspace` has 4 bytes for each of both.
+template <class T>
+cudaError_t quantize(const T* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows, int64_t cols,
+                     cudaStream_t stream);
 
 // --- add_by_tree.cu ---
 // The values of so many ranks: those of `rank`, and those of the others, which lie behind one another in the
