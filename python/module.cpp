@@ -35,6 +35,7 @@
 #include "base/printable.h"
 #include "config/aliases.h"
 #include "config/config.h"
+#include "objective/policy.h"
 #include "version/version.h"
 
 namespace nb = nanobind;
@@ -410,6 +411,57 @@ Found<float> tensor(Held& of, std::string_view name, sluice::Result<std::vector<
   return found(std::move(values), shape);
 }
 
+// Advantages of rewards, of which each prompt has `group`.
+std::vector<double> advantages(const std::vector<std::string>& settings, const std::vector<double>& rewards,
+                               int64_t group) {
+  const sluice::core::RunConfig config = value(sluice::core::typed_config(settings));
+  const std::vector<int64_t> groups(group == 0 ? 0 : rewards.size() / size_t(group), group);
+  return sluice::core::advantages_of(config.objective.scale_rewards, rewards, groups).values;
+}
+
+// The loss of rows, their derivatives, and what else there is to say of them. `answers`: the number of each
+// token's answer, -1: it does not count; answers stand one behind the other.
+std::tuple<double, Found<float>, std::map<std::string, double>> policy_loss(
+    const std::vector<std::string>& settings, const Floats& log_probs, const Ids& answers,
+    const Floats& advantages, const std::optional<Floats>& old, const std::optional<Floats>& reference,
+    double answers_of_all, double tokens_of_all) {
+  using namespace sluice::core;
+  const RunConfig config = value(typed_config(settings));
+  const Objective& objective = config.chosen_objective();
+  const ObjectiveKeys keys = with_defaults(objective, config.objective);
+  const LossType& loss = loss_type_of(objective, keys);
+  const PolicyCounts counts{answers_of_all, tokens_of_all, double(config.rollout.max_tokens)};
+  std::vector<float> seeds(answers.size());
+  PolicySums sums;
+  std::vector<size_t> tokens;
+  const auto judge = [&] {
+    const auto part = [&](std::span<const float> of) {
+      std::vector<float> out;
+      for (const size_t t : tokens) out.push_back(of.empty() ? 0 : of[t]);
+      return out;
+    };
+    const std::vector<float> now = part(floats_of(log_probs)), by = part(floats_of(advantages)),
+                             before = part(floats_of(old)), start = part(floats_of(reference));
+    SampledAnswer answer{.log_probs = now, .advantages = by};
+    if (old) answer.old = before;
+    if (reference) answer.reference = start;
+    std::vector<float> slopes(tokens.size());
+    sums.add(judge_answer(loss, keys, answer, counts, slopes));
+    for (size_t i = 0; i < tokens.size(); ++i) seeds[tokens[i]] = slopes[i];
+    tokens.clear();
+  };
+  const auto ids = ids_of(answers);
+  for (size_t t = 0; t < ids.size(); ++t) {
+    if (ids[t] < 0) continue;
+    if (!tokens.empty() && ids[tokens.front()] != ids[t]) judge();
+    tokens.push_back(t);
+  }
+  if (!tokens.empty()) judge();
+  std::map<std::string, double> said;
+  for (const auto& [name, share] : metrics_of(loss, keys, sums)) said.emplace(name, share);
+  return {sums.loss, found(std::move(seeds), shape_of(answers)), std::move(said)};
+}
+
 // Calls a function of the package's, where what is better written in Python is.
 template <class... Args>
 nb::object in_python(const char* module, const char* function, Args&&... args) {
@@ -425,6 +477,10 @@ NB_MODULE(_sluice, m) {
       "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
       "The bytes of a size such as \"22GiB\".");
   m.def("keys", keys, "The keys of the configuration.");
+  m.def("advantages", advantages, "settings"_a, "rewards"_a, "group"_a);
+  m.def("policy_loss", policy_loss, "settings"_a, "log_probabilities"_a.noconvert(), "answers"_a.noconvert(),
+        "advantages"_a.noconvert(), "old"_a.none().noconvert(), "reference"_a.none().noconvert(),
+        "answers_of_all"_a, "tokens_of_all"_a);
   m.def("key_meant_by", sluice::core::key_meant_by, "name"_a,
         "The key that a name which is none is meant for.");
 

@@ -15,7 +15,8 @@ from typing import Any, Callable
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import floats_of
+from . import _options, _sluice
+from ._arrays import Array, floats_of, ids_of
 
 Loss = Callable[..., Any]
 
@@ -26,6 +27,84 @@ def cross_entropy(log_probabilities: Any, targets: Any) -> Any:
     if not isinstance(log_probabilities, np.ndarray):
         return -log_probabilities.sum() / count
     return -float(log_probabilities.sum(dtype=np.float64)) / count, np.full(log_probabilities.shape, -1 / count, np.float32)
+
+
+def advantages(rewards: Array, *, scale_rewards: str = "group") -> npt.NDArray[np.float32]:
+    """How much better each reward is than the mean of its row, which has the answers to one prompt, as TRL's GRPO has it.
+
+    scale_rewards   what that is divided by: the deviation of the "group", which is the row, of the "batch", or "none". A reward of NaN
+                    counts nowhere
+    """
+    groups = np.asarray(rewards, np.float64)
+    if groups.ndim != 2:
+        raise ValueError(f"advantages: rewards have {groups.ndim} dimensions: a row for each prompt is needed")
+    settings = ["train.objective=grpo", *_options.settings(_GRPO, {"scale_rewards": scale_rewards}, "advantages")]
+    return np.asarray(_sluice.advantages(settings, groups.reshape(-1).tolist(), groups.shape[1]), np.float32).reshape(groups.shape)
+
+
+_GRPO = _options.of_sections("run", "objective")
+
+
+class grpo:
+    """The loss of sampled answers by their advantages: TRL's GRPO and its kin, for Session.forward_backward(..., loss=...).
+
+    targets        those of the call, of which an answer's tokens count and those of its prompt do not
+    advantages     one for each answer, in their order; or one for each target, in their shape
+    old_log_probabilities   of the targets when they were sampled; None: the model's own, which is the same while no step comes between
+    reference_log_probabilities   of the targets, for a beta above 0
+    positions      those of the call: an answer is what counts of a document, or of a sequence
+    max_completion_length   that an answer may have, by which loss_type="dr_grpo" divides
+    options        loss_type, epsilon and so on: the keys of [objective], docs/rl.md. Their defaults are TRL's
+
+    Losses are divided by what the targets of the whole call have, and may be over rounds. After a call, `metrics` has the shares of
+    what is clipped, and "kl", of the rows that it saw.
+    """
+
+    def __init__(self, targets: Array, advantages: Array, *, old_log_probabilities: Array | None = None,
+                 reference_log_probabilities: Array | None = None, positions: Array | None = None,
+                 max_completion_length: int | None = None, **options: Any):
+        self.metrics: dict[str, float] = {}
+        wanted = ids_of(targets, "targets")
+        if wanted.ndim != 2:
+            raise ValueError(f"grpo: targets have {wanted.ndim} dimensions: a row for each sequence is needed")
+        given = {"loss_type": "dapo", **options}
+        self._settings = ["train.objective=grpo", *_options.settings(_GRPO, given, "grpo")]
+        if (reference_log_probabilities is not None) != (float(given.get("beta") or 0) > 0):
+            raise ValueError("grpo: reference_log_probabilities go with a beta above 0")
+        if max_completion_length is not None:
+            self._settings.append(f"rollout.max_tokens={int(max_completion_length)}")
+        elif given["loss_type"] == "dr_grpo":
+            raise ValueError("grpo: loss_type=\"dr_grpo\" divides by max_completion_length")
+        places = np.tile(np.arange(wanted.shape[1]), (len(wanted), 1)) if positions is None else ids_of(positions, "positions")
+        document = (places.reshape(-1) == 0).cumsum()  # a sequence begins one
+        counted = wanted.reshape(-1) >= 0
+        answers, self._answer = np.unique(document[counted], return_inverse=True)
+        index = np.full(wanted.size, -1, np.int32)
+        index[counted] = self._answer
+        self._answer = index.reshape(wanted.shape)
+        each = floats_of(advantages, "advantages")
+        if each.shape != wanted.shape:
+            if each.size != answers.size:
+                raise ValueError(f"grpo: {each.size} advantages of {answers.size} answers; one for each, or for each target, is needed")
+            each = np.where(self._answer >= 0, each.reshape(-1)[self._answer], np.float32(0)).astype(np.float32)
+        self._advantages = each
+        self._old = self._like(old_log_probabilities, "old_log_probabilities")
+        self._reference = self._like(reference_log_probabilities, "reference_log_probabilities")
+        self._counts = (float(answers.size), float(counted.sum()))
+
+    def _like(self, array: Array | None, name: str) -> Any:
+        floats = floats_of(array, name)
+        if floats is not None and floats.shape != self._answer.shape:
+            raise ValueError(f"grpo: {name} are of shape {floats.shape}: it must be {self._answer.shape}")
+        return floats
+
+    def __call__(self, log_probabilities: Any, targets: Any, rows: slice = slice(None)) -> tuple[float, npt.NDArray[np.float32]]:
+        now = floats_of(log_probabilities, "log_probabilities")
+        part = [None if a is None else np.ascontiguousarray(a[rows]) for a in (self._answer, self._advantages, self._old, self._reference)]
+        if now.shape != part[0].shape:
+            raise ValueError(f"grpo: log-probabilities of shape {now.shape}, and the loss was made for {part[0].shape}")
+        value, seeds, self.metrics = _sluice.policy_loss(self._settings, now, *part, *self._counts)
+        return value, seeds
 
 
 def differentiate(loss: Loss, log_probabilities: npt.NDArray[np.float32], targets: npt.NDArray[np.int32],

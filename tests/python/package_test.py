@@ -588,6 +588,54 @@ class Losses(unittest.TestCase):
                 session.optim_step(1e-2, beta1=1)
 
 
+class LossesOfRewards(unittest.TestCase):
+    TARGETS = np.array([[-1, 5, 6, -1], [-1, -1, 7, 8]])
+    NOW = np.array([[0, -1, -2, 0], [0, 0, -0.5, -3]], np.float32)
+    OLD = NOW - np.array([[0, 0.1, -0.5, 0], [0, 0, 0.3, 0]], np.float32)
+
+    def test_are_the_formula_of_the_program(self):
+        loss = sluice.losses.grpo(self.TARGETS, [1.0, -2.0], old_log_probabilities=self.OLD, epsilon_high=0.1)
+        value, seeds = loss(self.NOW, self.TARGETS)
+        counts, advantage, ratio = self.TARGETS >= 0, np.array([[1.0], [-2.0]]), np.exp(self.NOW.astype(float) - self.OLD)
+        free, bound = ratio * advantage, np.clip(ratio, 0.8, 1.1) * advantage
+        self.assertAlmostEqual(value, -np.minimum(free, bound)[counts].sum() / 4, 6)
+        inside = (ratio >= 0.8) & (ratio <= 1.1)
+        np.testing.assert_allclose(seeds, np.where(counts & ((free < bound) | inside), -free / 4, 0), rtol=1e-5)
+        self.assertAlmostEqual(loss.metrics["clip_ratio/high_mean"], 1 / 4)
+        parts = [loss(self.NOW[i:i + 1], self.TARGETS[i:i + 1], slice(i, i + 1)) for i in range(2)]  # rounds
+        self.assertAlmostEqual(value, parts[0][0] + parts[1][0], 12)
+        self.assertTrue(np.array_equal(seeds, np.concatenate([part[1] for part in parts])))
+
+    def test_take_documents_and_advantages_of_tokens(self):
+        positions = np.array([[0, 1, 2, 3], [0, 1, 0, 1]])
+        targets = np.array([[-1, 5, 6, -1], [3, -1, 7, 8]])
+        loss = sluice.losses.grpo(targets, [1, 2, 4], positions=positions, loss_type="grpo")
+        _, seeds = loss(self.NOW, targets)
+        np.testing.assert_allclose(seeds, np.array([[0, -1, -1, 0], [-4, 0, -4, -4]]) / 6, rtol=1e-6)
+        each = np.array([[0, 1, 1, 0], [0, 0, 2, 4]])
+        _, seeds = sluice.losses.grpo(self.TARGETS, each, loss_type="dr_grpo", max_completion_length=8)(self.NOW, self.TARGETS)
+        np.testing.assert_allclose(seeds, -each / 16, rtol=1e-6)
+
+    def test_have_advantages_of_groups(self):
+        rewards = np.array([[1, 0, 0.5], [3, 3, np.nan]])
+        found = sluice.losses.advantages(rewards)
+        np.testing.assert_allclose(found, [[0.5 / 0.5001, -0.5 / 0.5001, 0], [0, 0, 0]], rtol=1e-6)
+        np.testing.assert_allclose(sluice.losses.advantages(rewards, scale_rewards="none"), [[0.5, -0.5, 0], [0, 0, 0]])
+
+    def test_refuse_by_name(self):
+        grpo, targets = sluice.losses.grpo, self.TARGETS
+        for call, error, said in [
+                (lambda: grpo(targets, [1, 2, 3]), ValueError, "3 advantages of 2 answers"),
+                (lambda: grpo(targets, [1, 2], epsilon_low=0.1), TypeError, "epsilon_low"),
+                (lambda: grpo(targets, [1, 2], beta=0.1), ValueError, "reference_log_probabilities go with a beta"),
+                (lambda: grpo(targets, [1, 2], loss_type="dr_grpo"), ValueError, "max_completion_length"),
+                (lambda: grpo(targets, [1, 2], loss_type="ppo")(self.NOW, targets), sluice.Error, "objective.loss_type = ppo"),
+                (lambda: grpo(targets, [1, 2])(self.NOW[:1], targets[:1]), ValueError, "was made for"),
+                (lambda: sluice.losses.advantages([1, 2]), ValueError, "a row for each prompt")]:
+            with self.assertRaisesRegex(error, said):
+                call()
+
+
 class RoundLosses(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
