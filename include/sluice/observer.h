@@ -60,12 +60,12 @@ struct NamedValue {
 };
 
 struct StepEvent {
-  int64_t step = 0;          // done, counted from 1 over the whole run
-  double loss = 0;           // mean over targets, nats; NaN: there are none
-  double gradient_norm = 0;  // before clipping
-  double learning_rate = 0;  // of this step's update
-  double seconds = 0;        // wall clock
-  double predicted_seconds = 0;
+  int64_t step = 0;              // done, counted from 1 over the whole run
+  double loss = 0;               // mean over targets, nats; NaN: there are none
+  double gradient_norm = 0;      // before clipping
+  double learning_rate = 0;      // of this step's update
+  double seconds = 0;            // wall clock
+  double predicted_seconds = 0;  // before the step was made, by its plan and what steps until then taught
   int64_t tokens = 0;
   MemoryUse memory;
   // Why no update was made of this step, such as "the gradient of lm_head.weight is not finite"; empty: one
@@ -77,6 +77,10 @@ struct StepEvent {
   std::optional<ExpertLoad> router;  // none: the model has no experts
   // Rewards and what goes with them, in a run that compares answers; the loss is that of its objective then.
   std::vector<NamedValue> values;
+  double planned_seconds = 0;  // by the plan alone
+  // In a few words, what takes another time than the plan was made with: "ops +4 %, loads 18.2 of 25.1 GB/s".
+  // Empty: nothing, or that is not known.
+  std::string differs;
 };
 
 struct EvaluationEvent {

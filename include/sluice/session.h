@@ -167,6 +167,10 @@ class Session {
   // all the while. Errors: a plan of another step (Invalid), one that caps or arenas have no room for
   // (DoesNotFit, Device). All is then as it was.
   Result<AdoptionEvent> adopt(const Plan& plan);
+  // Asks once for a plan by what ops and links take now. The next step is timed, and the search goes on
+  // beside those behind it, on cores that are idle. The optim_step() after its end goes on under the plan if
+  // the rest of `steps` gains more than moving takes. The observer is told of that, or why the plan stays.
+  Status replan(int64_t steps);
 
   int64_t steps_done() const;
   MemoryUse memory() const;

@@ -90,6 +90,16 @@ struct Session::Impl {
   std::string content = kCallersData;
   std::optional<core::StepQueue> queue;
   core::Rows batch;  // of evaluations
+  std::unique_ptr<core::Replanner> replanner;
+  int64_t steps_left = 0;  // that replan() knows of
+
+  core::Replanner& planner() {
+    if (!replanner) {
+      replanner =
+          std::make_unique<core::Replanner>(*engine, *observer, prepared->config.run.replan == "auto");
+    }
+    return *replanner;
+  }
 
   int64_t seq_len() const { return prepared->shape.seq_len; }
   Status set(core::TensorKind kind, std::string_view name, std::span<const float> values) {
@@ -197,6 +207,7 @@ Result<StepEvent> Session::optim_step(double learning_rate,
   SLUICE_TRY(impl_->engine->check_values(values));
   const int64_t tokens = impl_->queue->tokens();
   if (tokens == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
+  const double predicted_s = impl_->engine->predicted_s();
   const auto stepped = impl_->queue->step(learning_rate, values);
   if (!stepped.ok()) return stepped.error();
   const core::StepResult& r = *stepped;
@@ -205,14 +216,17 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                         .gradient_norm = r.gradient_norm,
                         .learning_rate = r.learning_rate,
                         .seconds = r.ns / 1e9,
-                        .predicted_seconds = impl_->engine->stages().main.plan.makespan_ns / 1e9,
+                        .predicted_seconds = predicted_s,
                         .tokens = tokens,
                         .memory = memory(),
                         .skipped = r.skipped,
                         .learnt_tokens = r.targets,
                         .accuracy = double(r.hits) / double(r.targets),
-                        .router = r.router};
+                        .router = r.router,
+                        .planned_seconds = impl_->engine->stages().main.plan.makespan_ns / 1e9,
+                        .differs = impl_->engine->differs()};
   impl_->observer->stepped(event);
+  if (impl_->steps_left > 0) SLUICE_TRY(impl_->planner().after_step(--impl_->steps_left));
   return event;
 }
 
@@ -257,6 +271,7 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
     options.saver = &*saver;
   }
   options.stop = [&] { return stop.stop_requested(); };
+  options.replanner = &impl_->planner();
   const auto end = core::train(run, *impl_->observer, options);
   if (!end.ok()) return end.error();
   return saver ? saver->wait() : Status();
@@ -363,6 +378,13 @@ Result<AdoptionEvent> Session::adopt(const Plan& plan) {
   const auto adopted = impl_->engine->adopt({other, &other->stages}, other->machine.profile, "asked for");
   if (!adopted.ok()) return core::error_at("adopt()", adopted.error());
   return *adopted;
+}
+
+Status Session::replan(int64_t steps) {
+  if (steps < 1) return error("replan(): steps = {}: allowed are numbers from 1 on", steps);
+  impl_->steps_left = steps;
+  impl_->planner().ask();
+  return {};
 }
 
 int64_t Session::steps_done() const {

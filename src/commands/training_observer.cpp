@@ -91,8 +91,10 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
     if (v.name == "rewards/accuracies") compared += fmt::format("  right {:.0f} %", 100 * v.value);
   }
   return fmt::format(
-      "step {}/{}  loss {:.4f}{}  norm {:.2f}{}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}", e.step,
-      c_.train.steps, e.loss, compared, e.gradient_norm, load, double(e.tokens) / s,
+      "step {}/{}  loss {:.4f}{}  norm {:.2f}{}  {:.0f} tok/s  {:.3g} s, predicted {:.3g}{}  ETA {}  "
+      "device {}/{}  host {}/{}",
+      e.step, c_.train.steps, e.loss, compared, e.gradient_norm, load, double(e.tokens) / s, e.seconds,
+      e.predicted_seconds, e.differs.empty() ? "" : " (" + e.differs + ")",
       format_duration(double(c_.train.steps - e.step) * s), format_bytes(e.memory.device_bytes),
       format_bytes(c_.caps[kDevice]), format_bytes(e.memory.host_bytes), format_bytes(c_.caps[kHost]));
 }
@@ -188,6 +190,8 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                                  {"tokens_per_s", double(e.tokens) / e.seconds},
                                  {"step_ms", e.seconds * 1e3},
                                  {"predicted_ms", e.predicted_seconds * 1e3},
+                                 {"planned_ms", e.planned_seconds * 1e3},
+                                 {"differs", e.differs},
                                  {"device_bytes", e.memory.device_bytes},
                                  {"host_bytes", e.memory.host_bytes}};
   Scalars scalars{{"loss/train", e.loss},
@@ -199,6 +203,7 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                   {"tokens_per_s", double(e.tokens) / e.seconds},
                   {"step/measured_ms", e.seconds * 1e3},
                   {"step/predicted_ms", e.predicted_seconds * 1e3},
+                  {"step/planned_ms", e.planned_seconds * 1e3},
                   {"memory/device_bytes", double(e.memory.device_bytes)},
                   {"memory/host_bytes", double(e.memory.host_bytes)}};
   for (const sluice::NamedValue& v : e.values) {
@@ -226,7 +231,9 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                        {"moved_bytes", a.moved_bytes},
                        {"moving_ms", a.seconds * 1e3},
                        {"predicted_moving_ms", a.predicted_seconds * 1e3}};
+    scalars.emplace_back("plan/before_ms", a.before_seconds * 1e3);
     scalars.emplace_back("plan/after_ms", a.after_seconds * 1e3);
+    scalars.emplace_back("plan/moved_bytes", double(a.moved_bytes));
     scalars.emplace_back("plan/moving_ms", a.seconds * 1e3);
     adopted_.reset();
   }

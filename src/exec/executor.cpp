@@ -244,6 +244,20 @@ Status Executor::read(ObjectId object, std::span<std::byte> data, int64_t offset
   return backend_.download(data.data(), {tier, home.offset(tier) + offset}, int64_t(data.size()));
 }
 
+double simulated_ns(const Plan& plan, std::span<const double> costs_ns, const SimOptions& options) {
+  SimBackend sim(options, plan.lanes);
+  std::vector<Interval> timeline;
+  SLUICE_CHECK(sim.begin(uint32_t(plan.actions.size()), true).ok(), "the simulator failed");
+  for (uint32_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    SLUICE_CHECK(sim.submit({id, a.lane, plan.waits_of(a), {}, costs_ns[id]}).ok(), "the simulator failed");
+  }
+  SLUICE_CHECK(!sim.finish(&timeline), "the simulator failed");
+  double end_ns = 0;
+  for (const Interval& t : timeline) end_ns = std::max(end_ns, t.end_ns);
+  return end_ns;
+}
+
 void predict(const Program& program, Plan& plan, const SimOptions& options) {
   SimBackend sim(options, plan.lanes);
   Executor executor(program, plan, sim, {});

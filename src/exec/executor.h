@@ -111,6 +111,9 @@ class Executor {
   std::vector<std::string> paths_;
 };
 
+// How long a step under `plan` takes on the simulated backend if its actions take so long.
+double simulated_ns(const Plan& plan, std::span<const double> costs_ns, const SimOptions& options = {});
+
 // Runs `plan` on the simulated backend and writes the predicted times into it.
 void predict(const Program& program, Plan& plan, const SimOptions& options = {});
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <tuple>
 
 #include "base/bytes.h"
@@ -19,11 +20,11 @@ namespace {
 using nlohmann::json;
 
 // Copies give the rates if there were enough.
-void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores,
-                 const LinkSums& peers = {}) {
-  profile.set_host_rates(loads.rate(profile.bytes_per_s(kHost, kDevice)),
-                         stores.rate(profile.bytes_per_s(kDevice, kHost)));
-  profile.set_peer_bytes_per_s(peers.rate(profile.peer_bytes_per_s()));
+void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores, const LinkSums& peers = {},
+                 int64_t enough = kGiB) {
+  profile.set_host_rates(loads.rate(profile.bytes_per_s(kHost, kDevice), enough),
+                         stores.rate(profile.bytes_per_s(kDevice, kHost), enough));
+  profile.set_peer_bytes_per_s(peers.rate(profile.peer_bytes_per_s(), enough));
 }
 
 struct LinkRates {
@@ -372,26 +373,24 @@ class WithoutCopies {
   std::vector<std::pair<double, int>> changes_;  // when, and how many copies are under way from then on
 };
 
-// Times of ops by cost_key(), and sums of links, from a measured step.
+// Times of all runs of an op by cost_key(), and sums of links, from a measured step.
 struct Taught {
-  std::map<std::string, double> ns;
+  std::map<std::string, std::vector<double>> ns;
   LinkSums loads, stores, peers;
 };
 Taught taught_by(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                  const Profile& profile) {
   const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
   Taught out;
-  std::map<std::string, std::vector<double>> runs;
   for (size_t i = 0; i < timeline.size(); ++i) {
     const Action& a = plan.actions[i];
     if (a.kind == ActionKind::Run) {
-      runs[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
+      out.ns[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
     } else {
       LinkSums& link = a.hands_over() ? out.peers : a.loads() ? out.loads : out.stores;
       link.add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
-  for (auto& [key, ns] : runs) out.ns[key] = median(std::move(ns));
   return out;
 }
 
@@ -400,8 +399,10 @@ Taught taught_by(const Program& program, const Plan& plan, std::span<const Inter
 Profile learnt(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                bool shared_cores, Profile profile) {
   const Taught taught = taught_by(program, plan, timeline, profile);
-  for (const auto& [key, ns] : taught.ns) profile.measured_ns[key] = ns;
-  if (!shared_cores) learn_rates(profile, taught.loads, taught.stores, taught.peers);
+  for (const auto& [key, ns] : taught.ns)
+    profile.measured_ns[key] = std::accumulate(ns.begin(), ns.end(), 0.0) / double(ns.size());
+  // On shared cores it is from copies that what they cost ops is known: both are as in this step.
+  learn_rates(profile, taught.loads, taught.stores, taught.peers, shared_cores ? kMiB : kGiB);
   return profile;
 }
 
@@ -412,7 +413,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
   json cache = read_cache(path, profile);
   if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
   json& of_kind = cache["steps"][options.kind];
-  for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = ns;
+  for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = median(ns);
   if (!options.shared_cores) {
     learn_rates(profile, taught.loads, taught.stores, taught.peers);
     keep_links(profile, of_kind);

@@ -261,9 +261,8 @@ void LinkSums::add(int64_t copied, const Interval& time, double latency_ns) {
   ns += std::max(0.0, time.end_ns - time.start_ns - latency_ns);
 }
 
-double LinkSums::rate(double otherwise) const {
-  constexpr int64_t kEnough = kGiB;
-  return bytes >= kEnough && ns > 0 ? 1e9 * double(bytes) / ns : otherwise;
+double LinkSums::rate(double otherwise, int64_t enough) const {
+  return bytes >= enough && ns > 0 ? 1e9 * double(bytes) / ns : otherwise;
 }
 
 Rehearsal::Region& Rehearsal::region_of(const Operand& operand) {

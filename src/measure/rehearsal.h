@@ -32,8 +32,8 @@ struct LinkSums {
   double ns = 0;  // how long all copies took together, less the latency of each
 
   void add(int64_t copied, const Interval& time, double latency_ns);
-  // Bytes per second; `otherwise`, when too little was copied to tell.
-  double rate(double otherwise) const;
+  // Bytes per second; `otherwise`, when less than `enough` was copied, which is too little to tell.
+  double rate(double otherwise, int64_t enough = kGiB) const;
 };
 
 // Places many ops in one arena, where operands of different ops share memory: those that are only read lie

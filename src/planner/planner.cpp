@@ -533,13 +533,33 @@ Status caps_work(const Program& program, const Profile& profile, const PlanReque
   return ring_works(program, profile, request);
 }
 
-void recost(const Program& program, const Profile& profile, Plan& plan) {
+namespace {
+
+std::vector<double> costs_of_actions(const Program& program, const Profile& profile, const Plan& plan) {
   const TaskCosts costs = cost_of(program, profile);
-  for (Action& a : plan.actions) {
-    a.cost_ns = a.kind == ActionKind::Run ? costs.ns[a.task.value]
-                                          : profile.transfer_ns(a.bytes, a.from.tier, a.to.tier);
+  std::vector<double> out;
+  out.reserve(plan.actions.size());
+  for (const Action& a : plan.actions) {
+    out.push_back(a.kind == ActionKind::Run ? costs.ns[a.task.value]
+                                            : profile.transfer_ns(a.bytes, a.from.tier, a.to.tier));
   }
-  predict(program, plan, {profile.copy_slowdown, profile.network.core_share()});
+  return out;
+}
+
+SimOptions sim_options(const Profile& profile) {
+  return {profile.copy_slowdown, profile.network.core_share()};
+}
+
+}  // namespace
+
+void recost(const Program& program, const Profile& profile, Plan& plan) {
+  const std::vector<double> ns = costs_of_actions(program, profile, plan);
+  for (size_t i = 0; i < ns.size(); ++i) plan.actions[i].cost_ns = ns[i];
+  predict(program, plan, sim_options(profile));
+}
+
+double step_ns(const Program& program, const Profile& profile, const Plan& plan) {
+  return simulated_ns(plan, costs_of_actions(program, profile, plan), sim_options(profile));
 }
 
 std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,

@@ -75,6 +75,9 @@ Result<Plan> make_plan(const Program& program, const Profile& profile, const Pla
 // taken without the time of reading the choice.
 void recost(const Program& program, const Profile& profile, Plan& plan);
 
+// The time of a step under the plan by a profile, as recost() predicts it.
+double step_ns(const Program& program, const Profile& profile, const Plan& plan);
+
 // Whether a plan's arenas fit caps beside what a process holds with so many actions of a step's plan; 0 for a
 // plan that runs at another one's boundary.
 Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions);

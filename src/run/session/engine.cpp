@@ -190,6 +190,9 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   const int64_t read = model.program.object(model.args).bytes;
   SLUICE_TRY(loaded_->main().write(model.args, bytes_of(all).first(size_t(read))));
   Status refused;
+  const bool traced = timeline != nullptr;
+  std::vector<Interval> own_timeline;
+  if (!traced && costs_ && costs_->wants_timeline()) timeline = &own_timeline;
   SLUICE_TRY(lost("a step", loaded_->main().step(timeline, asking(loss.ask, refused))));
   pending_ = false;
   SLUICE_TRY(refused);
@@ -210,7 +213,18 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
                    .clip = clip};
   SLUICE_ASSIGN(passed_->result.router, read_expert_load());
   passed_->result.ns = now_ns() - begin_ns;
+  // Noting kernels takes time of its own.
+  if (costs_ && !(traced && p_.config.run.trace_kernels))
+    costs_->add(passed_->result.ns / 1e9, timeline != nullptr ? *timeline : std::span<const Interval>());
   return {};
+}
+
+StepCosts& Engine::learn_costs() {
+  if (!costs_) {
+    costs_.emplace(p_.machine.traits().shares_cores);
+    costs_->follow(stages().main, p_.machine.profile);
+  }
+  return *costs_;
 }
 
 Result<std::optional<sluice::ExpertLoad>> Engine::read_expert_load() const {
@@ -533,6 +547,7 @@ Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, 
   if (!adopted.ok() && !adopted.error().detail("state").empty())
     return lost("a change of plans", adopted.error()).error();
   SLUICE_TRY(adopted);
+  if (costs_) costs_->follow(stages().main, profile);
   event.moved_bytes = adopted->bytes;
   event.predicted_seconds = adopted->predicted_s;
   event.seconds = adopted->seconds;

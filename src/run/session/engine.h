@@ -16,6 +16,7 @@
 #include "run/passes/text_pass.h"
 #include "run/prepare/prepare.h"
 #include "run/session/shared_state.h"
+#include "run/session/step_costs.h"
 #include "sluice/observer.h"
 #include "state/checkpoint.h"
 #include "state/store.h"
@@ -140,6 +141,13 @@ class Engine {
   Result<sluice::AdoptionEvent> adopt(std::shared_ptr<const Stages> stages, const Profile& profile,
                                       std::string why, std::optional<double> before_s = {});
 
+  // Has steps from here on teach what ops and links take. A second call changes nothing.
+  StepCosts& learn_costs();
+  // The next step's time, as its plan predicts it, or by what was learnt.
+  double predicted_s() const { return costs_ ? costs_->predicted_s() : stages().main.plan.makespan_ns / 1e9; }
+  // As StepCosts has it; empty: nothing was learnt.
+  std::string differs() const { return costs_ ? costs_->differs() : std::string(); }
+
   // The predicted time of such a change, as Loaded has it.
   Result<double> seconds_to(const Stages& stages, const Profile& profile) const {
     return loaded_->seconds_to(stages, profile);
@@ -234,6 +242,7 @@ class Engine {
   std::optional<TextPass> text_;  // of sampling
   std::vector<std::byte> staging_;
   std::vector<float> log_probs_;
+  std::optional<StepCosts> costs_;  // none: nobody wants them
 };
 
 }  // namespace sluice::core

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
 #include <utility>
 
 #include "host/cores.h"
 #include "host/host_memory.h"
-#include "measure/calibrate.h"
 #include "planner/planner.h"
 
 namespace sluice::core {
@@ -42,7 +44,7 @@ struct Replanner::Search {
 };
 
 Replanner::Replanner(Engine& engine, Observer& observer, bool by_itself)
-    : engine_(engine), observer_(observer), by_itself_(by_itself) {}
+    : engine_(engine), observer_(observer), costs_(engine.learn_costs()), by_itself_(by_itself) {}
 
 Replanner::~Replanner() = default;
 
@@ -52,56 +54,46 @@ void Replanner::wait() {
 
 void Replanner::ask() {
   if (why_.empty()) why_ = "asked for";
+  costs_.want();
 }
 
-void Replanner::compare(double step_s) {
-  // The first ones are not warm.
-  constexpr int kCold = 2;
-  if (++taken_ <= kCold || !by_itself_ || !why_.empty()) return;
-  const double expected_s = expected_s_.value_or(engine_.stages().main.plan.makespan_ns / 1e9);
-  const double off = step_s / expected_s - 1;
-  const bool longer = off > 0;
-  if (std::abs(off) <= kMargin || (differing_ != 0 && longer != (differing_ > 0))) differing_ = 0, sum_s_ = 0;
-  if (std::abs(off) <= kMargin) return;
-  differing_ += longer ? 1 : -1;
-  sum_s_ += step_s;
-  if (std::abs(differing_) < kSteps) return;
-  const double mean_s = sum_s_ / kSteps;
-  why_ = fmt::format("steps took {:.1f} % {} than predicted", 100 * std::abs(mean_s / expected_s - 1),
-                     longer ? "longer" : "less");
-  differing_ = 0;
-  sum_s_ = 0;
-}
-
-Status Replanner::after_step(double step_ns, std::span<const Interval> timeline, int64_t steps_left) {
-  if (searching()) return search_->done ? end(steps_left) : Status();
-  if (!timeline.empty() && !why_.empty()) {
-    begin(timeline);
-  } else {
-    compare(step_ns / 1e9);
+void Replanner::compare() {
+  // One that was not timed tells that something differs, and one that was timed what.
+  std::string why;
+  if (costs_.fresh()) {
+    why = searched_ ? costs_.changed(searched_->profile, searched_->step_s)
+                    : costs_.changed(costs_.planned(), engine_.stages().main.plan.makespan_ns / 1e9);
   }
+  const bool differs = !why.empty() || std::abs(costs_.off()) > StepCosts::kMargin;
+  differing_ = differs ? differing_ + 1 : 0;
+  if (differing_ < kSteps || why.empty()) return;
+  why_ = std::move(why);
+  differing_ = 0;
+}
+
+Status Replanner::after_step(int64_t steps_left) {
+  if (searching()) return search_->done ? end(steps_left) : Status();
+  if (by_itself_ && why_.empty()) compare();
+  if (!why_.empty() && costs_.fresh()) begin();
   return {};
 }
 
-void Replanner::begin(std::span<const Interval> timeline) {
-  const Prepared& p = engine_.prepared();
+void Replanner::begin() {
   const Stage& main = engine_.stages().main;
   const auto tasks = int64_t(main.model.program.tasks().size());
-  const int64_t cap = p.config.caps[kHost], held = resident_bytes();
+  const int64_t cap = engine_.prepared().config.caps[kHost], held = resident_bytes();
   if (cap != kUnlimited && held + tasks * kBytesPerTask > cap) {
     observer_.warned(
         fmt::format("{}; the search for another plan takes about {}, and memory.host = {} leaves {}",
                     std::exchange(why_, ""), format_bytes(tasks * kBytesPerTask), format_bytes(cap),
                     format_bytes(std::max<int64_t>(0, cap - held))));
+    searched_ = {costs_.now(), costs_.simulated_s()};
     return;
   }
   search_ = std::make_unique<Search>();
   search_->why = std::exchange(why_, "");
-  search_->profile =
-      learnt(main.model.program, main.plan, timeline, p.machine.traits().shares_cores, p.machine.profile);
-  Plan now = main.plan;
-  recost(main.model.program, search_->profile, now);
-  search_->before_s = now.makespan_ns / 1e9;
+  search_->profile = costs_.now();
+  search_->before_s = costs_.simulated_s();
   search_->thread =
       std::jthread([search = search_.get(), stages = engine_.stages(),
                     caps = caps_within(engine_, search_->profile)](std::stop_token stop) mutable {
@@ -116,20 +108,25 @@ Status Replanner::end(int64_t steps_left) {
   const std::unique_ptr<Search> search = std::move(search_);
   search->thread.join();
   release_freed_memory();
-  expected_s_ = search->before_s;
+  searched_ = {search->profile, search->before_s};
   const auto stays = [&](const std::string& because) {
     observer_.warned(fmt::format("{}: planned again, and the plan stays: {}", search->why, because));
     return Status();
   };
   if (!search->found->ok()) return stays(search->found->message());
+  // The steps beside the search may have taught more.
+  const Profile now = costs_.now();
+  Stage& main = (*search->found)->main;
+  recost(main.model.program, now, main.plan);
   auto stages = std::make_shared<const Stages>(std::move(**search->found));
-  const double after_s = stages->main.plan.makespan_ns / 1e9, gain_s = search->before_s - after_s;
-  if (gain_s < kLeastGain * search->before_s)
+  const double before_s = costs_.simulated_s(), after_s = stages->main.plan.makespan_ns / 1e9;
+  const double gain_s = before_s - after_s;
+  if (gain_s < kLeastGain * before_s)
     return stays(
         fmt::format("by what ops and links take now a step takes {:.4g} s, and {:.4g} s under the best "
                     "plan found",
-                    search->before_s, after_s));
-  auto moving_s = engine_.seconds_to(*stages, search->profile);
+                    before_s, after_s));
+  auto moving_s = engine_.seconds_to(*stages, now);
   if (!moving_s.ok()) return stays(moving_s.message());
   // The driver pins some 3 GB/s.
   constexpr double kPinnedPerS = 3e9;
@@ -139,10 +136,11 @@ Status Replanner::end(int64_t steps_left) {
     return stays(
         fmt::format("moving to one that gains {:.3g} s a step would take {:.3g} s, with {} steps left",
                     gain_s, *moving_s, steps_left));
-  const auto adopted = engine_.adopt(std::move(stages), search->profile, search->why, search->before_s);
+  const auto adopted = engine_.adopt(std::move(stages), now, search->why, before_s);
   if (!adopted.ok() && adopted.error().detail("state").empty()) return stays(adopted.message());
   SLUICE_TRY(adopted);
-  expected_s_.reset();
+  searched_.reset();
+  differing_ = 0;
   return {};
 }
 

@@ -91,6 +91,7 @@ Status no_update(int64_t step, int64_t skipped, const std::string& why, const Tr
 Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOptions& options) {
   Engine& engine = session.engine();
   const sluice::Schedule& schedule = session.schedule();
+  engine.learn_costs();
   int64_t skipped = 0;
   SLUICE_TRY(evaluate_first(session, observer, options));
   for (int64_t taken = 0; session.steps_done() < schedule.steps; ++taken) {
@@ -103,17 +104,17 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
     if (options.agree) end = options.agree(end);
     if (end) return *end;
     const bool traced = options.trace && taken == 1;
-    const bool learns = options.replanner != nullptr && options.replanner->wants_timeline();
     std::vector<Interval> timeline;
     if (traced) engine.note_activities();
-    SLUICE_ASSIGN(const StepResult r, session.step(traced || learns ? &timeline : nullptr));
+    const double predicted_s = engine.predicted_s();
+    SLUICE_ASSIGN(const StepResult r, session.step(traced ? &timeline : nullptr));
     const int64_t step = session.steps_done();
     const StepEvent event{step,
                           r.loss,
                           r.gradient_norm,
                           r.learning_rate,
                           (r.ns + r.before_ns) / 1e9,
-                          engine.stages().main.plan.makespan_ns / 1e9,
+                          predicted_s + r.before_ns / 1e9,
                           r.tokens,
                           in_public(engine.memory()),
                           r.skipped,
@@ -121,7 +122,9 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
                           session.epochs_done(),
                           double(r.hits) / double(r.targets),
                           r.router,
-                          r.values};
+                          r.values,
+                          engine.stages().main.plan.makespan_ns / 1e9,
+                          engine.differs()};
     observer.stepped(event);
     if (traced) {
       if (const std::string slow = engine.slow_links(timeline); !slow.empty()) observer.warned(slow);
@@ -136,7 +139,7 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
       SLUICE_TRY(options.sample(step));
     if (options.replanner != nullptr) {
       if (options.replan && options.replan()) options.replanner->ask();
-      SLUICE_TRY(options.replanner->after_step(r.ns, timeline, schedule.steps - step));
+      SLUICE_TRY(options.replanner->after_step(schedule.steps - step));
     }
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options).error();

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model in memory learns of its costs from its own steps, and what it predicts of them by that.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cost/profile.h"
+#include "plans/beside.h"
+
+namespace sluice::core {
+
+// One thread uses it. What bits depend on, it never changes.
+class StepCosts {
+ public:
+  // Beyond this part a step differs from its prediction.
+  static constexpr double kMargin = 0.05;
+  // A link that is faster by less than this part is not: how fast it seems depends on what else is copied.
+  static constexpr double kFaster = 0.1;
+
+  // `shares_cores`: as the backend's traits say. Timestamps are there anyway then, while a GPU's events hold
+  // kernels up: a timed step takes up to 2 % longer.
+  explicit StepCosts(bool shares_cores) : shares_cores_(shares_cores) {}
+
+  // From here on steps run under this plan, which was made with `planned`. Borrows the stage.
+  void follow(const Stage& main, const Profile& planned);
+  // Has the next step timed, whatever that costs.
+  void want() { wanted_ = true; }
+  // Whether the next step is to be timed: one of the first warm ones, the one behind a step that differs, and
+  // as many others as cost next to nothing.
+  bool wants_timeline() const;
+  // After every step; `timeline` is empty where it was not timed.
+  void add(double step_s, std::span<const Interval> timeline);
+
+  // The next step's time: by costs as of now, with the part that costs do not explain.
+  double predicted_s() const { return simulated_s_ * (1 + rest_); }
+  // Without that part.
+  double simulated_s() const { return simulated_s_; }
+  // The part by which the last step was longer than predicted; 0: it was not warm.
+  double off() const { return off_; }
+  // Whether the last step was timed.
+  bool fresh() const { return fresh_; }
+  const Profile& planned() const { return planned_; }
+  const Profile& now() const { return now_; }
+  // Why a plan that was made with `then`, and a step of `then_s` by that, may not be the best one any more:
+  // the step takes another time, or a link has become faster. Empty: there is no reason.
+  std::string changed(const Profile& then, double then_s) const;
+  // In a few words, what takes another time than the plan was made with: "ops +4 %, loads 18.2 of 25.1 GB/s".
+  std::string differs() const;
+
+ private:
+  // Whether the last step differs from its prediction by more than equal steps do.
+  bool is_off() const;
+  void learn(std::span<const Interval> timeline);
+  double ops_ns(const Profile& profile) const;
+
+  const bool shares_cores_;
+  const Stage* main_ = nullptr;
+  Profile planned_, now_;
+  double planned_ops_ns_ = 0, ops_ns_ = 0;  // of all runs of a step
+  double simulated_s_ = 0;
+  double rest_ = 0, off_ = 0;
+  std::vector<double> sizes_;  // of off_, of the last steps
+  int64_t taken_ = 0;          // steps under this plan
+  int differing_ = 0;          // the last so many of them
+  int timelines_ = 0;          // that were learnt from, under any
+  bool fresh_ = false, wanted_ = false, has_rest_ = false;
+  double stepped_s_ = 0, spent_s_ = 0;  // steps, and what learning from them took
+};
+
+}  // namespace sluice::core
