@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that take a share of a machine from a run, and a run under them whose share changes after every few steps."""
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LINES = 60000  # of text to learn from
+MORE = 1000  # steps that a run has left when it is ended here: a plan's gain is over these, and nothing is saved at an end
+
+
+def write_text(path):
+    path.write_text("".join(f"A line of text, number {i}, to learn from. " for i in range(LINES)))
+
+
+def write_model(folder, config):
+    """A model's configuration, and a tokenizer whose tokens are characters: sizes of a vocabulary decide speed, what it says does not."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    vocab = {chr(c): c - 32 for c in range(32, 127)}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}}))
+
+
+def start(sluice, work, name, settings):
+    """A run in the folder `name` of `work`, which has the text."""
+    run, config = work / name, work / f"{name}.toml"
+    config.write_text(f'[data]\npaths = ["text.txt"]\nheldout = 0\n[run]\ndir = "{run}"\ntrace = false\n[sample]\ntokens = 0\n')
+    command = [str(sluice), "train", str(config), "--new"]
+    for setting in settings:
+        command += ["--set", setting]
+    with (work / f"{name}.log").open("w") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), run
+
+
+def steps_of(process, run):
+    """The lines of its metrics as they come, until the run has ended."""
+    path, read, rest = run / "metrics.jsonl", 0, ""
+    while True:
+        ended = process.poll() is not None
+        if path.exists():
+            with path.open() as lines:
+                lines.seek(read)
+                rest += lines.read()
+                read = lines.tell()
+        *whole, rest = rest.split("\n")
+        for line in whole:
+            if "step_ms" in (step := json.loads(line)):
+                yield step
+        if ended:
+            return
+        time.sleep(0.02)
+
+
+def follow(sluice, work, settings, shares, each, take):
+    """A run of `each` steps under every share in turn, take(share) being called before them. Its steps, each with its share."""
+    take(shares[0])
+    steps = each * len(shares)
+    process, run = start(sluice, work, "run", [*settings, f"train.steps={steps + MORE}", "run.replan=auto"])
+    out = []
+    try:
+        for step in steps_of(process, run):
+            out.append(step | {"share": shares[min(len(out) // each, len(shares) - 1)]})
+            show(out[-1])
+            if len(out) == steps:
+                break
+            if len(out) % each == 0:
+                take(shares[len(out) // each])
+    finally:
+        process.kill()
+        process.wait()
+        take(0)
+    if len(out) < steps:
+        log = (work / "run.log").read_text(errors="replace").splitlines()
+        sys.exit(f"the run ended after {len(out)} of {steps} steps:\n" + "\n".join(log[-8:]))
+    return out
+
+
+def planned_under(sluice, work, settings, share, steps, take):
+    """The median step of a run that measured its costs and was planned under a share."""
+    take(share)
+    cache = work / f"cache-{share}"
+    process, run = start(sluice, work, f"under-{share}", [*settings, f"train.steps={steps + MORE}", f"data.cache={cache}"])
+    ms = []
+    for step in steps_of(process, run):
+        ms.append(step["step_ms"])
+        if len(ms) == steps:
+            break
+    process.kill()
+    process.wait()
+    take(0)
+    if len(ms) < steps:
+        sys.exit(f"the run under {share} failed, see {work / f'under-{share}.log'}")
+    return statistics.median(ms[1:])
+
+
+def show(step):
+    adopted = step.get("adopted")
+    words = (f"   another plan: {adopted['why']}: {adopted['before_ms']:,.0f} to {adopted['after_ms']:,.0f} ms, "
+             f"{adopted['moved_bytes'] / 2**30:.2f} GiB moved in {adopted['moving_ms']:,.0f} ms") if adopted else ""
+    print(f"step {step['step']:>3}  {step['share']:>3} %  measured {step['step_ms']:>10,.1f} ms  predicted {step['predicted_ms']:>10,.1f} "
+          f"({100 * (step['predicted_ms'] / step['step_ms'] - 1):+.1f} %)  by the plan {step['planned_ms']:>10,.1f}  "
+          f"{step['differs']}{words}", flush=True)
+
+
+def summary(steps, shares, each):
+    """A row for each stretch of steps under one share: the last half of it, which had time to follow."""
+    for i, share in enumerate(shares):
+        last = steps[i * each:(i + 1) * each][each // 2:]
+        yield {"share": share, "stretch": i, "measured_ms": round(statistics.median(s["step_ms"] for s in last), 2),
+               "error": round(statistics.median(s["predicted_ms"] / s["step_ms"] - 1 for s in last), 4),
+               "plans": sum("adopted" in s for s in steps[i * each:(i + 1) * each])}
+
+
+class Cores:
+    """Processes that compute for a share of the time, 100 % being one core."""
+
+    def __init__(self):
+        self.running = []
+
+    def take(self, share):
+        for process in self.running:
+            process.kill()
+            process.wait()
+        self.running = []
+        while share > 0:
+            busy = min(share, 100) / 100
+            code = (f"import time\nwhile True:\n    end = time.perf_counter() + {0.02 * busy}\n"
+                    f"    while time.perf_counter() < end: pass\n    time.sleep({0.02 * (1 - busy)})\n")
+            self.running.append(subprocess.Popen([sys.executable, "-c", code]))
+            share -= 100
