@@ -51,7 +51,7 @@ class Page : public testing::Test {
   void SetUp() override {
     browser_ = find_browser();
     if (!browser_) GTEST_SKIP() << "no browser on this machine; apt-get install chromium";
-    plan_ = small_plan(0.05);
+    plan_ = small_plan(0.2);
     plan_.context.tokens_per_s = 1234.5;
     plan_.plan.speedup_with_more[kDevice] = 1.25;
     plan_.context.what_ifs = {{"+1 KiB device", 1.031}};

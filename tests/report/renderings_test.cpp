@@ -20,7 +20,7 @@ bool has(const std::string& text, std::string_view what) {
 }
 
 TEST(PageOfText, SaysWhatItMust) {
-  SmallPlan p = small_plan(0.05);
+  SmallPlan p = small_plan(0.2);
   p.context.what_ifs = {{"+1 KiB device", 1.031}};
   const PlanSummary s = p.report().summary;
   const std::string text = to_page_of_text(s);
@@ -34,7 +34,7 @@ TEST(PageOfText, SaysWhatItMust) {
 
 // The memory that helps most comes first; of what is not known nothing is said.
 TEST(MoreMemory, IsSaidInWordsAndNumbers) {
-  SmallPlan p = small_plan(0.05);
+  SmallPlan p = small_plan(0.2);
   EXPECT_FALSE(has(to_page_of_text(p.report().summary), "more     "));
   p.plan.speedup_with_more[kDevice] = 1.0124;
   p.plan.speedup_with_more[kHost] = 1.031;
@@ -104,7 +104,7 @@ void expect_uses_and_waits(const SmallPlan& p, const json& j) {
 }
 
 TEST(Json, HoldsEveryActionAndTheMemory) {
-  const SmallPlan p = small_plan(0.05);
+  const SmallPlan p = small_plan(0.2);
   const PlanReport r = p.report();
   const json j = json::parse(p.json());
   size_t seen = 0;
@@ -153,7 +153,7 @@ TEST(Json, HoldsEveryActionAndTheMemory) {
 }
 
 TEST(Json, ReadsBackWhatItWrote) {
-  SmallPlan p = small_plan(0.05);
+  SmallPlan p = small_plan(0.2);
   p.context.what_ifs = {{"+1 KiB device", 1.031}};
   p.context.tokens_per_s = 1.0 / 3;
   const std::string text = p.json();
@@ -184,14 +184,14 @@ TEST(Json, RefusesWhatIsNoPlan) {
 }
 
 TEST(Html, EmbedsTheJsonAsItIs) {
-  const std::string text = small_plan(0.05).json(), html = to_html(text);
+  const std::string text = small_plan(0.2).json(), html = to_html(text);
   const std::string begin = "<script type=\"application/json\" id=\"plan\">";
   const size_t at = html.find(begin) + begin.size();
   EXPECT_EQ(json::parse(html.substr(at, html.find("</script>", at) - at)), json::parse(text));
 }
 
 TEST(Diff, SaysWhatChangedBetweenTwoCaps) {
-  const SmallPlan tight = small_plan(0.05), roomy = small_plan(2);
+  const SmallPlan tight = small_plan(0.2), roomy = small_plan(2);
   const PlanSummary before = tight.report().summary, after = roomy.report().summary;
   const std::string words = describe_difference(before, after);
   EXPECT_TRUE(has(words, "% faster")) << words;

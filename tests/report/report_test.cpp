@@ -26,7 +26,7 @@ void expect_near(double got, double expected) {
 const std::vector<SmallPlan>& plans() {
   static const std::vector<SmallPlan> all = [] {
     std::vector<SmallPlan> out;
-    for (const double share : {0.05, 2.0}) out.push_back(small_plan(share));
+    for (const double share : {0.2, 2.0}) out.push_back(small_plan(share));
     for (uint64_t seed = 0; seed < 4; ++seed) out.push_back(random_small_plan(seed));
     return out;
   }();
@@ -34,7 +34,7 @@ const std::vector<SmallPlan>& plans() {
 }
 
 TEST(Report, PlansOfTheseTestsHaveEverythingInThem) {
-  const PlanSummary tight = small_plan(0.05).report().summary;
+  const PlanSummary tight = small_plan(0.2).report().summary;
   EXPECT_GT(tight.time.again_ns, 0);
   EXPECT_GT(tight.time.slowed_ns, 0);
   EXPECT_GT(tight.time.stalls_ns[size_t(StallCause::Load)], 0);
@@ -226,7 +226,7 @@ TEST(Stalls, AnotherDeviceIsTheCauseWithWhatItHandsOver) {
 }
 
 TEST(Report, AMeasuredTimelineIsReportedLikeAPredictedOne) {
-  const SmallPlan p = small_plan(0.05);
+  const SmallPlan p = small_plan(0.2);
   std::vector<Interval> late = predicted_timeline(p.plan);
   for (Interval& t : late) {
     t.start_ns += 1000;
