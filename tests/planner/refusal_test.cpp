@@ -43,13 +43,15 @@ int64_t residents_named(const std::string& message) {
 
 class Refusals : public testing::TestWithParam<NamedShape> {
  protected:
-  Result<Plan> plan(int64_t device, int64_t host) const {
+  Result<Plan> plan(int64_t device, int64_t host, bool explain = true) const {
     PlanRequest request;
+    request.explain = explain;
     request.caps[kDevice] = device;
     request.caps[kHost] = host;
     request.boundary_bytes[kDevice] = request.boundary_bytes[kHost] = 1000;
     return make_plan(program_, profile_, request);
   }
+  bool works(int64_t device, int64_t host) const { return plan(device, host, false).ok(); }
   // What the process holds itself counts.
   static Profile profile() {
     Profile p;
@@ -73,9 +75,9 @@ TEST_P(Refusals, NameADeviceCapThatWorks) {
   EXPECT_TRUE(refused.message().starts_with("device memory:"));
   EXPECT_EQ(residents_named(refused.message()), 3);
   const int64_t cap = bytes_after(refused.message(), "cap that works is ");
-  EXPECT_TRUE(plan(cap, kUnlimited).ok());
-  EXPECT_TRUE(plan(needed(refused.error(), "device", 1), kUnlimited).ok());
-  EXPECT_FALSE(plan(cap * 97 / 100, kUnlimited).ok());
+  EXPECT_TRUE(works(cap, kUnlimited));
+  EXPECT_TRUE(works(needed(refused.error(), "device", 1), kUnlimited));
+  EXPECT_FALSE(works(cap * 97 / 100, kUnlimited));
 }
 
 TEST_P(Refusals, NameAHostCapThatWorks) {
@@ -96,8 +98,8 @@ TEST_P(Refusals, NameAHostCapThatWorks) {
     ASSERT_TRUE(accepted.ok()) << accepted.message();
     const int64_t arena = accepted->arenas[kHost].bytes, actions = int64_t(accepted->actions.size());
     EXPECT_LE(arena + profile_.held_beside(kHost, arena, actions), cap);
-    EXPECT_FALSE(plan(device, cap * 97 / 100).ok());
-    EXPECT_TRUE(plan(device, needed(refused.error(), "host", 1)).ok());
+    EXPECT_FALSE(works(device, cap * 97 / 100));
+    EXPECT_TRUE(works(device, needed(refused.error(), "host", 1)));
     // What more of the device holds, the host does not have to.
     EXPECT_LT(cap, before);
     before = cap;
@@ -114,8 +116,8 @@ TEST_P(Refusals, NameADeviceCapBesideTheHosts) {
   SCOPED_TRACE(refused.message());
   const int64_t cap = bytes_after(refused.message(), "beside a host cap of " + format_bytes(host) + " is ");
   EXPECT_GT(cap, free);
-  EXPECT_TRUE(plan(cap, host).ok());
-  EXPECT_FALSE(plan(cap * 97 / 100, host).ok());
+  EXPECT_TRUE(works(cap, host));
+  EXPECT_FALSE(works(cap * 97 / 100, host));
   EXPECT_NE(plan(1, 1).message().find("which no device cap works with"), std::string::npos);
 }
 
@@ -135,9 +137,12 @@ class Asked {
   Asked(const Program& program, const Profile& profile, bool quick)
       : program_(program), profile_(profile), quick_(quick) {}
 
-  Result<Plan> plan(int64_t device, int64_t host) const {
-    return make_plan(program_, profile_, at(device, host));
+  Result<Plan> plan(int64_t device, int64_t host, bool explain = true) const {
+    PlanRequest request = at(device, host);
+    request.explain = explain;
+    return make_plan(program_, profile_, request);
   }
+  bool has_plan(int64_t device, int64_t host) const { return plan(device, host, false).ok(); }
   Status works(int64_t device, int64_t host) const { return caps_work(program_, profile_, at(device, host)); }
 
  private:
@@ -172,7 +177,7 @@ void expect_true_refusals(const Asked& asked, int64_t device_bytes, int64_t host
         EXPECT_TRUE(works.ok()) << works.message();
       }
       if (works.ok()) {
-        EXPECT_TRUE(less || asked.plan(device, host).ok());
+        EXPECT_TRUE(less || asked.has_plan(device, host));
         continue;
       }
       EXPECT_EQ(works.message(), asked.plan(device, host).message());
@@ -186,8 +191,8 @@ void expect_true_refusals(const Asked& asked, int64_t device_bytes, int64_t host
         EXPECT_EQ(it->second, cap) << works.message();
         continue;
       }
-      EXPECT_TRUE(asked.plan(of_host ? device : cap, of_host ? cap : host).ok()) << works.message();
-      EXPECT_FALSE(asked.plan(of_host ? device : cap * 49 / 50, of_host ? cap * 49 / 50 : host).ok())
+      EXPECT_TRUE(asked.has_plan(of_host ? device : cap, of_host ? cap : host)) << works.message();
+      EXPECT_FALSE(asked.has_plan(of_host ? device : cap * 49 / 50, of_host ? cap * 49 / 50 : host))
           << works.message();
     }
   }

@@ -210,7 +210,7 @@ TEST(Shape, OfWindowsHasSmallChunksOfLongSequences) {
 }
 
 TEST(Shape, DoesNotDependOnThreads) {
-  ShapeRequest request = request_for(65536);
+  ShapeRequest request = request_for(32768);
   request.chunk_tokens = 1024;
   request.caps[kDevice] = 32 * kMiB;
   request.threads = 1;
