@@ -30,6 +30,7 @@ struct Cast {
 // Products in 8 bits read it: a scale for each row, whose elements are a multiple of 16, as tensor cores take
 // them.
 constexpr Format kFloat8(DType::F8E4M3, Format::kRow, DType::F32);
+constexpr Format kFloat8Alone[] = {kFloat8};
 constexpr bool is_narrow(int64_t row) {
   return row % 16 == 0;
 }
