@@ -151,6 +151,8 @@ inline Choices objective_names() {
   for (const Objective& o : objectives()) names.emplace_back(o.name);
   return names;
 }
+// The name in manifests of what products read, where that is not what is computed in.
+constexpr std::string_view kNarrowProducts = "train.products";
 constexpr GoesOn kOtherObjective = refused("another loss");
 template <class Keys, class F>
 void visit_train_keys(Keys& c, F&& key) {
@@ -189,9 +191,10 @@ void visit_train_keys(Keys& c, F&& key) {
        refused("another loss of routers"), Recorded::Changed, KeyOf::Step});
   key("train.max_skipped", c.max_skipped, Range{1, most::kAny},
       {"steps in a row whose gradient is not finite, so that no update was made, that end the run"});
-  key("train.compute", c.compute, Numbers{DType::F32, DType::BF16},
-      {"type of weights and activations", refused("another number format of the weights"), Recorded::Always,
-       KeyOf::Step});
+  key("train.compute", c.compute, Numbers{DType::F32, DType::BF16, DType::F8E4M3},
+      {"type of weights and activations; fp8: bf16, of which products of dense layers read copies in 8 bits",
+       allowed_by("formats", "products round otherwise; f32: refused", kNarrowProducts),
+       Recorded::Always, KeyOf::Step});
   key("train.grad", c.grad, Numbers{DType::F32, DType::BF16},
       {"type in which weight gradients accumulate", kOtherFormats, Recorded::Always, KeyOf::Step});
   key("train.state", c.state, Numbers{DType::F32, DType::BF16, DType::I8},

@@ -56,9 +56,18 @@ std::string allowed(const std::string&, const Choices& choices) {
 std::string allowed(const bool&, Toggle) {
   return "on, off";
 }
+namespace {
+
+// Floats of 8 bits are known by that name, as there is one kind of them.
+std::string_view word_of(DType type) {
+  return type == DType::F8E4M3 ? "fp8" : name_of(type);
+}
+
+}  // namespace
+
 std::string allowed(const DType&, const Numbers& numbers) {
   std::vector<std::string_view> names;
-  for (const DType type : numbers) names.push_back(name_of(type));
+  for (const DType type : numbers) names.push_back(word_of(type));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 std::string allowed(const MasterWeights&, MasterNumbers) {
@@ -156,7 +165,7 @@ Status assign(std::string_view name, const Setting& s, bool& field, Toggle toggl
 Status assign(std::string_view name, const Setting& s, DType& field, const Numbers& numbers) {
   const std::string text = lower(s.values.front());
   for (const DType type : numbers) {
-    if (text != name_of(type)) continue;
+    if (text != word_of(type)) continue;
     field = type;
     return {};
   }
@@ -219,7 +228,7 @@ std::string print(bool v) {
   return v ? "true" : "false";
 }
 std::string print(DType v) {
-  return toml_text(name_of(v));
+  return toml_text(word_of(v));
 }
 std::string print(MasterWeights v) {
   return toml_text(name_of(v));
@@ -252,7 +261,7 @@ std::string recorded(const std::vector<std::string>& v) {
   return fmt::format("[{}]", fmt::join(v, ", "));
 }
 std::string recorded(DType v) {
-  return std::string(name_of(v));
+  return std::string(word_of(v));
 }
 // Manifests have always said whether there are f32 masters.
 std::string recorded(MasterWeights v) {

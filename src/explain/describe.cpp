@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/counts.h"
+#include "ops/cast.h"
 #include "plans/learning_rate.h"
 #include "plans/speed.h"
 #include "trace/trace.h"
@@ -76,6 +77,25 @@ std::string why_numbers(const Numerics& n) {
   return "half as many bytes to keep and move as f32. Stochastic rounding keeps small updates that rounding "
          "to "
          "nearest would lose. For f32 master weights: --set train.master=on";
+}
+
+// Says what of a step's products reads 8 bits.
+std::string narrow_text(const Prepared& p) {
+  if (!p.numerics.narrow_products) return {};
+  double narrow = 0, all = 0;
+  bool any_wide = false;  // weights' gradients of chunks that have no whole rows
+  for (const Task& task : p.stages.main.model.program.tasks()) {
+    const Work w = work(task.op);
+    if (w.unit == Unit::NarrowProduct) narrow += w.flops;
+    if (w.unit == Unit::Product || w.unit == Unit::GroupedProduct || w.unit == Unit::NarrowProduct)
+      all += w.flops;
+    if (task.chunk >= 0 && !is_narrow(p.shape.tokens_in(task.round, task.chunk))) any_wide = true;
+  }
+  return fmt::format(
+      "products of dense layers, {:.0f} % of all products' FLOPs, read f8e4m3 by row with scales of powers "
+      "of two. A weight's gradient has a scale for each column over all tokens of a chunk, so packed "
+      "documents share it{}",
+      100 * narrow / all, any_wide ? "; of chunks whose tokens are no multiple of 16 it reads bf16" : "");
 }
 
 // "6.92 B parameters", and how many of them a token meets where it chooses experts.
@@ -167,6 +187,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
            : p.numerics.master == MasterWeights::F32 ? ", f32 master weights"
                                                      : ", master weights of 24 bits",
            p.numerics.stochastic && p.numerics.master == MasterWeights::Off ? ", stochastic rounding" : "")},
+      {"fp8", narrow_text(p)},
       {"why bf16", why_numbers(p.numerics)},
       {"shape",
        fmt::format("tokens of a chunk x chunks {}: {} = {} per step; sequences of {}; logits of {} at once",

@@ -12,11 +12,11 @@
 namespace sluice::core {
 
 Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
-                 const std::vector<ObjectId>& weights, const Chunking& chunking, DType compute,
+                 const std::vector<ObjectId>& weights, const Chunking& chunking, const Numerics& numerics,
                  const ModelInputs& inputs, Program& program, Gradients* gradients)
     : spec_(spec),
       chunking_(chunking),
-      compute_(compute),
+      compute_(numerics.compute),
       inputs_(inputs),
       program_(program),
       gradients_(gradients),
@@ -27,6 +27,7 @@ Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
     weights_[layer][table[w].role] = weights[w];
     if (table[w].adds) adapters_[layer][table[w].role] = *table[w].adds;
     if (table[w].multiplied) multiplied_[weights[w].value] = *table[w].multiplied;
+    if (numerics.narrow_products && may_be_narrow(table[w])) narrow_.insert(weights[w].value);
   }
   if (spec.tied_embeddings) weights_[0]["head"] = weight("embedding", -1);
 }
@@ -53,6 +54,38 @@ ObjectId Forward::multiplied(std::string_view role, const Place& at) {
     task("cast_" + name, Cast{elements, format, to.type}, {stored, cast}, at);
   }
   return cast;
+}
+
+ObjectId Forward::quantized(ObjectId x, int64_t cols, bool turned, const Place& at) {
+  Copies& copies = copies_[x.value];
+  const Object of = program_.object(x);
+  Quantize op{of.elements() / cols,
+              cols,
+              compute_,
+              kFloat8,
+              !copies.by_row.valid(),
+              turned && !copies.turned.valid()};
+  if (!op.by_row && !op.by_column) return copies.by_row;
+  std::vector<Bound> uses{x};
+  const auto add = [&](const char* ending, const Format& format) {
+    Object copy = of;
+    copy.role += ending;
+    copy.name = copy.role + of.name.substr(of.role.size());
+    copy.kind = ObjectKind::Activation;
+    copy.format = format;
+    copy.bytes = format.bytes(of.elements());
+    copy.persistent = false;
+    copy.stream = Stream::No;
+    return uses.emplace_back(program_.add(std::move(copy))).object;
+  };
+  if (op.by_row) copies.by_row = add(kByRow, op.format.over(op.cols));
+  if (op.by_column) copies.turned = add(kTurned, op.format.over(op.rows));
+  program_.add(made("quantize_" + of.role + (op.by_row ? "" : kTurned), op, uses, at));
+  if (gradients_ != nullptr) {
+    gradients_->stands_for(copies.by_row, x);
+    gradients_->turned_copy(copies.by_row, copies.turned);
+  }
+  return copies.by_row;
 }
 
 Bound Forward::batch(const Place& at, BatchColumn column) const {
@@ -147,7 +180,16 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
   if (rotated) op.still_scale = still_scale(at);
   op.temperature = p.temperature;
   op.has_bias = !p.bias.empty();
-  const ObjectId w = multiplied(p.weight, at);
+  ObjectId w = multiplied(p.weight, at);
+  // The turned copies are what gradients of x and of w read.
+  if (narrow_.contains(w.value) && !decodes() && !p.f32_result) {
+    const ObjectId of_x = x, of_w = w;
+    const auto wanted = [&](ObjectId o) { return gradients_ != nullptr && gradients_->wanted(o); };
+    const bool makes_dw = wanted(of_w) && is_narrow(tokens(at));
+    x = quantized(of_x, p.in, makes_dw && !gradients_->makes_again(of_x), at);
+    w = quantized(of_w, p.in, wanted(of_x), at);
+    op.x_format = program_.object(x).format;
+  }
   if (const Format& format = program_.object(w).format; format != compute_) op.weight_format = format;
   std::vector<Bound> uses{x, w, y};
   if (residual) uses.emplace_back(*residual);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/batch.h"
+#include "base/numerics.h"
 #include "model/weights.h"
 #include "ops/attention.h"
 #include "ops/conv.h"
@@ -58,7 +59,7 @@ class Forward {
   // `weights` are the objects of weights_of(spec), in its order. `gradients`: records what is done; null: no
   // backward pass will be derived. Borrows all of them.
   Forward(const ModelSpec& spec, const std::vector<Weight>& table, const std::vector<ObjectId>& weights,
-          const Chunking& chunking, DType compute, const ModelInputs& inputs, Program& program,
+          const Chunking& chunking, const Numerics& numerics, const ModelInputs& inputs, Program& program,
           Gradients* gradients);
 
   // All layers over the chunks of a round, layer by layer. Returns the stream after the last one, by chunk.
@@ -196,6 +197,8 @@ class Forward {
 
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;
+  // x, of rows of `cols`, in the format of narrow products; `turned`: the backward pass reads that copy.
+  ObjectId quantized(ObjectId x, int64_t cols, bool turned, const Place& at);
   // The same as products take it: where it is stored in another format, cast once in each round.
   ObjectId multiplied(std::string_view role, const Place& at);
   Bound batch(const Place& at, BatchColumn column) const;
@@ -230,8 +233,13 @@ class Forward {
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
   std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
-  std::unordered_map<uint32_t, Format> multiplied_;    // by object: as products take it, if not in compute_
-  std::unordered_map<uint32_t, ObjectId> casts_;       // of the round, by the object that is cast
+  std::unordered_map<uint32_t, Format> multiplied_;  // by object: as products take it, if not in compute_
+  std::unordered_map<uint32_t, ObjectId> casts_;     // of the round, by the object that is cast
+  std::unordered_set<uint32_t> narrow_;              // weights whose products read 8 bits
+  struct Copies {
+    ObjectId by_row, turned;
+  };
+  std::unordered_map<uint32_t, Copies> copies_;        // in 8 bits, by the object; of weights, of the step
   std::vector<std::vector<ObjectId>> kv_;              // [layer][chunk] of the round
   std::vector<ObjectId> embedded_;                     // [chunk]
   std::vector<std::vector<ObjectId>> tails_, states_;  // likewise, of convolutions and of delta rules

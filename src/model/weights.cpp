@@ -10,6 +10,7 @@
 
 #include "base/nearest.h"
 #include "model/weight_table.h"
+#include "ops/cast.h"
 
 namespace sluice::core {
 
@@ -372,6 +373,14 @@ std::vector<Weight> weights_of(const ModelSpec& spec) {
 
 bool is_packed(const Weight& weight) {
   return weight.format && weight.format->block > 0;
+}
+
+bool may_be_narrow(const Weight& weight) {
+  const int64_t cols = weight.sources.front().cols;
+  const bool dense = weight.part == ModelPart::Projection || weight.part == ModelPart::AttentionOut ||
+                     weight.part == ModelPart::ConvProjection || weight.part == ModelPart::Mlp;
+  return dense && weight.layer >= 0 && !weight.format && is_narrow(cols) &&
+         is_narrow(weight.elements() / cols);
 }
 
 bool is_looked_up(const Weight& weight) {

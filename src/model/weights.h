@@ -161,6 +161,8 @@ std::string module_of(const ModelSpec& spec, std::string_view tensor);
 std::vector<Weight> weights_of(const ModelSpec& spec);
 // Whether it is stored with scales.
 bool is_packed(const Weight& weight);
+// Whether it is a dense product of a layer whose sizes operands in 8 bits have (ops/cast.h).
+bool may_be_narrow(const Weight& weight);
 // Whether a pass begins with a token's row of it, which those that generate text are given: the embedding,
 // and tables of layers. Rows are multiplied by row_scale().
 bool is_looked_up(const Weight& weight);

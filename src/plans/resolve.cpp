@@ -14,7 +14,16 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   const std::optional<MasterWeights> master = config.train.master ? config.train.master : auto_master;
   Numerics n;
   n.compute = config.train.compute.value_or(machine.fast_bf16 ? DType::BF16 : DType::F32);
+  n.narrow_products = n.compute == DType::F8E4M3;
+  if (n.narrow_products) n.compute = DType::BF16;
   const bool bf16 = n.compute == DType::BF16;
+  const int capability = machine.card ? machine.card->compute_capability : 0;
+  if (n.narrow_products && capability > 0 && capability < 9)
+    return error(
+        "train.compute = fp8: {} has compute capability {}.x, and scales by row need 9.0; set train.compute "
+        "= "
+        "bf16",
+        machine.profile.name, capability);
   if (!bf16 && !machine.takes_f32) {
     return error(
         "train.compute = {}: runs on {} compute in bf16 with fp32 sums. In f32 their products would leave "
@@ -149,6 +158,16 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
   model.router_z = z;
   SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
   resolve_base_format(config, model);
+  const bool fp8 = config.train.compute == DType::F8E4M3;
+  if (fp8 && model.base)
+    return error(
+        "train.compute = fp8: model.base_format = {} has the base in 8 bits already, with other scales than "
+        "products of 8 bits read; leave one of the two out",
+        config.model.base_format);
+  if (fp8 && !std::ranges::any_of(weights_of(model), may_be_narrow))
+    return error(
+        "train.compute = fp8: no dense product of this model has rows and columns of a multiple of 16; set "
+        "train.compute = bf16");
   const bool packed = model.base && std::ranges::any_of(weights_of(model), is_packed);
   const bool asked = config.model.base_format != "auto" && config.model.base_format != "bf16";
   if (asked && !packed)

@@ -209,7 +209,7 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});
   Gradients gradients(program(), num_.grad);
   const ModelInputs in = inputs();
-  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), &gradients);
+  Forward forward(spec_, model_.weights, params(), chunking(), num_, in, program(), &gradients);
   for (int r = 0; r < shape_.all_rounds(); ++r) {
     const int64_t replica = r / shape_.rounds;
     if (r % shape_.rounds == 0) {
@@ -260,7 +260,7 @@ Model Builder::evaluation(const OptimizerConfig* pending) {
   for (int c = 0; c < shape_.chunks_in(0); ++c)
     model_.losses.push_back(metric(fmt::format("losses.c{}", c), DType::F64, 2 * shape_.tokens_in(0, c)));
   const ModelInputs in = inputs();
-  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
+  Forward forward(spec_, model_.weights, params(), chunking(), num_, in, program(), nullptr);
   const std::vector<ObjectId> x = forward.layers(0);
   for (int c = 0; c < int(x.size()); ++c) {
     forward.token_losses(forward.last_norm(x[size_t(c)], 0, c), model_.losses[size_t(c)], shape_.head_tokens,
@@ -330,7 +330,7 @@ Model Builder::generation(const GenerationShape& shape) {
   ModelInputs in = inputs();
   if (model_.batch.empty()) in.batch.assign(1, {ObjectId()});
   add_cache(shape, in);
-  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
+  Forward forward(spec_, model_.weights, params(), chunking(), num_, in, program(), nullptr);
   const std::vector<ObjectId> x = forward.layers(0);
   forward.last_logits(forward.last_norm(x[0], 0, 0), model_.logits, 0, 0);
   program().facts.tokens = shape.rows * shape.new_tokens;

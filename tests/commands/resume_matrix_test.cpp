@@ -235,7 +235,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.router_z_loss", {{"train.router_z_loss=0.02"}, mixture, ""}},
       {"train.clip_norm", {{"train.clip_norm=0.5"}, f32, ""}},
       {"train.max_skipped", {{"train.max_skipped=1"}, f32, ""}},
-      {"train.compute", {{"train.compute=bf16", "train.master=off", "train.stochastic=off"}, f32, ""}},
+      {"train.compute", {{"train.compute=fp8"}, {"train.compute=bf16"}, "train.products is "}},
       {"train.grad", {{"train.grad=bf16"}, masters, ""}},
       {"train.state", {{"train.state=bf16"}, rounded, ""}},
       {"train.master", {{"train.master=off"}, masters, ""}},
@@ -352,6 +352,17 @@ TEST(ResumeMatrix, AnotherBackendIsAllowedByFlag) {
   EXPECT_NE(refused.message().find("run.backend is cuda, it was cpu (--allow backend)"), std::string::npos);
   config.allow = {"backend"};
   EXPECT_TRUE(check_goes_on(config, before, now).ok());
+}
+
+TEST(ResumeMatrix, F32AndBf16DoNotFollowOneAnother) {
+  RunConfig config;
+  config.latest = "checkpoints/step-1";
+  config.allow = {"formats"};
+  const Manifest f32{{"train.compute", "f32"}}, bf16{{"train.compute", "bf16"}};
+  const Status refused = check_goes_on(config, f32, bf16);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("train.compute is bf16, it was f32"), std::string::npos);
+  EXPECT_EQ(refused.message().find("--allow"), std::string::npos) << refused.message();
 }
 
 // Manifests of before a key, and those that leave its default out.

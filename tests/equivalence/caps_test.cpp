@@ -94,11 +94,16 @@ TEST(FlushesInTheMiddle, DoNotChangeResults) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Runs, Caps, testing::Combine(testing::ValuesIn(kShapes), testing::ValuesIn(numerics_under_test())),
-    [](const auto& test) {
-      return std::string(std::get<0>(test.param).name) + "_" + std::get<1>(test.param).name;
-    });
+std::string name_of(const testing::TestParamInfo<Caps::ParamType>& test) {
+  return std::string(std::get<0>(test.param).name) + "_" + std::get<1>(test.param).name;
+}
+INSTANTIATE_TEST_SUITE_P(Runs, Caps,
+                         testing::Combine(testing::ValuesIn(kShapes),
+                                          testing::ValuesIn(numerics_under_test())),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Narrow, Caps,
+                         testing::Combine(testing::ValuesIn(kShapes), testing::ValuesIn(fp8_under_test())),
+                         name_of);
 
 }  // namespace
 }  // namespace sluice::core

@@ -68,6 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Updates::AtTheEnd, Updates::Deferred, Updates::LateMoments)),
     [](const auto& test) { return names(test); });
 
+INSTANTIATE_TEST_SUITE_P(Narrow, SeveralDevices,
+                         testing::Combine(testing::Values(kDevices[0]), testing::ValuesIn(fp8_under_test()),
+                                          testing::Values(Updates::AtTheEnd, Updates::LateMoments)),
+                         [](const auto& test) { return names(test); });
+
 // More of them than cores wait for one another, so one case stands for all.
 INSTANTIATE_TEST_SUITE_P(EightInARing, SeveralDevices,
                          testing::Combine(testing::Values(NamedDevices{"eight", 8, true}),

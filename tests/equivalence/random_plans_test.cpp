@@ -44,6 +44,11 @@ INSTANTIATE_TEST_SUITE_P(Variants, RandomPlans,
                                   name_of(std::get<1>(test.param));
                          });
 
+INSTANTIATE_TEST_SUITE_P(Narrow, RandomPlans,
+                         testing::Combine(testing::ValuesIn(fp8_under_test()),
+                                          testing::Values(Updates::Deferred)),
+                         [](const auto& test) { return std::string(std::get<0>(test.param).name); });
+
 // Lanes that run ahead and fall behind as far as the waits allow.
 TEST(DelayedLanes, DoNotChangeResults) {
   ManyPlans runs(numerics_under_test().front().numerics, Updates::AtTheEnd);

@@ -54,6 +54,9 @@ inline const NamedNumerics kNumerics[] = {
     {"bf16_compact_master", {DType::BF16, DType::BF16, DType::I8, MasterWeights::I8, false}},
     {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}},
 };
+// Products of dense layers read 8 bits. Beside the others as a sample, as all its ops take their time.
+inline const NamedNumerics kFp8{"fp8",
+                                {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true, true}};
 
 // Those that the backend under test takes.
 inline std::vector<NamedNumerics> numerics_under_test() {
@@ -62,6 +65,10 @@ inline std::vector<NamedNumerics> numerics_under_test() {
     if (rig::takes(n.numerics)) out.push_back(n);
   }
   return out;
+}
+
+inline std::vector<NamedNumerics> fp8_under_test() {
+  return rig::takes(kFp8.numerics) ? std::vector{kFp8} : std::vector<NamedNumerics>();
 }
 
 // When weights and moments of a step are updated: see OptimizerConfig.

@@ -162,6 +162,75 @@ TEST(NumberFormats, OfABaseStreamAsTheyAreStored) {
   EXPECT_LT(packed, plain * 3 / 4);
 }
 
+// Dense products read copies in 8 bits in both passes; the others, and all results, are as without.
+TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
+  const ModelSpec spec =
+      model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 61});
+  const Numerics bf16{.compute = DType::BF16}, fp8{.compute = DType::BF16, .narrow_products = true};
+  const Model model = build_training(spec, kShape, fp8, {}), plain = build_training(spec, kShape, bf16, {});
+  ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
+  std::map<std::string, int> narrow, copies;
+  for (const Task& task : model.program.tasks()) {
+    std::visit(
+        [&](const auto& op) {
+          if constexpr (requires { op.dy_format; }) narrow[std::string(op.kName)] += op.dy_format ? 1 : 0;
+          if constexpr (requires { op.f32_result; }) narrow["linear"] += op.x_format ? 1 : 0;
+        },
+        *task.op);
+    if (const auto* copy = std::get_if<Quantize>(&*task.op)) ++copies[copy->by_column ? "both" : "by row"];
+  }
+  // In each of 2 rounds, 2 chunks and 2 layers 5 products: q, kv, o, gate with up, down.
+  constexpr int kTimes = 2 * 2 * 2;
+  EXPECT_EQ(narrow["linear"], 5 * kTimes);
+  EXPECT_EQ(narrow["linear_dgrad"], 5 * kTimes);
+  EXPECT_EQ(narrow["linear_wgrad"], 5 * kTimes);
+  // What the backward pass makes again has a copy by row forward, and one turned copy there.
+  EXPECT_EQ(copies["by row"], kTimes);
+  // Weights once in a step; the inputs h1, o and h2; five gradients, and what is made again.
+  EXPECT_EQ(copies["both"], 2 * 5 + (3 + 5 + 1) * kTimes);
+  EXPECT_EQ(footprint(model.program).by_kind[size_t(ObjectKind::Param)],
+            footprint(plain.program).by_kind[size_t(ObjectKind::Param)]);
+  // Evaluation's products read the same.
+  const Model evaluated = build_evaluation(spec, {.seq_len = 16, .chunk_tokens = 16, .head_tokens = 16}, fp8);
+  ASSERT_TRUE(verify(evaluated.program).ok());
+  for (const Task& task : evaluated.program.tasks()) {
+    const auto* product = std::get_if<Linear>(&*task.op);
+    const auto* copy = std::get_if<Quantize>(&*task.op);
+    EXPECT_TRUE(product == nullptr || product->x_format) << task.name;
+    EXPECT_TRUE(copy == nullptr || !copy->by_column) << task.name;
+  }
+}
+
+// Chunks whose tokens fill no rows of 16 have their weights' gradients from what is computed in.
+TEST(NumberFormats, OfProductsNeedWholeRows) {
+  ModelSpec spec =
+      model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 40, .vocab = 61});
+  const Model model = build_training(spec, {.seq_len = 8, .chunk_tokens = 8, .head_tokens = 8},
+                                     {.compute = DType::BF16, .narrow_products = true}, {});
+  ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
+  for (const Task& task : model.program.tasks()) {
+    const auto* gradient = std::get_if<LinearWgrad>(&*task.op);
+    const auto* product = std::get_if<Linear>(&*task.op);
+    EXPECT_TRUE(gradient == nullptr || !gradient->dy_format) << task.name;
+    // 40 inputs of the down projection are no multiple of 16.
+    EXPECT_TRUE(product == nullptr || product->x_format.has_value() == (product->in != 40)) << task.name;
+  }
+}
+
+// Where weights do not stay on the device, their copies cross the link in each further pass.
+TEST(NumberFormats, OfProductsStreamFewerBytes) {
+  const ModelSpec spec = frozen({});
+  StepShape shape = kShape;
+  shape.rounds = 4;
+  const auto copied = [&](bool narrow) {
+    return copied_bytes(build_training(spec, shape, {.compute = DType::BF16, .narrow_products = narrow}, {}),
+                        420 << 10);
+  };
+  const int64_t narrow = copied(true), plain = copied(false);
+  EXPECT_GT(narrow, 0);
+  EXPECT_LT(narrow, plain * 3 / 4);
+}
+
 TEST(NumberFormats, ThatCannotBeAreRefusedByName) {
   ModelSpec spec = frozen({});
   spec.stored = {{"*.k_proj", kNvfp4}};

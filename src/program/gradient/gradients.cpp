@@ -34,6 +34,25 @@ bool Gradients::has(ObjectId y) const {
   return y.value < states_.size() && (states_[y.value].written || states_[y.value].addend.valid());
 }
 
+void Gradients::stands_for(ObjectId copy, ObjectId x) {
+  State& s = state(copy);
+  s.original = x;
+  s.wanted = wanted(x);
+}
+
+void Gradients::turned_copy(ObjectId copy, ObjectId turned) {
+  state(copy).turned = turned;
+}
+
+ObjectId Gradients::original(ObjectId x) const {
+  const bool copy = x.value < states_.size() && states_[x.value].original.valid();
+  return copy ? states_[x.value].original : x;
+}
+
+ObjectId Gradients::turned(ObjectId copy) const {
+  return copy.value < states_.size() ? states_[copy.value].turned : ObjectId();
+}
+
 uint32_t Gradients::readers(ObjectId x) const {
   return x.value < states_.size() ? states_[x.value].readers : 0;
 }
@@ -111,14 +130,14 @@ ObjectId Gradients::of(ObjectId y) {
   return s.written ? s.gradient : s.addend;
 }
 
-ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, DType dtype) {
+ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, const Format& format) {
   const Object& of = program_.object(x);
   Object made = of;
   made.name = std::string(role) + of.name.substr(of.role.size());
   made.role = role;
   made.kind = kind;
-  made.format = dtype;
-  made.bytes = made.format.bytes(of.elements());
+  made.format = format;
+  made.bytes = format.bytes(of.elements());
   made.persistent = false;
   return program_.add(std::move(made));
 }

@@ -38,6 +38,13 @@ class Gradients {
   void record_fused(Task task);
   // Calls `make` in the backward pass, when it comes to this place.
   void record_later(std::function<void()> make);
+  // `copy` has the values of x in another format, and a product reads it in its place: gradients of the copy
+  // are those of x.
+  void stands_for(ObjectId copy, ObjectId x);
+  // The same values once more, turned (Quantize).
+  void turned_copy(ObjectId copy, ObjectId turned);
+  // Whether the backward pass makes the result y again in passing, so that it need not be kept.
+  bool makes_again(ObjectId y) const { return y.value < states_.size() && states_[y.value].remade; }
   // Ends a layer that began with `input`: the object of its gradient, which the layer's backward pass hands
   // on to the one before, is made first.
   void record_input(ObjectId input);
@@ -49,6 +56,10 @@ class Gradients {
   //
   // Whether the gradient of x is wanted, or leads to one that is.
   bool wanted(ObjectId x) const;
+  // The object that x is a copy of, or x itself.
+  ObjectId original(ObjectId x) const;
+  // The turned copy beside a copy; invalid: there is none.
+  ObjectId turned(ObjectId copy) const;
   // The gradient of y; adds up what it was made of. REQUIRES: something contributed to it.
   ObjectId of(ObjectId y);
   bool has(ObjectId y) const;
@@ -78,7 +89,7 @@ class Gradients {
   // Adds the gradient `dy` of another object to that of x, as it is.
   void add(ObjectId x, ObjectId dy);
   // An object like x for something else of its backward pass.
-  ObjectId like(ObjectId x, std::string_view role, ObjectKind kind, DType dtype);
+  ObjectId like(ObjectId x, std::string_view role, ObjectKind kind, const Format& format);
   // How many recorded tasks read x.
   uint32_t readers(ObjectId x) const;
 
@@ -101,8 +112,9 @@ class Gradients {
     bool fused = false;
   };
   struct State {
-    ObjectId gradient;  // invalid: none yet
-    ObjectId addend;    // to be added to it
+    ObjectId gradient;          // invalid: none yet
+    ObjectId addend;            // to be added to it
+    ObjectId original, turned;  // of a copy
     uint32_t readers = 0;
     bool wanted = false, written = false;
     bool remade = false;  // by the backward pass

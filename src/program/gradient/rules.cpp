@@ -172,21 +172,79 @@ std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
   return out;
 }
 
+// A gradient, or a result that was made again, in the formats that products read it in.
+struct Copies {
+  ObjectId by_row, turned;
+};
+Copies quantized(const Task& task, std::string_view suffix, ObjectId x, Quantize op, Gradients& g) {
+  const std::string role = g.program().object(x).role;
+  Copies out;
+  std::vector<Bound> uses{x};
+  if (op.by_row) {
+    out.by_row = g.like(x, role + kByRow, ObjectKind::ActGrad, op.format.over(op.cols));
+    uses.emplace_back(out.by_row);
+  }
+  if (op.by_column) {
+    out.turned = g.like(x, role + kTurned, ObjectKind::ActGrad, op.format.over(op.rows));
+    uses.emplace_back(out.turned);
+  }
+  g.task(task, named(task, suffix), op, uses);
+  return out;
+}
+
+// Adds the gradient of a product's weight, w, to what there is of it. With a turned copy of dy the product
+// reads one of x, too: that of `read`, which it read in the forward pass, or one of what was made again.
+void add_wgrad(const Task& task, ObjectId read, ObjectId w, ObjectId dy, ObjectId turned_dy, Gradients& g) {
+  g.with_result(g.original(read), [=, &g](ObjectId x) {
+    const Linear& op = op_of<Linear>(task);
+    LinearWgrad wgrad{
+        .tokens = op.tokens, .in = op.in, .out = op.out, .dtype = op.dtype, .grad_dtype = g.param_dtype()};
+    ObjectId from = dy;
+    if (turned_dy.valid()) {
+      from = turned_dy;
+      ObjectId turned = g.turned(read);
+      if (!turned.valid()) {
+        const Quantize again{op.tokens, op.in, op.dtype, kFloat8, false, true};
+        turned = quantized(task, "_quantize_again", x, again, g).turned;
+      }
+      x = turned;
+      wgrad.dy_format = g.program().object(from).format;
+      wgrad.x_format = g.program().object(x).format;
+    }
+    const auto dw = g.into(w);
+    wgrad.accumulate = dw.accumulate;
+    g.task(task, named(task, "_wgrad"), wgrad, {from, x, dw.object});
+  });
+}
+
 // One Linear, or several of one input: their contributions to its gradient are summed in their order.
 void backward(const Linear&, Node node, Gradients& g) {
   const std::vector<ObjectId> dys = output_gradients(node, g);
-  const ObjectId x = node.front().uses[Linear::kX].object;
+  const ObjectId read = node.front().uses[Linear::kX].object, x = g.original(read);
+  std::vector<Copies> narrow(node.size());
+  for (size_t i = 0; i < node.size(); ++i) {
+    const Linear& op = op_of<Linear>(node[i]);
+    const ObjectId w = g.original(node[i].uses[Linear::kW].object);
+    Quantize both{op.tokens, op.out, op.dtype, kFloat8, g.wanted(x), g.wanted(w) && is_narrow(op.tokens)};
+    if (op.x_format && (both.by_row || both.by_column))
+      narrow[i] = quantized(node[i], "_quantize", dys[i], both, g);
+  }
   if (g.wanted(x)) {
     for (size_t i = 0; i < node.size(); ++i) {
       const Linear& op = op_of<Linear>(node[i]);
-      const ObjectId w = node[i].uses[Linear::kW].object;
+      ObjectId w = node[i].uses[Linear::kW].object, dy = dys[i];
       LinearDgrad dgrad{.tokens = op.tokens,
                         .in = op.in,
                         .out = op.out,
                         .dtype = op.dtype,
                         .accumulate = false,
                         .weight_format = op.weight_format};
-      std::vector<Bound> uses{dys[i], w};
+      if (op.x_format) {
+        dy = narrow[i].by_row, w = g.turned(w);
+        dgrad.dy_format = g.program().object(dy).format;
+        dgrad.weight_format = g.program().object(w).format;
+      }
+      std::vector<Bound> uses{dy, w};
       // The first one adds the gradient along a residual.
       if (g.has_addend(x)) {
         const auto dx = g.into_sum(x);
@@ -204,21 +262,8 @@ void backward(const Linear&, Node node, Gradients& g) {
   for (size_t i = 0; i < node.size(); ++i) {
     const Task task = node[i];
     const Linear& op = op_of<Linear>(task);
-    const ObjectId w = task.uses[Linear::kW].object, dy = dys[i];
-    if (g.wanted(w)) {
-      g.with_result(x, [task, w, dy, &g](ObjectId result) {
-        const Linear& linear = op_of<Linear>(task);
-        const auto dw = g.into(w);
-        g.task(task, named(task, "_wgrad"),
-               LinearWgrad{.tokens = linear.tokens,
-                           .in = linear.in,
-                           .out = linear.out,
-                           .dtype = linear.dtype,
-                           .grad_dtype = g.param_dtype(),
-                           .accumulate = dw.accumulate},
-               {dy, result, dw.object});
-      });
-    }
+    const ObjectId w = g.original(task.uses[Linear::kW].object), dy = dys[i];
+    if (g.wanted(w)) add_wgrad(task, read, w, dy, narrow[i].turned, g);
     if (op.has_bias && g.wanted(task.uses[op.bias_operand()].object)) {
       const auto db = g.into(task.uses[op.bias_operand()].object);
       g.task(task, named(task, "_bgrad"),

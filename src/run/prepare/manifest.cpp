@@ -87,6 +87,7 @@ Manifest manifest_of(const Parts& p) {
   for (auto& field : recorded_keys(resolved(p))) {
     if (p.model.adapters.any() || !field.first.starts_with("adapter.")) out.push_back(std::move(field));
   }
+  if (p.numerics.narrow_products) out.emplace_back(kNarrowProducts, recorded(DType::F8E4M3));
   out.emplace_back("train.clip_norm", fmt::format("{}", p.optimizer.clip_norm));
   out.emplace_back("data.content", p.content);
   return out;
@@ -267,13 +268,16 @@ Status keep_open(RunConfig& c) {
   if (c.checkpoint().empty()) return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
   const auto saved = [&](std::string_view key) { return value_of(info.manifest, key); };
+  const std::string products = saved(kNarrowProducts);
   const auto keep = [&](std::initializer_list<std::string_view> keys) {
     fill_open(c, [&](std::string_view key) {
-      return std::find(keys.begin(), keys.end(), key) == keys.end() ? "" : saved(key);
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) return std::string();
+      return key == "train.compute" && !products.empty() ? products : saved(key);
     });
   };
   const auto& t = c.train;
-  if (!t.compute || recorded(*t.compute) == saved("train.compute"))
+  const auto stored = t.compute == DType::F8E4M3 ? DType::BF16 : t.compute;
+  if (!stored || recorded(*stored) == saved("train.compute"))
     keep({"train.compute", "train.grad", "train.state", "train.master", "train.stochastic"});
   keep({"train.learning_rate", "train.warmup_steps"});
   if (recorded(t.learning_rate) == saved("train.learning_rate")) keep({"train.min_learning_rate"});

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products that read 8 bits: gradients beside those of bf16 and of f32, and what a step keeps for them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "equivalence/small_runs.h"
+
+namespace sluice::core {
+namespace {
+
+using Values = std::map<std::string, std::vector<double>>;  // by weight
+
+// Gradients of one step from the same weights.
+Values gradients_of(const Numerics& numerics) {
+  StageRequest request = small_request({16, 32, 1, 1, 16}, numerics, Updates::Deferred);
+  rig::Rig run(request);
+  run.initialize();
+  run.step(1, rig::random_tokens(request.shape, request.model.vocab, 1));
+  Values out;
+  for (const auto& [name, bytes] : rig::read_state(run.training(), {ObjectKind::Grad})) {
+    std::vector<double>& values = out[name];
+    for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+      float x;
+      std::memcpy(&x, bytes.data() + i, sizeof x);
+      values.push_back(double{x});
+    }
+  }
+  return out;
+}
+
+double off_by(const std::vector<double>& got, const std::vector<double>& expected) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - expected[i]) * (got[i] - expected[i]);
+    size += expected[i] * expected[i];
+  }
+  return std::sqrt(error / size);
+}
+
+// A product's factors are off by 2^-4 at most, and by a third of that in the root of their mean square. A
+// gradient has both factors of its own product, and those of the passes before it.
+TEST(NarrowProducts, HaveGradientsNearThoseOfF32) {
+  constexpr double kFactor = 0x1p-4 / 3;
+  constexpr int kProducts = 2 * 2 * 4;  // in both passes over two layers, each of four in a row
+  const double allowed = kFactor * std::sqrt(2.0 * kProducts);
+  const Values f32 = gradients_of({});
+  const Values bf16 = gradients_of({.compute = DType::BF16}),
+               fp8 = gradients_of({.compute = DType::BF16, .narrow_products = true});
+  for (const auto& [name, values] : f32) {
+    const double narrow = off_by(fp8.at(name), values), wide = off_by(bf16.at(name), values);
+    RecordProperty(name, std::to_string(narrow) + " fp8, " + std::to_string(wide) + " bf16");
+    EXPECT_LT(narrow, allowed) << name << ", and bf16 is off by " << wide;
+    EXPECT_NE(fp8.at(name), bf16.at(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::core
