@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "model/weights.h"
+#include "ops/cast.h"
 #include "ops/packed.h"
 
 namespace sluice::core {
@@ -18,11 +19,10 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   if (n.narrow_products) n.compute = DType::BF16;
   const bool bf16 = n.compute == DType::BF16;
   const int capability = machine.card ? machine.card->compute_capability : 0;
-  if (n.narrow_products && capability > 0 && capability < 9)
+  if (n.narrow_products && capability > 0 && !scales_rows(capability))
     return error(
-        "train.compute = fp8: {} has compute capability {}.x, and scales by row need 9.0; set train.compute "
-        "= "
-        "bf16",
+        "train.compute = fp8: {} has compute capability {}.x, and scales by row need 9.0 or 10.0; set "
+        "train.compute = bf16",
         machine.profile.name, capability);
   if (!bf16 && !machine.takes_f32) {
     return error(
@@ -161,8 +161,8 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
   const bool fp8 = config.train.compute == DType::F8E4M3;
   if (fp8 && model.base)
     return error(
-        "train.compute = fp8: model.base_format = {} has the base in 8 bits already, with other scales than "
-        "products of 8 bits read; leave one of the two out",
+        "train.compute = fp8: model.base_format = {} keeps the base in codes, with other scales than products "
+        "of 8 bits read; set one of the two to bf16",
         config.model.base_format);
   if (fp8 && !std::ranges::any_of(weights_of(model), may_be_narrow))
     return error(

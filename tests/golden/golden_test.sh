@@ -155,6 +155,7 @@ say plan --diff runs/latest/plan.json tight/plan.json
 section simulate
 say simulate small.toml --machine rtx4090
 say simulate small.toml --machine h100 --devices 2 --set shape.chunk_tokens=1024
+say simulate small.toml --machine h100 --set train.compute=fp8
 say simulate small.toml --machine h100 --devices 65
 say simulate small.toml --machine h100 --set shape.chunk_tokens=1024 --hosts 2 --network 10Gb/s
 say simulate small.toml --machine h100 --hosts 3 --network 10Gb/s
@@ -266,6 +267,7 @@ say train run.toml --set run.resume=nothing-here
 say train run.toml --run-dir /dev/null/run
 say plan run.toml --machine h200 --html nowhere/plan.html
 say plan run.toml --machine h200 --set train.compute=f16
+say plan run.toml --machine rtx4090 --set train.compute=fp8
 say sweep --model 9 --seq-len 16 --machine h200
 say sweep --model 8 --seq-len 16 --device-mem 8GiB:4GiB:1GiB
 say keys nothing-like-this
