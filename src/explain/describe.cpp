@@ -58,15 +58,17 @@ std::string describe_objective(const Prepared& p) {
   return out;
 }
 
-// Describes the weights that have a format of their own, and how many of them all.
+// Describes the weights that have a format of their own, and how many of them all; or what becomes of codes.
 std::string base_text(const ModelSpec& model) {
-  if (!model.base) return {};
   double packed = 0, all = 0;
   for (const Weight& w : weights_of(model)) {
     if (w.trainable) continue;
     all += double(w.elements());
-    if (w.matrix && w.format) packed += double(w.elements());
+    if (model.base && w.matrix && w.format) packed += double(w.elements());
   }
+  if (packed == 0)
+    return model.folder_format ? fmt::format("of codes, {}, become numbers", to_text(*model.folder_format))
+                               : "";
   return fmt::format("{} in {}, of {} parameters that stay; products take them in what is computed in",
                      count(packed), to_text(*model.base), count(all));
 }

@@ -180,10 +180,6 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
         "model.base_format = {}: checkpoints have what train.freeze names, in bf16, which has not all of its "
         "values; fp8 and mxfp4 come back, and adapters (adapter.rank) leave the base where it is",
         config.model.base_format);
-  if (model.folder_format && !packed)
-    model.notices.push_back(
-        fmt::format("{}: its weights are codes; numbers are made of them, in what is computed in",
-                    config.model.weights.empty() ? "config.json" : config.model.weights));
   return {};
 }
 
