@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/conv.h"
 
+#include "ops/generation.h"
 #include "ops/gpu_partials.h"
 
 namespace sluice::core {
@@ -37,11 +38,14 @@ int64_t ShortConvBwd::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands CachedConv::operands() const {
-  return {{"bcx", Read, dtype, tokens() * columns(), Activations},
-          {"w", Read, dtype, dim * width, Weights},
-          {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
-          {"cache", Accumulate, dtype, rows * (width - 1) * dim, Activations},
-          {"y", Write, dtype, tokens() * dim, Activations}};
+  const int64_t kept = cache_rows > 0 ? cache_rows : rows;
+  Operands o{{"bcx", Read, dtype, tokens() * columns(), Activations},
+             {"w", Read, dtype, dim * width, Weights},
+             {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
+             {"cache", Accumulate, dtype, kept * (width - 1) * dim, Activations},
+             {"y", Write, dtype, tokens() * dim, Activations}};
+  if (cache_rows > 0) o.push_back(slots_operand_of(rows, cache_rows));
+  return o;
 }
 
 }  // namespace sluice::core

@@ -74,10 +74,11 @@ struct ShortConvBwd {
 // has y = 0.
 struct CachedConv {
   static constexpr std::string_view kName = "cached_conv";
-  enum { kBcx, kW, kSpans, kCache, kY };
+  enum { kBcx, kW, kSpans, kCache, kY, kSlots };  // kSlots: if there are cache_rows
   int64_t rows, q_len, capacity, dim, width;
   DType dtype;
   bool silu = false;
+  int64_t cache_rows = 0;  // 0: text r has row r of the cache
 
   int64_t tokens() const { return rows * q_len; }
   int64_t columns() const { return silu ? dim : 3 * dim; }
@@ -88,6 +89,7 @@ struct CachedConv {
     f("rows", rows), f("q", q_len), f("capacity", capacity), f("dim", dim), f("width", width),
         f("dtype", dtype);
     if (silu) f("silu", silu);
+    if (cache_rows > 0) f("cache_rows", cache_rows);
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/delta.h"
 
+#include "ops/generation.h"
 #include "ops/gpu_partials.h"
 #include "ops/gpu_workspace.h"
 
@@ -85,11 +86,14 @@ int64_t DeltaRuleBwd::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands CachedDelta::operands() const {
-  return {{"qkv", Read, dtype, tokens() * sizes.columns(), Activations},
-          {"gates", Read, F32, tokens() * 2 * sizes.value_heads, Squares},
-          {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
-          {"cache", Accumulate, F32, rows * sizes.state(), Activations},
-          {"o", Write, dtype, tokens() * sizes.values(), Activations}};
+  const int64_t kept = cache_rows > 0 ? cache_rows : rows;
+  Operands o{{"qkv", Read, dtype, tokens() * sizes.columns(), Activations},
+             {"gates", Read, F32, tokens() * 2 * sizes.value_heads, Squares},
+             {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
+             {"cache", Accumulate, F32, kept * sizes.state(), Activations},
+             {"o", Write, dtype, tokens() * sizes.values(), Activations}};
+  if (cache_rows > 0) o.push_back(slots_operand_of(rows, cache_rows));
+  return o;
 }
 Work CachedDelta::work() const {
   return {.unit = Unit::StateProduct, .flops = block_flops(tokens(), sizes)};

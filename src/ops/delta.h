@@ -121,10 +121,11 @@ struct DeltaRuleBwd {
 // that has no tokens yet does not read. The o of a token that does not count is 0.
 struct CachedDelta {
   static constexpr std::string_view kName = "cached_delta";
-  enum { kQkv, kGates, kSpans, kCache, kO };
+  enum { kQkv, kGates, kSpans, kCache, kO, kSlots };  // kSlots: if there are cache_rows
   int64_t rows, q_len, capacity;
   DeltaSizes sizes;
   DType dtype;
+  int64_t cache_rows = 0;  // 0: text r has row r of the cache
 
   int64_t tokens() const { return rows * q_len; }
   Operands operands() const;
@@ -133,6 +134,7 @@ struct CachedDelta {
   constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("capacity", capacity), sizes.fields(f);
     f("dtype", dtype);
+    if (cache_rows > 0) f("cache_rows", cache_rows);
   }
 };
 

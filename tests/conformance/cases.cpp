@@ -578,6 +578,24 @@ void add_narrow_products(List& list) {
   }
 }
 
+// Texts that have rows of a larger cache, copies of rows, and draws.
+void add_sampling(List& list) {
+  const DeltaSizes odd{2, 4, 24, 8};
+  for (const DType dtype : kDTypes) {
+    list.add(CachedAttention{5, 3, 90, 4, 2, 64, dtype, 0, 0, false, 11}, "slots");
+    list.add(CachedAttention{3, 33, 300, 3, 1, 80, dtype, 20, 0, true, 7}, "slots");
+    list.add(CachedConv{4, 7, 40, 24, 4, dtype, true, 9}, "slots");
+    list.add(CachedConv{3, 1, 40, 24, 3, dtype, false, 6}, "slots");
+    list.add(CachedDelta{3, 5, 90, odd, dtype, 8}, "slots");
+    list.add(CopyRows{7, 40, dtype});
+    list.add(CopyRows{3, 33000, dtype});
+    list.add(LastLogits{19, 1, 72, 304, dtype});
+  }
+  list.add(DrawTokens{1, 1, 16});
+  list.add(DrawTokens{9, 4, 1030});
+  list.add(DrawTokens{6, 2, 5003});
+}
+
 }  // namespace
 
 std::string Case::name() const {
@@ -618,6 +636,7 @@ std::vector<Case> all_cases() {
   add_norms_of_values(list);
   add_narrow_products(list);
   add_packed(list);
+  add_sampling(list);
   return std::move(list.cases);
 }
 
@@ -662,6 +681,9 @@ bool suits(const AttnFwd& op) {
 }
 bool suits(const CachedAttention& op) {
   return fits(op.dtype, {op.head_dim});
+}
+bool suits(const CopyRows& op) {
+  return op.elements % 8 == 0;
 }
 bool suits(const LastLogits& op) {
   return fits(op.dtype, {op.dim, op.vocab});

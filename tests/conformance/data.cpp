@@ -173,11 +173,40 @@ void fill_spans(Tensor& spans, Random& random, int64_t q_len, int64_t capacity) 
     spans.set(2 * row + 1, double(count));
   }
 }
+// Different rows of a cache, backwards from the last one, every second.
+void fill_slots(const auto& op, Tensor& slots) {
+  for (int64_t row = 0; row < op.rows; ++row) slots.set(row, double(op.cache_rows - 1 - 2 * row));
+}
 void adapt(const CachedAttention& op, const Data&, Random& random, Tensors& t) {
   fill_spans(t[CachedAttention::kSpans], random, op.q_len, op.capacity);
+  if (op.cache_rows > 0) fill_slots(op, t[op.slots_operand()]);
 }
 void adapt(const CachedConv& op, const Data&, Random& random, Tensors& t) {
   fill_spans(t[CachedConv::kSpans], random, op.q_len, op.capacity);
+  if (op.cache_rows > 0) fill_slots(op, t[CachedConv::kSlots]);
+}
+// Every third row stays, and those behind it become what it is.
+void adapt(const CopyRows& op, const Data&, Random&, Tensors& t) {
+  for (int64_t row = 0; row < op.rows; ++row) t[CopyRows::kWhich].set(row, double(row - row % 3));
+}
+// Draws in the middle of a likely token's share, one of the largest logit, and one that is none.
+void adapt(const DrawTokens& op, const Data&, Random& random, Tensors& t) {
+  const std::vector<double> logits = t[DrawTokens::kLogits].values();
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const int64_t text = random.integer(0, op.texts);
+    const double per_temperature = row % 4 == 1 ? 0 : row % 4 == 2 ? 2 : 0.7;
+    const double* x = &logits[size_t(text * op.vocab)];
+    const double top = *std::max_element(x, x + op.vocab);
+    const auto power = [&](int64_t v) { return std::exp((x[v] - top) * per_temperature); };
+    double total = 0, before = 0;
+    for (int64_t v = 0; v < op.vocab; ++v) total += power(v);
+    int64_t token = random.integer(0, op.vocab);
+    while (power(token) < 0.3 * total / double(op.vocab)) token = (token + 1) % op.vocab;
+    for (int64_t v = 0; v < token; ++v) before += power(v);
+    t[DrawTokens::kDraws].set(3 * row, row % 4 == 3 ? -1 : double(text));
+    t[DrawTokens::kDraws].set(3 * row + 1, (before + power(token) / 2) / total);
+    t[DrawTokens::kDraws].set(3 * row + 2, per_temperature);
+  }
 }
 // Documents of 1, 2, 3, ... tokens, of which the first began before the chunk where something is there: one
 // token, or as many as the data says, and then it goes on for as many.
@@ -210,6 +239,7 @@ void adapt(const T& op, const Data& data, Random& random, Tensors& t) {
   }
   if constexpr (requires { T::kSpans; }) {
     fill_spans(t[T::kSpans], random, op.q_len, op.capacity);
+    if (op.cache_rows > 0) fill_slots(op, t[T::kSlots]);
   } else if (data.documents.empty()) {
     fill_short_documents(t[T::kPos], data, op.tokens, op.has_before);
   } else {

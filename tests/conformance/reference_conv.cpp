@@ -133,7 +133,11 @@ Outputs expect(const CachedConv& op, Inputs in) {
                             cache = in[CachedConv::kCache].values();
   const auto spans = in[CachedConv::kSpans].as<int32_t>();
   const int64_t slots = op.width - 1;
-  Expected after{CachedConv::kCache}, y{CachedConv::kY, std::vector<Approx>(index(op.tokens() * op.dim))};
+  const auto slot_of = [&](int64_t row) -> int64_t {
+    return op.cache_rows > 0 ? in[CachedConv::kSlots].as<int32_t>()[index(row)] : row;
+  };
+  Expected after{CachedConv::kCache, std::vector<Approx>(cache.begin(), cache.end())},
+      y{CachedConv::kY, std::vector<Approx>(index(op.tokens() * op.dim))};
   for (int64_t row = 0; row < op.rows; ++row) {
     const int64_t held = spans[index(2 * row)],
                   count = std::clamp<int64_t>(spans[index(2 * row + 1)], 0, op.q_len);
@@ -141,7 +145,7 @@ Outputs expect(const CachedConv& op, Inputs in) {
       return bcx[index(((row * op.q_len + i) * 3 + block) * op.dim + d)];
     };
     const auto u = [&](int64_t i, int64_t d) {
-      if (i < 0) return Approx(cache[index((row * slots + i + slots) * op.dim + d)]);
+      if (i < 0) return Approx(cache[index((slot_of(row) * slots + i + slots) * op.dim + d)]);
       if (op.silu) return Approx(bcx[index((row * op.q_len + i) * op.dim + d)]);
       return stored(Approx(at(i, 0, d)) * Approx(at(i, 2, d)), op.dtype);
     };
@@ -158,7 +162,8 @@ Outputs expect(const CachedConv& op, Inputs in) {
     for (int64_t slot = 0; slot < slots; ++slot) {
       for (int64_t d = 0; d < op.dim; ++d) {
         const int64_t i = count - slots + slot;
-        after.values.push_back(i < 0 || op.silu ? u(i, d) : Approx(at(i, 0, d)) * Approx(at(i, 2, d)));
+        after.values[index((slot_of(row) * slots + slot) * op.dim + d)] =
+            i < 0 || op.silu ? u(i, d) : Approx(at(i, 0, d)) * Approx(at(i, 2, d));
       }
     }
   }

@@ -336,19 +336,23 @@ Outputs expect(const CachedDelta& op, Inputs in) {
   const std::vector<double> qkv = in[CachedDelta::kQkv].values(), gates = in[CachedDelta::kGates].values(),
                             cache = in[CachedDelta::kCache].values();
   const auto spans = in[CachedDelta::kSpans].as<int32_t>();
-  Expected after{CachedDelta::kCache}, o{CachedDelta::kO};
+  const auto slot_of = [&](int64_t row) -> int64_t {
+    return op.cache_rows > 0 ? in[CachedDelta::kSlots].as<int32_t>()[index(row)] : row;
+  };
+  Expected after{CachedDelta::kCache, std::vector<Approx>(cache.begin(), cache.end())}, o{CachedDelta::kO};
   for (int64_t row = 0; row < op.rows; ++row) {
     const int64_t held = spans[index(2 * row)],
                   count = std::clamp<int64_t>(spans[index(2 * row + 1)], 0, op.q_len);
-    const auto part = [&](const std::vector<double>& all, int64_t each) {
-      return std::vector<double>(all.begin() + row * each, all.begin() + (row + 1) * each);
+    const auto part = [&](const std::vector<double>& all, int64_t each, int64_t at) {
+      return std::vector<double>(all.begin() + at * each, all.begin() + (at + 1) * each);
     };
-    Rule rule(op.sizes, op.dtype, part(qkv, op.q_len * op.sizes.columns()),
-              part(gates, op.q_len * 2 * op.sizes.value_heads));
-    rule.set_state(part(cache, op.sizes.state()));
+    Rule rule(op.sizes, op.dtype, part(qkv, op.q_len * op.sizes.columns(), row),
+              part(gates, op.q_len * 2 * op.sizes.value_heads, row));
+    rule.set_state(part(cache, op.sizes.state(), slot_of(row)));
     for (int64_t t = 0; t < count; ++t) rule.step(t, held + t, o.values);
     o.values.resize(index((row + 1) * op.q_len * op.sizes.values()));
-    after.values.insert(after.values.end(), rule.state().begin(), rule.state().end());
+    std::copy(rule.state().begin(), rule.state().end(),
+              after.values.begin() + slot_of(row) * op.sizes.state());
   }
   return {after, o};
 }

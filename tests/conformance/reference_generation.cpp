@@ -56,6 +56,9 @@ void attend(const CachedAttention& op, const double* q, const double* k, const d
 }  // namespace
 
 Outputs expect(const CachedAttention& op, Inputs in) {
+  const auto slot_of = [&](int64_t row) -> int64_t {
+    return op.cache_rows > 0 ? in[op.slots_operand()].as<int32_t>()[index(row)] : row;
+  };
   const std::vector<double> q = in[CachedAttention::kQ].values(), kv = in[CachedAttention::kKv].values();
   std::vector<double> cache = in[CachedAttention::kCache].values();
   const auto sinks = op.has_sinks ? in[CachedAttention::kSinks].values() : std::vector<double>();
@@ -66,7 +69,7 @@ Outputs expect(const CachedAttention& op, Inputs in) {
       for (int64_t head = 0; head < 2 * op.kv_heads; ++head) {
         const auto from = kv.begin() + ((row * op.q_len + i) * 2 * op.kv_heads + head) * op.head_dim;
         std::copy_n(from, op.head_dim,
-                    cache.begin() + op.cache_at(row, 0, head) + (at.held + i) * op.head_dim);
+                    cache.begin() + op.cache_at(slot_of(row), 0, head) + (at.held + i) * op.head_dim);
       }
     }
     for (int64_t i = 0; i < at.count; ++i) {
@@ -75,8 +78,9 @@ Outputs expect(const CachedAttention& op, Inputs in) {
         const int64_t kv_head = head / (op.q_heads / op.kv_heads);
         const int64_t end = at.held + i + 1,
                       first = op.window > 0 ? std::max<int64_t>(end - op.window, 0) : 0;
-        attend(op, &q[index(q_at)], &cache[index(op.cache_at(row, 0, kv_head) + first * op.head_dim)],
-               &cache[index(op.cache_at(row, 1, kv_head) + first * op.head_dim)], end - first,
+        attend(op, &q[index(q_at)],
+               &cache[index(op.cache_at(slot_of(row), 0, kv_head) + first * op.head_dim)],
+               &cache[index(op.cache_at(slot_of(row), 1, kv_head) + first * op.head_dim)], end - first,
                op.has_sinks ? sinks[index(head)] : -INFINITY, &o.values[index(q_at)]);
       }
     }
@@ -99,6 +103,51 @@ Outputs expect(const LastLogits& op, Inputs in) {
     }
   }
   return {logits};
+}
+
+Outputs expect(const CopyRows& op, Inputs in) {
+  const auto which = in[CopyRows::kWhich].as<int32_t>();
+  const std::vector<double> x = in[CopyRows::kX].values();
+  Expected after{CopyRows::kX};
+  for (int64_t row = 0; row < op.rows; ++row) {
+    for (int64_t i = 0; i < op.elements; ++i)
+      after.values.emplace_back(x[index(which[index(row)] * op.elements + i)]);
+  }
+  return {after};
+}
+
+// Draws lie in the middle of a token's share, so that rounding moves none into another's.
+Outputs expect(const DrawTokens& op, Inputs in) {
+  const std::vector<double> logits = in[DrawTokens::kLogits].values(),
+                            draws = in[DrawTokens::kDraws].values();
+  Expected drawn{DrawTokens::kDrawn};
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const double text = draws[index(3 * row)], u = draws[index(3 * row + 1)], t = draws[index(3 * row + 2)];
+    if (text < 0) {
+      for (const double value : {-1.0, 0.0, 0.0}) drawn.values.emplace_back(value);
+      continue;
+    }
+    const double* x = &logits[index(int64_t(text) * op.vocab)];
+    const double top = *std::max_element(x, x + op.vocab);
+    Sum ones, powers;
+    double total = 0, sum = 0;
+    for (int64_t v = 0; v < op.vocab; ++v) {
+      ones.add(probability(Approx(x[v]), Approx(top)));
+      powers.add(probability(Approx(x[v]) * Approx(t), Approx(top) * Approx(t)));
+      total += std::exp((x[v] - top) * t);
+    }
+    int64_t token = std::max_element(x, x + op.vocab) - x;
+    for (int64_t v = 0; v < op.vocab && t > 0; ++v) {
+      sum += std::exp((x[v] - top) * t);
+      if (sum <= u * total) continue;
+      token = v;
+      break;
+    }
+    drawn.values.emplace_back(double(token));
+    drawn.values.push_back(-(log(ones.total()) + Approx(top) - Approx(x[token])));
+    drawn.values.push_back(t > 0 ? Approx((x[token] - top) * t) - log(powers.total()) : Approx(0.0));
+  }
+  return {drawn};
 }
 
 }  // namespace sluice::core::conformance

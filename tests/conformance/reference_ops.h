@@ -39,6 +39,8 @@ Outputs expect(const SinkGrad& op, Inputs in);
 // reference_generation.cpp
 Outputs expect(const CachedAttention& op, Inputs in);
 Outputs expect(const LastLogits& op, Inputs in);
+Outputs expect(const CopyRows& op, Inputs in);
+Outputs expect(const DrawTokens& op, Inputs in);
 Outputs expect(const ShortConv& op, Inputs in);
 Outputs expect(const ShortConvBwd& op, Inputs in);
 Outputs expect(const CachedConv& op, Inputs in);

@@ -26,6 +26,9 @@ void list(std::vector<Product>& all, const Product& product) {
 void add_products(const Linear& op, std::vector<Product>& all) {
   if (!has_few_rows(op)) list(all, product_of(op));
 }
+void add_products(const LastLogits& op, std::vector<Product>& all) {
+  if (op.is_product()) list(all, product_of(op));
+}
 void add_products(const HeadLoss& op, std::vector<Product>& all) {
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const HeadProducts products = head_products(op, std::min(op.sub_tokens, op.tokens - begin), begin == 0);
@@ -128,6 +131,14 @@ Product product_of(const Linear& op) {
           .d = {op.out, op.result_type()},
           .add = op.has_residual,
           .bias = op.has_bias && !op.f32_result};  // else Runner adds it
+}
+Product product_of(const LastLogits& op) {
+  return {.m = op.rows,
+          .n = op.vocab,
+          .k = op.dim,
+          .a = {op.dim, op.dtype},
+          .b = {op.dim, op.dtype, true},
+          .d = {op.vocab, DType::F32}};
 }
 Product product_of(const LinearDgrad& op) {
   const bool turned = op.dy_format.has_value();

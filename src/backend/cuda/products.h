@@ -44,6 +44,7 @@ struct Product {
 // Whether few_rows() makes it, and no product.
 bool has_few_rows(const Linear& op);
 Product product_of(const Linear& op);
+Product product_of(const LastLogits& op);  // REQUIRES: is_product()
 Product product_of(const LinearDgrad& op);
 Product product_of(const LinearWgrad& op);
 // The product of one part.

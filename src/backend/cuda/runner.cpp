@@ -458,7 +458,22 @@ Status Runner::run(const GatherWeights& op, const Call& call) {
   return {};
 }
 
+Status Runner::run(const CopyRows& op, const Call& call) {
+  SLUICE_CUDA_TRY(copy_rows(call.as<int32_t>(CopyRows::kWhich), call[CopyRows::kX].data, op.rows,
+                            op.elements * size_of(op.dtype), call.stream));
+  return {};
+}
+
+Status Runner::run(const DrawTokens& op, const Call& call) {
+  SLUICE_CUDA_TRY(draw_tokens(call.as<float>(DrawTokens::kLogits), call.as<TokenDraw>(DrawTokens::kDraws),
+                              call.as<DrawnToken>(DrawTokens::kDrawn), op.rows, op.vocab, call.stream));
+  return {};
+}
+
 Status Runner::run(const LastLogits& op, const Call& call) {
+  if (op.is_product())
+    return products_.run(product_of(op), call[LastLogits::kX].data, call[LastLogits::kW].data, nullptr,
+                         call[LastLogits::kLogits].data, call.scratch(), call.stream);
   const FewRows product{.x = call.as<bf16>(LastLogits::kX),
                         .w = call.as<bf16>(LastLogits::kW),
                         .rows = op.rows,
@@ -481,6 +496,7 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .q = call.as<bf16>(CachedAttention::kQ),
       .kv = call.as<bf16>(CachedAttention::kKv),
       .spans = call.as<int32_t>(CachedAttention::kSpans),
+      .slots = op.cache_rows > 0 ? call.as<int32_t>(int(op.slots_operand())) : nullptr,
       .cache = call.as<bf16>(CachedAttention::kCache),
       .o = call.as<bf16>(CachedAttention::kO),
       .partial = op.q_len <= kSplitTokens ? reinterpret_cast<float*>(call.workspace.data) : nullptr,

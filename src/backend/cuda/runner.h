@@ -75,6 +75,8 @@ class Runner {
   Status run(const CachedConv& op, const Call& call);
   Status run(const SinkGrad& op, const Call& call);
   Status run(const LastLogits& op, const Call& call);
+  Status run(const CopyRows& op, const Call& call);
+  Status run(const DrawTokens& op, const Call& call);
   Status run(const AddGradients& op, const Call& call);
   Status run(const Dropout& op, const Call& call);
   Status run(const SumOverProcesses& op, const Call& call);

@@ -300,6 +300,10 @@ void examine(const ScaleGatesBwd& op, Objection& o) {
 void examine(const LastLogits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});
 }
+void examine(const CopyRows& op, Objection& o) {
+  o.floating("rows", op.dtype).rows({{"elements", op.elements}}).most("rows", op.rows, 65535);
+}
+void examine(const DrawTokens&, Objection&) {}
 void examine(const SumSq& op, Objection& o) {
   o.floating("gradients", op.dtype);
 }

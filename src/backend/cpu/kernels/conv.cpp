@@ -111,11 +111,13 @@ Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine) 
 
 Status launch(const CachedConv& op, const Args& args, const Machine& machine) {
   const auto* spans = args.in<int32_t>(CachedConv::kSpans);
+  const auto* slots = op.cache_rows > 0 ? args.in<int32_t>(CachedConv::kSlots) : nullptr;
   with_type(op.dtype, [&]<class T>(T) {
     machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
       const CachedConvRow<T> text{.bcx = args.in<T>(CachedConv::kBcx) + row * op.q_len * op.columns(),
                                   .w = args.in<T>(CachedConv::kW),
-                                  .cache = args.out<T>(CachedConv::kCache) + row * (op.width - 1) * op.dim,
+                                  .cache = args.out<T>(CachedConv::kCache) +
+                                           (slots != nullptr ? slots[row] : row) * (op.width - 1) * op.dim,
                                   .y = args.out<T>(CachedConv::kY) + row * op.q_len * op.dim,
                                   .held = spans[2 * row],
                                   .count = std::clamp<int64_t>(spans[2 * row + 1], 0, op.q_len),

@@ -145,7 +145,7 @@ void convolve_cached(const CachedConvRow<T>& t) {
       if (i >= t.count) store(t.y + i * t.dim + c, F16{}, part);
     }
     // Those that stay move towards the first slot, which is read before it is written.
-    for (int64_t slot = 0; slot < slots; ++slot)
+    for (int64_t slot = 0; slot < slots && t.count > 0; ++slot)
       store(t.cache + slot * t.dim + c, input(t.count - slots + slot), part);
   });
 }

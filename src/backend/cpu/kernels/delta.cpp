@@ -190,11 +190,13 @@ Status launch(const DeltaRuleBwd& op, const Args& args, const Machine& machine) 
 
 Status launch(const CachedDelta& op, const Args& args, const Machine& machine) {
   const auto* spans = args.in<int32_t>(CachedDelta::kSpans);
+  const auto* slots = op.cache_rows > 0 ? args.in<int32_t>(CachedDelta::kSlots) : nullptr;
   with_type(op.dtype, [&]<class T>(T) {
     machine.pool.parallel_for(op.rows * op.sizes.key_heads, [&](int64_t i, int worker) {
       const int64_t row = i / op.sizes.key_heads, token = row * op.q_len;
       const int64_t held = spans[2 * row], count = std::clamp<int64_t>(spans[2 * row + 1], 0, op.q_len);
-      auto* cache = args.out<float>(CachedDelta::kCache) + row * op.sizes.state();
+      auto* cache =
+          args.out<float>(CachedDelta::kCache) + (slots != nullptr ? slots[row] : row) * op.sizes.state();
       const DeltaTask<T> task{.sizes = op.sizes,
                               .key_head = i % op.sizes.key_heads,
                               .tokens = count,

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "backend/cpu/gemm_few.h"
 #include "backend/cpu/kernels/attention.h"
+#include "backend/cpu/kernels/token_loss.h"
 #include "ops/generation.h"
 
 namespace sluice::core::cpu {
@@ -72,9 +74,21 @@ Span span_of(const int32_t* spans, int64_t row, int64_t q_len) {
   return {spans[2 * row], std::clamp<int64_t>(spans[2 * row + 1], 0, q_len)};
 }
 
+// The row of the cache that a text has.
+class Slots {
+ public:
+  Slots(const CachedAttention& op, const Args& args)
+      : slots_(op.cache_rows > 0 ? args.in<int32_t>(int(op.slots_operand())) : nullptr) {}
+  int64_t operator[](int64_t row) const { return slots_ != nullptr ? slots_[row] : row; }
+
+ private:
+  const int32_t* slots_;
+};
+
 template <class T>
 void append(const CachedAttention& op, const Args& args, const Machine& machine) {
   const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
+  const Slots slots(op, args);
   const T* kv = args.in<T>(CachedAttention::kKv);
   T* cache = args.out<T>(CachedAttention::kCache);
   machine.pool.parallel_for(op.rows * 2 * op.kv_heads, [&](int64_t task, int) {
@@ -82,7 +96,7 @@ void append(const CachedAttention& op, const Args& args, const Machine& machine)
     const int64_t row = task / (2 * op.kv_heads), head = task % (2 * op.kv_heads);
     const Span span = span_of(spans, row, op.q_len);
     const T* from = kv + (row * op.q_len * 2 * op.kv_heads + head) * op.head_dim;
-    T* to = cache + op.cache_at(row, 0, head) + span.held * op.head_dim;
+    T* to = cache + op.cache_at(slots[row], 0, head) + span.held * op.head_dim;
     for (int64_t i = 0; i < span.count; ++i) {
       std::memcpy(to + i * op.head_dim, from + i * 2 * op.kv_heads * op.head_dim,
                   static_cast<size_t>(op.head_dim) * sizeof(T));
@@ -93,6 +107,7 @@ void append(const CachedAttention& op, const Args& args, const Machine& machine)
 template <class T>
 void attend(const CachedAttention& op, const Args& args, const Machine& machine) {
   const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
+  const Slots slots(op, args);
   const T* cache = args.in<T>(CachedAttention::kCache);
   const int64_t parts = ceil_div(op.q_len, kTokensPerTask), heads = op.rows * op.q_heads;
   machine.pool.parallel_for(parts * heads, [&](int64_t task, int worker) {
@@ -106,8 +121,8 @@ void attend(const CachedAttention& op, const Args& args, const Machine& machine)
     CachedQueries<T> queries{
         .q = args.in<T>(CachedAttention::kQ) + offset,
         .o = args.out<T>(CachedAttention::kO) + offset,
-        .k = cache + op.cache_at(row, 0, kv_head),
-        .v = cache + op.cache_at(row, 1, kv_head),
+        .k = cache + op.cache_at(slots[row], 0, kv_head),
+        .v = cache + op.cache_at(slots[row], 1, kv_head),
         .head_dim = op.head_dim,
         .padded = padded(op),
         .width = width,
@@ -163,6 +178,29 @@ Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
                  args.out<float>(LastLogits::kLogits) + first * op.vocab);
   }
   cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, machine);
+  return {};
+}
+
+Status launch(const CopyRows& op, const Args& args, const Machine& machine) {
+  const auto* which = args.in<int32_t>(CopyRows::kWhich);
+  auto* x = args.out<std::byte>(CopyRows::kX);
+  const int64_t bytes = op.elements * size_of(op.dtype);
+  machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
+    if (which[row] != row) std::memcpy(x + row * bytes, x + which[row] * bytes, size_t(bytes));
+  });
+  return {};
+}
+
+Status launch(const DrawTokens& op, const Args& args, const Machine& machine) {
+  const auto* logits = args.in<float>(DrawTokens::kLogits);
+  const auto* draws = args.in<TokenDraw>(DrawTokens::kDraws);
+  auto* drawn = args.out<DrawnToken>(DrawTokens::kDrawn);
+  machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
+    drawn[row] = {-1, 0, 0};
+    if (draws[row].text < 0) return;
+    const std::span<const float> own(logits + int64_t(draws[row].text) * op.vocab, size_t(op.vocab));
+    SLUICE_LOOP(machine.isa, draw_token, own, draws[row], drawn[row]);
+  });
   return {};
 }
 

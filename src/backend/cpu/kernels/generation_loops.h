@@ -2,6 +2,7 @@
 // Included by each_isa.h.
 
 #include "backend/cpu/kernels/attention_blocks.h"
+#include "backend/cpu/kernels/cross_entropy.h"
 
 // lanes[t][j][:] += q[t][:] key[j][:], lane by lane along the head, for tokens and keys side by side: as many
 // as the registers hold.
@@ -161,4 +162,52 @@ void attend_cached(const CachedQueries<T>& t, const CachedScratch& s) {
       store(t.o + i * t.width + d, load(s.o + i * t.padded + d, part) * factor, part);
     });
   }
+}
+
+// The powers of two of (x - top) * scale, for up to kDrawBlock logits, and 0 behind them. Returns their
+// sum: its order is the block's alone.
+SLUICE_INLINE double block_powers(const float* x, int64_t count, float top, float scale, float* powers) {
+  F16 sums{};
+  for (int64_t i = 0; i < count; i += kVec) {
+    const int64_t here = std::min(kVec, count - i);
+    const F16 power = select(first_lanes(here), exp2((load(x + i, here) - top) * scale), F16{});
+    sums += power;
+    store(powers + i, power);
+  }
+  return double{sum(sums)};
+}
+
+void draw_token(std::span<const float> logits, const TokenDraw& draw, DrawnToken& drawn) {
+  const auto vocab = int64_t(logits.size());
+  const float* x = logits.data();
+  const float top = *std::max_element(x, x + vocab), scale = float(draw.per_temperature) * kLog2E;
+  if (!std::isfinite(top)) return;
+  int64_t token = 0;
+  if (draw.per_temperature == 0) {
+    token = std::find(x, x + vocab, top) - x;
+  } else {
+    alignas(64) float powers[kDrawBlock];
+    const auto count_of = [&](int64_t first) { return std::min<int64_t>(kDrawBlock, vocab - first); };
+    double total = 0, sum = 0, before = 0;
+    for (int64_t first = 0; first < vocab; first += kDrawBlock)
+      total += block_powers(x + first, count_of(first), top, scale, powers);
+    // The block of the token; the last with a token that can come, where rounding leaves none.
+    const double aim = draw.u * total;
+    int64_t block = 0;
+    for (int64_t first = 0; first < vocab && sum <= aim; first += kDrawBlock) {
+      const double here = block_powers(x + first, count_of(first), top, scale, powers);
+      if (here > 0) block = first, before = sum;
+      sum += here;
+    }
+    block_powers(x + block, count_of(block), top, scale, powers);
+    for (int64_t i = 0; i < count_of(block) && before <= aim; ++i) {
+      before += double{powers[i]};
+      if (powers[i] > 0) token = block + i;
+    }
+    drawn.log_drawn_prob = (double{x[token]} - double{top}) * draw.per_temperature - std::log(total);
+  }
+  const TokenLoss loss = cross_entropy<float>(x, vocab, token, 0, 0, nullptr);
+  if (!std::isfinite(loss.loss)) return;
+  drawn.token = double(token);
+  drawn.log_prob = -loss.loss;
 }

@@ -5,19 +5,9 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/token_loss.h"
 #include "ops/loss.h"
 #include "ops/step_args.h"
-
-namespace sluice::core::cpu {
-namespace {
-
-struct TokenLoss {
-  double loss;
-  bool is_top;  // no token is likelier
-};
-
-}  // namespace
-}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/head_loss_loops.h"
 #include "backend/cpu/each_isa.h"

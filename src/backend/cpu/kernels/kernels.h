@@ -35,7 +35,8 @@ struct GroupedLinear; struct GroupedDgrad; struct GroupedWgrad; struct GroupedBi
 struct CombineExperts; struct ExpertGluBwd; struct GatedAdd; struct GatedAddBwd; struct LowRank;
 struct LowRankDgrad; struct LowRankWgrad; struct DeltaGates; struct DeltaGatesBwd; struct DeltaRule;
 struct DeltaRuleBwd; struct CachedDelta; struct HeadGate; struct HeadGateBwd; struct ScaleBy;
-struct ScaleGates; struct ScaleGatesBwd; struct Dropout; struct Quantize;
+struct ScaleGates; struct ScaleGatesBwd; struct Dropout; struct Quantize; struct CopyRows;
+struct DrawTokens;
 // clang-format on
 }  // namespace sluice::core
 
@@ -128,6 +129,8 @@ Status launch(const HeadNormRope& op, const Args& args, const Machine& machine);
 Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine);
 Status launch(const CachedAttention& op, const Args& args, const Machine& machine);
 Status launch(const LastLogits& op, const Args& args, const Machine& machine);
+Status launch(const CopyRows& op, const Args& args, const Machine& machine);
+Status launch(const DrawTokens& op, const Args& args, const Machine& machine);
 Status launch(const AddGradients& op, const Args& args, const Machine& machine);
 Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine);
 Status launch(const ShareWeight& op, const Args& args, const Machine& machine);

@@ -28,7 +28,7 @@ __device__ Span span_of(const CachedBlock& b, int64_t row) {
 // Where things lie for the block's row and key head.
 struct Places {
   const CachedBlock& b;
-  int64_t row, kv_head;
+  int64_t row, slot, kv_head;
   int64_t group;
   Span span;
 
@@ -48,7 +48,7 @@ struct Places {
   }
   // Place in the cache of key or value j.
   __device__ int64_t cached(int64_t j, int which) const {
-    return (((row * 2 + which) * b.kv_heads + kv_head) * b.capacity + j) * b.head_dim;
+    return (((slot * 2 + which) * b.kv_heads + kv_head) * b.capacity + j) * b.head_dim;
   }
   __device__ const bf16* key(int64_t j, int which) const {
     return j < span.held ? b.cache + cached(j, which) : b.kv + fresh(j - span.held, which);
@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
   bf16 *k_tile = q_tile + kOwnRows<D> * kTileStride<D>, *v_tile = k_tile + kKeys<D> * kTileStride<D>;
   const int64_t row = blockIdx.z;
   let_next_begin();
-  const Places at{b, row, blockIdx.y, b.q_heads / b.kv_heads, span_of(b, row)};
+  const Places at{
+      b, row, b.slots != nullptr ? b.slots[row] : row, blockIdx.y, b.q_heads / b.kv_heads, span_of(b, row)};
   constexpr int C = D / kSharing<D>;
   const int lane = threadIdx.x % kWarp, head_dim = int(b.head_dim);
   const int row_in_tile = warp_row<D>(), column = warp_column<D>();
@@ -273,6 +274,20 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedBlock b) {
   }
 }
 
+constexpr int kCopyThreads = 256;
+constexpr int64_t kCopied = 8;  // vectors of each thread
+
+__global__ void __launch_bounds__(kCopyThreads)
+    copy_rows_kernel(const int32_t* which, uint4* x, int64_t row_vectors) {
+  const int64_t row = blockIdx.y, from = which[row];
+  if (from == row) return;
+  const int64_t begin = int64_t{blockIdx.x} * kCopyThreads * kCopied + threadIdx.x;
+#pragma unroll
+  for (int64_t i = begin; i < begin + kCopyThreads * kCopied; i += kCopyThreads) {
+    if (i < row_vectors) x[row * row_vectors + i] = x[from * row_vectors + i];
+  }
+}
+
 template <int D>
 cudaError_t run(const CachedBlock& b, Queue queue) {
   const int64_t tokens = kOwnRows<D> / (b.q_heads / b.kv_heads);
@@ -289,6 +304,12 @@ cudaError_t run(const CachedBlock& b, Queue queue) {
 
 cudaError_t cached_attention(const CachedBlock& block, Queue queue) {
   return with_head_columns(block.head_dim, [&](auto columns) { return run<columns>(block, queue); });
+}
+
+cudaError_t copy_rows(const int32_t* which, void* x, int64_t rows, int64_t row_bytes, cudaStream_t stream) {
+  const int64_t vectors = row_bytes / int64_t{sizeof(uint4)};
+  const dim3 grid(blocks_for(vectors, kCopyThreads * kCopied), unsigned(rows));
+  return launch(copy_rows_kernel, grid, kCopyThreads, 0, stream, which, static_cast<uint4*>(x), vectors);
 }
 
 }  // namespace sluice::core::cuda

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kThreads) cached_delta_kernel(CachedDeltaBlock
   const int64_t values = int64_t{b.value_heads} * b.value_dim;
   const int64_t columns = int64_t{2} * b.key_heads * b.key_dim + values;
   const bool inside = column < b.value_dim;
-  float* const cache = b.cache + (text * b.value_heads + head) * b.key_dim * b.value_dim + column;
+  const int64_t slot = b.slots != nullptr ? b.slots[text] : text;
+  float* const cache = b.cache + (slot * b.value_heads + head) * b.key_dim * b.value_dim + column;
   float state[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {

@@ -187,7 +187,7 @@ __global__ void cached_conv_kernel(CachedConvBlock<bf16> b) {
   const int64_t asked = b.spans[2 * row + 1], count = asked < 0 ? 0 : asked > b.q_len ? b.q_len : asked;
   const Channels channels(b.w, int(b.width), channel);
   const bf16* bcx = b.x + row * b.q_len * 3 * b.dim + channel;
-  bf16* cache = b.cache + row * slots * b.dim + channel;
+  bf16* cache = b.cache + (b.slots != nullptr ? b.slots[row] : row) * slots * b.dim + channel;
   // The input of new token i, or, if i is negative, of one before it.
   const auto input = [&](int64_t i, float(&u)[kVec]) {
     if (i < 0) {
@@ -213,7 +213,7 @@ __global__ void cached_conv_kernel(CachedConvBlock<bf16> b) {
     store8(b.y + (row * b.q_len + i) * b.dim + channel, sum);
   }
   // Those that stay move towards the first slot, which is read before it is written.
-  for (int64_t slot = 0; slot < slots; ++slot) {
+  for (int64_t slot = 0; slot < slots && count > 0; ++slot) {
     float u[kVec];
     input(count - slots + slot, u);
     store8(cache + slot * b.dim, u);

@@ -232,7 +232,7 @@ __global__ void cached_silu_conv_kernel(CachedConvBlock<T> b) {
   const int64_t count = min(max(int64_t{b.spans[2 * row + 1]}, int64_t{0}), b.q_len);
   const Rows<W> taps = load_taps<W>(b.w, int(b.width), channel);
   const T* const x = b.x + row * b.q_len * b.dim + channel;
-  T* const cache = b.cache + row * slots * b.dim + channel;
+  T* const cache = b.cache + (b.slots != nullptr ? b.slots[row] : row) * slots * b.dim + channel;
   T* const y = b.y + row * b.q_len * b.dim + channel;
   Rows<W> inputs;
   inputs.clear();
@@ -251,7 +251,7 @@ __global__ void cached_silu_conv_kernel(CachedConvBlock<T> b) {
   }
 #pragma unroll
   for (int j = 0; j < W; ++j) {
-    if (j < slots) store8(cache + (slots - 1 - j) * b.dim, inputs.x[j]);
+    if (j < slots && count > 0) store8(cache + (slots - 1 - j) * b.dim, inputs.x[j]);
   }
   const float none[kVec] = {};
   for (int64_t t = count; t < b.q_len; ++t) store8(y + t * b.dim, none);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "ops/draws.h"
 #include "ops/gpu_partials.h"
 #include "ops/step_args.h"
 
@@ -242,6 +243,9 @@ cudaError_t token_losses(const float* row_loss, const float* weights, double* lo
                          cudaStream_t stream);
 // out[row] = -|row_loss[row]|
 cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStream_t stream);
+// See DrawTokens.
+cudaError_t draw_tokens(const float* logits, const TokenDraw* draws, DrawnToken* drawn, int64_t rows,
+                        int64_t vocab, cudaStream_t stream);
 
 // --- norm.cu ---
 template <class G>
@@ -381,6 +385,7 @@ struct CachedConvBlock {
   const T* x;
   const T* w;
   const int32_t* spans;
+  const int32_t* slots;  // of the cache, by text; null: in order. Here and below.
   T* cache;
   T* y;
   int64_t rows, q_len, dim, width;
@@ -463,6 +468,7 @@ struct CachedDeltaBlock {
   const T* qkv;
   const float* gates;
   const int32_t* spans;
+  const int32_t* slots;
   float* cache;
   T* o;
   int64_t rows, q_len;
@@ -503,6 +509,7 @@ struct CachedBlock {
   const bf16* q;
   const bf16* kv;
   const int32_t* spans;
+  const int32_t* slots;
   bf16* cache;
   bf16* o;
   float* partial;
@@ -516,6 +523,8 @@ constexpr int64_t most_sharing(int64_t head_dim) {
   return head_dim <= 256 ? 64 : 32;
 }
 cudaError_t cached_attention(const CachedBlock& block, Queue queue);
+// See CopyRows. REQUIRES: row_bytes is a multiple of 16
+cudaError_t copy_rows(const int32_t* which, void* x, int64_t rows, int64_t row_bytes, cudaStream_t stream);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
 // One attention block, as in AttnShape. `pos` is read only when `packed`.

@@ -5,6 +5,7 @@
 // online, a second one, which mostly hits the L2 cache, writes the gradient.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -34,8 +35,9 @@ __device__ float capped(float x, float cap) {
 }
 
 // Capped, unless `cap` is 0. Columns past `vocab` read as -inf.
-__device__ void load_logits(const float* row, int64_t column, int64_t vocab, float cap, float (&x)[kVec]) {
-  if (column + kVec <= vocab) {
+__device__ void load_logits(const float* row, int64_t column, int64_t vocab, float cap, float (&x)[kVec],
+                            bool aligned = true) {
+  if (aligned && column + kVec <= vocab) {
     load8(row + column, x);
     if (cap > 0) {
       for (int j = 0; j < kVec; ++j) x[j] = capped(x[j], cap);
@@ -50,13 +52,13 @@ struct RowSum {
 };
 
 // Sums of the row; every thread receives them.
-__device__ RowSum sum_up(const float* row, int64_t vocab, float cap, Softmax* scratch) {
+__device__ RowSum sum_up(const float* row, int64_t vocab, float cap, Softmax* scratch, bool aligned = true) {
   Softmax mine;
   for (int64_t trip = 0; trip < vocab; trip += kBatch * kTrip) {
     float x[kBatch][kVec];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b)
-      load_logits(row, trip + b * kTrip + threadIdx.x * kVec, vocab, cap, x[b]);
+      load_logits(row, trip + b * kTrip + threadIdx.x * kVec, vocab, cap, x[b], aligned);
     float top = mine.max;
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -161,7 +163,99 @@ __global__ void log_probs_kernel(const float* row_loss, float* log_probs, int64_
   if (row < rows) log_probs[row] = 0.0f - fabsf(row_loss[row]);
 }
 
+constexpr int kDrawWarps = kLossThreads / kWarp;
+constexpr int kDrawLane = kDrawBlock / kWarp;  // neighbours of a block that a lane has
+
+// exp((x - top) * scale) of a logit, 0 past the last one.
+__device__ float power(const float* row, int64_t i, int64_t vocab, float top, float scale) {
+  return i < vocab ? __expf((row[i] - top) * scale) : 0.0f;
+}
+
+// One block per row; see DrawTokens. A warp sums the powers of a block of tokens.
+__global__ void __launch_bounds__(kLossThreads)
+    draw_kernel(const float* logits, const TokenDraw* draws, DrawnToken* drawn, int64_t vocab) {
+  __shared__ __align__(16) unsigned char scratch[kDrawWarps * sizeof(Softmax)];
+  __shared__ int64_t token;
+  __shared__ double log_total;
+  double* const sums = reinterpret_cast<double*>(dynamic_shared());
+  const TokenDraw draw = draws[blockIdx.x];
+  DrawnToken& out = drawn[blockIdx.x];
+  if (draw.text < 0) {
+    if (threadIdx.x == 0) out = {-1, 0, 0};
+    return;
+  }
+  const float* row = logits + int64_t(draw.text) * vocab;
+  const double per_temperature = draw.per_temperature;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  if (threadIdx.x == 0) token = vocab, log_total = 0;
+  const RowSum all = sum_up(row, vocab, 0, reinterpret_cast<Softmax*>(scratch), vocab % 4 == 0);
+  if (per_temperature == 0) {
+    int64_t first = vocab;
+    for (int64_t i = threadIdx.x; i < vocab; i += kLossThreads) {
+      if (row[i] == all.max) first = min(first, i);
+    }
+    if (first < vocab) atomicMin(reinterpret_cast<long long*>(&token), static_cast<long long>(first));
+  } else {
+    const float scale = float(per_temperature);
+    const int blocks = int((vocab + kDrawBlock - 1) / kDrawBlock);
+    for (int b = warp; b < blocks; b += kDrawWarps) {
+      double sum = 0;
+      for (int i = lane; i < kDrawBlock; i += kWarp)
+        sum += double(power(row, int64_t{b} * kDrawBlock + i, vocab, all.max, scale));
+      sum = warp_sum(sum);
+      if (lane == 0) sums[b] = sum;
+    }
+    __syncthreads();
+    if (warp == 0) {
+      double total = 0, sum = 0, before = 0;
+      for (int b = 0; b < blocks; ++b) total += sums[b];
+      // The block of the token; the last with a token that can come, where rounding leaves none.
+      const double aim = draw.u * total;
+      int block = 0;
+      for (int b = 0; b < blocks && sum <= aim; ++b) {
+        if (sums[b] > 0) block = b, before = sum;
+        sum += sums[b];
+      }
+      // The lane of the token, likewise, and then the token.
+      const int64_t own = int64_t{block} * kDrawBlock + lane * kDrawLane;
+      double mine = 0;
+      for (int i = 0; i < kDrawLane; ++i) mine += double(power(row, own + i, vocab, all.max, scale));
+      sum = before;
+      int chosen = 0;
+      for (int l = 0; l < kWarp && sum <= aim; ++l) {
+        const double part = __shfl_sync(kFullWarp, mine, l);
+        if (part > 0) chosen = l, before = sum;
+        sum += part;
+      }
+      if (lane == chosen) {
+        for (int i = 0; i < kDrawLane && before <= aim; ++i) {
+          const float p = power(row, own + i, vocab, all.max, scale);
+          before += double(p);
+          if (p > 0) token = own + i;
+        }
+        log_total = log(total);
+      }
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  const bool found = token < vocab && isfinite(all.log_sum_exp);
+  const float x = found ? row[token] : 0.0f;
+  if (found) {
+    out = {double(token), double(-fabsf(all.log_sum_exp - x)),
+           double(x - all.max) * per_temperature - log_total};
+  } else {
+    out = {-1, 0, 0};
+  }
+}
+
 }  // namespace
+
+cudaError_t draw_tokens(const float* logits, const TokenDraw* draws, DrawnToken* drawn, int64_t rows,
+                        int64_t vocab, cudaStream_t stream) {
+  const size_t shared = size_t((vocab + kDrawBlock - 1) / kDrawBlock) * sizeof(double);
+  return launch(draw_kernel, dim3(unsigned(rows)), kLossThreads, shared, stream, logits, draws, drawn, vocab);
+}
 
 template <class G>
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
