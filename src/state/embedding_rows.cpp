@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/parallel.h"
 #include "io/elements.h"
 #include "state/found_tensor.h"
 #include "state/weights.h"
@@ -14,6 +15,8 @@ namespace {
 
 // A host cap counts pages of the files that were touched; the system reads some around each.
 constexpr int64_t kMostReadBytes = 4 << 20, kTouchedBytes = 64 << 10;
+// Fewer rows take less time than another thread to begin.
+constexpr int64_t kRowsPerThread = 8;
 
 }  // namespace
 
@@ -60,11 +63,11 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
   return rows;
 }
 
-Status EmbeddingRows::read_row(const Table& table, int32_t token) {
+Status EmbeddingRows::read_row(const Table& table, int32_t token, std::vector<float>& row) const {
   const WeightSource& source = table.weight.sources.front();
   const int64_t width = source.cols, first = int64_t{token} * width;
   if (table.tensor == nullptr) {
-    random_values(table.weight, seed_, first, width, row_);
+    random_values(table.weight, seed_, first, width, row);
     return {};
   }
   const SafeTensor* tensor = table.tensor;
@@ -79,12 +82,27 @@ Status EmbeddingRows::read_row(const Table& table, int32_t token) {
   const int64_t size = size_of(info.type);
   const auto bytes = tensor->bytes.subspan(size_t(at * size), size_t(width * size));
   SLUICE_TRY(check_values(info, false, at, bytes));
-  read_elements(info.type, bytes, row_);
-  read_bytes_ += std::max(width * size, kTouchedBytes);
-  if (read_bytes_ > kMostReadBytes) {
-    files_->release();
-    read_bytes_ = 0;
-  }
+  read_elements(info.type, bytes, row);
+  return {};
+}
+
+Status EmbeddingRows::read_rows(const Table& table, std::span<const int32_t> tokens,
+                                std::span<std::byte> to) const {
+  const int64_t width = table.weight.sources.front().cols;
+  const auto count = int64_t(tokens.size());
+  const auto threads = int(std::clamp<int64_t>(count / kRowsPerThread, 1, search_threads()));
+  std::vector<Status> done(static_cast<size_t>(threads));
+  for_each_parallel(threads, threads, [&](int64_t part) {
+    std::vector<float> row;
+    for (int64_t t = part * count / threads; t < (part + 1) * count / threads; ++t) {
+      if (done[size_t(part)] = read_row(table, tokens[size_t(t)], row); !done[size_t(part)].ok()) return;
+      with_type(dtype_, [&]<class T>(T) {
+        T* const out = reinterpret_cast<T*>(to.data()) + t * width;
+        std::transform(row.begin(), row.end(), out, [](float value) { return T(value); });
+      });
+    }
+  });
+  for (Status& status : done) SLUICE_TRY(std::move(status));
   return {};
 }
 
@@ -92,15 +110,21 @@ Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byt
   rows.clear();
   for (const Table& table : tables_) {
     const size_t before = rows.size();
-    for (const int32_t token : tokens) {
-      SLUICE_TRY(read_row(table, token));
-      with_type(dtype_, [&]<class T>(T) {
-        for (const float value : row_) {
-          const T weight(value);
-          const auto bytes = std::as_bytes(std::span(&weight, 1));
-          rows.insert(rows.end(), bytes.begin(), bytes.end());
-        }
-      });
+    const int64_t row_bytes = table.weight.sources.front().cols * size_of(dtype_);
+    rows.resize(before + tokens.size() * size_t(row_bytes));
+    // Between so many, pages of the files are given back.
+    const int64_t touched = std::max(row_bytes, kTouchedBytes),
+                  most = std::max<int64_t>(1, kMostReadBytes / touched);
+    for (size_t first = 0; first < tokens.size();) {
+      const size_t count =
+          table.tensor == nullptr ? tokens.size() : std::min(tokens.size() - first, size_t(most));
+      SLUICE_TRY(read_rows(table, tokens.subspan(first, count),
+                           std::span(rows).subspan(before + first * size_t(row_bytes))));
+      first += count;
+      read_bytes_ += table.tensor == nullptr ? 0 : int64_t(count) * touched;
+      if (read_bytes_ < kMostReadBytes) continue;
+      files_->release();
+      read_bytes_ = 0;
     }
     // As the program would: of the weight in its type.
     scale_embedding(dtype_, table.scale, std::span(rows).subspan(before));

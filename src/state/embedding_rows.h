@@ -38,14 +38,14 @@ class EmbeddingRows {
     const SafeTensor* tensor;               // null: random
     std::vector<const SafeTensor*> learnt;  // by run of weight.learnt; empty: the table's own rows
   };
-  Status read_row(const Table& table, int32_t token);
+  Status read_row(const Table& table, int32_t token, std::vector<float>& row) const;
+  Status read_rows(const Table& table, std::span<const int32_t> tokens, std::span<std::byte> to) const;
 
   DType dtype_ = DType::F32;
   std::vector<Table> tables_;
   uint64_t seed_ = 0;
   std::optional<TensorFiles> files_, beside_;
   int64_t read_bytes_ = 0;  // of the files, since their pages were given back
-  std::vector<float> row_;
 };
 
 }  // namespace sluice::core
