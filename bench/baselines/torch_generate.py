@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Greedy generation by Hugging Face transformers: static cache, its forward pass compiled where asked.
 
-    torch_generate.py [--model DIR] [--tokens N] [--prompt-tokens N] [--dtype bf16] [--compile] [--threads N]
+    torch_generate.py [--model DIR] [--batch N] [--tokens N] [--prompt-tokens N] [--dtype bf16] [--compile] [--threads N]
 
-Without a model: Llama-3 8B's shape with random weights. Prints one line of JSON: tokens/s after the first token, GB/s of
+Without a model: Llama-3 8B's shape with random weights. Prints one line of JSON: tokens/s of all texts after the first token, GB/s of
 weights, and of the device's own copies.
 """
 import argparse
@@ -32,7 +32,7 @@ def load(args, device, dtype):
 @torch.no_grad()
 def measure(model, args, device):
     total = args.prompt_tokens + args.tokens
-    ids = torch.randint(0, min(256, model.config.vocab_size), (1, args.prompt_tokens), device=device)
+    ids = torch.randint(0, min(256, model.config.vocab_size), (args.batch, args.prompt_tokens), device=device)
     step = torch.compile(model.forward, mode="reduce-overhead") if args.compile else model.forward
     # One cache for all runs: what is compiled holds its addresses.
     cache = StaticCache(config=model.config, max_cache_len=total)
@@ -53,7 +53,7 @@ def measure(model, args, device):
             out = step(token, past_key_values=cache, cache_position=position, use_cache=True)
             token = out.logits[:, -1:].argmax(-1).clone()
             position = position + 1
-            int(token)  # the text is shown as it comes
+            token.tolist()  # the text is shown as it comes
         seconds.append((time.perf_counter() - begin) / (args.tokens - 1 - args.warm_up))
     return min(seconds)
 
@@ -89,6 +89,7 @@ def link_rate(device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
+    parser.add_argument("--batch", type=int, default=1, help="texts at once")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompt-tokens", type=int, default=32)
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32"])
@@ -106,7 +107,7 @@ def main():
     if not model.config.tie_word_embeddings:
         weights -= model.model.embed_tokens.weight.numel() * model.model.embed_tokens.weight.element_size()
     seconds = measure(model, args, device)
-    print(json.dumps({"tokens_per_s": 1 / seconds, "read_bytes": weights, "gb_per_s": weights / seconds / 1e9,
+    print(json.dumps({"tokens_per_s": args.batch / seconds, "read_bytes": weights, "gb_per_s": weights / seconds / 1e9,
                       "copy_gb_per_s": copy_rate(device) / 1e9, "link_gb_per_s": link_rate(device) / 1e9}))
 
 
