@@ -199,6 +199,7 @@ void add_generate(CLI::App& app, int& status) {
   option("--tokens", r.tokens, "of each text at most; as the folder says, or 256, or what the context leaves",
          "N", "Text")
       ->transform(tokens());
+  option("--samples", r.samples, "texts of each prompt", "N", "Text")->check(CLI::Range(1, 4096));
   option("--temperature", r.temperature, "0: the most likely token; default: what the folder says", "X",
          "Text")
       ->check(real);
@@ -224,12 +225,18 @@ void add_generate(CLI::App& app, int& status) {
          "a key of the folder's generation_config.json that is not followed; may be repeated", "KEY", "Text")
       ->allow_extra_args(false);
   add_caps(command, r.settings, "9GiB", "32GiB");
-  option("--batch", r.batch, "texts that share a pass, at most", "N", "Passes")->check(CLI::Range(1, 1024));
+  option("--batch", r.batch, "texts that share a pass, at most; as many as are fastest by prediction", "N",
+         "Passes")
+      ->check(CLI::Range(1, 1024));
   option("--prompt-tokens", r.prompt_tokens, "of each prompt in one pass", "N", "Passes")
       ->check(CLI::Range(1, 65536));
   CLI::Option* plan = command.add_flag("--plan", r.plan, "explain the plans and generate nothing");
   plan->group("Output");
-  command.add_flag("--json", r.json, "print a line of JSON per text")->group("Output");
+  CLI::Option* json = command.add_flag("--json", r.json, "print a line of JSON per text");
+  json->group("Output");
+  command.add_flag("--log-probs", r.log_probs, "with log p of each token, as the model has it")
+      ->needs(json)
+      ->group("Output");
   command
       .add_flag("--raw", r.raw,
                 "print text as it is on a terminal, too, and not with control characters spelt out")

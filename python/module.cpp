@@ -186,7 +186,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
                   std::optional<int64_t> host, const std::vector<std::string>& settings,
                   const std::map<std::string, double>& hyperparameters, bool packed, bool weighted,
                   bool log_probabilities, bool round_losses, bool evaluate, int64_t sample_window,
-                  nb::object progress) {
+                  int64_t sample_rows, nb::object progress) {
   sluice::StepOptions o;
   o.settings = settings;
   o.hyperparameters = hyperparameters;
@@ -196,6 +196,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.round_losses = round_losses;
   o.evaluate = evaluate;
   o.sample_window = sample_window;
+  o.sample_rows = sample_rows;
   Told told(std::move(progress));
   auto found = interruptible([&](const std::stop_token& stop) {
     return sluice::plan(model, o, {device, host}, machine, told, stop);
@@ -587,7 +588,7 @@ NB_MODULE(_sluice, m) {
       .def("__str__", &Plan::text);
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(),
         "settings"_a, "hyperparameters"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
-        "evaluate"_a, "sample_window"_a, "progress"_a.none());
+        "evaluate"_a, "sample_window"_a, "sample_rows"_a, "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
@@ -708,7 +709,12 @@ NB_MODULE(_sluice, m) {
   nb::class_<Sample>(m, "Sample", "A prompt's continuation.")
       .def_ro("tokens", &Sample::tokens)
       .def_ro("log_probabilities", &Sample::log_probabilities,
-              "Of each token, as the model has it: whatever temperature it was drawn with.");
+              "Of each token, as the model has it: whatever temperature it was drawn with.")
+      .def_ro("logprobs", &Sample::log_probabilities, "log_probabilities.")
+      .def_ro("drawn_logprobs", &Sample::drawn_log_probabilities,
+              "Of each token, by the distribution that it was drawn from.")
+      .def_ro("finish", &Sample::finish, "'length' or 'stop'; of Session.sample() with n.")
+      .def_ro("text", &Sample::text, "Without special tokens; of Session.sample() with n and text.");
 
   using sluice::Session;
   nb::class_<Held>(m, "Session", nb::type_slots(kSessionSlots))
@@ -773,6 +779,18 @@ NB_MODULE(_sluice, m) {
             }));
           },
           "prompt"_a, "tokens"_a, "temperature"_a, "seed"_a)
+      .def(
+          "sample_many",
+          [](Held& self, const std::vector<std::vector<int32_t>>& prompts, int64_t n, int64_t tokens,
+             double temperature, uint64_t seed, std::vector<int32_t> stop_tokens,
+             std::vector<std::string> stop_strings, bool text) {
+            const sluice::SampleOptions options{
+                tokens, temperature, seed, std::move(stop_tokens), std::move(stop_strings), text};
+            return value(self.use_interruptible([&](Session& s, const std::stop_token& stop) {
+              return s.sample_many(prompts, n, options, stop);
+            }));
+          },
+          "prompts"_a, "n"_a, "tokens"_a, "temperature"_a, "seed"_a, "stop_tokens"_a, "stop"_a, "text"_a)
       .def(
           "save_state",
           [](Held& self, const std::filesystem::path& directory) {

@@ -78,6 +78,7 @@ struct StepOptions {
   bool round_losses = false;       // losses of one's own are called round by round (RoundLoss)
   bool evaluate = true;            // Session::forward() and evaluate() will be called
   int64_t sample_window = 0;       // tokens that Session::sample() looks back at most; 0: it is not called
+  int64_t sample_rows = 1;         // texts that Session::sample_many() makes at once, each with a cache
 };
 
 // A value: copies share what they hold and never change.

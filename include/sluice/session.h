@@ -26,12 +26,20 @@ struct SampleOptions {
   int64_t tokens = 64;
   double temperature = 0;  // 0: the most likely token
   uint64_t seed = 1;
+  // sample_many() ends texts by these. Stop tokens are part of a text; a string and what follows it are not.
+  std::vector<int32_t> stop_tokens = {};
+  std::vector<std::string> stop = {};
+  bool text = false;  // Sample::text is made, by the tokenizer of the model's folder
 };
 
 struct Sample {
   std::vector<int32_t> tokens;
   // log p of each token after those before it, as the model has it: whatever temperature it was drawn with.
   std::vector<float> log_probabilities;
+  // The same of the distribution that it was drawn from.
+  std::vector<float> drawn_log_probabilities = {};
+  std::string finish = {};  // "length", or "stop"
+  std::string text = {};    // with SampleOptions::text, without special tokens
 };
 
 // A tensor of the model by the name that its folder has for it, "model.norm.weight".
@@ -127,6 +135,14 @@ class Session {
   // an error (Cancelled). REQUIRES: StepOptions::sample_window.
   Result<Sample> sample(std::span<const int32_t> prompt, const SampleOptions& options = {},
                         std::stop_token stop = {});
+
+  // `samples` texts of every prompt, StepOptions::sample_rows at once: one that ends makes room for the next.
+  // Those of a prompt read it once. A text depends on the weights, its prompt and that one's number, its own
+  // number, and the options: not on rows and caps. Errors: as of sample(), and a prompt that does not fit the
+  // window with SampleOptions::tokens.
+  Result<std::vector<std::vector<Sample>>> sample_many(std::span<const std::vector<int32_t>> prompts,
+                                                       int64_t samples, const SampleOptions& options = {},
+                                                       std::stop_token stop = {});
 
   // A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole; one
   // that is there already is an error (Io). Rows that wait are no part of it.

@@ -30,7 +30,7 @@ __version__: str = _sluice.version()
 def plan(model: Model | str, machine: Machine | str | None = None, *, device: int | str | None = None, host: int | str | None = None,
          seq_len: int = 1024, tokens_per_step: int = 16384, adapter: Adapter | None = None, hyperparameters: Mapping[str, float] | None = None,
          packed: bool = False, weighted: bool = False, log_probabilities: bool = False, round_losses: bool = False, evaluate: bool = True,
-         sample_window: int = 0, progress: Callable[[str, int, int], None] | None = None, **options: Unpack[_options.StepOptions]) -> Plan:
+         sample_window: int = 0, sample_rows: int = 1, progress: Callable[[str, int, int], None] | None = None, **options: Unpack[_options.StepOptions]) -> Plan:
     """Searches for the fastest training step that stays under the caps.
 
     model             a Model, or the name of a preset
@@ -44,6 +44,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     round_losses      losses of one's own are called while a step runs (Session.forward_backward(loss_over="round"))
     evaluate          Session.forward() and evaluate() will be called; losses of one's own call forward()
     sample_window     tokens that Session.sample() looks back at most; 0: it is not called
+    sample_rows       texts that Session.sample() makes at once, each with a cache of sample_window tokens
     progress          called with what is done, how much of it, and of how much (0: unknown)
 
     Raises Error; of kind "does not fit" where nothing works under the caps, with tier, given and need.
@@ -60,7 +61,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     settings = _options.settings(_options.STEP, {"seq_len": seq_len, "tokens_per_step": tokens_per_step, **options}, "plan")
     return _sluice.plan(model, machine, *caps, settings=settings + (adapter.settings if adapter else []), hyperparameters=dict(hyperparameters or {}),
                         packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses, evaluate=evaluate,
-                        sample_window=sample_window, progress=progress)
+                        sample_window=sample_window, sample_rows=sample_rows, progress=progress)
 
 
 @named

@@ -132,9 +132,26 @@ class Session:
         return self._of.queued_tokens
 
     @named
-    def sample(self, prompt: Sequence[int], *, tokens: int = 64, temperature: float = 0.0, seed: int = 1) -> _sluice.Sample:
-        """Continues a prompt of one or more token ids, with the weights as they are. The plan has a sample_window. Ctrl-C ends it."""
-        return self._of.sample(ids_of(prompt, "prompt").reshape(-1).tolist(), tokens, temperature, seed)
+    def sample(self, prompt: Sequence[int] | Sequence[Sequence[int]], n: int | None = None, *, tokens: int = 64, max_tokens: int | None = None,
+               temperature: float = 0.0, seed: int = 1, stop_tokens: Sequence[int] = (), stop: Sequence[str] = (), text: bool = False) -> Any:
+        """Continues a prompt of one or more token ids, with the weights as they are. The plan has a sample_window. Ctrl-C ends it.
+
+        With n, `prompt` is a list of prompts, and a list of n samples of each comes back; the plan's sample_rows of them are made at once.
+        A sample depends on its prompt, the prompt's number and its own, and the seed: not on rows and caps. It has tokens, logprobs (of the
+        model, at temperature 1), drawn_logprobs (of what it was drawn from), finish and, with text=True, text.
+
+        tokens, max_tokens   of each, at most: a sample that is cut there has finish "length", others "stop"
+        temperature          0: the most likely token
+        stop_tokens, stop    with n: tokens, which are part of the sample, and strings, which are not part of its text, that end it
+        """
+        most = tokens if max_tokens is None else max_tokens
+        if n is None:
+            if len(stop_tokens) > 0 or len(stop) > 0 or text:
+                raise TypeError("stop_tokens, stop and text are of samples of several prompts: say n, too")
+            return self._of.sample(ids_of(prompt, "prompt").reshape(-1).tolist(), most, temperature, seed)
+        prompts = [ids_of(one, f"prompts[{i}]").reshape(-1).tolist() for i, one in enumerate(prompt)]
+        ends = ids_of(stop_tokens, "stop_tokens").reshape(-1).tolist()
+        return self._of.sample_many(prompts, n, most, temperature, seed, ends, [stop] if isinstance(stop, str) else list(stop), text)
 
     def save_state(self, directory: Path) -> None:
         """A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole."""

@@ -98,11 +98,17 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
     return error("sample_window = {}: allowed are numbers from 0 to seq_len = {}", options.sample_window,
                  options.seq_len);
   }
+  constexpr int64_t kMostRows = 4096;
+  if (options.sample_rows < 1 || options.sample_rows > kMostRows)
+    return error("sample_rows = {}: allowed are numbers from 1 to {}", options.sample_rows, kMostRows);
+  if (options.sample_rows > 1 && options.sample_window == 0)
+    return error("sample_rows = {}: nothing is sampled without a sample_window", options.sample_rows);
   const core::StepSpec step{.model = model.spec(),
                             .loss = {options.weighted, options.log_probabilities, options.round_losses},
                             .packed = options.packed,
                             .evaluate = options.evaluate,
-                            .sample_window = options.sample_window};
+                            .sample_window = options.sample_window,
+                            .sample_rows = options.sample_rows};
   SLUICE_TRY(core::check_early(config, machine.machine(), step.model));
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();

@@ -13,6 +13,8 @@
 #include "run/session/step_queue.h"
 #include "run/training/training.h"
 #include "sluice/session.h"
+#include "tokenizer/tokenizer.h"
+#include "tokens/byte_tokenizer.h"
 
 namespace sluice {
 namespace {
@@ -57,6 +59,12 @@ constexpr const char* kCallersData = "batches of the caller";
 Status check_rate(std::string_view name, double rate) {
   if (rate >= 0 && rate <= core::kMostLearningRate) return {};
   return error("{} = {}: allowed are numbers from 0 to {}", name, rate, core::kMostLearningRate);
+}
+
+Sample in_public(core::SampledText drawn) {
+  const bool cut = drawn.end == core::TextEnd::Length;
+  return {std::move(drawn.tokens), std::move(drawn.log_probs), std::move(drawn.log_drawn_probs),
+          cut ? "length" : "stop", std::move(drawn.text)};
 }
 
 }  // namespace
@@ -106,6 +114,27 @@ struct Session::Impl {
     SLUICE_TRY(engine->check_write(kind, name, values));
     if (kind.of == core::TensorKind::Gradient) SLUICE_TRY(queue->make_gradients("set_gradient()"));
     return engine->set_tensor(kind, name, values);
+  }
+
+  Status check_sampling(const SampleOptions& o) const {
+    if (prepared->stages.find(core::kSampling) == nullptr)
+      return error("sample(): plan with the option sample_window");
+    constexpr int64_t kMostTokens = int64_t{1} << 24;
+    if (o.tokens < 0 || o.tokens > kMostTokens)
+      return error("sample(): tokens = {}; allowed are numbers from 0 to {}", o.tokens, kMostTokens);
+    if (!(o.temperature >= 0 && o.temperature <= core::kMostTemperature))
+      return error("sample(): temperature = {}; allowed are numbers from 0 to {}", o.temperature,
+                   core::kMostTemperature);
+    return {};
+  }
+  Status check_prompt(std::span<const int32_t> prompt, std::string_view name) const {
+    if (prompt.empty()) return error("{}: it is empty; it takes at least one token", name);
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      if (prompt[i] < 0 || prompt[i] >= prepared->model.vocab)
+        return error("{}: token {} is {}; allowed are 0 to {}", name, i, prompt[i],
+                     prepared->model.vocab - 1);
+    }
+    return {};
   }
 
   // Calls f(first token, losses of so many) with every pass over a batch.
@@ -279,26 +308,63 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
 
 Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOptions& o,
                                std::stop_token stop) {
-  const core::Prepared& p = *impl_->prepared;
-  if (p.stages.find(core::kSampling) == nullptr) return error("sample(): plan with the option sample_window");
-  if (prompt.empty()) return error("prompt: it is empty; it takes at least one token");
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || prompt[i] >= p.model.vocab)
-      return error("prompt: token {} is {}; allowed are 0 to {}", i, prompt[i], p.model.vocab - 1);
-  }
-  constexpr int64_t kMostTokens = int64_t{1} << 24;
-  if (o.tokens < 0 || o.tokens > kMostTokens)
-    return error("sample(): tokens = {}; allowed are numbers from 0 to {}", o.tokens, kMostTokens);
-  if (!(o.temperature >= 0 && o.temperature <= core::kMostTemperature))
-    return error("sample(): temperature = {}; allowed are numbers from 0 to {}", o.temperature,
-                 core::kMostTemperature);
+  SLUICE_TRY(impl_->check_sampling(o));
+  SLUICE_TRY(impl_->check_prompt(prompt, "prompt"));
   SLUICE_ASSIGN(core::SampledText drawn, core::sample_text(*impl_->engine, {prompt.begin(), prompt.end()},
                                                            {o.tokens, o.temperature, o.seed},
                                                            [&](int64_t) { return !stop.stop_requested(); }));
   if (stop.stop_requested() && int64_t(drawn.tokens.size()) < o.tokens)
     return error(ErrorKind::Cancelled, "sample(): stopped after {} of {} tokens", drawn.tokens.size(),
                  o.tokens);
-  return Sample{std::move(drawn.tokens), std::move(drawn.log_probs)};
+  return in_public(std::move(drawn));
+}
+
+Result<std::vector<std::vector<Sample>>> Session::sample_many(std::span<const std::vector<int32_t>> prompts,
+                                                              int64_t samples, const SampleOptions& o,
+                                                              std::stop_token stop) {
+  SLUICE_TRY(impl_->check_sampling(o));
+  constexpr int64_t kMostSamples = 1 << 20;
+  if (samples < 1 || samples > kMostSamples)
+    return error("sample_many(): samples = {}; allowed are numbers from 1 to {}", samples, kMostSamples);
+  const core::Prepared& p = *impl_->prepared;
+  const int64_t window = p.stages.at(core::kSampling).model.capacity;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::string name = fmt::format("prompts[{}]", i);
+    SLUICE_TRY(impl_->check_prompt(prompts[i], name));
+    const int64_t needed = int64_t(prompts[i].size()) + o.tokens - 1;
+    if (needed > window)
+      return error("{}: its {} tokens and tokens = {} take a window of {}, and sample_window is {}", name,
+                   prompts[i].size(), o.tokens, needed, window);
+  }
+  for (const int32_t token : o.stop_tokens) {
+    if (token < 0 || token >= p.model.vocab)
+      return error("stop_tokens: {}; allowed are 0 to {}", token, p.model.vocab - 1);
+  }
+  std::optional<core::Tokenizer> tokenizer;
+  const bool reads_text = o.text || !o.stop.empty();
+  if (reads_text && p.model.vocab != core::ByteTokenizer::kVocab) {
+    const auto path = core::tokenizer_of(p.config);
+    if (!path) return error("sample_many(): the model has no tokenizer, which text and stop need");
+    SLUICE_TRY(core::check_tokenizer_room(p.config.caps[core::kHost],
+                                          impl_->engine->memory().bytes[core::kHost], *path));
+    SLUICE_ASSIGN(tokenizer, core::Tokenizer::open(*path));
+  }
+  const core::Decode decode = [&tokenizer](std::span<const int32_t> tokens) -> Result<std::string> {
+    if (tokenizer) return tokenizer->decode(tokens, /*skip_special=*/true);
+    return core::ByteTokenizer::decode(tokens);
+  };
+  core::SamplesRequest request;
+  request.tokens = o.tokens, request.temperature = o.temperature, request.seed = o.seed;
+  request.ends = o.stop_tokens, request.samples = samples, request.stops = o.stop;
+  if (reads_text) request.decode = decode;
+  SLUICE_ASSIGN(std::vector<core::SampledText> drawn,
+                core::sample_texts(*impl_->engine, {prompts.begin(), prompts.end()}, request,
+                                   [&](int64_t) { return !stop.stop_requested(); }));
+  if (stop.stop_requested()) return error(ErrorKind::Cancelled, "sample_many(): stopped");
+  std::vector<std::vector<Sample>> out(prompts.size());
+  for (size_t i = 0; i < drawn.size(); ++i)
+    out[i / size_t(samples)].push_back(in_public(std::move(drawn[i])));
+  return out;
 }
 
 Status Session::save_state(const std::filesystem::path& directory) {

@@ -254,11 +254,13 @@ struct GenerateRequest {
   std::vector<int64_t> stop_tokens;   // beside those of the folder
   bool ignore_stop_tokens = false;    // those of the folder and of its chat template
   std::vector<std::string> ignore;    // keys of generation_config.json, which change texts and are not done
-  int64_t batch = 8;                  // texts at once, at most
+  int64_t samples = 1;                // texts of each prompt
+  std::optional<int64_t> batch;       // texts at once, at most; else as many as are fastest by prediction
   int64_t prompt_tokens = 64;         // of each prompt in one pass
   bool plan = false;                  // explain the plans and generate nothing
   std::string machine;                // as in RunRequest; with `plan`
   bool json = false;                  // print a line of JSON per text
+  bool log_probs = false;             // with `json`: log p of each token, too
   bool raw = false;                   // print text as it is on a terminal, too, control characters included
   std::vector<std::string> settings;  // of run, memory and train.compute, "key=value"
 };

@@ -32,6 +32,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kDefaultTokens = 256;
+// Texts at once from which on more of them are tried.
+constexpr int64_t kFewTexts = 8;
 // Capacities are multiples of it, so that prompts of about the same length share plans.
 constexpr int64_t kCapacityGrain = 64;
 
@@ -149,7 +151,8 @@ Status check_draws(const GenerateRequest& r, const SamplingRule& rule) {
   const std::pair<const char*, bool> drawn[] = {{"--top-k", r.top_k.has_value()},
                                                 {"--top-p", r.top_p.has_value()},
                                                 {"--min-p", r.min_p.has_value()},
-                                                {"--seed", r.seed.has_value()}};
+                                                {"--seed", r.seed.has_value()},
+                                                {"--samples", r.samples > 1}};
   for (const auto& [option, given] : drawn) {
     if (given)
       return error(
@@ -264,6 +267,7 @@ Result<GenerationTask> task_of(const GenerateRequest& request, const Source& sou
   SLUICE_ASSIGN(task.prompt, encode(source, prompt, vocab));
   if (task.prompt.empty()) return error("it is empty");
   SLUICE_ASSIGN(task.most_tokens, tokens_after(request, source, int64_t(task.prompt.size())));
+  task.samples = request.samples;
   return task;
 }
 
@@ -355,12 +359,20 @@ Decode decode_of(const Source& source) {
   };
 }
 
+int64_t texts_of(const Work& work) {
+  int64_t texts = 0;
+  for (const GenerationTask& task : work.tasks) texts += task.samples;
+  return std::max<int64_t>(1, texts);
+}
+
 Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig& config,
-                                 const Machine& machine, ModelSpec model, const Work& work) {
+                                 const Machine& machine, ModelSpec model, const Work& work, bool draws) {
   GenerationSetup setup;
   setup.model = std::move(model);
   SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
-  setup.rows = std::min<int64_t>(request.batch, std::max<int64_t>(1, int64_t(work.tasks.size())));
+  setup.rows = std::min(request.batch.value_or(kFewTexts), texts_of(work));
+  setup.copies = request.samples > 1;
+  setup.draws = draws;
   for (const GenerationTask& task : work.tasks)
     setup.capacity = std::max(setup.capacity, int64_t(task.prompt.size()) + task.most_tokens);
   setup.prompt_tokens = request.prompt_tokens;
@@ -376,12 +388,50 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
   return setup;
 }
 
+// Plans for as many texts at once as are fastest by prediction: twice as many as long as that is faster, and
+// half as many where they do not fit.
+Result<GenerationPlans> plan_for_texts(GenerationSetup setup, int64_t texts, const Profile& profile) {
+  auto best = plan_generation(setup, profile);
+  while (!best.ok() && best.error().kind == ErrorKind::DoesNotFit && setup.rows > 1) {
+    setup.rows /= 2;
+    auto fewer = plan_generation(setup, profile);
+    if (fewer.ok() || setup.rows == 1) best = std::move(fewer);
+  }
+  if (!best.ok()) return best;
+  const auto ns_of_a_token = [](const GenerationPlans& p) {
+    return p.stages.main.plan.makespan_ns / double(p.setup.rows);
+  };
+  while (setup.rows >= kFewTexts && setup.rows < texts) {
+    setup.rows = std::min(2 * setup.rows, texts);
+    auto more = plan_generation(setup, profile);
+    if (!more.ok() || ns_of_a_token(*more) >= ns_of_a_token(*best)) break;
+    best = std::move(more);
+  }
+  return best;
+}
+
+// Bytes of the caches, and of them those whose home is on a device.
+std::pair<int64_t, int64_t> cache_bytes(const Stage& stage) {
+  int64_t all = 0, near = 0;
+  for (size_t o = 0; o < stage.plan.homes.size(); ++o) {
+    const Object& object = stage.model.program.objects()[o];
+    if (object.kind != ObjectKind::Cache) continue;
+    all += object.bytes;
+    for (const auto& [tier, begin] : stage.plan.homes[o].places())
+      near += tier.is_device() ? object.bytes : 0;
+  }
+  return {all, near};
+}
+
 std::string describe(const GenerationPlans& plans) {
   const Stage& prompts = plans.stages.at(kPrompts);
   const GenerationSetup& s = plans.setup;
   const auto [texts, each] = std::pair{s.rows, s.capacity};
+  const auto [cached, near] = cache_bytes(plans.stages.main);
   return fmt::format("model    {}, {}\ntexts    {} at once of up to {} tokens, prompts {} tokens at a time\n",
                      to_text(s.model), name_of(s.numerics.compute), texts, each, s.prompt_tokens) +
+         fmt::format("caches   {} of each text, {} of all, of which {} stay on the device\n",
+                     format_bytes(cached / texts), format_bytes(cached), format_bytes(near)) +
          fmt::format("\na token of each text: {:.1f} tokens/s predicted\n{}",
                      1e9 * double(texts) / std::max(plans.stages.main.plan.makespan_ns, 1.0),
                      describe(plans.stages.main.model.program, plans.stages.main.plan)) +
@@ -456,7 +506,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   } else {
     // Without prompts the plan is for a full batch of what the defaults let them be.
     SLUICE_ASSIGN(const int64_t most, tokens_after(request, source, 1));
-    work.tasks.assign(size_t(request.batch), {{0}, most});
+    work.tasks.assign(size_t(request.batch.value_or(kFewTexts)), {{0}, most});
   }
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, request.machine));
   if (!request.plan && !machine.traits().runs_models) {
@@ -472,8 +522,11 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_TRY(check_ignored(request, source));
   if (!source.defaults.passed_over.empty()) console.warned(source.defaults.passed_over);
   console.progress({"planning"});
-  SLUICE_ASSIGN(GenerationSetup setup, setup_of(request, config, machine, std::move(model), work));
-  SLUICE_ASSIGN(const GenerationPlans plans, plan_generation(std::move(setup), machine.profile));
+  SLUICE_ASSIGN(GenerationSetup setup,
+                setup_of(request, config, machine, std::move(model), work, draws_plainly(rule)));
+  SLUICE_ASSIGN(const GenerationPlans plans,
+                request.batch ? plan_generation(std::move(setup), machine.profile)
+                              : plan_for_texts(std::move(setup), texts_of(work), machine.profile));
   console.stop();
   if (request.plan) {
     say("{}", describe(plans));
@@ -483,10 +536,11 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
                                                    uint64_t(config.train.seed), console));
   console.stop();
   asked.heeded = true;
-  const GenerateOptions options{rule, std::move(ends.tokens)};
-  GeneratedText sink({decode_of(source), std::move(ends.strings), request.json, request.raw}, work.prompts,
-                     work.tasks, asked.stop);
-  SLUICE_ASSIGN(const GenerationCounts counts, generate(*open, work.tasks, options, sink));
+  const GenerateOptions options{rule, std::move(ends.tokens), request.log_probs};
+  GeneratedText sink({decode_of(source), std::move(ends.strings), request.json, request.log_probs,
+                      request.samples, request.raw},
+                     work.prompts, work.tasks, asked.stop);
+  SLUICE_ASSIGN(const GenerationCounts counts, generate(open->texts(), work.tasks, options, sink));
   if (asked.stop) sink.leave();
   summarize(counts, *open, config.caps);
   return asked.stop ? Ending::Stopped : Ending::Done;

@@ -12,14 +12,17 @@ namespace sluice::core {
 GeneratedText::GeneratedText(GeneratedTextOptions options, std::vector<std::string> prompts,
                              std::span<const GenerationTask> tasks, const std::atomic<bool>& asked)
     : options_(std::move(options)), prompts_(std::move(prompts)), asked_(asked) {
-  for (const GenerationTask& task : tasks)
-    texts_.push_back({TextStream(options_.decode, task.prompt, options_.stop_strings), {}, ""});
+  for (const GenerationTask& task : tasks) {
+    for (int64_t i = 0; i < task.samples; ++i)
+      texts_.push_back({TextStream(options_.decode, task.prompt, options_.stop_strings), {}, {}, ""});
+  }
 }
 
-Result<bool> GeneratedText::token(size_t text, int32_t token) {
+Result<bool> GeneratedText::token(size_t text, const ChosenToken& chosen) {
   Text& t = texts_[text];
-  t.tokens.push_back(token);
-  SLUICE_ASSIGN(const std::string piece, t.stream.add(token));
+  t.tokens.push_back(chosen.token);
+  t.log_probs.push_back(float(chosen.log_prob));
+  SLUICE_ASSIGN(const std::string piece, t.stream.add(chosen.token));
   if (text == shown_ && !options_.json) show_whole();
   return !t.stream.stopped();
 }
@@ -52,8 +55,7 @@ void GeneratedText::leave() {
 // Each of several texts has a line that says which it is.
 void GeneratedText::show_head() {
   if (std::exchange(begun_, true) || texts_.size() == 1) return;
-  const std::string& prompt = prompts_[shown_];
-  say("{}[{}] {}\n", shown_ == 0 ? "" : "\n", shown_ + 1, prompt.substr(0, prompt.find('\n')));
+  say("{}[{}] {}\n", shown_ == 0 ? "" : "\n", shown_ + 1, prompt().substr(0, prompt().find('\n')));
 }
 
 void GeneratedText::show_whole() {
@@ -67,8 +69,10 @@ void GeneratedText::show_whole() {
 
 void GeneratedText::show_json() const {
   const Text& t = texts_[shown_];
-  const nlohmann::ordered_json line = {
-      {"prompt", prompts_[shown_]}, {"text", t.stream.text()}, {"tokens", t.tokens}, {"end", t.end}};
+  nlohmann::ordered_json line = {
+      {"prompt", prompt()}, {"text", t.stream.text()}, {"tokens", t.tokens}, {"end", t.end}};
+  if (options_.samples > 1) line["sample"] = shown_ % size_t(options_.samples);
+  if (options_.log_probs) line["log_probs"] = t.log_probs;
   say_result(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
              options_.raw);
 }

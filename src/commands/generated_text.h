@@ -15,8 +15,10 @@ namespace sluice::core {
 struct GeneratedTextOptions {
   Decode decode;
   std::vector<std::string> stop_strings;
-  bool json = false;  // a line of JSON per text
-  bool raw = false;   // as it is, also on a terminal
+  bool json = false;       // a line of JSON per text
+  bool log_probs = false;  // with log p of each token
+  int64_t samples = 1;     // of each prompt
+  bool raw = false;        // as it is, also on a terminal
 };
 
 class GeneratedText : public TextSink {
@@ -25,7 +27,7 @@ class GeneratedText : public TextSink {
   GeneratedText(GeneratedTextOptions options, std::vector<std::string> prompts,
                 std::span<const GenerationTask> tasks, const std::atomic<bool>& asked);
 
-  Result<bool> token(size_t text, int32_t token) override;
+  Result<bool> token(size_t text, const ChosenToken& chosen) override;
   Status ended(size_t text, TextEnd end) override;
   bool stop() override { return asked_; }
 
@@ -36,8 +38,10 @@ class GeneratedText : public TextSink {
   struct Text {
     TextStream stream;
     std::vector<int32_t> tokens;
+    std::vector<float> log_probs;
     std::string end;  // why; empty: it goes on
   };
+  const std::string& prompt() const { return prompts_[shown_ / size_t(options_.samples)]; }
   void show_head();
   void show_whole();
   void show_json() const;

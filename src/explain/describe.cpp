@@ -148,6 +148,27 @@ std::string experts_text(const Prepared& p) {
       balanced.empty() ? "" : "; ", balanced);
 }
 
+// Describes the caches of several texts that are sampled at once; empty: there are none.
+std::string samples_text(const Prepared& p) {
+  const Stage* const sampling = p.stages.find(kSampling);
+  if (sampling == nullptr || p.sample_rows == 1) return {};
+  const Model& model = sampling->model;
+  int64_t bytes = 0;
+  for (const Object& o : model.program.objects()) bytes += o.kind == ObjectKind::Cache ? o.bytes : 0;
+  const int64_t each = bytes / p.sample_rows;
+  std::string out =
+      fmt::format("{} at once of up to {}, with {} of cache each", counted(p.sample_rows, "text"),
+                  counted(model.capacity, "token"), format_bytes(each));
+  // Caches lie in any tier.
+  const BytesByTier held = p.stages.process_bytes(p.machine.profile);
+  int64_t room = 0;
+  for (const Tier tier : held.tiers()) {
+    if (p.config.caps[tier] == kUnlimited) return out;
+    room += std::max<int64_t>(0, p.config.caps[tier] - held[tier]);
+  }
+  return out + fmt::format("; the caps have room for some {} more", room / each);
+}
+
 }  // namespace
 
 std::string describe_model(const Prepared& p) {
@@ -199,6 +220,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"", p.why_shape},
       {"rate", p.config.train.learning_rate ? schedule_words(p.config) : std::string()},
       {"experts", experts_text(p)},
+      {"samples", samples_text(p)},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
                            format_bytes(p.config.caps[kHost]))},
       {"note", fmt::format("{}", fmt::join(p.config.notices, "; "))},

@@ -96,10 +96,7 @@ void Sampler::keep_min_p() {
 }
 
 Error Sampler::why_none(std::span<const float> of_model, float most) const {
-  if (!std::isfinite(of_model[first_largest(of_model)])) {
-    return error(
-        "logits are not finite: the model's weights are damaged, or too large for its number format");
-  }
+  if (!std::isfinite(of_model[first_largest(of_model)])) return not_finite();
   if (most < 0) return error("suppress_tokens: every token is left out, so that none can follow");
   return error("repetition penalty {}: it makes logits that are not finite", rule_.repetition_penalty);
 }
@@ -141,19 +138,39 @@ Result<std::span<const TokenProbability>> Sampler::candidates(std::span<const fl
   return std::span<const TokenProbability>(candidates_);
 }
 
-Result<int32_t> Sampler::choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text,
-                                uint64_t index) {
-  SLUICE_TRY(candidates(logits, seen));
-  if (candidates_.size() == 1) return candidates_.front().token;
+double Sampler::uniform(const DrawPlace& place) const {
   // Two words of a draw, as one in [0, 1).
-  const Philox4 bits = philox(rule_.seed, index << 32 | (text & 0xffffffff), kPurpose);
-  const double u = (double(bits.v[0]) + double(bits.v[1]) * 0x1p-32) * 0x1p-32;
+  const Philox4 bits =
+      philox(rule_.seed, place.index << 32 | (place.prompt & 0xffffffff), kPurpose | place.sample << 32);
+  return (double(bits.v[0]) + double(bits.v[1]) * 0x1p-32) * 0x1p-32;
+}
+
+Result<TokenProbability> Sampler::choose(std::span<const float> logits, std::span<const int32_t> seen,
+                                         const DrawPlace& place) {
+  SLUICE_TRY(candidates(logits, seen));
+  if (candidates_.size() == 1) return candidates_.front();
+  const double u = uniform(place);
   double sum = 0;
   for (const TokenProbability& c : candidates_) {
     sum += c.probability;
-    if (u < sum) return c.token;
+    if (u < sum) return c;
   }
-  return candidates_.back().token;
+  return candidates_.back();
+}
+
+bool draws_plainly(const SamplingRule& r) {
+  return r.top_k == 0 && r.top_p >= 1 && r.min_p <= 0 && r.repetition_penalty == 1 && r.left_out.empty();
+}
+
+Error not_finite() {
+  return error("logits are not finite: the model's weights are damaged, or too large for its number format");
+}
+
+double log_prob(std::span<const float> logits, int32_t token) {
+  const float top = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(double{l} - double{top});
+  return double{logits[size_t(token)]} - double{top} - std::log(sum);
 }
 
 }  // namespace sluice::core

@@ -35,6 +35,20 @@ struct TokenProbability {
   double probability = 0;
 };
 
+// Whether a token is drawn from all of them, by their probabilities at a temperature: what a pass of a model
+// can do itself.
+bool draws_plainly(const SamplingRule& rule);
+
+// Which of all draws one is.
+struct DrawPlace {
+  uint64_t prompt = 0, sample = 0, index = 0;  // index: of the token in its text
+};
+
+// The error of logits of which none can be chosen.
+Error not_finite();
+// log p of a token by the logits.
+double log_prob(std::span<const float> logits, int32_t token);
+
 class Sampler {
  public:
   explicit Sampler(const SamplingRule& rule) : rule_(rule) {}
@@ -45,10 +59,11 @@ class Sampler {
   Result<std::span<const TokenProbability>> candidates(std::span<const float> logits,
                                                        std::span<const int32_t> seen);
 
-  // Token `index` that is generated for text number `text`: a function of the logits, what was seen, the rule
-  // and these two numbers.
-  Result<int32_t> choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text,
-                         uint64_t index);
+  // A token, and how likely it was: a function of the logits, what was seen, the rule and the place.
+  Result<TokenProbability> choose(std::span<const float> logits, std::span<const int32_t> seen,
+                                  const DrawPlace& place);
+  // The number that decides the draw at a place, from 0 and below 1: a function of the seed and the place.
+  double uniform(const DrawPlace& place) const;
 
  private:
   Error why_none(std::span<const float> of_model, float most) const;

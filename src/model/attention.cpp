@@ -278,12 +278,14 @@ ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
                            // One that reaches the first key hides nothing.
                            .window = a.window < inputs_.cache.capacity ? a.window : 0,
                            .softcap = float(a.softcap),
-                           .has_sinks = a.sinks};
+                           .has_sinks = a.sinks,
+                           .cache_rows = slotted_rows()};
   // Keys of another layer are written to its cache once more, as they are there.
   const auto keys_of = size_t(a.keys_of < 0 ? at.layer : a.keys_of);
-  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[keys_of], o};
+  const ObjectId cache = inputs_.cache.layers[keys_of];
+  std::vector<Bound> uses{p.q, p.kv, inputs_.cache.spans, cache, o};
   if (op.has_sinks) uses.emplace_back(weight("sinks", at.layer));
-  program_.add(made("attn", op, uses, at));
+  add_cached("attn", op, std::move(uses), cache, at);
   return o;
 }
 

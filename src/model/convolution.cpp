@@ -40,9 +40,11 @@ ObjectId Forward::convolve(std::string_view result, ObjectId x, int64_t dim, int
                            const Place& at) {
   const ObjectId y = activation(result, dim, at);
   if (decodes()) {
-    task("conv",
-         CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_, silu},
-         {x, weight("wconv", at.layer), inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], y}, at);
+    const ObjectId cache = inputs_.cache.layers[size_t(at.layer)];
+    add_cached("conv",
+               CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_, silu,
+                          slotted_rows()},
+               {x, weight("wconv", at.layer), inputs_.cache.spans, cache, y}, cache, at);
     return y;
   }
   const ShortConv op{tokens(at), dim, width, compute_, has_before(at), has_after(at), silu};

@@ -92,8 +92,11 @@ ObjectId Forward::mix(const GatedDelta& d, ObjectId x, const Place& at) {
   record();
   const ObjectId o = activation("delta_o", s.values(), at);
   if (decodes()) {
-    task("delta", CachedDelta{rows(at), chunking_.row_tokens, inputs_.cache.capacity, s, compute_},
-         {qkv, gates, inputs_.cache.spans, inputs_.cache.states[size_t(at.layer)], o}, at);
+    const ObjectId state = inputs_.cache.states[size_t(at.layer)];
+    add_cached(
+        "delta",
+        CachedDelta{rows(at), chunking_.row_tokens, inputs_.cache.capacity, s, compute_, slotted_rows()},
+        {qkv, gates, inputs_.cache.spans, state, o}, state, at);
   } else {
     const DeltaRule op{tokens(at), s, compute_, has_before(at), has_after(at)};
     std::vector<Bound> uses{qkv, gates, batch(at, BatchColumn::Positions), o};

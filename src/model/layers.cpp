@@ -393,4 +393,21 @@ void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
        {h, weight("head", -1), inputs_.cache.spans, logits}, at);
 }
 
+void Forward::draw_tokens(ObjectId logits, ObjectId draws, ObjectId drawn, int64_t count, int round,
+                          int chunk) {
+  const Place at{-1, round, chunk};
+  task("draw", DrawTokens{count, rows(at), spec_.vocab}, {logits, draws, drawn}, at);
+}
+
+void Forward::add_cached(std::string_view what, SharedOp op, std::vector<Bound> uses, ObjectId cache,
+                         const Place& at) {
+  const auto& c = inputs_.cache;
+  if (c.slots.valid()) uses.emplace_back(c.slots);
+  program_.add(made(what, std::move(op), uses, at));
+  if (!c.copies.valid()) return;
+  const Object& object = program_.object(cache);
+  task(fmt::format("{}_copies", what), CopyRows{c.rows, object.elements() / c.rows, object.format.type},
+       {c.copies, cache}, at);
+}
+
 }  // namespace sluice::core

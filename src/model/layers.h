@@ -51,6 +51,8 @@ struct ModelInputs {
     std::vector<ObjectId> layers, states;  // states: of gated delta rules, f32
     ObjectId spans, embedded;
     int64_t capacity = 0;
+    ObjectId slots, copies;  // see GenerationShape; invalid: it has none
+    int64_t rows = 0;        // of the caches
   } cache;
 };
 
@@ -82,6 +84,8 @@ class Forward {
   void token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round, int chunk);
   // Or the logits of each row's last new token, f32[rows, vocab]. REQUIRES: there are caches.
   void last_logits(ObjectId h, ObjectId logits, int round, int chunk);
+  // And so many tokens of them, see DrawTokens.
+  void draw_tokens(ObjectId logits, ObjectId draws, ObjectId drawn, int64_t count, int round, int chunk);
 
  private:
   struct Place {
@@ -178,6 +182,11 @@ class Forward {
   // Adds what every token has of the shared expert, times its gate.
   void share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Place& at);
   ObjectId attend_to_cache(const Projected& p, const Place& at);
+  // Rows of a cache for the op's attribute, 0 where texts have them in order.
+  int64_t slotted_rows() const { return inputs_.cache.slots.valid() ? inputs_.cache.rows : 0; }
+  // An op on a cache of the layer, and the copies of its rows behind it.
+  void add_cached(std::string_view what, SharedOp op, std::vector<Bound> uses, ObjectId cache,
+                  const Place& at);
   // y = x w^T (+ bias) (+ adapter) (+ residual, or rotated). Not recorded, but for the adapter.
   TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                  const Place& at);

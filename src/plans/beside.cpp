@@ -2,6 +2,7 @@
 #include "plans/beside.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -27,21 +28,26 @@ Result<BytesByTier> least_room(const Program& program, PlanRequest request, cons
   return room;
 }
 
-// Where `stepping` has the objects of a program that outlive its steps, and where the room beside it begins.
-PlanRequest places_beside(const Program& program, const Stage& stepping) {
+// Where the stages have the objects of a program that outlive their steps, and where the room beside the last
+// of them begins.
+PlanRequest places_beside(const Program& program, std::initializer_list<const Stage*> stages) {
   std::unordered_map<std::string_view, const Home*> homes;
-  for (size_t o = 0; o < stepping.plan.homes.size(); ++o) {
-    const Object& object = stepping.model.program.objects()[o];
-    if (object.persistent) homes[object.name] = &stepping.plan.homes[o];
-  }
   PlanRequest request;
+  const Plan* newest = nullptr;
+  for (const Stage* stage : stages) {
+    if (stage == nullptr) continue;
+    newest = &stage->plan;
+    for (size_t o = 0; o < newest->homes.size(); ++o) {
+      const Object& object = stage->model.program.objects()[o];
+      if (object.persistent) homes[object.name] = &newest->homes[o];
+    }
+  }
   for (const Object& o : program.objects()) {
     const auto it = homes.find(o.name);
     request.fixed_homes.push_back(o.persistent && it != homes.end() ? *it->second : Home{});
   }
-  request.placement = placed_at(program, request.fixed_homes, stepping.plan.devices());
-  for (const Tier tier : stepping.plan.lanes.tiers())
-    request.base[tier] = stepping.plan.arenas[tier].boundary_offset;
+  request.placement = placed_at(program, request.fixed_homes, newest->devices());
+  for (const Tier tier : newest->lanes.tiers()) request.base[tier] = newest->arenas[tier].boundary_offset;
   return request;
 }
 
@@ -64,8 +70,12 @@ Stretch free_around(const Stage& stepping, Tier tier, int64_t room, int64_t alig
 
 }  // namespace
 
-Result<BytesByTier> room_beside(const Program& program, const Profile& profile, Caches caches) {
+namespace {
+
+Result<BytesByTier> room_apart(const Program& program, const Profile& profile, Caches caches,
+                               const BytesByTier& inner_room) {
   PlanRequest request;
+  request.boundary_bytes = inner_room;
   for (const Object& o : program.objects()) {
     Home home;
     if (o.persistent && (caches == Caches::Shared || o.kind != ObjectKind::Cache)) {
@@ -79,24 +89,57 @@ Result<BytesByTier> room_beside(const Program& program, const Profile& profile, 
   return least_room(program, std::move(request), profile);
 }
 
+}  // namespace
+
+Result<BytesByTier> room_beside(const Program& program, const Profile& profile, Caches caches) {
+  return room_apart(program, profile, caches, {});
+}
+
+Result<BytesByTier> room_with(const Program& program, const Program* inner, const Profile& profile) {
+  BytesByTier inner_room;
+  if (inner != nullptr) {
+    SLUICE_ASSIGN(inner_room, room_beside(*inner, profile));
+  }
+  return room_apart(program, profile, Caches::Own, inner_room);
+}
+
 Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, const Profile& profile) {
-  return least_room(program, places_beside(program, stepping), profile);
+  return least_room(program, places_beside(program, {&stepping}), profile);
 }
 
 Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile,
                    const std::stop_token& stop) {
-  const Program& main = stages.main.model.program;
+  const auto named = [&](std::vector<Stage>& among, std::string_view name) -> Stage* {
+    const auto it = std::ranges::find(among, name, &Stage::name);
+    return it == among.end() ? nullptr : &*it;
+  };
   std::vector<Stage> planned;
+  planned.reserve(stages.beside.size());
   for (Stage& stage : stages.beside) {
     const Program& program = stage.model.program;
-    PlanRequest request = places_beside(program, stages.main);
+    const Stage* const outer = named(planned, stage.inside);
+    PlanRequest request = places_beside(program, {&stages.main, outer});
     request.stop = stop;
+    BytesByTier inner_room;
+    const auto inner = std::ranges::find(stages.beside, stage.name, &Stage::inside);
+    if (inner != stages.beside.end()) {
+      SLUICE_ASSIGN(inner_room, room_beside(inner->model.program, profile));
+    }
+    request.boundary_bytes = inner_room;
+    BytesByTier own_room = room;
+    if (outer != nullptr) {
+      SLUICE_ASSIGN(own_room, room_beside(program, profile));
+    }
     // More than it needs lets loads run ahead. Of several devices all have as much.
     BytesByTier bytes;
     int64_t on_device = kUnlimited;
     for (const Tier tier : stages.main.plan.lanes.tiers()) {
       if (room[tier] > 0) {
-        const Stretch free = free_around(stages.main, tier, room[tier], profile.alignment);
+        Stretch free = free_around(stages.main, tier, room[tier], profile.alignment);
+        if (outer != nullptr) {
+          const Stretch within = free_around(*outer, tier, own_room[tier], profile.alignment);
+          free = {std::max(free.begin, within.begin), std::min(free.end, within.end)};
+        }
         request.base[tier] = free.begin;
         bytes[tier] = free.end - free.begin;
       }
@@ -109,11 +152,21 @@ Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profi
     auto plan = make_plan(program, profile, request);
     if (!plan.ok() && stage.optional && plan.error().kind == ErrorKind::DoesNotFit) continue;
     SLUICE_ASSIGN(stage.plan, std::move(plan));
-    SLUICE_TRY(verify_beside(program, stage.plan, main, stages.main.plan));
     planned.push_back(std::move(stage));
   }
   stages.beside = std::move(planned);
+  for (const Stage& stage : stages.beside)
+    SLUICE_TRY(verify_beside(stages, stage, [](const Stage& s) -> const Plan& { return s.plan; }));
   return {};
+}
+
+Status verify_beside(const Stages& stages, const Stage& stage,
+                     const std::function<const Plan&(const Stage&)>& plan_of) {
+  const auto beside = [&](const Stage& other) {
+    return verify_beside(stage.model.program, plan_of(stage), other.model.program, plan_of(other));
+  };
+  SLUICE_TRY(beside(stages.main));
+  return stage.inside.empty() ? Status() : beside(stages.at(stage.inside));
 }
 
 const Stage* Stages::find(std::string_view name) const {

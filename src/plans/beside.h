@@ -3,6 +3,7 @@
 // room that its plan keeps free at the boundary.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,9 @@ struct Stage {
   Plan plan;
   std::string name;
   bool optional = false;  // saves time where there is room for it, and is left out elsewhere
+  // The stage beside the main one that it runs beside in turn: on what that one leaves, too, in the room that
+  // its plan keeps free. Empty: none.
+  std::string inside = {};
 };
 
 // Programs on one set of weights, by name: one, and those that run between its steps, in the room that its
@@ -51,15 +55,23 @@ std::vector<SharedOp> all_ops(const Program& program);
 enum class Caches : uint8_t { Shared, Own };
 Result<BytesByTier> room_beside(const Program& program, const Profile& profile,
                                 Caches caches = Caches::Shared);
+// With room for a program that runs inside it, on its caches; null: there is none.
+Result<BytesByTier> room_with(const Program& program, const Program* inner, const Profile& profile);
 
 // The same for a program whose lasting objects lie where `stepping` has them.
 Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, const Profile& profile);
 
 // Plans every program beside the main one, whose plan is there, in that room and what else is free around it
-// between steps. Objects that outlive steps are where the main plan has those of the same name. An optional
+// between steps. Objects that outlive steps are where the main plan has those of the same name. One inside
+// another comes behind it. An optional
 // program that this does not hold is left out. References to stages beside the main one end. `stop` as
 // PlanRequest's.
 Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile,
                    const std::stop_token& stop = {});
+
+// Proves that a stage's plan leaves alone what the plans have lying there beside which it runs; `plan_of` has
+// them.
+Status verify_beside(const Stages& stages, const Stage& stage,
+                     const std::function<const Plan&(const Stage&)>& plan_of);
 
 }  // namespace sluice::core

@@ -143,10 +143,11 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
     bytes.remove_prefix(size_t(size));
     SLUICE_TRY(check(plan, int64_t((plans.empty() ? plan : plans.front()).actions.size()), r, made_for));
     SLUICE_TRY(verify(s.model.program, plan, cost_of(s.model.program, profile).workspace_bytes));
-    if (!plans.empty())
-      SLUICE_TRY(verify_beside(s.model.program, plan, stages.main.model.program, plans.front()));
     plans.push_back(std::move(plan));
-    return {};
+    const auto plan_of = [&](const Stage& other) -> const Plan& {
+      return plans[&other == &stages.main ? 0 : size_t(&other - stages.beside.data()) + 1];
+    };
+    return &s == &stages.main ? Status() : verify_beside(stages, s, plan_of);
   };
   for_each_stage(stages, [&](const Stage& s) {
     if (status.ok()) status = take(s);

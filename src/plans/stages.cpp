@@ -18,11 +18,16 @@ struct BesideSteps {
   std::function<Model(const StepShape&)> build;
   bool by_shape = false;  // the shape decides what is built
   bool optional = false;  // see Stage
+  // One inside it, if there is one.
+  std::string_view inner = {};
+  std::function<Model(const StepShape&)> build_inner = {};
 };
 
-// Tokens of a sampled text that a pass reads: one, but for its prompt. More would take computing time of
-// every pass.
+// Tokens of the one sampled text that a pass reads: one, but for its prompt. More would take computing time
+// of every pass.
 constexpr int64_t kSampleTokens = 16;
+// A pass over prompts of several texts reads so many tokens of so many of them.
+constexpr int64_t kPromptTokens = 64, kPromptRows = 8;
 
 // The least share of a token's time that a long evaluation saves, and of both times for an updating one.
 constexpr double kLongSaves = 0.03;
@@ -37,11 +42,28 @@ std::vector<BesideSteps> programs_beside(const StageRequest& r) {
     out.push_back({kEvaluation, build, /*by_shape=*/true});
   }
   if (r.sample_window > 0) {
-    const auto build = [&r](const StepShape&) {
-      const GenerationShape shape{1, std::min(kSampleTokens, r.sample_window), r.sample_window};
+    const bool one = r.sample_rows == 1;
+    const auto build = [&r, one](const StepShape&) {
+      const GenerationShape shape{.rows = r.sample_rows,
+                                  .new_tokens = one ? std::min(kSampleTokens, r.sample_window) : 1,
+                                  .capacity = r.sample_window,
+                                  .draws = !one};
       return build_generation(r.model, shape, r.numerics);
     };
-    out.push_back({kSampling, build});
+    BesideSteps sampling{kSampling, build};
+    if (!one) {
+      sampling.inner = kSamplingPrompts;
+      sampling.build_inner = [&r](const StepShape&) {
+        const GenerationShape shape{.rows = std::min(kPromptRows, r.sample_rows),
+                                    .new_tokens = std::min(kPromptTokens, r.sample_window),
+                                    .capacity = r.sample_window,
+                                    .slots = r.sample_rows,
+                                    .copies = true,
+                                    .draws = true};
+        return build_generation(r.model, shape, r.numerics);
+      };
+    }
+    out.push_back(std::move(sampling));
   }
   if (r.optimizer.deferred) {
     out.push_back({kFlush, [&r](const StepShape&) { return build_flush(r.model, r.numerics, r.optimizer); }});
@@ -97,8 +119,11 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.known = r.settings;
   request.weigh_memory = r.weigh_memory;
   for (const Stage& stage : stages.beside) {
-    if (stage.optional) continue;
-    SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile, Caches::Own));
+    if (stage.optional || !stage.inside.empty()) continue;
+    const auto inner = std::ranges::find(stages.beside, stage.name, &Stage::inside);
+    SLUICE_ASSIGN(const BytesByTier room,
+                  room_with(stage.model.program,
+                            inner != stages.beside.end() ? &inner->model.program : nullptr, profile));
     raise_to(room, request.boundary_bytes);
   }
   return request;
@@ -108,8 +133,10 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r,
                                                                 const Profile& profile) {
-  const auto add_room = [&profile](const Model& model, BytesByTier& bytes) {
-    if (const auto room = room_beside(model.program, profile, Caches::Own); room.ok()) raise_to(*room, bytes);
+  const auto add_room = [&profile](const BesideSteps& p, const StepShape& shape, BytesByTier& bytes) {
+    const Model model = p.build(shape), inner = p.build_inner ? p.build_inner(shape) : Model();
+    const auto room = room_with(model.program, p.build_inner ? &inner.program : nullptr, profile);
+    if (room.ok()) raise_to(*room, bytes);
   };
   BytesByTier always;
   std::vector<BesideSteps> by_shape;
@@ -118,7 +145,7 @@ std::function<BytesByTier(const StepShape&)> room_between_steps(const StageReque
     if (p.by_shape) {
       by_shape.push_back(std::move(p));
     } else {
-      add_room(p.build({}), always);
+      add_room(p, {}, always);
     }
   }
   if (by_shape.empty()) return [always](const StepShape&) { return always; };
@@ -130,7 +157,7 @@ std::function<BytesByTier(const StepShape&)> room_between_steps(const StageReque
     const std::lock_guard lock(known->mutex);
     const auto [it, is_new] = known->by_chunk.try_emplace(shape.chunk_tokens, always);
     if (is_new) {
-      for (const BesideSteps& p : by_shape) add_room(p.build(shape), it->second);
+      for (const BesideSteps& p : by_shape) add_room(p, shape, it->second);
     }
     return it->second;
   };
@@ -177,8 +204,11 @@ Stages build_stages(const StageRequest& r) {
   stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer, r.loss), {}, "training"};
   const bool may_be_long = long_evaluation_shape(r.shape) != evaluation_shape(r.shape);
   for (const BesideSteps& p : programs_beside(r)) {
-    if (!p.optional || may_be_long)
-      stages.beside.push_back({p.build(r.shape), {}, std::string(p.name), p.optional});
+    if (p.optional && !may_be_long) continue;
+    stages.beside.push_back({p.build(r.shape), {}, std::string(p.name), p.optional});
+    if (p.build_inner)
+      stages.beside.push_back(
+          {p.build_inner(r.shape), {}, std::string(p.inner), p.optional, std::string(p.name)});
   }
   return stages;
 }

@@ -18,7 +18,7 @@ namespace sluice::core {
 // which makes the pending update on its way: where the two take longer one after the other, it is there, too.
 inline constexpr std::string_view kEvaluation = "evaluation", kLongEvaluation = "long evaluation",
                                   kUpdatingEvaluation = "updating evaluation", kSampling = "sampling",
-                                  kFlush = "flush";
+                                  kSamplingPrompts = "sampling prompts", kFlush = "flush";
 
 // A step, by all that it computes but how it is cut.
 struct StepSpec {
@@ -29,6 +29,7 @@ struct StepSpec {
   bool packed = false;        // documents may begin inside a sequence
   bool evaluate = false;      // evaluation is planned, too
   int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned
+  int64_t sample_rows = 1;    // texts that are sampled at once
 };
 
 // How hard plans are searched for: see PlanRequest. None of it is part of what is asked.

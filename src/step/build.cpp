@@ -9,6 +9,7 @@
 #include "model/flops.h"
 #include "model/kinds.h"
 #include "model/layers.h"
+#include "ops/generation.h"
 #include "ops/step_args.h"
 #include "program/gradient/gradients.h"
 
@@ -285,6 +286,12 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   };
   model_.spans = add("spans", "spans", ObjectKind::Input, DType::I32, 2 * shape.rows, -1);
   inputs.cache.spans = model_.spans;
+  const auto add_rows = [&](const char* name, int64_t rows) {
+    return add(name, name, ObjectKind::Input, DType::I32, rows, -1);
+  };
+  if (shape.slots > 0) inputs.cache.slots = model_.slots = add_rows("slots", shape.rows);
+  if (shape.copies) inputs.cache.copies = model_.copies = add_rows("copies", shape.cache_rows());
+  inputs.cache.rows = shape.cache_rows();
   int64_t width = spec_.dim;
   for (const LayerSpec& layer : spec_.layers) width += layer.input;
   model_.embedded =
@@ -294,7 +301,7 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   for (size_t l = 0; l < spec_.layers.size(); ++l) {
     const LayerSpec& layer = spec_.layers[l];
     const int64_t elements =
-        shape.rows *
+        shape.cache_rows() *
         std::visit([&](const auto& mixer) { return cached_elements(mixer, spec_.dim, shape.capacity); },
                    layer.mixer);
     const Attention* const a = layer.attention();
@@ -306,7 +313,7 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
     inputs.cache.states.push_back(delta == nullptr
                                       ? ObjectId()
                                       : add(fmt::format("state.L{}", l), "state", ObjectKind::Cache,
-                                            DType::F32, shape.rows * delta->sizes.state(), int(l)));
+                                            DType::F32, shape.cache_rows() * delta->sizes.state(), int(l)));
   }
 }
 
@@ -326,13 +333,26 @@ Model Builder::generation(const GenerationShape& shape) {
   add_constants();
   if (reads_positions) add_batch();
   model_.capacity = shape.capacity;
-  model_.logits = metric("logits", DType::F32, shape.rows * spec_.vocab);
+  const int64_t logits = shape.rows * spec_.vocab;
+  if (!shape.draws) model_.logits = metric("logits", DType::F32, logits);
   ModelInputs in = inputs();
   if (model_.batch.empty()) in.batch.assign(1, {ObjectId()});
   add_cache(shape, in);
   Forward forward(spec_, model_.weights, params(), chunking(), num_, in, program(), nullptr);
   const std::vector<ObjectId> x = forward.layers(0);
-  forward.last_logits(forward.last_norm(x[0], 0, 0), model_.logits, 0, 0);
+  const ObjectId h = forward.last_norm(x[0], 0, 0);
+  if (shape.draws) {
+    const ObjectId all = program().add(Object{"logits", "logits", ObjectKind::Activation, DType::F32,
+                                              logits * size_of(DType::F32), -1, 0, 0});
+    model_.draws = program().add(Object{"draws", "draws", ObjectKind::Input, DType::F64,
+                                        shape.cache_rows() * int64_t{sizeof(TokenDraw)}});
+    model_.drawn =
+        metric("drawn", DType::F64, shape.cache_rows() * int64_t{sizeof(DrawnToken) / sizeof(double)});
+    forward.last_logits(h, all, 0, 0);
+    forward.draw_tokens(all, model_.draws, model_.drawn, shape.cache_rows(), 0, 0);
+  } else {
+    forward.last_logits(h, model_.logits, 0, 0);
+  }
   program().facts.tokens = shape.rows * shape.new_tokens;
   return std::move(model_);
 }

@@ -56,10 +56,13 @@ struct Model {
   // By layer, metrics, f64, see LoadLayout: what routers did; none of layers without experts, and none at all
   // of models without (training).
   std::vector<ObjectId> router_load;
-  ObjectId clip;                  // metric, f32[2]: gradient norm, scale (training)
-  ObjectId logits;                // metric, f32[rows, vocab] (generation)
-  int64_t capacity = 0;           // tokens of a text, prompt and all (generation)
-  ObjectId spans;                 // i32[rows, 2], see ops/generation.h (generation)
+  ObjectId clip;          // metric, f32[2]: gradient norm, scale (training)
+  ObjectId logits;        // metric, f32[rows, vocab] (generation without draws)
+  ObjectId draws, drawn;  // input and metric, see DrawTokens (generation with draws)
+  int64_t capacity = 0;   // tokens of a text, prompt and all (generation)
+  ObjectId spans;         // i32[rows, 2], see ops/generation.h (generation)
+  ObjectId slots;         // i32[rows]: the row of the cache that each text has (GenerationShape::slots)
+  ObjectId copies;        // i32[cache rows], see CopyRows (GenerationShape::copies)
   std::vector<Weight> looked_up;  // weights that it has rows of alone (generation)
   // Rows of the embedding, [rows * new_tokens, dim] of the computing type, and behind them of the other
   // weights that are looked up (generation).
@@ -80,6 +83,11 @@ Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Nume
 struct GenerationShape {
   int64_t rows = 1, new_tokens = 1;
   int64_t capacity = 0;  // tokens of a text, prompt and all
+  int64_t slots = 0;     // rows of the cache, of which each text says its own; 0: as many as texts, in order
+  bool copies = false;   // behind it, rows of the cache become copies of others
+  bool draws = false;    // instead of logits there are tokens, up to one for each row of the cache
+
+  int64_t cache_rows() const { return slots > 0 ? slots : rows; }
 };
 // Logits after the last new token of each row. The embedding's rows are an input, and those of tables of
 // layers: as a weight it is there only where it is the head, too, and batches need no tokens. The cache's

@@ -2,10 +2,13 @@
 // The public headers: what a program that holds models, plans and sessions relies on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "api/rig.h"
@@ -106,6 +109,8 @@ TEST(Plans, RefuseOptionsByName) {
   refused([](StepOptions& o) { o.hyperparameters["beta1"] = 1.5; }, "beta1");
   refused([](StepOptions& o) { o.clip_norm = -1; }, "clip_norm = -1");
   refused([](StepOptions& o) { o.sample_window = 17; }, "sample_window = 17");
+  refused([](StepOptions& o) { o.sample_window = 16, o.sample_rows = 0; }, "sample_rows = 0");
+  refused([](StepOptions& o) { o.sample_rows = 2; }, "sample_rows = 2: nothing is sampled");
   refused([](StepOptions& o) { o.settings = {"train.clip_norm=-1"}; }, "train.clip_norm = -1");
   refused([](StepOptions& o) { o.settings = {"train.steps=5"}; }, "train.steps: this is no option here");
   refused([](StepOptions& o) { o.settings = {"train.clipnorm=1"}; }, "'train.clip_norm'");
@@ -327,6 +332,128 @@ TEST(Sessions, SampleTheSameForOneSeed) {
   EXPECT_NE(first->tokens, r.session.sample(prompt, {20, 0.9, 8})->tokens);
   expect_error(r.session.sample({}, {}).error(), ErrorKind::Invalid, "empty");
   expect_error(r.session.sample(std::vector<int32_t>{300}, {}).error(), ErrorKind::Invalid, "300");
+}
+
+// Samples of several prompts: the same tokens for any number of rows and under a cap, after steps that leave
+// an update pending; log p is what forward() says of them.
+TEST(Sessions, SampleManyTheSameForAllRowsAndCaps) {
+  const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {9, 8, 7, 6, 5, 4, 3, 2}, {200}};
+  std::vector<std::vector<int32_t>> expected;
+  for (const auto& [rows, mib] : {std::pair{2, 0}, {3, 0}, {20, 0}, {20, 3}}) {
+    StepOptions options = small_step();
+    options.sample_window = 16;
+    options.sample_rows = rows;
+    const auto free = plan(tiny(), options, {}, here());
+    ASSERT_TRUE(free.ok()) << free.message();
+    const auto made = mib == 0 ? free : free->under({free->device_bytes() * 3 / 4, {}});
+    ASSERT_TRUE(made.ok()) << made.message();
+    auto session = Session::open(*made);
+    ASSERT_TRUE(session.ok()) << session.message();
+    for (int step = 0; step < 2; ++step) ASSERT_TRUE(session->step(Rows(64, step).batch(), 1e-2).ok());
+    const auto drawn = session->sample_many(prompts, 4, {.tokens = 8, .temperature = 1, .seed = 5});
+    ASSERT_TRUE(drawn.ok()) << drawn.message();
+    ASSERT_EQ(drawn->size(), 3u);
+    std::vector<std::vector<int32_t>> tokens;
+    for (size_t p = 0; p < prompts.size(); ++p) {
+      ASSERT_EQ((*drawn)[p].size(), 4u);
+      for (const Sample& sample : (*drawn)[p]) {
+        EXPECT_EQ(sample.finish, "length");
+        EXPECT_EQ(sample.log_probabilities, sample.drawn_log_probabilities);
+        tokens.push_back(sample.tokens);
+        Rows rows_of(16);
+        std::ranges::fill(rows_of.targets, -1);
+        std::vector<int32_t> text = prompts[p];
+        text.insert(text.end(), sample.tokens.begin(), sample.tokens.end());
+        std::copy(text.begin(), text.end(), rows_of.tokens.begin());
+        for (size_t i = prompts[p].size(); i < text.size(); ++i) rows_of.targets[i - 1] = text[i];
+        const auto log_p = session->forward(rows_of.batch());
+        ASSERT_TRUE(log_p.ok()) << log_p.message();
+        for (size_t i = 0; i < sample.tokens.size(); ++i)
+          EXPECT_NEAR(sample.log_probabilities[i], (*log_p)[prompts[p].size() - 1 + i], 1e-4);
+      }
+    }
+    EXPECT_NE(tokens[0], tokens[1]);
+    if (expected.empty()) expected = tokens;
+    EXPECT_EQ(tokens, expected) << rows << " rows";
+  }
+}
+
+// Pearson's statistic of 4,000 first tokens against the probabilities that they are said to have, with a
+// fixed seed. With k cells it has mean k - 1 and variance 2 (k - 1).
+TEST(Sessions, SampledFrequenciesAreTheProbabilities) {
+  StepOptions options = small_step();
+  options.sample_window = 16;
+  options.sample_rows = 64;
+  Running r(options);
+  const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}};
+  constexpr int64_t kSamples = 4000;
+  for (const double temperature : {1.0, 0.5}) {
+    const auto drawn =
+        r.session.sample_many(prompts, kSamples, {.tokens = 1, .temperature = temperature, .seed = 11});
+    ASSERT_TRUE(drawn.ok()) << drawn.message();
+    std::map<int32_t, std::pair<int64_t, double>> cells;  // how often, and how likely
+    for (const Sample& sample : drawn->front()) {
+      auto& [count, p] = cells[sample.tokens.at(0)];
+      ++count, p = std::exp(double{sample.drawn_log_probabilities.at(0)});
+    }
+    double statistic = 0, others_p = 1;
+    int64_t others = kSamples;
+    int cell_count = 1;
+    for (const auto& [token, cell] : cells) {
+      const auto& [count, p] = cell;
+      if (kSamples * p < 10) continue;
+      statistic += std::pow(double(count) - kSamples * p, 2) / (kSamples * p);
+      others -= count, others_p -= p, ++cell_count;
+    }
+    if (others_p * kSamples > 1)
+      statistic += std::pow(double(others) - kSamples * others_p, 2) / (kSamples * others_p);
+    const double freedom = cell_count - 1;
+    ASSERT_GT(freedom, 20);
+    EXPECT_NEAR(statistic, freedom, 4 * std::sqrt(2 * freedom)) << temperature;
+  }
+}
+
+// A stop token is part of its sample, a string and what is behind it no part of its text, and the row goes to
+// the next sample.
+TEST(Sessions, SamplesEndOneByOne) {
+  StepOptions options = small_step();
+  options.sample_window = 16;
+  options.sample_rows = 3;
+  Running r(options);
+  const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {4}};
+  SampleOptions rule{.tokens = 10, .temperature = 1, .seed = 2};
+  rule.text = true;
+  const auto whole = r.session.sample_many(prompts, 5, rule);
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  const Sample& one = (*whole)[1][2];
+  rule.stop_tokens = {one.tokens[4]};
+  rule.stop = {(*whole)[0][3].text.substr((*whole)[0][3].text.size() / 2)};
+  const auto cut = r.session.sample_many(prompts, 5, rule);
+  ASSERT_TRUE(cut.ok()) << cut.message();
+  EXPECT_EQ((*cut)[1][2].finish, "stop");
+  for (size_t p = 0; p < 2; ++p) {
+    for (size_t i = 0; i < 5; ++i) {
+      const Sample &now = (*cut)[p][i], &before = (*whole)[p][i];
+      EXPECT_EQ(before.finish, "length");
+      const auto at = std::ranges::find(before.tokens, rule.stop_tokens[0]);
+      if (p == 0 && i == 3) {
+        EXPECT_EQ(now.text, before.text.substr(0, before.text.find(rule.stop[0])));
+        continue;
+      }
+      if (now.finish == "length") {
+        EXPECT_EQ(at, before.tokens.end());
+        EXPECT_EQ(now.tokens, before.tokens);
+      } else if (now.tokens.back() == rule.stop_tokens[0]) {
+        EXPECT_EQ(now.tokens, std::vector<int32_t>(before.tokens.begin(), at + 1));
+      }
+    }
+  }
+  const auto error_of = [&](int64_t n, SampleOptions o) {
+    return r.session.sample_many(prompts, n, o).error();
+  };
+  expect_error(error_of(0, {}), ErrorKind::Invalid, "samples = 0");
+  expect_error(error_of(1, {.tokens = 15}), ErrorKind::Invalid,
+               "prompts[0]: its 3 tokens and tokens = 15 take a window of 17, and sample_window is 16");
 }
 
 TEST(Sessions, NeedAMachineThatIsHere) {

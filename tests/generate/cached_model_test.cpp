@@ -54,19 +54,21 @@ GenerationSetup setup_of(const std::string& name, int64_t rows, int64_t prompt_t
 }
 
 struct Collected : TextSink {
-  Result<bool> token(size_t text, int32_t token) override {
-    texts[text].push_back(token);
+  Result<bool> token(size_t text, const ChosenToken& chosen) override {
+    texts[text].push_back(chosen.token);
+    log_probs[text].push_back(chosen.log_prob);
     return true;
   }
   Status ended(size_t, TextEnd) override { return {}; }
   Texts texts;
+  std::map<size_t, std::vector<double>> log_probs;
 };
 
 Texts texts_of(const GenerationPlans& plans, const Machine& machine, const std::string& name,
                std::span<const GenerationTask> tasks, const SamplingRule& rule) {
   const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
   Collected out;
-  (void)must(generate(*model, tasks, {rule, {}}, out));
+  (void)must(generate(model->texts(), tasks, {rule, {}}, out));
   return std::move(out.texts);
 }
 
@@ -83,10 +85,14 @@ TEST_P(Greedy, TextsAreThoseOfTransformers) {
   struct Passes {
     int64_t rows, prompt_tokens;
     size_t texts;  // with and without a penalty, each
+    bool draws = false;
   };
-  for (const auto& [rows, prompt_tokens, texts] : {Passes{5, 7, 10}, {1, 64, 1}}) {
-    const GenerationPlans plans = must(plan_generation(setup_of(name, rows, prompt_tokens), machine.profile));
+  for (const auto& [rows, prompt_tokens, texts, draws] : {Passes{5, 7, 10}, {1, 64, 1}, {11, 64, 10, true}}) {
+    GenerationSetup setup = setup_of(name, rows, prompt_tokens);
+    setup.draws = draws;
+    const GenerationPlans plans = must(plan_generation(setup, machine.profile));
     for (const double penalty : {1.0, 1.3}) {
+      if (draws && penalty != 1) continue;
       std::vector<GenerationTask> tasks;
       Texts expected;
       for (const json& text : recorded) {
@@ -127,11 +133,22 @@ std::vector<float> all_logits(const GenerationPlans& plans, const Machine& machi
     explicit Recorder(CachedTextModel& inner) : inner_(inner) {}
     int64_t rows() const override { return inner_.rows(); }
     int64_t capacity() const override { return inner_.capacity(); }
+    int64_t prompt_rows() const override { return inner_.prompt_rows(); }
     int64_t prompt_tokens() const override { return inner_.prompt_tokens(); }
-    Result<std::span<const float>> pass(bool prompts, std::span<const RowInput> inputs) override {
-      SLUICE_ASSIGN(const std::span<const float> logits, inner_.pass(prompts, inputs));
-      all.insert(all.end(), logits.begin(), logits.end());
-      return logits;
+    bool copies_rows() const override { return inner_.copies_rows(); }
+    bool draws() const override { return false; }
+    Status pass(bool prompts, std::span<const RowInput> inputs, std::span<const RowCopy> copies) override {
+      SLUICE_TRY(inner_.pass(prompts, inputs, copies));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const auto logits = inner_.logits(i);
+        all.insert(all.end(), logits.begin(), logits.end());
+      }
+      return {};
+    }
+    std::span<const float> logits(size_t input) const override { return inner_.logits(input); }
+    Result<std::span<const DrawnToken>> pass(bool, std::span<const RowInput>, std::span<const RowCopy>,
+                                             std::span<const TokenDraw>) override {
+      return error("it draws nothing");
     }
     std::vector<float> all;
 
@@ -139,7 +156,7 @@ std::vector<float> all_logits(const GenerationPlans& plans, const Machine& machi
     CachedTextModel& inner_;
   };
   const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
-  Recorder recorder(*model);
+  Recorder recorder(model->texts());
   Collected out;
   (void)must(generate(recorder, some_tasks(plans.setup.model.vocab), {drawn(), {}}, out));
   return std::move(recorder.all);
@@ -242,8 +259,9 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
       // The prompt in pieces of 5, then token by token, in the second row.
       const bool prompt = held < 15;
       const int64_t count = prompt ? 5 : 1;
-      const RowInput inputs[] = {{0, {}}, {held, std::span(text).subspan(size_t(held), size_t(count))}};
-      const auto logits = must(cached->pass(prompt, inputs)).subspan(size_t(setup.model.vocab));
+      const RowInput inputs[] = {{1, held, std::span(text).subspan(size_t(held), size_t(count))}};
+      must(cached->texts().pass(prompt, inputs, {}));
+      const auto logits = cached->texts().logits(0);
       held += count;
       double norm = 0, sum = 0;
       for (const float l : logits) norm += double(l) * double(l), sum += std::exp(double(l));
@@ -273,7 +291,7 @@ TEST(CachedModel, LayersThatAreNotRotatedMakeTextToo) {
     const auto model = must(CachedModel::open(*plans, machine, folder_of(name), 1, silent_observer()));
     const std::vector<GenerationTask> tasks = some_tasks(setup.model.vocab);
     Collected out;
-    (void)must(generate(*model, tasks, {{}, {}}, out));
+    (void)must(generate(model->texts(), tasks, {{}, {}}, out));
     EXPECT_EQ(out.texts.size(), tasks.size()) << name;
     for (const auto& [text, tokens] : out.texts)
       EXPECT_EQ(int64_t(tokens.size()), tasks[text].most_tokens) << name;
@@ -293,6 +311,43 @@ TEST(CachedModel, ACapThatIsTooSmallNamesTheSmallestThatWorks) {
       << refused.message();
   setup.caps[kDevice] = std::stoll(std::string(refused.error().detail("need")));
   EXPECT_TRUE(plan_generation(setup, machine.profile).ok());
+}
+
+// Three samples of each prompt, drawn by the model: the same tokens for any number of rows and under every
+// cap, also where texts are more than a pass over prompts takes, and their states are copied.
+// Log-probabilities are those that the host computes of logits.
+TEST(CachedModel, SamplesAreEqualForAllRowsAndCaps) {
+  const Machine machine = cpu();
+  SamplingRule rule = drawn();
+  for (const char* name :
+       {"llama_tiny", "qwen2_tiny_window", "lfm2_tiny", "qwen3_5_tiny", "gemma4_tiny", "olmoe_tiny"}) {
+    GenerationSetup setup = setup_of(name, 1, 8);
+    setup.capacity = 64;
+    std::vector<GenerationTask> tasks = some_tasks(setup.model.vocab);
+    for (GenerationTask& task : tasks) task.samples = 3;
+    const auto run = [&](const GenerationSetup& s) {
+      const GenerationPlans plans = must(plan_generation(s, machine.profile));
+      const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+      Collected out;
+      (void)must(generate(model->texts(), tasks, {rule, {}, /*log_probs=*/true}, out));
+      return out;
+    };
+    const Collected expected = run(setup);
+    ASSERT_EQ(expected.texts.size(), 15u) << name;
+    if (name == std::string("llama_tiny")) EXPECT_NE(expected.texts.at(0), expected.texts.at(1));
+    setup.copies = setup.draws = true;
+    for (const int64_t rows : {3, 11}) {
+      setup.rows = rows;
+      setup.caps = BytesByTier(kUnlimited);
+      if (rows == 11) setup.caps[kDevice] = least_device_bytes(setup, machine);
+      const Collected got = run(setup);
+      EXPECT_EQ(got.texts, expected.texts) << name << ", " << rows << " rows";
+      for (const auto& [text, log_probs] : got.log_probs) {
+        for (size_t i = 0; i < log_probs.size(); ++i)
+          EXPECT_NEAR(log_probs[i], expected.log_probs.at(text).at(i), 1e-4) << name;
+      }
+    }
+  }
 }
 
 }  // namespace

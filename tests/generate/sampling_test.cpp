@@ -45,10 +45,10 @@ TEST(Sampling, WithoutTemperatureItIsTheFirstOfTheLargest) {
       if (trial == 3) logits[0] = std::nanf("");
       if (trial == 4) std::fill(logits.begin(), logits.end(), -INFINITY);
       const auto most = std::max_element(logits.begin(), logits.end()) - logits.begin();
-      const auto chosen = sampler.choose(logits, {}, 0, 0);
+      const auto chosen = sampler.choose(logits, {}, {});
       ASSERT_EQ(chosen.ok(), std::isfinite(logits[size_t(most)])) << vocab << " tokens, trial " << trial;
       if (chosen.ok()) {
-        ASSERT_EQ(*chosen, most) << vocab << " tokens, trial " << trial;
+        ASSERT_EQ(chosen->token, most) << vocab << " tokens, trial " << trial;
       }
     }
   }
@@ -97,14 +97,14 @@ TEST(Sampling, EveryFilterLeavesOneOrMore) {
     const std::vector<int32_t> seen{0, int32_t(logits.size()) - 1};
     Sampler sampler(rule);
     const auto found = sampler.candidates(logits, seen);
-    const auto chosen = sampler.choose(logits, seen, 0, uint64_t(trial));
+    const auto chosen = sampler.choose(logits, seen, {.index = uint64_t(trial)});
     ASSERT_EQ(found.ok(), chosen.ok());
     if (!found.ok()) continue;
     ASSERT_FALSE(found->empty()) << "trial " << trial;
     double sum = 0;
     for (const TokenProbability& c : *found) sum += c.probability;
     EXPECT_NEAR(sum, 1, 1e-9) << "trial " << trial;
-    EXPECT_EQ(std::ranges::count(rule.left_out, *chosen), 0) << "trial " << trial;
+    EXPECT_EQ(std::ranges::count(rule.left_out, chosen->token), 0) << "trial " << trial;
   }
 }
 
@@ -112,7 +112,7 @@ TEST(Sampling, WhereNoneIsLeftTheErrorSaysWhy) {
   const auto why = [](std::vector<float> logits, auto change) {
     SamplingRule rule{.temperature = 1};
     change(rule);
-    const auto chosen = Sampler(rule).choose(logits, std::vector<int32_t>{0}, 0, 0);
+    const auto chosen = Sampler(rule).choose(logits, std::vector<int32_t>{0}, {});
     return chosen.ok() ? std::string() : chosen.message();
   };
   const std::string broken =
@@ -133,7 +133,7 @@ TEST(Sampling, WhereNoneIsLeftTheErrorSaysWhy) {
 TEST(Sampling, TemperatureZeroTakesTheFirstOfTheMostLikely) {
   Sampler sampler({});
   const float logits[] = {1, 5, -2, 5};
-  EXPECT_EQ(must(sampler.choose(logits, {}, 0, 0)), 1);
+  EXPECT_EQ(must(sampler.choose(logits, {}, {})).token, 1);
 }
 
 TEST(Sampling, DrawsFollowTheProbabilities) {
@@ -143,7 +143,8 @@ TEST(Sampling, DrawsFollowTheProbabilities) {
   const float logits[] = {0, std::log(2.0f), std::log(3.0f), -INFINITY, std::log(4.0f)};
   constexpr int kDraws = 20000;
   int counts[5] = {};
-  for (uint64_t i = 0; i < kDraws; ++i) ++counts[must(sampler.choose(logits, {}, 3, i))];
+  for (uint64_t i = 0; i < kDraws; ++i)
+    ++counts[must(sampler.choose(logits, {}, {.prompt = 3, .index = i})).token];
   EXPECT_EQ(counts[3], 0);
   const double expected[] = {0.1, 0.2, 0.3, 0, 0.4};
   for (int t = 0; t < 5; ++t) {
@@ -161,7 +162,8 @@ TEST(Sampling, ADrawIsOfItsSeedTextAndIndex) {
     rule.seed = seed;
     Sampler sampler(rule);
     std::vector<int32_t> out;
-    for (uint64_t i = 0; i < 20; ++i) out.push_back(must(sampler.choose(logits, {}, text, i)));
+    for (uint64_t i = 0; i < 20; ++i)
+      out.push_back(must(sampler.choose(logits, {}, {.prompt = text, .index = i})).token);
     return out;
   };
   EXPECT_EQ(draws(7, 1), draws(7, 1));

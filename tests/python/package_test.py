@@ -277,6 +277,20 @@ class Sessions(unittest.TestCase):
         self.assertEqual(losses, self.losses(tight, 3))
         self.assertEqual(len(set(losses)), 3)
 
+    def test_sample_many(self):
+        prompts = [[1, 2, 3], np.array([4, 5])]
+        drawn = []
+        for rows in (1, 4):
+            with sluice.Session(small_plan(sample_window=SEQ_LEN, sample_rows=rows)) as session:
+                samples = session.sample(prompts, n=3, max_tokens=5, temperature=1.0, seed=9, text=True)
+                self.assertEqual([len(of) for of in samples], [3, 3])
+                one = samples[1][2]
+                self.assertEqual((len(one.tokens), len(one.logprobs), one.finish, type(one.text)), (5, 5, "length", str))
+                drawn.append([[sample.tokens for sample in of] for of in samples])
+                with self.assertRaisesRegex(TypeError, "say n"):
+                    session.sample([1], text=True)
+        self.assertEqual(drawn[0], drawn[1])
+
     def test_go_on_from_what_was_saved(self):
         plan = small_plan(sample_window=SEQ_LEN)
         with tempfile.TemporaryDirectory() as folder:

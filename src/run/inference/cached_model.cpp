@@ -45,11 +45,16 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
   GenerationPlans plans;
   const GenerationSetup& s = plans.setup = std::move(setup);
   SLUICE_TRY(check_length(s.model, s.capacity, "tokens of a text, prompt and all,"));
-  const auto build = [&](int64_t new_tokens) {
-    return build_generation(s.model, {s.rows, new_tokens, s.capacity}, s.numerics);
-  };
-  plans.stages.main = {build(1), {}, "tokens"};
-  plans.stages.beside.push_back({build(s.prompt_tokens), {}, std::string(kPrompts)});
+  const GenerationShape tokens_shape{.rows = s.rows, .capacity = s.capacity, .draws = s.draws};
+  const GenerationShape prompts_shape{.rows = s.prompt_rows(),
+                                      .new_tokens = s.prompt_tokens,
+                                      .capacity = s.capacity,
+                                      .slots = s.rows > s.prompt_rows() ? s.rows : 0,
+                                      .copies = s.copies,
+                                      .draws = s.draws};
+  plans.stages.main = {build_generation(s.model, tokens_shape, s.numerics), {}, "tokens"};
+  plans.stages.beside.push_back(
+      {build_generation(s.model, prompts_shape, s.numerics), {}, std::string(kPrompts)});
   const Stage& tokens = plans.stages.main;
   // Planning puts new stages beside the main one.
   const auto prompts = [&]() -> const Program& { return plans.stages.at(kPrompts).model.program; };
@@ -82,24 +87,23 @@ Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& pl
 }
 
 CachedModel::CachedModel(const GenerationPlans& plans, EmbeddingRows embedding, Loaded loaded)
-    : plans_(plans),
-      embedding_(std::move(embedding)),
+    : embedding_(std::move(embedding)),
       loaded_(std::move(loaded)),
-      tokens_(plans.stages.main.model, loaded_.main()),
-      prompts_(plans.stages.at(kPrompts).model, loaded_.at(kPrompts)) {}
+      texts_(
+          TextPass(plans.stages.main.model, loaded_.main()),
+          TextPass(plans.stages.at(kPrompts).model, loaded_.at(kPrompts)),
+          [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
+            return embedding_.read(tokens, rows);
+          },
+          [this](bool prompts) { return note_pass(prompts); }) {}
 
-Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
-  const TextPass::Embed embed = [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
-    return embedding_.read(tokens, rows);
-  };
-  SLUICE_ASSIGN(const std::span<const float> logits, (prompts ? prompts_ : tokens_).run(inputs, embed));
+Status CachedModel::note_pass(bool prompts) {
   if (!prompts) {
     const LoadedBytes loaded = loaded_.main().loaded_bytes();
     loads_.all += loaded.all;
     loads_.chosen += loaded.chosen;
   }
-  if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(loaded_.check_caps());
-  return logits;
+  return passes_++ % kPassesPerCheck == 0 ? loaded_.check_caps() : Status();
 }
 
 }  // namespace sluice::core

@@ -22,7 +22,12 @@ struct GenerationSetup {
   int64_t rows = 1;            // texts at once
   int64_t capacity = 0;        // tokens of each, prompt and all
   int64_t prompt_tokens = 64;  // of each in a pass over prompts
+  bool copies = false;         // samples of a prompt share it
+  bool draws = false;          // the model draws tokens; else it gives logits
   BytesByTier caps = BytesByTier(kUnlimited);
+
+  // Texts in a pass over prompts. More of them would hold up those whose prompts have been read.
+  int64_t prompt_rows() const { return rows < 8 ? rows : 8; }
 };
 
 // The name of passes over prompts.
@@ -36,7 +41,7 @@ struct GenerationPlans {
 // Costs are the profile's. Where no plan fits the error names the smallest cap that works.
 Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& profile);
 
-class CachedModel : public CachedTextModel {
+class CachedModel {
  public:
   // Takes the memory and loads the weights of a checkpoint; without a path they are random, by the seed.
   // Borrows the plans.
@@ -44,12 +49,8 @@ class CachedModel : public CachedTextModel {
                                                    const WeightsFrom& weights, uint64_t seed,
                                                    Observer& observer);
 
-  int64_t rows() const override { return plans_.setup.rows; }
-  int64_t capacity() const override { return plans_.setup.capacity; }
-  int64_t prompt_tokens() const override { return plans_.setup.prompt_tokens; }
-  // An error, too, when a cap is exceeded.
-  Result<std::span<const float>> pass(bool prompts, std::span<const RowInput> inputs) override;
-
+  // A pass is an error, too, when a cap is exceeded.
+  CachedTextModel& texts() { return texts_; }
   // The most seen, as driver and operating system say.
   const BytesByTier& peak_memory() const { return loaded_.peak_bytes(); }
   // Loads of all passes that made tokens.
@@ -57,11 +58,11 @@ class CachedModel : public CachedTextModel {
 
  private:
   CachedModel(const GenerationPlans& plans, EmbeddingRows embedding, Loaded loaded);
+  Status note_pass(bool prompts);
 
-  const GenerationPlans& plans_;
   EmbeddingRows embedding_;
   Loaded loaded_;
-  TextPass tokens_, prompts_;
+  TextPasses texts_;
   LoadedBytes loads_;
   int64_t passes_ = 0;
 };

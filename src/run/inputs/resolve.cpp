@@ -145,6 +145,13 @@ int64_t tokenizer_bytes(const std::filesystem::path& file) {
   return unknown ? 0 : bytes * kBytesPerByte;
 }
 
+Status check_tokenizer_room(int64_t cap_bytes, int64_t held, const std::filesystem::path& file) {
+  const int64_t need = tokenizer_bytes(file);
+  if (need <= cap_bytes - held) return {};
+  return error("memory.host = {}: {} are in use, and {} takes some {} more", format_bytes(cap_bytes),
+               format_bytes(held), file.string(), format_bytes(need));
+}
+
 std::filesystem::path folder_of(const std::string& path) {
   std::error_code ignored;
   if (path.empty() || std::filesystem::is_directory(path, ignored)) return path;

@@ -47,6 +47,8 @@ Error no_tokenizer(const RunConfig& config, int64_t vocab, std::string_view key)
 
 // The most memory to read a tokenizer.json; 0: it cannot be read.
 int64_t tokenizer_bytes(const std::filesystem::path& file);
+// An error where the host cap has no room for one beside a process that holds so many bytes.
+Status check_tokenizer_room(int64_t cap_bytes, int64_t held, const std::filesystem::path& file);
 
 // REQUIRES: the learning rate is chosen.
 sluice::Schedule schedule_of(const RunConfig& config);

@@ -102,7 +102,7 @@ Status Loaded::prove(const Stages& next) const {
   SLUICE_TRY(proved(next.main));
   for (const Stage& stage : next.beside) {
     SLUICE_TRY(proved(stage));
-    SLUICE_TRY(verify_beside(stage.model.program, stage.plan, next.main.model.program, next.main.plan));
+    SLUICE_TRY(verify_beside(next, stage, [](const Stage& s) -> const Plan& { return s.plan; }));
   }
   return {};
 }

@@ -427,17 +427,22 @@ Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::
   return {};
 }
 
-Result<std::span<const float>> Engine::read_text(const RowInput& input) {
+Result<CachedTextModel*> Engine::begin_texts() {
   SLUICE_TRY(apply_pending());
-  if (!text_) {
-    const auto [model, executor] = beside(kSampling);
-    text_.emplace(model, executor);
+  if (!texts_) {
+    const auto pass_of = [this](std::string_view name) {
+      const auto [model, executor] = beside(name);
+      return TextPass(model, executor);
+    };
+    std::optional<TextPass> prompts;
+    if (stages().find(kSamplingPrompts) != nullptr) prompts.emplace(pass_of(kSamplingPrompts));
+    texts_.emplace(pass_of(kSampling), std::move(prompts),
+                   [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
+                     return read_embedding(tokens, rows);
+                   });
   }
-  if (input.held == 0) SLUICE_TRY(text_->forget());
-  return text_->run(std::span(&input, 1),
-                    [this](std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
-                      return read_embedding(tokens, rows);
-                    });
+  SLUICE_TRY(texts_->forget());
+  return &*texts_;
 }
 
 Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) {
@@ -540,7 +545,7 @@ Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, 
                               .after_seconds = next->main.plan.makespan_ns / 1e9,
                               .why = std::move(why)};
   // These refer to executors.
-  text_.reset();
+  texts_.reset();
   shared_.reset();
   const auto adopted = loaded_->adopt(std::move(next), profile);
   if (p_.optimizer.sharded.is()) shared_ = std::make_unique<SharedState>(p_, loaded_->main());

@@ -90,12 +90,9 @@ class Engine {
   Result<const TokenLosses*> evaluate(const Rows& rows);
   // The program for the next pass where so many sequences are left. REQUIRES: evaluation was planned.
   const Stage& evaluation_of(int64_t sequences) const;
-  // The window of a sampled text, the most that one pass reads. REQUIRES: sampling was planned.
-  int64_t sample_window() const { return p_.stages.at(kSampling).model.capacity; }
-  int64_t sample_tokens() const { return p_.stages.at(kSampling).model.shape.tokens(); }
-  // The logits after new tokens of a text, as CachedTextModel::pass() has them; they hold until the next
-  // call. Whatever else the engine does forgets what was read. REQUIRES: sampling was planned.
-  Result<std::span<const float>> read_text(const RowInput& input);
+  // The model as it is, with empty caches, for texts that are sampled: whatever else the engine does ends
+  // them. REQUIRES: sampling was planned.
+  Result<CachedTextModel*> begin_texts();
 
   // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
   // a warning says why.
@@ -239,7 +236,7 @@ class Engine {
   std::shared_ptr<ModelFiles> files_;      // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
-  std::optional<TextPass> text_;  // of sampling
+  std::optional<TextPasses> texts_;  // of sampling
   std::vector<std::byte> staging_;
   std::vector<float> log_probs_;
   std::optional<StepCosts> costs_;  // none: nobody wants them

@@ -15,18 +15,6 @@
 #include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
-namespace {
-
-// Whether the host cap has room for a tokenizer beside the run.
-Status check_room(int64_t cap_bytes, int64_t held, const std::filesystem::path& tokenizer) {
-  const int64_t need = tokenizer_bytes(tokenizer);
-  if (need <= cap_bytes - held) return {};
-  return error("memory.host = {}: {} are in use, and {} takes some {} more", format_bytes(cap_bytes),
-               format_bytes(held), tokenizer.string(), format_bytes(need));
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, Observer& observer) {
   SLUICE_ASSIGN(RunData data, open_data(prepared.config, prepared.model.vocab, observer));
   return open(prepared, std::move(data), observer);
@@ -185,7 +173,7 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
   std::optional<Tokenizer> tokenizer;
   std::vector<int32_t> text = ByteTokenizer::encode(prompt.empty() ? "\n" : prompt), ends;
   if (const auto path = tokenizer_of(p.config)) {
-    SLUICE_TRY(check_room(p.config.caps[kHost], engine_->memory().bytes[kHost], *path));
+    SLUICE_TRY(check_tokenizer_room(p.config.caps[kHost], engine_->memory().bytes[kHost], *path));
     SLUICE_ASSIGN(tokenizer, Tokenizer::open(*path));
     SLUICE_ASSIGN(GenerationDefaults defaults, generation_defaults_of(path->parent_path()));
     ends = std::move(defaults.stop_tokens);
