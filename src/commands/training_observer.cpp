@@ -87,6 +87,7 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
       e.router ? fmt::format("  load ±{:.0f} %", 100 * e.router->worst_variation) : std::string();
   std::string compared;
   for (const sluice::NamedValue& v : e.values) {
+    if (v.name == "reward") compared += fmt::format("  reward {:.3f}", v.value);
     if (v.name == "rewards/margins") compared += fmt::format("  margin {:.3f}", v.value);
     if (v.name == "rewards/accuracies") compared += fmt::format("  right {:.0f} %", 100 * v.value);
   }

@@ -230,6 +230,7 @@ TEST(Rollouts, RefuseWhatCannotBeLearntFrom) {
   expect(group, {"objective.simpo_gamma=1"}, "objective.simpo_gamma: train.objective = grpo");
   expect(group, {"objective.loss_type=cispo"}, "it needs objective.epsilon_high");
   expect(group, {"rollout.rewards=rewards.py"}, "a file and a function are needed");
+  expect(group, {"rollout.rewards=/none.py:f"}, "there is no file /none.py");
   expect(group, {"rollout.rewards=rewards.py:f", "objective.beta=0.1"}, "with rollout.rewards, allowed is 0");
   expect(group, {"train.objective=dpo", "rollout.samples=2"}, "train.objective = dpo samples no answers");
 }

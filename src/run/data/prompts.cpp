@@ -89,10 +89,12 @@ class PromptRows final : public BatchSource {
     std::vector<int32_t> ids = group.prompt;
     if (!group.answers.empty())
       ids.insert(ids.end(), group.answers.front().ids.begin(), group.answers.front().ids.end());
-    const auto count = std::min(std::ssize(ids), sequence_);
-    std::copy_n(ids.begin(), count, to.column(BatchColumn::Tokens).begin());
-    const auto targets = to.column(BatchColumn::Targets);
-    for (int64_t t = std::ssize(group.prompt); t < count; ++t) targets[size_t(t - 1)] = ids[size_t(t)];
+    const auto count = std::min(std::ssize(ids), sequence_), asked = std::ssize(group.prompt);
+    if (to.layout().has(BatchColumn::Tokens))
+      std::copy_n(ids.begin(), count, to.column(BatchColumn::Tokens).begin());
+    if (to.layout().has(BatchColumn::Targets) && count > asked)
+      std::copy(ids.begin() + asked, ids.begin() + count,
+                to.column(BatchColumn::Targets).begin() + asked - 1);
     to.part(0, count).fill_padding(BatchColumn::Positions);
     to.part(count, sequence_ - count).fill_padding(BatchColumn::Positions);
   }
@@ -382,6 +384,10 @@ Result<RunData> open_prompts(const RunConfig& c, int64_t vocab) {
   for (const std::string& path : c.data.paths) {
     if (path.find_first_of("*?[") == path.npos) SLUICE_TRY(check_input(c, "data.paths", path));
   }
+  const std::string &rewards = c.rollout.rewards, file = rewards.substr(0, rewards.rfind(':'));
+  std::error_code ignored;
+  if (c.samples_answers() && !std::filesystem::is_regular_file(file, ignored))
+    return error("rollout.rewards = {}: there is no file {}", rewards, file);
   SLUICE_ASSIGN(auto opened, Prompts::open(c, vocab));
   RunData data;
   const std::shared_ptr<const Prompts> prompts = data.prompts = std::move(opened);
@@ -390,7 +396,11 @@ Result<RunData> open_prompts(const RunConfig& c, int64_t vocab) {
   data.names = c.data.paths;
   const std::optional<ChatTemplate>& chat = prompts->folder().chat_template;
   const PromptGroup first = prompts->group(0);
-  SLUICE_ASSIGN(data.prompt, prompts->folder().tokenizer->decode(first.prompt, /*skip_special=*/false));
+  SLUICE_ASSIGN(std::string prompt,
+                prompts->folder().tokenizer->decode(first.prompt, /*skip_special=*/false));
+  std::vector<int32_t> again;
+  SLUICE_TRY(prompts->folder().tokenizer->encode(prompt, /*special=*/true, again));
+  if (again == first.prompt) data.prompt = std::move(prompt);
   if (!prompts->ends().empty()) data.answer_end = prompts->ends().back();
   data.train_documents.documents = prompts->count();
   data.train_documents.longest = prompts->longest();

@@ -52,9 +52,6 @@ Result<std::unique_ptr<RewardFunction>> RewardFunction::start(std::string functi
                                                               std::filesystem::path log) {
   const size_t colon = function.rfind(':');
   std::string path = function.substr(0, colon), name = function.substr(colon + 1), program = kProgram;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    return error("rollout.rewards = {}: there is no file {}", function, path);
   SLUICE_ASSIGN(const Descriptor out, Descriptor::open_own(log, O_TRUNC));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -123,11 +120,11 @@ Result<std::vector<double>> RewardFunction::ask(std::string_view request, size_t
                  said.is_array() ? std::to_string(said.size()) : "no", count);
   std::vector<double> rewards;
   for (const auto& one : said) {
-    rewards.push_back(one.is_null() ? std::nan("")
-                                    : std::strtod(one.get_ref<const std::string&>().c_str(), nullptr));
-    if (!one.is_null() && !std::isfinite(rewards.back()))
+    const std::string text = one.is_string() ? one.get<std::string>() : "";
+    rewards.push_back(one.is_null() ? std::nan("") : std::strtod(text.c_str(), nullptr));
+    if (!one.is_null() && (text.empty() || !std::isfinite(rewards.back())))
       return error("rollout.rewards = {}: reward {} is {}; allowed are finite numbers, and None", function_,
-                   rewards.size(), one.get_ref<const std::string&>());
+                   rewards.size(), printable_message(one.is_string() ? text : one.dump()));
   }
   return rewards;
 }

@@ -18,7 +18,7 @@ namespace sluice::core {
 // not judge. What it prints, and what it dies of, goes to a log.
 class RewardFunction {
  public:
-  // `function`: as rollout.rewards has it. The process runs until this ends.
+  // `function`: as rollout.rewards has it, of a file that is there. The process runs until this ends.
   static Result<std::unique_ptr<RewardFunction>> start(std::string function, std::filesystem::path log);
   ~RewardFunction();
   RewardFunction(const RewardFunction&) = delete;
