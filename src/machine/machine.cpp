@@ -2,6 +2,7 @@
 #include "machine/machine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "backend/registry/registry.h"
@@ -162,6 +163,12 @@ std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine
   if (config.data.cache.empty()) return {};
   return std::filesystem::path(config.data.cache) /
          fmt::format("costs-{:016x}", Hash().add(machine.profile.name).add(machine.uuid).value());
+}
+
+std::filesystem::path shared_costs(const std::filesystem::path& cache) {
+  const char* folder = std::getenv("SLUICE_COSTS");
+  if (folder == nullptr || cache.empty()) return {};
+  return folder / cache.filename();
 }
 
 }  // namespace sluice::core

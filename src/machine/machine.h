@@ -28,5 +28,8 @@ Result<Card> card_for(const RunConfig& config, const std::string& name);
 // The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two
 // measures neither again. GPUs of one name differ by some per cent. Empty: data.cache is.
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
+// The same in the folder that the environment's SLUICE_COSTS names. A cache begins as a copy of it, and leaves
+// there what it measures first; what runs teach stays in the cache. Empty: none is named, or nothing is kept.
+std::filesystem::path shared_costs(const std::filesystem::path& cache);
 
 }  // namespace sluice::core

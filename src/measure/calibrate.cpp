@@ -273,19 +273,22 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                  const CalibrateOptions& options, Profile& profile, const OpProgress& progress) {
   constexpr uint32_t kPairs = 6;
   const size_t devices = backend.lanes().devices();
-  LinkTest test{wished_link_bytes(options, profile), kPairs};
   json cache = read_cache(path, profile);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
+  const bool copies = !links_known || !options.shared_cores;
+  LinkTest test{copies ? wished_link_bytes(options, profile) : 0, kPairs};
   // One op more or less changes the mix: all run, also those whose times are known.
   BytesByTier rest = options.most_bytes;
   for (const Tier tier : {kDevice, kHost}) rest[tier] -= test.arenas(devices)[tier];
   Rehearsal rehearsal(step.ops, backend, rest, step.rows);
   BytesByTier bytes = rehearsal.arena_bytes();
   // One op's needs may leave less.
-  test.bytes =
-      std::max(kLeastLinkBytes, std::min(test.bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
-                                    kLeastLinkBytes * kLeastLinkBytes);
+  if (copies) {
+    test.bytes =
+        std::max(kLeastLinkBytes, std::min(test.bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
+                                      kLeastLinkBytes * kLeastLinkBytes);
+  }
   const BytesByTier links = test.arenas(devices);
   for (const Tier tier : links.tiers()) bytes[tier] += links[tier];
   std::vector<SharedOp> ops;

@@ -95,6 +95,7 @@ TEST_F(HeldOut, IsTheSameInLongPasses) {
   Prepared prepared = prepare({"shape.chunk_tokens=32", "eval.rows=8", "memory.device=190KiB"});
   const std::vector<RowLoss> expected = must(must(Session::open(prepared))->evaluate()).rows;
   Profile slow = prepared.machine.profile;
+  slow.measured_ns.clear();  // long passes might be faster for their ops, too
   slow.set_bytes_per_s(kHost, kDevice, 1e-3 * slow.bytes_per_s(kHost, kDevice));
   StageRequest request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step is made of, estimated before costs are known.
+// What a step is made of, estimated before costs are known, and where costs come from.
 #include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdlib>
 
 #include "equivalence/small_runs.h"
+#include "machine/machine.h"
 #include "plans/stages.h"
 #include "run/prepare/step_mix.h"
+#include "run/small_session.h"
 
 namespace sluice::core {
 namespace {
@@ -42,6 +47,29 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
   EXPECT_EQ(runs(none), tasks);
   EXPECT_EQ(none.loaded_bytes, 0);
   EXPECT_EQ(none.stored_bytes, 0);
+}
+
+// A cache that begins has what others measured, and nothing is measured. What it has itself is not replaced.
+TEST(SharedCosts, AreThoseThatACacheBeginsWith) {
+  const TempDir shared, first, second;
+  const char* named = std::getenv("SLUICE_COSTS");
+  const std::string before = named != nullptr ? named : "";
+  ::setenv("SLUICE_COSTS", shared.path().c_str(), 1);
+  const Prepared measured = must(prepare_small(first)), copied = must(prepare_small(second));
+  EXPECT_GT(measured.start_up.measure_s, 0);
+  EXPECT_EQ(copied.start_up.measure_s, 0);
+  EXPECT_EQ(copied.machine.profile.measured_ns, measured.machine.profile.measured_ns);
+  const std::filesystem::path cache = cost_cache(measured.config, measured.machine);
+  const std::string costs = file_bytes(cache);
+  EXPECT_FALSE(costs.empty());
+  EXPECT_TRUE(file_bytes(shared_costs(cache)) == costs);
+  EXPECT_TRUE(file_bytes(cost_cache(copied.config, copied.machine)) == costs);
+  EXPECT_GT(must(prepare_small(second, {"train.seq_len=32"})).start_up.measure_s, 0);
+  EXPECT_TRUE(file_bytes(shared_costs(cache)) == costs) << "it does not begin any more";
+  EXPECT_EQ(shared_costs({}), "") << "nothing is kept";
+  ::unsetenv("SLUICE_COSTS");
+  EXPECT_EQ(shared_costs(cache), "");
+  if (named != nullptr) ::setenv("SLUICE_COSTS", before.c_str(), 1);
 }
 
 }  // namespace

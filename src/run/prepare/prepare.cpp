@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "host/host_memory.h"
+#include "io/file.h"
 #include "measure/calibrate.h"
 #include "model/weights.h"
 #include "planner/refusal.h"
@@ -26,10 +27,18 @@ namespace {
 
 static_assert(kByteVocab == ByteTokenizer::kVocab);
 
+Status copy_costs(const std::filesystem::path& from, const std::filesystem::path& to) {
+  SLUICE_ASSIGN(const std::string costs, read_file(from));
+  SLUICE_TRY(make_directories(to.parent_path()));
+  return write_file(to, costs);
+}
+
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
 Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& rows, Observer& observer) {
   const Stopwatch watch;
-  const std::filesystem::path cache = cost_cache(p.config, p.machine);
+  const std::filesystem::path cache = cost_cache(p.config, p.machine), shared = shared_costs(cache);
+  const bool begins = !shared.empty() && !std::filesystem::exists(cache);
+  if (begins && std::filesystem::exists(shared)) SLUICE_TRY(copy_costs(shared, cache));
   CalibrateOptions options = calibration_of(p);
   options.warn = [&](const std::string& what) { observer.warned(what); };
   const Program program =
@@ -42,6 +51,7 @@ Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& 
     observer.progress({"measuring op costs", done, total});
   };
   SLUICE_TRY(calibrate(*backend, step, cache, options, p.machine.profile, progress));
+  if (begins) SLUICE_TRY(copy_costs(cache, shared));
   p.start_up.measure_s += watch.seconds();
   return {};
 }
