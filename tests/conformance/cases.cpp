@@ -546,7 +546,7 @@ void add_narrow_products(List& list) {
   struct Shape {
     int64_t tokens, in, out;
   };
-  for (const auto [rows, cols] :
+  for (const auto& [rows, cols] :
        {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {144, 208}, {1, 64}, {7, 24}}) {
     for (const bool by_column : {false, true}) {
       if (by_column && !is_narrow(rows)) continue;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -176,6 +177,36 @@ Findings same_swiglu(Harness& harness, DType dtype, GateActivation activation) {
   const Tensors fore = run(harness, Swiglu{33, 72, dtype, activation}, {gu, back[SwigluBwd::kY]}, findings);
   if (fore.empty()) return findings;
   if (fore[Swiglu::kY].bytes != back[SwigluBwd::kY].bytes) findings.emplace_back("y differs");
+  return findings;
+}
+
+// A token's row of a product of 8 bits, beside others that are a thousand times as large. A scale for all of
+// them would show it.
+constexpr Quantize kCopies{32, 64, DType::BF16, kFloat8, true, false};
+Findings same_beside_others(Harness& harness) {
+  Findings findings;
+  Linear op{.tokens = kCopies.rows, .in = kCopies.cols, .out = 48, .dtype = DType::BF16};
+  op.x_format = op.weight_format = kFloat8.over(op.in);
+  const Tensors given = make_operands(op, {});
+  const std::vector<double> alike = given[Linear::kX].values();
+  std::vector<double> loud = alike;
+  const size_t half = alike.size() / 2;
+  for (size_t i = half; i < loud.size(); ++i) loud[i] *= 1000;
+  std::vector<std::byte> rows[2];
+  for (const bool louder : {false, true}) {
+    const Tensor x = make_tensor(DType::BF16, louder ? loud : alike);
+    const Tensors copies = run(harness, kCopies, {x, given[Linear::kX]}, findings);
+    if (copies.empty()) return findings;
+    const Tensors out =
+        run(harness, op, {copies[Quantize::kY], given[Linear::kW], given[Linear::kY]}, findings);
+    if (out.empty()) return findings;
+    rows[louder] = out[Linear::kY].bytes;
+  }
+  const auto middle = long(rows[0].size() / 2);
+  if (!std::equal(rows[0].begin(), rows[0].begin() + middle, rows[1].begin()))
+    findings.emplace_back("tokens beside louder ones differ");
+  if (std::equal(rows[0].begin() + middle, rows[0].end(), rows[1].begin() + middle))
+    findings.emplace_back("louder tokens do not");
   return findings;
 }
 
@@ -557,6 +588,7 @@ std::vector<Relation> all_relations() {
     add(DeltaRuleBwd{kOfDocuments, kSizes, dtype});
     add(ShortConv{kOfDocuments, 24, 4, dtype, false, false, true});
   }
+  all.push_back({"products_of_quantized_tokens_see_no_others", kCopies, same_beside_others});
   add_update(all, "adamw", kAdamW);
   add_update(all, "sgd_momentum", kSgdMomentum);
   add_update(all, "sgd_nesterov", kNesterov);

@@ -21,6 +21,7 @@ struct Relation {
 // - Experts in groups, one after the other, are all experts at once, and rows of chunks of a batch are those
 // of
 //   the whole, bit by bit.
+// - A token's row of a product of 8 bits depends on no other token.
 // - An optimizer's update in two parts writes the bits that it writes in one, and so do the update without
 //   moments and that of the state after it; p is the master's rounding; stochastic rounding goes to one of
 //   the two neighbours and is unbiased.
