@@ -139,6 +139,25 @@ TEST_F(AdapterRuns, TakeABaseInFloatsOfEightBits) {
       << refused.message();
 }
 
+// A checkpoint's numbers are those of the codes that it was made of.
+TEST_F(AdapterRuns, FrozenCodesComeBackFromCheckpoints) {
+  const std::vector<std::string> frozen = {"adapter.rank=0", "train.freeze=[\"model.layers\"]",
+                                           "model.base_format=mxfp4"};
+  (void)run_session(prepared(frozen), 1, dir_ / "saved");
+  const std::string name = "model.layers.1.self_attn.q_proj.weight";
+  const std::vector<float> values = values_in(dir_ / "saved", name);
+  EXPECT_NE(values, values_in(base(), name));
+  std::vector<std::string> resumed = frozen;
+  resumed.push_back("run.resume=" + (dir_ / "saved").string());
+  const Prepared later = prepared(resumed);
+  EXPECT_EQ(must(must(Session::open(later))->engine().tensor({}, name)), values);
+  resumed[2] = "model.base_format=nf4";
+  const auto refused = prepare(must(load_config("", settings(resumed))), "", false);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("rows of a multiple of 64 elements take it"), std::string::npos)
+      << refused.message();
+}
+
 TEST_F(AdapterRuns, RefuseAnotherBase) {
   (void)run_session(prepared(), 2, dir_ / "saved");
   // One weight of a layer is another one; where the base lies does not matter.

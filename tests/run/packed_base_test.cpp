@@ -22,6 +22,10 @@ namespace fs = std::filesystem;
 constexpr const char* kConfig =
     R"("model_type": "llama", "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, )"
     R"("num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 97)";
+constexpr const char* kExperts =
+    R"("model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, )"
+    R"("num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 97, "num_experts": 4, )"
+    R"("num_experts_per_tok": 2, "moe_intermediate_size": 64)";
 constexpr const char* kCompressed =
     R"({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0":
         {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}})";
@@ -94,9 +98,9 @@ const Form kForms[] = {
 class PackedBases : public testing::TestWithParam<size_t> {
  protected:
   // Both folders: of codes, and of their values. `plain`: the end of a name of which both have numbers.
-  void write_folders(std::string_view plain) {
+  void write_folders(std::string_view plain, const char* config = kConfig) {
     const Form& form = kForms[GetParam()];
-    const ModelSpec spec = must(parse_model_config(fmt::format("{{{}}}", kConfig)));
+    const ModelSpec spec = must(parse_model_config(fmt::format("{{{}}}", config)));
     std::vector<Tensor> codes, numbers;
     for (const Weight& weight : weights_of(spec)) {
       int64_t first = 0;
@@ -106,7 +110,8 @@ class PackedBases : public testing::TestWithParam<size_t> {
         first += source.elements();
         const Tensor own{{source.tensor, TensorType::F32, source.shape(weight.matrix)}, bytes_of(draws)};
         numbers.push_back(own);
-        if (!weight.matrix || weight.layer < 0 || (!plain.empty() && source.tensor.ends_with(plain))) {
+        if (!weight.matrix || weight.layer < 0 || weight.part == ModelPart::Router ||
+            (!plain.empty() && source.tensor.ends_with(plain))) {
           codes.push_back(own);
           continue;
         }
@@ -114,7 +119,7 @@ class PackedBases : public testing::TestWithParam<size_t> {
           codes.push_back(std::move(tensor));
       }
     }
-    write_folder(folder("codes"), fmt::format(R"({{"quantization_config": {}, {}}})", form.config, kConfig),
+    write_folder(folder("codes"), fmt::format(R"({{"quantization_config": {}, {}}})", form.config, config),
                  codes);
     const TensorFiles files = must(TensorFiles::open(folder("codes")));
     for (Tensor& tensor : numbers) {
@@ -124,7 +129,7 @@ class PackedBases : public testing::TestWithParam<size_t> {
       must(packed->read(0, values));
       tensor.bytes = bytes_of(values);
     }
-    write_folder(folder("numbers"), fmt::format("{{{}}}", kConfig), numbers);
+    write_folder(folder("numbers"), fmt::format("{{{}}}", config), numbers);
   }
   fs::path folder(const char* name) const { return dir_ / name; }
   Result<Prepared> prepare_on(const char* name, std::vector<std::string> more) const {
@@ -155,15 +160,27 @@ TEST_P(PackedBases, GiveTheLossesOfTheirValues) {
   const std::string adapter = "adapter.rank=2";
   const Prepared codes = must(prepare_on("codes", {adapter}));
   EXPECT_EQ(packed_weights(codes), 2 * 5 - 1);
-  const std::vector<double> expected = losses("numbers", {adapter});
-  EXPECT_EQ(run_session(codes, 2, dir_ / "whole"), expected);
+  EXPECT_EQ(run_session(codes, 2, dir_ / "whole"), losses("numbers", {adapter}));
+  // By gradients of the same bits, in every layer.
+  EXPECT_EQ(file_bytes(dir_ / "whole/adapter_model.safetensors"),
+            file_bytes(dir_ / "saved0/adapter_model.safetensors"));
   // An adapter goes with the values, whichever folder has them.
   const auto going_on = must(prepare_on("numbers", {adapter, "adapter.path=" + (dir_ / "whole").string()}));
   EXPECT_TRUE(Session::open(going_on).ok());
 }
 
+TEST_P(PackedBases, HaveExpertsInCodesBesideAdapters) {
+  write_folders("", kExperts);
+  const Prepared codes = must(prepare_on("codes", {"adapter.rank=2"}));
+  EXPECT_EQ(packed_weights(codes), 3 + 2);
+  EXPECT_EQ(run_session(codes, 2, dir_ / "whole"), losses("numbers", {"adapter.rank=2"}));
+}
+
+class BasesInNf4 : public PackedBases {};
+INSTANTIATE_TEST_SUITE_P(Plans, BasesInNf4, testing::Values(std::size(kForms) - 1));
+
 // Under the least cap, and on two devices.
-TEST_P(PackedBases, GiveThemUnderOtherPlans) {
+TEST_P(BasesInNf4, GiveThemUnderOtherPlans) {
   write_folders("");
   const Prepared codes = must(prepare_on("codes", {"adapter.rank=2"}));
   const std::vector<double> expected = run_session(codes, 2, dir_ / "whole");
@@ -185,6 +202,11 @@ TEST_P(PackedBases, AreNumbersWhereTheyAreTrainedOrFrozen) {
                                                {"train.freeze=[\"model.layers\"]"},
                                                {"adapter.rank=2", "model.base_format=nf4"}})
     EXPECT_EQ(losses("codes", more), losses("numbers", more));
+  const auto refused = prepare_on("codes", {"train.freeze=[\"model.layers\"]", "model.base_format=nf4"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("model.base_format = nf4: checkpoints have what train.freeze names"),
+            std::string::npos)
+      << refused.message();
 }
 
 TEST_P(PackedBases, AreExportedAsNumbers) {
