@@ -65,10 +65,10 @@ Status PackedTensor::open_fp8(const SafeTensor& scales) {
   scales_ = &scales;
   tensors_.push_back(&scales);
   scale_rows_ = scale_columns_ = 1;
-  if (count != 1 && count == matrices * rows_) {
-    scale_rows_ = rows_;
-  } else if (count != 1 && count != matrices && shape.size() >= 2) {
+  if (count != 1 && shape.size() >= 2) {
     scale_rows_ = shape.end()[-2], scale_columns_ = shape.back();
+  } else if (count != 1) {
+    scale_rows_ = rows_;
   }
   block_rows_ = block_of(rows_, scale_rows_), block_columns_ = block_of(columns_, scale_columns_);
   const bool fits = count == 1 || count == matrices * scale_rows_ * scale_columns_;

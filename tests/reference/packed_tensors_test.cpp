@@ -47,6 +47,7 @@ TEST(PackedTensors, HaveTheValuesOfTorchAndBitsandbytes) {
                         {"ragged", {20, 40}, std::nullopt},
                         {"rows", {6, 16}, kByRow},
                         {"whole", {6, 16}, kByRow},
+                        {"square", {4, 64}, Format(DType::F8E4M3, 32, DType::F32)},
                         {"stack", {3, 24, 32}, Format(DType::F8E4M3, 16, DType::F32)},
                         {"nf4", {3, 128}, kNf4},
                         {"nested", {258, 64}, kNf4},
