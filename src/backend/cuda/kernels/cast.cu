@@ -29,6 +29,10 @@ __global__ void cast_kernel(const In* x, Out* y, int64_t elements, bool accumula
   }
 }
 
+// The block of an element: division of 64 bits would take longer than the bytes.
+__device__ int64_t block_of(int64_t i, int64_t block, int64_t elements) {
+  return elements <= UINT32_MAX ? static_cast<uint32_t>(i) / static_cast<uint32_t>(block) : i / block;
+}
 __device__ float scale_at(const float* scales, int64_t block) {
   return scales[block];
 }
@@ -41,7 +45,7 @@ template <class Scale, class Out>
 __global__ void expand_kernel(const uint8_t* x, const Scale* scales, Out* y, int64_t elements,
                               int64_t block) {
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
-  const float scale = block == 0 || i >= elements ? 1.0f : scale_at(scales, i / block);
+  const float scale = block == 0 || i >= elements ? 1.0f : scale_at(scales, block_of(i, block, elements));
   if (i + kVec <= elements) {
     static_assert(kVec == sizeof(uint2));
     const uint2 bytes = *reinterpret_cast<const uint2*>(x + i);
@@ -66,7 +70,7 @@ __global__ void expand_halves_kernel(Numbers16 numbers, const uint8_t* x, const 
   if (threadIdx.x < 16) of[threadIdx.x] = numbers.of[threadIdx.x];
   __syncthreads();
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
-  const float scale = block == 0 || i >= elements ? 1.0f : scale_at(scales, i / block);
+  const float scale = block == 0 || i >= elements ? 1.0f : scale_at(scales, block_of(i, block, elements));
   if (i + kVec <= elements) {
     static_assert(kVec == 2 * sizeof(uint32_t));
     const uint32_t codes = *reinterpret_cast<const uint32_t*>(x + i / 2);
