@@ -225,8 +225,8 @@ void add_generate(CLI::App& app, int& status) {
          "a key of the folder's generation_config.json that is not followed; may be repeated", "KEY", "Text")
       ->allow_extra_args(false);
   add_caps(command, r.settings, "9GiB", "32GiB");
-  option("--batch", r.batch, "texts that share a pass, at most; as many as are fastest by prediction", "N",
-         "Passes")
+  option("--batch", r.batch,
+         "texts that share a pass, at most; default: as many as are fastest by prediction", "N", "Passes")
       ->check(CLI::Range(1, 1024));
   option("--prompt-tokens", r.prompt_tokens, "of each prompt in one pass", "N", "Passes")
       ->check(CLI::Range(1, 65536));

@@ -388,8 +388,8 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
   return setup;
 }
 
-// Plans for as many texts at once as are fastest by prediction: twice as many as long as that is faster, and
-// half as many where they do not fit.
+// Plans for as many texts at once as are fastest by prediction: more as long as that is faster, and half as
+// many where they do not fit.
 Result<GenerationPlans> plan_for_texts(GenerationSetup setup, int64_t texts, const Profile& profile) {
   auto best = plan_generation(setup, profile);
   while (!best.ok() && best.error().kind == ErrorKind::DoesNotFit && setup.rows > 1) {
@@ -401,12 +401,19 @@ Result<GenerationPlans> plan_for_texts(GenerationSetup setup, int64_t texts, con
   const auto ns_of_a_token = [](const GenerationPlans& p) {
     return p.stages.main.plan.makespan_ns / double(p.setup.rows);
   };
-  while (setup.rows >= kFewTexts && setup.rows < texts) {
-    setup.rows = std::min(2 * setup.rows, texts);
+  const auto try_rows = [&](int64_t rows) {
+    setup.rows = std::min(rows, texts);
     auto more = plan_generation(setup, profile);
-    if (!more.ok() || ns_of_a_token(*more) >= ns_of_a_token(*best)) break;
-    best = std::move(more);
+    const bool faster = more.ok() && ns_of_a_token(*more) < ns_of_a_token(*best);
+    if (faster) best = std::move(more);
+    return faster;
+  };
+  const auto rows = [&] { return best->setup.rows; };
+  while (rows() >= kFewTexts && rows() < texts && try_rows(2 * rows())) {
   }
+  // And between those that are faster and those that are not.
+  for (int64_t more = rows() / 2; more >= kFewTexts / 2 && rows() + more < texts; more /= 2)
+    try_rows(rows() + more);
   return best;
 }
 
