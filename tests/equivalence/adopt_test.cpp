@@ -159,7 +159,7 @@ class Steps {
     TextPass text(loaded_.stages().at(kSampling).model, loaded_.at(kSampling));
     rig::must(text.forget());
     const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
-    const RowInput input{0, prompt};
+    const RowInput input{0, 0, prompt};
     const auto embed = [&](std::span<const int32_t> ids, std::vector<std::byte>& rows) -> Status {
       const int64_t row_bytes = request_.model.dim * size_of(request_.numerics.compute);
       rows.resize(ids.size() * size_t(row_bytes));
@@ -169,7 +169,8 @@ class Steps {
                                        ids[t] * row_bytes));
       return {};
     };
-    const auto logits = rig::must(text.run(std::span(&input, 1), embed));
+    rig::must(text.run(std::span(&input, 1), {}, {}, embed));
+    const auto logits = text.logits(0);
     seen_.logits.emplace_back(logits.begin(), logits.end());
   }
 

@@ -131,8 +131,9 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
     std::span<const float> logits;
     while (held <= at_rows[size_t(i)]) {
       const int64_t count = std::min(pass.new_tokens(), at_rows[size_t(i)] + 1 - held);
-      const RowInput input{held, text.subspan(size_t(held), size_t(count))};
-      SLUICE_ASSIGN(logits, pass.run(std::span(&input, 1), embed));
+      const RowInput input{0, held, text.subspan(size_t(held), size_t(count))};
+      SLUICE_TRY(pass.run(std::span(&input, 1), {}, {}, embed));
+      logits = pass.logits(0);
       held += count;
     }
     SLUICE_TRY(writer.write("logits", i * p.model.vocab * 4, std::as_bytes(logits)));
