@@ -315,10 +315,11 @@ Result<Plan> Planner::search() {
       const int64_t least = own_homes ? least_budget() : tightest;
       if (least > plans_.limits.device_bytes()) return infeasible();
       if (least == tightest) consider(kTight, least, best);
-      if (!best) {
-        const auto point = floor_.within(least, plans_.limits.bytes[kHost]);
-        if (!point) return infeasible();
-        best = floor_.plan(*point);
+      // The tightest plan was packed beside all of the host: it may need more of the device beside its cap.
+      for (const int64_t device : {least, plans_.limits.device_bytes()}) {
+        if (best) break;
+        const auto point = floor_.within(device, plans_.limits.bytes[kHost]);
+        if (point) best = floor_.plan(*point);
       }
       if (!request_.least && best) search_grid(least, std::min(plans_.limits.device_bytes(), 2 * all), best);
     }
