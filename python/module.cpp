@@ -621,7 +621,11 @@ NB_MODULE(_sluice, m) {
       .def_ro("gradient_norm", &StepEvent::gradient_norm, "Before clipping.")
       .def_ro("learning_rate", &StepEvent::learning_rate)
       .def_ro("seconds", &StepEvent::seconds)
-      .def_ro("predicted_seconds", &StepEvent::predicted_seconds)
+      .def_ro("predicted_seconds", &StepEvent::predicted_seconds,
+              "Before the step was made, by its plan and what steps until then taught.")
+      .def_ro("planned_seconds", &StepEvent::planned_seconds, "By the plan alone.")
+      .def_ro("differs", &StepEvent::differs,
+              "In a few words, what takes another time than the plan was made with.")
       .def_ro("tokens", &StepEvent::tokens)
       .def_ro("learnt_tokens", &StepEvent::learnt_tokens)
       .def_ro("accuracy", &StepEvent::accuracy)
@@ -767,6 +771,10 @@ NB_MODULE(_sluice, m) {
             return value(self.use([&](Session& s) { return s.adopt(plan); }));
           },
           "plan"_a)
+      .def(
+          "replan",
+          [](Held& self, int64_t steps) { check(self.use([&](Session& s) { return s.replan(steps); })); },
+          "steps"_a)
       .def("discard", [](Held& self) { self.use([](Session& s) { s.discard(); }); })
       .def_prop_ro("queued_tokens",
                    [](Held& self) { return self.use([](Session& s) { return s.queued_tokens(); }); })

@@ -122,6 +122,14 @@ class Session:
         """
         return self._of.adopt(plan)
 
+    def replan(self, steps: int) -> None:
+        """Asks once for a plan by what ops and links take now.
+
+        The next step is timed, and the search goes on beside those behind it, on cores that are idle. The optim_step() after its end
+        goes on under the plan if the rest of `steps` gains more than moving takes. No bit of any result depends on it.
+        """
+        self._of.replan(steps)
+
     def discard(self) -> None:
         """As if the rows that wait had not come."""
         self._of.discard()

@@ -662,6 +662,19 @@ TEST(Verbs, GoOnUnderOtherPlansWithTheSameBits) {
   EXPECT_EQ(changing.recorder.losses, fixed.recorder.losses);
   EXPECT_EQ(all_weights(changing.session), all_weights(fixed.session));
 
+  // It asks, searches beside the steps, and may end while it does.
+  expect_error(changing.session.replan(0).error(), ErrorKind::Invalid,
+               "steps = 0: allowed are numbers from 1");
+  ASSERT_TRUE(changing.session.replan(100).ok());
+  for (int32_t step = 4; step < 8; ++step) {
+    for (Running* r : {&fixed, &changing}) {
+      ASSERT_TRUE(r->session.forward_backward(Rows(64, step).batch()).ok());
+      ASSERT_TRUE(r->session.optim_step(1e-2).ok());
+    }
+  }
+  EXPECT_EQ(changing.recorder.losses, fixed.recorder.losses);
+  EXPECT_EQ(all_weights(changing.session), all_weights(fixed.session));
+
   options.clip_norm = 2;
   expect_error(changing.session.adopt(*plan(tiny(), options, {}, here())).error(), ErrorKind::Invalid,
                "another step");
