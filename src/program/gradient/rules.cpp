@@ -193,8 +193,9 @@ Copies quantized(const Task& task, std::string_view suffix, ObjectId x, Quantize
 }
 
 // Adds the gradient of a product's weight, w, to what there is of it. With a turned copy of dy the product
-// reads one of x, too: that of `read`, which it read in the forward pass, or one of what was made again.
-void add_wgrad(const Task& task, ObjectId read, ObjectId w, ObjectId dy, ObjectId turned_dy, Gradients& g) {
+// reads one of x, too: that beside the copy of the forward pass, or one of what was made again.
+void add_wgrad(const Task& task, ObjectId w, ObjectId dy, ObjectId turned_dy, Gradients& g) {
+  const ObjectId read = task.uses[Linear::kX].object;
   g.with_result(g.original(read), [=, &g](ObjectId x) {
     const Linear& op = op_of<Linear>(task);
     LinearWgrad wgrad{
@@ -220,7 +221,7 @@ void add_wgrad(const Task& task, ObjectId read, ObjectId w, ObjectId dy, ObjectI
 // One Linear, or several of one input: their contributions to its gradient are summed in their order.
 void backward(const Linear&, Node node, Gradients& g) {
   const std::vector<ObjectId> dys = output_gradients(node, g);
-  const ObjectId read = node.front().uses[Linear::kX].object, x = g.original(read);
+  const ObjectId x = g.original(node.front().uses[Linear::kX].object);
   std::vector<Copies> narrow(node.size());
   for (size_t i = 0; i < node.size(); ++i) {
     const Linear& op = op_of<Linear>(node[i]);
@@ -263,7 +264,7 @@ void backward(const Linear&, Node node, Gradients& g) {
     const Task task = node[i];
     const Linear& op = op_of<Linear>(task);
     const ObjectId w = g.original(task.uses[Linear::kW].object), dy = dys[i];
-    if (g.wanted(w)) add_wgrad(task, read, w, dy, narrow[i].turned, g);
+    if (g.wanted(w)) add_wgrad(task, w, dy, narrow[i].turned, g);
     if (op.has_bias && g.wanted(task.uses[op.bias_operand()].object)) {
       const auto db = g.into(task.uses[op.bias_operand()].object);
       g.task(task, named(task, "_bgrad"),
