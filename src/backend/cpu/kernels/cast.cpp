@@ -40,8 +40,7 @@ bool is_code(DType type) {
   return type == DType::F8E4M3 || type == DType::F4E2M1 || type == DType::NF4;
 }
 
-}  // namespace
-
+// Codes of a format (ops/packed.h) as numbers.
 void expand(const Format& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
             const Machine& machine) {
   const uint8_t* const scales = codes + Format(format.type).bytes(elements);
@@ -65,21 +64,23 @@ void expand(const Format& format, const uint8_t* codes, int64_t elements, DType 
   with_scales(Numbers16{codes, codes_of(format.type)});
 }
 
-Status launch(const Cast& op, const Args& args, const Machine& machine) {
-  if (is_code(op.in.type)) {
-    expand(op.in, args.in<uint8_t>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), machine);
-    return {};
-  }
-  with_type(op.in.type, [&](auto x_type) {
-    with_type(op.dtype, [&](auto y_type) {
-      const auto* x = args.in<decltype(x_type)>(Cast::kX);
-      auto* y = args.out<decltype(y_type)>(Cast::kY);
-      machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+}  // namespace
+
+void cast(const Format& from, const void* x, int64_t elements, DType dtype, void* y, const Machine& machine) {
+  if (is_code(from.type)) return expand(from, static_cast<const uint8_t*>(x), elements, dtype, y, machine);
+  with_type(from.type, [&]<class X>(X) {
+    with_type(dtype, [&]<class Y>(Y) {
+      machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
         const int64_t begin = task * kBlock;
-        SLUICE_LOOP(machine.isa, convert, x + begin, y + begin, std::min(kBlock, op.elements - begin));
+        SLUICE_LOOP(machine.isa, convert, static_cast<const X*>(x) + begin, static_cast<Y*>(y) + begin,
+                    std::min(kBlock, elements - begin));
       });
     });
   });
+}
+
+Status launch(const Cast& op, const Args& args, const Machine& machine) {
+  cast(op.in, args.in<void>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), machine);
   return {};
 }
 

@@ -91,9 +91,8 @@ Status launch(const Op& op, const Args& args, const Machine& machine);
 
 // The elementwise part of Muon: its state, and f32 directions. REQUIRES: the update is not skipped.
 void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions);
-// Codes of a format (ops/packed.h) as numbers of `dtype`.
-void expand(const Format& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
-            const Machine& machine);
+// y = x, as Cast does it.
+void cast(const Format& from, const void* x, int64_t elements, DType dtype, void* y, const Machine& machine);
 // logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
 void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
 Status launch(const Embed& op, const Args& args, const Machine& machine);

@@ -51,7 +51,8 @@ Factors factors_of(const LinearWgrad& op) {
            {LinearWgrad::kX, op.x_format, op.tokens * op.in}}};
 }
 
-// Bytes of a factor in 8 bits as the product takes it: in the op's dtype, which holds it exactly.
+// Bytes of a factor in a format of its own as the product takes it: in the op's dtype, which holds 8 bits
+// and their scale exactly.
 int64_t expanded_bytes(const Factor& f, DType dtype) {
   return f.format ? align_up(f.elements * size_of(dtype), 64) : 0;
 }
@@ -102,7 +103,7 @@ void multiply(const GemmShape& shape, const Factors& factors, void* c, const Arg
     const Factor& f = factors[i];
     in[i] = args.in<void>(f.operand);
     if (!f.format) continue;
-    expand(*f.format, args.in<uint8_t>(f.operand), f.elements, shape.in, workspace, machine);
+    cast(*f.format, in[i], f.elements, shape.in, workspace, machine);
     in[i] = workspace;
     workspace += expanded_bytes(f, shape.in);
   }
