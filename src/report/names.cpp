@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ops/cast.h"
 #include "report/report.h"
 
 namespace sluice::core {
@@ -112,6 +113,8 @@ constexpr Role kRoles[] = {
 }  // namespace
 
 std::string_view describe_role(std::string_view role) {
+  if (role.ends_with(kTurned)) return "a copy in 8 bits, turned, which a product of the backward pass reads";
+  if (role.ends_with(kByRow)) return "a copy in 8 bits, which a product reads";
   const auto it =
       std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return r.name == role; });
   return it == std::end(kRoles) ? std::string_view() : it->words;
