@@ -5,6 +5,7 @@
 
 #include "ops/compact_format.h"
 #include "ops/op.h"
+#include "ops/packed.h"
 
 namespace sluice::core {
 
@@ -22,8 +23,7 @@ namespace {
 
 bool takes(const Heeded& row, const Format& f) {
   if (f == compact_format(false) || f == compact_format(true)) return true;
-  constexpr DType kCodes[] = {DType::F8E4M3, DType::F4E2M1, DType::NF4};
-  if (f.block == 0 && std::ranges::find(kCodes, f.type) == std::end(kCodes)) return true;
+  if (f.block == 0 && !is_code(f.type)) return true;
   return std::ranges::any_of(row.packed, [&](const Format& packed) {
     return f.type == packed.type && (f.block == 0 || f.scale == packed.scale) &&
            (packed.block == Format::kRow || packed.block == f.block);

@@ -17,6 +17,13 @@ constexpr Format kPackedFormats[] = {{DType::F8E4M3, Format::kRow, DType::F32},
                                      {DType::NF4, Format::kRow, DType::F32},
                                      {DType::F4E2M1, Format::kRow, DType::F8E8M0}};
 
+constexpr bool is_code(DType type) {
+  for (const Format& format : kPackedFormats) {
+    if (format.type == type) return true;
+  }
+  return false;
+}
+
 // Blocks of NF4 as bitsandbytes has them, and of MXFP4 as OCP does (Microscaling Formats 1.0).
 constexpr Format kNf4{DType::NF4, 64, DType::F32};
 constexpr Format kMxfp4{DType::F4E2M1, 32, DType::F8E8M0};

@@ -125,7 +125,7 @@ void pack_mxfp4(std::span<const float> block, float largest, std::byte* codes, s
 }  // namespace
 
 std::vector<float> expand(const Format& format, std::span<const std::byte> object) {
-  if (std::ranges::find(kPackedFormats, format.type, &Format::type) != std::end(kPackedFormats)) {
+  if (is_code(format.type)) {
     std::vector<float> out(size_t(format.elements(int64_t(object.size()))));
     const auto codes = size_t(Format(format.type).bytes(int64_t(out.size())));
     numbers(format, object.data(), object.data() + codes, 0, out);

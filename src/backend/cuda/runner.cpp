@@ -356,7 +356,7 @@ Status Runner::run(const RopeBwd& op, const Call& call) {
 
 Status Runner::run(const Cast& op, const Call& call) {
   const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
-  if (std::ranges::find(kPackedFormats, op.in.type, &Format::type) != std::end(kPackedFormats)) {
+  if (is_code(op.in.type)) {
     const auto* codes = call.as<uint8_t>(Cast::kX);
     const uint8_t* const scales = codes + Format(op.in.type).bytes(op.elements);
     const PackedRows packed{codes, op.in.type == DType::F8E4M3 ? nullptr : codes_of(op.in.type).data(),

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels take; the one place that says so.
-#include <algorithm>
-
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "ops/op.h"
@@ -213,8 +211,7 @@ void examine(const RopeBwd& op, Objection& o) {
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
 }
 void examine(const Cast& op, Objection& o) {
-  if (std::ranges::find(kPackedFormats, op.in.type, &Format::type) == std::end(kPackedFormats))
-    o.floating("input", op.in.type);
+  if (!is_code(op.in.type)) o.floating("input", op.in.type);
   o.rows({{"block", int64_t{op.in.block}}}).floating("output", op.dtype);
 }
 void examine(const Quantize& op, Objection& o) {

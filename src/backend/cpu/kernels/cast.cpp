@@ -36,10 +36,6 @@ struct PowerScales {
   float operator()(int64_t block) const { return float_of_e8m0(scales[block]); }
 };
 
-bool is_code(DType type) {
-  return type == DType::F8E4M3 || type == DType::F4E2M1 || type == DType::NF4;
-}
-
 // Codes of a format (ops/packed.h) as numbers.
 void expand(const Format& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
             const Machine& machine) {
