@@ -326,6 +326,7 @@ Result<std::vector<std::vector<Sample>>> Session::sample_many(std::span<const st
   constexpr int64_t kMostSamples = 1 << 20;
   if (samples < 1 || samples > kMostSamples)
     return error("sample_many(): samples = {}; allowed are numbers from 1 to {}", samples, kMostSamples);
+  if (o.tokens < 1) return error("sample_many(): tokens = {}; allowed are numbers from 1", o.tokens);
   const core::Prepared& p = *impl_->prepared;
   const int64_t window = p.stages.at(core::kSampling).model.capacity;
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -339,15 +339,15 @@ TEST(Sessions, SampleTheSameForOneSeed) {
 TEST(Sessions, SampleManyTheSameForAllRowsAndCaps) {
   const std::vector<std::vector<int32_t>> prompts{{1, 2, 3}, {9, 8, 7, 6, 5, 4, 3, 2}, {200}};
   std::vector<std::vector<int32_t>> expected;
-  for (const auto& [rows, mib] : {std::pair{2, 0}, {3, 0}, {20, 0}, {20, 3}}) {
+  for (const auto& [rows, capped] : {std::pair{2, false}, {20, false}, {20, true}}) {
     StepOptions options = small_step();
     options.sample_window = 16;
     options.sample_rows = rows;
     const auto free = plan(tiny(), options, {}, here());
     ASSERT_TRUE(free.ok()) << free.message();
-    const auto made = mib == 0 ? free : free->under({free->device_bytes() * 3 / 4, {}});
-    ASSERT_TRUE(made.ok()) << made.message();
-    auto session = Session::open(*made);
+    const auto small = free->under({free->device_bytes() * 3 / 4, {}});
+    ASSERT_TRUE(small.ok()) << small.message();
+    auto session = Session::open(capped ? *small : *free);
     ASSERT_TRUE(session.ok()) << session.message();
     for (int step = 0; step < 2; ++step) ASSERT_TRUE(session->step(Rows(64, step).batch(), 1e-2).ok());
     const auto drawn = session->sample_many(prompts, 4, {.tokens = 8, .temperature = 1, .seed = 5});
@@ -375,6 +375,13 @@ TEST(Sessions, SampleManyTheSameForAllRowsAndCaps) {
     EXPECT_NE(tokens[0], tokens[1]);
     if (expected.empty()) expected = tokens;
     EXPECT_EQ(tokens, expected) << rows << " rows";
+    // What is sampled beside another plan of the same step is the same.
+    if (capped || rows < 20) continue;
+    EXPECT_NE(small->text().find("20 texts at once of up to 16 tokens"), std::string::npos) << small->text();
+    ASSERT_TRUE(session->adopt(*small).ok());
+    const auto again = session->sample_many(prompts, 4, {.tokens = 8, .temperature = 1, .seed = 5});
+    ASSERT_TRUE(again.ok()) << again.message();
+    for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ((*again)[i / 4][i % 4].tokens, tokens[i]) << i;
   }
 }
 
@@ -452,6 +459,7 @@ TEST(Sessions, SamplesEndOneByOne) {
     return r.session.sample_many(prompts, n, o).error();
   };
   expect_error(error_of(0, {}), ErrorKind::Invalid, "samples = 0");
+  expect_error(error_of(1, {.tokens = 0}), ErrorKind::Invalid, "tokens = 0");
   expect_error(error_of(1, {.tokens = 15}), ErrorKind::Invalid,
                "prompts[0]: its 3 tokens and tokens = 15 take a window of 17, and sample_window is 16");
 }
