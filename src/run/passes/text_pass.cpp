@@ -21,8 +21,8 @@ Status TextPass::run(std::span<const RowInput> inputs, std::span<const RowCopy> 
   spans_.assign(size_t(2 * rows()), 0);
   slots_.assign(size_t(rows()), 0);
   texts_.clear();
-  // Behind the tokens that count is padding, which no other token sees.
-  batch_.part(0, batch_.tokens()).fill_padding();
+  // Behind the tokens that count is padding, which no other token sees: its positions are a text's, too.
+  for (int64_t r = 0; r < rows(); ++r) batch_.part(r * new_tokens(), new_tokens()).fill_padding();
   for (size_t i = 0; i < inputs.size(); ++i) {
     const RowInput& input = inputs[i];
     const auto count = int64_t(input.tokens.size()), text = in_order ? input.row : int64_t(i);
