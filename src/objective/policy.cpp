@@ -118,8 +118,9 @@ Advantages advantages_of(std::string_view scale_rewards, std::span<const double>
     const double scale = scale_rewards == "none" ? 1 : 1 / (deviation + kLeast);
     for (const double reward : group)
       out.values.push_back(std::isnan(reward) ? 0 : (reward - own.mean) * scale);
-    if (deviation < 1e-8) out.zero_share += double(count) / double(rewards.size());
+    if (deviation < 1e-8) out.zero_share += double(count);
   }
+  out.zero_share /= double(rewards.size());
   return out;
 }
 

@@ -521,7 +521,7 @@ Status count_steps(RunConfig& c, const RunData& data) {
 }
 
 std::vector<std::string> step_notices(const RunConfig& c, const RunData& data) {
-  if (c.data.paths.empty()) return {};
+  if (c.data.paths.empty() || data.prompts != nullptr) return {};
   const int64_t rows = data.train->epoch_rows(), step = c.train.tokens_per_step / c.train.seq_len;
   if (rows >= step) return {};
   const double often = double(step) / double(rows);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -225,7 +226,8 @@ Status Prompts::read_all() {
   const bool sampled = config_.samples_answers();
   Checksummer sum;
   SLUICE_ASSIGN(const std::vector<Source> sources, find_sources(sources_of(config_)));
-  int64_t bytes = 0;
+  int64_t bytes = 0, malformed = 0, dropped = 0;
+  files_ = std::ssize(sources);
   for (const Source& source : sources) {
     if (source.form != SourceForm::Records)
       return error("{}: with train.objective = grpo, files of JSON records are needed", source.path.string());
@@ -238,21 +240,35 @@ Status Prompts::read_all() {
       if (!more) break;
       const std::string place = fmt::format("{}:{}", source.path.string(), raw.line);
       const auto group = parse(raw.text, !sampled);
-      if (!group.ok() && config_.data.malformed == "skip") continue;
-      if (!group.ok()) return error_at(place, group.error());
-      size_t answer = sampled ? size_t(config_.rollout.max_tokens) : 0;
-      for (const GradedAnswer& a : group->answers) answer = std::max(answer, a.ids.size());
-      const auto tokens = int64_t(group->prompt.size() + answer);
+      if (!group.ok() && config_.data.malformed != "skip") return error_at(place, group.error());
+      if (!group.ok()) {
+        ++malformed;
+        continue;
+      }
+      const auto prompt = std::ssize(group->prompt);
+      int64_t longest = sampled ? config_.rollout.max_tokens : 0;
+      const int64_t count = sampled ? config_.rollout.samples : std::ssize(group->answers);
+      int64_t learnt = longest * count;
+      for (const GradedAnswer& a : group->answers)
+        longest = std::max(longest, std::ssize(a.ids)), learnt += std::ssize(a.ids);
+      const int64_t tokens = prompt + longest;
       // The last token is a target alone.
       if (tokens > sequence + 1) {
-        if (config_.data.long_documents == "drop") continue;
+        if (config_.data.long_documents == "drop") {
+          ++dropped;
+          continue;
+        }
         return error(
             "{}: {} tokens{}, and a row has train.seq_len = {}; data.long_documents = drop leaves out such "
             "prompts",
             place, tokens, sampled ? ", as many as rollout.max_tokens says with them" : "", sequence);
       }
       longest_ = std::max(longest_, tokens);
-      most_answers_ = std::max(most_answers_, sampled ? config_.rollout.samples : std::ssize(group->answers));
+      most_answers_ = std::max(most_answers_, count);
+      const int64_t all = prompt * count + learnt;
+      inventory_.documents += 1, inventory_.tokens += all, inventory_.learnt += learnt;
+      inventory_.longest = std::max(inventory_.longest, tokens);
+      ++inventory_.lengths[size_t(std::bit_width(uint64_t(all))) - 1];
       sum.add(raw.text).add("\n");
       bytes += std::ssize(raw.text);
       if (const int64_t cap = config_.caps[kHost]; cap != kUnlimited && bytes > cap - resident_bytes())
@@ -262,6 +278,12 @@ Status Prompts::read_all() {
     }
   }
   if (records_.empty()) return error("data.paths: there is no prompt");
+  for (const auto& [number, key] :
+       {std::pair(malformed, "data.malformed = skip"), {dropped, "data.long_documents = drop"}}) {
+    if (number > 0)
+      notices_.push_back(
+          fmt::format("data.paths: {} left out by {}", counted(number, "record", "is", "are"), key));
+  }
   sum.add(fmt::format("{} {}", folder_->tokenizer->content(),
                       folder_->chat_template ? folder_->chat_template->identity() : ""));
   content_ = "prompts " + sum.value().to_text();
@@ -272,7 +294,7 @@ Status Prompts::count_step() {
   const int64_t rows = config_.train.tokens_per_step / config_.train.seq_len;
   const int64_t in_row = std::max<int64_t>(1, config_.train.seq_len / (longest_ - 1));
   const int64_t most = rows * in_row / most_answers_, wanted = config_.rollout.prompts;
-  of_step_ = wanted == 0 ? most : wanted;
+  of_step_ = wanted == 0 ? std::min(most, count()) : wanted;
   if (of_step_ > 0 && of_step_ <= most) return {};
   const int64_t texts = std::max<int64_t>(1, wanted) * most_answers_, need = (texts + in_row - 1) / in_row;
   return error(
@@ -402,8 +424,9 @@ Result<RunData> open_prompts(const RunConfig& c, int64_t vocab) {
   SLUICE_TRY(prompts->folder().tokenizer->encode(prompt, /*special=*/true, again));
   if (again == first.prompt) data.prompt = std::move(prompt);
   if (!prompts->ends().empty()) data.answer_end = prompts->ends().back();
-  data.train_documents.documents = prompts->count();
-  data.train_documents.longest = prompts->longest();
+  data.train_documents = prompts->inventory();
+  data.files = prompts->files();
+  data.notices = prompts->notices();
   if (chat) {
     data.chat_template = chat->name();
     if (chat->asks_date()) data.date = c.data.date;

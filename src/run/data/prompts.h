@@ -41,7 +41,10 @@ class Prompts {
   int64_t number_of(int64_t index) const;
   // Prompts of a step, of which each has room for all of its answers.
   int64_t of_step() const { return of_step_; }
-  int64_t longest() const { return longest_; }  // tokens of a text, prompt and all
+  // Documents are prompts with all of their answers; sampled ones count as if each were as long as may be.
+  const Inventory& inventory() const { return inventory_; }
+  int64_t files() const { return files_; }
+  const std::vector<std::string>& notices() const { return notices_; }
   // Equal for equal records and tokens.
   const std::string& content() const { return content_; }
   const Folder& folder() const { return *folder_; }
@@ -76,8 +79,10 @@ class Prompts {
   std::unique_ptr<Folder> folder_;
   std::vector<std::string> records_;
   std::vector<int32_t> ends_;
+  std::vector<std::string> notices_;  // on records that are left out
   std::string content_;
-  int64_t longest_ = 0, most_answers_ = 0, of_step_ = 0;
+  Inventory inventory_;
+  int64_t files_ = 0, longest_ = 0, most_answers_ = 0, of_step_ = 0;  // longest_: tokens, prompt and answer
 };
 
 // open_data() of an objective that rewards answers. Rows of training are the prompts, to be looked at.
