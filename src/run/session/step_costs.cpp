@@ -22,15 +22,18 @@ constexpr double kTimed = 0.02;
 // A smaller difference is none.
 constexpr double kLittle = 0.01;
 
-// Halfway from what was known to what a step says: single steps vary.
-void blend(const Profile& fresh, Profile& now) {
+// Halfway from what was known to what a step says: single steps vary. A link whose rate jumps is believed at
+// once, unless links vary, too.
+void blend(const Profile& fresh, bool links_vary, Profile& now) {
   for (const auto& [key, ns] : fresh.measured_ns) {
     const auto [it, is_new] = now.measured_ns.try_emplace(key, ns);
     if (!is_new) it->second = (it->second + ns) / 2;
   }
   for (size_t i = 0; i < now.links.size(); ++i) {
     double& rate = now.links[i].bytes_per_s;
-    rate = (rate + fresh.links[i].bytes_per_s) / 2;
+    const double other = fresh.links[i].bytes_per_s;
+    const bool jumps = !links_vary && std::abs(other / rate - 1) > StepCosts::kFaster;
+    rate = jumps ? other : (rate + other) / 2;
   }
 }
 
@@ -81,7 +84,7 @@ void StepCosts::learn(std::span<const Interval> timeline) {
   if (timelines_ == 0 || differing_ > 0) {
     now_ = std::move(fresh);
   } else {
-    blend(fresh, now_);
+    blend(fresh, shares_cores_, now_);
   }
   ops_ns_ = ops_ns(now_);
   simulated_s_ = step_ns(program, now_, main_->plan) / 1e9;
@@ -135,7 +138,7 @@ std::string StepCosts::differs() const {
   const double ops = ops_ns_ / planned_ops_ns_ - 1;
   if (std::abs(ops) > kTold) add_words(out, fmt::format("ops {:+.0f} %", 100 * ops));
   const auto link = [&](std::string_view name, double then, double now) {
-    if (then > 0 && std::abs(now / then - 1) > kToldOfLinks)
+    if (!shares_cores_ && then > 0 && std::abs(now / then - 1) > kToldOfLinks)
       add_words(out, fmt::format("{} {:.3g} of {:.3g} GB/s", name, now / 1e9, then / 1e9));
   };
   link("loads", planned_.bytes_per_s(kHost, kDevice), now_.bytes_per_s(kHost, kDevice));

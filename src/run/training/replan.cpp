@@ -65,8 +65,15 @@ void Replanner::compare() {
                     : costs_.changed(costs_.planned(), engine_.stages().main.plan.makespan_ns / 1e9);
   }
   const bool differs = !why.empty() || std::abs(costs_.off()) > StepCosts::kMargin;
-  differing_ = differs ? differing_ + 1 : 0;
-  if (differing_ < kSteps || why.empty()) return;
+  if (differs) {
+    ++differing_;
+    costs_.want();
+  } else if (costs_.fresh()) {
+    differing_ = 0;
+  }
+  // Where searches keep finding nothing, differences are the machine's way.
+  const int enough = kSteps << std::clamp(stayed_ - 1, 0, 4);
+  if (differing_ < enough || why.empty()) return;
   why_ = std::move(why);
   differing_ = 0;
 }
@@ -109,6 +116,7 @@ Status Replanner::end(int64_t steps_left) {
   search->thread.join();
   release_freed_memory();
   searched_ = {search->profile, search->before_s};
+  ++stayed_;
   const auto stays = [&](const std::string& because) {
     observer_.warned(fmt::format("{}: planned again, and the plan stays: {}", search->why, because));
     return Status();
@@ -140,7 +148,7 @@ Status Replanner::end(int64_t steps_left) {
   if (!adopted.ok() && adopted.error().detail("state").empty()) return stays(adopted.message());
   SLUICE_TRY(adopted);
   searched_.reset();
-  differing_ = 0;
+  stayed_ = 0;
   return {};
 }
 

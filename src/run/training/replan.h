@@ -16,7 +16,8 @@ namespace sluice::core {
 // left is more than moving takes. One thread calls it.
 class Replanner {
  public:
-  // It plans again where so many steps in a row differ from what they were planned with, and it is known why.
+  // It plans again where so many steps in a row differ from what they were planned with, and it is known why;
+  // after more of them where the plan stayed twice or more.
   static constexpr int kSteps = 2;
   // A smaller gain does not count: predictions are off by that much.
   static constexpr double kLeastGain = 0.01;
@@ -46,7 +47,8 @@ class Replanner {
   Observer& observer_;
   StepCosts& costs_;
   const bool by_itself_;
-  int differing_ = 0;  // the last so many steps
+  int differing_ = 0;  // the last so many steps of those that tell
+  int stayed_ = 0;     // searches in a row after which the plan stayed
   // The last search, if the plan stayed: what it was made with, and a step by that.
   struct Searched {
     Profile profile;
