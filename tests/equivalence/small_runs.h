@@ -97,12 +97,18 @@ inline StageRequest small_request(const StepShape& shape, const Numerics& numeri
 inline StageRequest tightest(StageRequest request, const Backend& backend) {
   const Profile profile = rig::profile_of(backend);
   const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
-  request.caps[kDevice] = rig::must(minimal_device_bytes(model.program, profile, {}));
-  // A deferred update needs room beside the training program, which this minimum does not know of.
-  const int64_t least = request.caps[kDevice];
+  const int64_t least = rig::must(minimal_device_bytes(model.program, profile, {}));
+  // A deferred update needs room beside the training program, which this minimum does not know of. More than
+  // it are powers of two of a part; a cap that is too small takes longest to plan, so that few are tried.
+  const auto cap = [&](int power) { return power < 0 ? least : least + ((least / 128) << power); };
+  int fails = -2, works = 9;
   request.explain = false;
-  for (int64_t more = least / 128; more < 8 * least && !make_stages(request, profile).ok(); more *= 2)
-    request.caps[kDevice] = least + more;
+  while (works - fails > 1) {
+    const int power = (works + fails) / 2;
+    request.caps[kDevice] = cap(power);
+    (make_stages(request, profile).ok() ? works : fails) = power;
+  }
+  request.caps[kDevice] = cap(works);
   request.explain = true;
   return request;
 }
