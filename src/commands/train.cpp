@@ -176,7 +176,9 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.stop = [&] { return asked.stop.load(); };
   if (!job.alone())
     options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, *session, own); };
-  if (p.stages.find(kSampling))
+  // Runs that sample what they learn from have the program for it, too.
+  const bool samples = p.stages.find(kSampling) != nullptr && p.config.sample.tokens > 0;
+  if (samples)
     options.sample = [&](int64_t) { return observer.sample(*session, asked.stop, /*at_end=*/false); };
   options.sample_every = p.config.sample.every;
   if (p.config.run.trace) {
@@ -212,8 +214,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   std::fflush(stdout);
   if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
   SLUICE_TRY(observer.draw());
-  if (p.stages.find(kSampling) && !asked.stop)
-    SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
+  if (samples && !asked.stop) SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
   observer.summarize_heldout(record, saver.best());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;

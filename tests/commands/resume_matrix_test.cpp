@@ -124,7 +124,8 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
   };
   const std::string one = "rollout.rewards=" + (dir / "rewards.py:one").string();
   const Settings grpo = rewarded("groups", {}),
-                 sampled = rewarded("prompts", {one, "rollout.samples=2", "rollout.max_tokens=6"}),
+                 sampled = rewarded("prompts",
+                                    {one, "rollout.samples=2", "rollout.max_tokens=6", "sample.tokens=0"}),
                  cispo = rewarded("groups", {"objective.loss_type=cispo", "objective.epsilon_high=2"}),
                  sapo = rewarded("groups", {"objective.loss_type=sapo"});
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};

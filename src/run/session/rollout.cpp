@@ -129,12 +129,7 @@ std::filesystem::path Rollout::file() const {
 
 Status Rollout::draw(Answers& a) {
   const RolloutKeys& keys = config_.rollout;
-  const auto count = prompts_.of_step();
-  a.numbers.clear(), a.groups.clear();
-  for (int64_t i = 0; i < count; ++i) {
-    a.numbers.push_back(prompts_.number_of(a.step / keys.num_iterations * count + i));
-    a.groups.push_back(prompts_.group(a.numbers.back()));
-  }
+  for (const int64_t number : a.numbers) a.groups.push_back(prompts_.group(number));
   if (!rewards_) return {};
   Stopwatch watch;
   const auto ends = prompts_.ends();
@@ -163,12 +158,11 @@ Status Rollout::have_answers(int64_t step) {
   sampling_s_ = rewards_s_ = 0;
   if (answers_.step == first) return {};
   Answers now{.step = first};
+  const int64_t count = prompts_.of_step(), begin = first / config_.rollout.num_iterations * count;
+  for (int64_t i = begin; i < begin + count; ++i) now.numbers.push_back(prompts_.number_of(i));
   if (step == first) {
     SLUICE_TRY(draw(now));
   } else {
-    for (int64_t i = 0; i < prompts_.of_step(); ++i)
-      now.numbers.push_back(
-          prompts_.number_of(first / config_.rollout.num_iterations * prompts_.of_step() + i));
     SLUICE_ASSIGN(now.groups, prompts_.read(file(), first));
   }
   std::vector<double> rewards;

@@ -51,6 +51,7 @@ class Rollout {
   };
   // Has the answers of this step: those of the step before, where that is what iterations are for.
   Status have_answers(int64_t step);
+  // Has the groups of the prompts, of which the numbers are there.
   Status draw(Answers& answers);
   Status make_reference(const std::string& content, const std::string& saved, Observer& observer);
   std::vector<sluice::NamedValue> values_of(const PolicySums& sums) const;
