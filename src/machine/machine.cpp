@@ -167,7 +167,7 @@ std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine
 
 std::filesystem::path shared_costs(const std::filesystem::path& cache) {
   const char* folder = std::getenv("SLUICE_COSTS");
-  if (folder == nullptr || cache.empty()) return {};
+  if (folder == nullptr || *folder == '\0' || cache.empty()) return {};
   return folder / cache.filename();
 }
 

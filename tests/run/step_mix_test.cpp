@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <cstdlib>
-
 #include "equivalence/small_runs.h"
 #include "machine/machine.h"
 #include "plans/stages.h"
@@ -52,7 +50,7 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
 // A cache that begins has what others measured, and nothing is measured. What it has itself is not replaced.
 TEST(SharedCosts, AreThoseThatACacheBeginsWith) {
   const TempDir shared, first, second;
-  const char* named = std::getenv("SLUICE_COSTS");
+  const char* named = ::getenv("SLUICE_COSTS");
   const std::string before = named != nullptr ? named : "";
   ::setenv("SLUICE_COSTS", shared.path().c_str(), 1);
   const Prepared measured = must(prepare_small(first)), copied = must(prepare_small(second));
@@ -67,6 +65,8 @@ TEST(SharedCosts, AreThoseThatACacheBeginsWith) {
   EXPECT_GT(must(prepare_small(second, {"train.seq_len=32"})).start_up.measure_s, 0);
   EXPECT_TRUE(file_bytes(shared_costs(cache)) == costs) << "it does not begin any more";
   EXPECT_EQ(shared_costs({}), "") << "nothing is kept";
+  ::setenv("SLUICE_COSTS", "", 1);
+  EXPECT_EQ(shared_costs(cache), "");
   ::unsetenv("SLUICE_COSTS");
   EXPECT_EQ(shared_costs(cache), "");
   if (named != nullptr) ::setenv("SLUICE_COSTS", before.c_str(), 1);
