@@ -46,12 +46,13 @@ void generation_config(Bytes input) {
   for (const float scale : {0.0f, 1.0f, -1e30f, 3e38f, INFINITY}) {
     std::vector<float> logits(16);
     for (size_t t = 0; t < logits.size(); ++t) logits[t] = scale * (float(t % 7) / 6 - 0.5f);
-    const auto token = sampler.choose(logits, seen, 0, 1);
-    if (!token.ok()) continue;
-    require(*token >= 0 && size_t(*token) < logits.size() && std::isfinite(logits[size_t(*token)]),
+    const auto drawn = sampler.choose(logits, seen, {0, 0, 1});
+    if (!drawn.ok()) continue;
+    const int32_t token = drawn->token;
+    require(token >= 0 && size_t(token) < logits.size() && std::isfinite(logits[size_t(token)]),
             "a token is drawn that is none");
     for (const int32_t never : defaults->rule.left_out)
-      require(*token != never, "a token comes that never does");
+      require(token != never, "a token comes that never does");
   }
 }
 
