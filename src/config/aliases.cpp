@@ -86,7 +86,6 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"adam_beta1", "train.beta1"},
     {"adam_beta2", "train.beta2"},
     {"adam_epsilon", "train.eps"},
-    {"epsilon", "train.eps"},
     {"model_name", "model.path"},
     {"model_name_or_path", "model.path"},
     {"base_model", "model.path"},
