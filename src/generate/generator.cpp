@@ -46,8 +46,8 @@ class Run {
   }
 
  private:
-  // Where many rows go on, a pass over prompts waits for a few that are free, and for a fourth of all if so
-  // many samples are to share a prompt.
+  // Where many rows go on, a pass over prompts waits until a few are free. For samples that share a prompt it
+  // waits for as many, up to a fourth of all rows.
   void take_rows() {
     const auto all = int64_t(rows_.size());
     const int64_t least = std::any_of(rows_.begin(), rows_.end(), [](const Row& r) { return r.goes_on(); })

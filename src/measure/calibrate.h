@@ -50,8 +50,8 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const OpProgress& progress);
 
-// The profile with the times that ops took within a measured step, in the mean: they add up to the step, also
-// where other programs take cores from some of them. It has the rates of links, too.
+// The profile with the mean times that ops took within a measured step, and the rates of links. Means add up
+// to the step, also where other programs take cores from some of the ops.
 Profile learnt(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                bool shared_cores, Profile profile);
 

@@ -42,8 +42,8 @@ constexpr bool scales_rows(int capability) {
 // The endings of the roles of such copies.
 constexpr const char *kByRow = "_fp8", *kTurned = "_fp8_turned";
 
-// x[rows, cols] in a format whose blocks are rows: as it is, [rows, cols], and turned, [cols, rows], so that
-// a row of y has a scale, and a column of x. Either may be left out.
+// x[rows, cols] in a format whose blocks are rows: as it is, with a scale for each row, and turned,
+// [cols, rows], with one for each column of x. Either may be left out.
 struct Quantize {
   static constexpr std::string_view kName = "quantize";
   enum { kX, kY };

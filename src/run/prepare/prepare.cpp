@@ -190,8 +190,10 @@ Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
         (holds_out(config) && config.eval.rows > 0) || reads_reference(objective, config.objective);
     const bool has_words = step.model.vocab == kByteVocab || tokenizer_of(config);
     if (has_words && config.sample.tokens > 0) step.sample_window = sample_window_of(config);
-    // An answer is read whole.
-    if (config.samples_answers()) step.sample_window = config.train.seq_len;
+    if (config.samples_answers()) {
+      step.sample_window = config.train.seq_len;  // an answer is read whole
+      step.sample_rows = config.rollout.samples;  // those of a prompt at once
+    }
   }
   return step;
 }

@@ -13,12 +13,6 @@
 namespace sluice::core {
 namespace {
 
-// Another one for every answer.
-uint64_t seed_of(const AnswerRequest& r, size_t prompt, int64_t answer) {
-  const Philox4 bits = philox(r.seed, uint64_t(r.step), uint64_t(prompt) << 32 | uint64_t(answer));
-  return uint64_t{bits.v[0]} << 32 | bits.v[1];
-}
-
 // An answer among all of some groups.
 struct AnswerPlace {
   size_t group, answer;
@@ -49,13 +43,20 @@ std::span<T> counted_part(std::span<T> row, const CountedTexts& texts, const Cou
 }  // namespace
 
 Status sample_answers(Engine& engine, const AnswerRequest& r, std::vector<PromptGroup>& groups) {
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (int64_t i = 0; i < r.count; ++i) {
-      SLUICE_ASSIGN(SampledText drawn, sample_text(engine, groups[g].prompt,
-                                                   {r.max_tokens, r.temperature, seed_of(r, g, i), r.ends}));
-      const bool finished = std::find(r.ends.begin(), r.ends.end(), drawn.tokens.back()) != r.ends.end();
-      groups[g].answers.push_back(
-          {.ids = std::move(drawn.tokens), .log_probs = std::move(drawn.log_probs), .finished = finished});
+  std::vector<std::vector<int32_t>> prompts;
+  for (const PromptGroup& group : groups) prompts.push_back(group.prompt);
+  const Philox4 bits = philox(r.seed, uint64_t(r.step), 0);
+  SamplesRequest request;
+  request.tokens = r.max_tokens, request.temperature = r.temperature, request.ends = r.ends;
+  request.seed = uint64_t{bits.v[0]} << 32 | bits.v[1];  // another one for every step
+  request.samples = r.count;
+  SLUICE_ASSIGN(std::vector<SampledText> texts, sample_texts(engine, std::move(prompts), request));
+  auto next = texts.begin();
+  for (PromptGroup& group : groups) {
+    for (int64_t i = 0; i < r.count; ++i, ++next) {
+      group.answers.push_back({.ids = std::move(next->tokens),
+                               .log_probs = std::move(next->log_probs),
+                               .finished = next->end != TextEnd::Length});
     }
   }
   return {};

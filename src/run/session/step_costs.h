@@ -43,8 +43,8 @@ class StepCosts {
   bool fresh() const { return fresh_; }
   const Profile& planned() const { return planned_; }
   const Profile& now() const { return now_; }
-  // Why a plan that was made with `then`, and a step of `then_s` by that, may not be the best one any more:
-  // the step takes another time, or a link has become faster. Empty: there is no reason.
+  // Why a plan that was made with `then` may not be the best one any more: a step takes another time than
+  // `then_s`, or a link has become faster. Empty: there is no reason.
   std::string changed(const Profile& then, double then_s) const;
   // In a few words, what takes another time than the plan was made with: "ops +4 %, loads 18.2 of 25.1 GB/s".
   std::string differs() const;

@@ -16,8 +16,8 @@ namespace sluice::core {
 // left is more than moving takes. One thread calls it.
 class Replanner {
  public:
-  // It plans again where so many steps in a row differ from what they were planned with, and it is known why;
-  // after more of them where the plan stayed twice or more.
+  // It plans again where so many steps in a row differ from what they were planned with, and it is known why.
+  // Where the plan stayed twice, it takes more of them.
   static constexpr int kSteps = 2;
   // A smaller gain does not count: predictions are off by that much.
   static constexpr double kLeastGain = 0.01;

@@ -252,7 +252,9 @@ TEST(Harness, CatchesTruncation) {
   } backend;
   expect_caught(backend, "wrong", [](const Op& op) {
     const auto* linear = std::get_if<Linear>(&op);
-    return linear && linear->dtype == DType::BF16 && linear->tokens > 1 && linear->rope_heads == 0;
+    // Sums of products in 8 bits may lose as much.
+    const bool narrow = linear && linear->x_format;
+    return linear && !narrow && linear->dtype == DType::BF16 && linear->tokens > 1 && linear->rope_heads == 0;
   });
 }
 
