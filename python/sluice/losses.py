@@ -100,10 +100,12 @@ class grpo:
 
     def __call__(self, log_probabilities: Any, targets: Any, rows: slice = slice(None)) -> tuple[float, npt.NDArray[np.float32]]:
         now = floats_of(log_probabilities, "log_probabilities")
-        part = [None if a is None else np.ascontiguousarray(a[rows]) for a in (self._answer, self._advantages, self._old, self._reference)]
-        if now.shape != part[0].shape:
-            raise ValueError(f"grpo: log-probabilities of shape {now.shape}, and the loss was made for {part[0].shape}")
-        value, seeds, self.metrics = _sluice.policy_loss(self._settings, now, *part, *self._counts)
+        answers = np.ascontiguousarray(self._answer[rows], np.int32)
+        if now.shape != answers.shape:
+            raise ValueError(f"grpo: log-probabilities of shape {now.shape}, and the loss was made for {answers.shape}")
+        old, reference = (None if a is None else np.ascontiguousarray(a[rows]) for a in (self._old, self._reference))
+        value, seeds, self.metrics = _sluice.policy_loss(self._settings, now, answers, np.ascontiguousarray(self._advantages[rows]),
+                                                         old, reference, *self._counts)
         return value, seeds
 
 
