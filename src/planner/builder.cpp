@@ -85,6 +85,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   limits.fixed_homes = request.fixed_homes;
   limits.chosen_experts = request.experts == ExpertLoads::Chosen;
   limits.host_is_short = true;
+  limits.host_closely = request.least;
   units_of_.resize(placement_.devices);
   std::vector<Tier> device_of(program.objects().size(), kDevice);
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
@@ -444,8 +445,8 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   within.set_device_bytes(device_budget);
   within.store_around = policy.market;
   within.pinned = pins(policy.pinned_bytes);
-  within.host_is_short = policy.floor || pin_range(device_budget).tight;
-  within.host_closely = policy.floor;
+  within.host_closely = policy.floor || limits.host_closely;
+  within.host_is_short = within.host_closely || pin_range(device_budget).tight;
   if (policy.floor) within.bytes[kHost] = kUnlimited / 4;
   double device_share = policy.device_share, reserve = policy.reserve;
   // This share packs, mostly.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs between the steps of a ring: devices have not the same free around the room that is kept, and no
-// plan may take more than its own has.
+// Programs that run between steps, and the room that is kept for them.
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
@@ -13,7 +12,20 @@ namespace {
 
 using rig::must;
 
-// Device 1 has just the room that is kept, device 0 all that is free.
+// A round of chunks goes through a model layer by layer: the room for an evaluation holds chunks of a few layers,
+// not of all.
+TEST(BesideAStep, RoomOnTheHostIsHeldClosely) {
+  const Profile profile = *profile_of(*find_card("h100"), DType::BF16);
+  const Numerics numerics{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
+  const Model model = build_evaluation(model_of({256, 12, 4, 2, 64, 768, 1000}), {4096, 512, 8, 1, 512}, numerics);
+  int64_t all = 0;
+  for (const Object& o : model.program.objects()) all += o.persistent ? 0 : o.bytes;
+  const BytesByTier room = must(room_beside(model.program, profile));
+  EXPECT_LE(room[kHost], all / 4);
+}
+
+// Devices of a ring have not the same free around the room, and no plan may take more than its own has: device 1
+// has just the room that is kept, device 0 all that is free.
 TEST(BesideARing, PlansKeepToEachDevicesRoom) {
   Profile profile = *profile_of(*find_card("h100"), DType::BF16);
   profile.set_lanes(LaneTable::of_devices(2, false), 0);
