@@ -48,24 +48,31 @@ constexpr int kStages = kColumns == 256   ? 4
 // Stages begin at multiples of 1,024 bytes; behind them are barriers and where experts begin.
 template <int kColumns>
 constexpr size_t kSharedBytes = size_t{kStages<kColumns>} * kStageBytes<kColumns> + 1024 +
-                                16 * kStages<kColumns> + sizeof(int32_t) * (kMostExperts + 1);
+                                16 * kStages<kColumns> + sizeof(int32_t) * (2 * kMostExperts + 1);
 
 // The tiles of a block, in turn: those of an expert are side by side, those of the same columns first.
+//
+// A tile of a gradient of weights takes as long as its expert has rows. So the experts with most rows come
+// first, and clusters take turns in one order and then in the other: a long tile is followed by a short one.
 template <Form kForm, int kColumns>
 class Tiles {
  public:
-  __device__ Tiles(const int32_t* begin, int experts, int64_t m, int64_t n, int rank)
+  // `order`: of a gradient of weights, the experts by their rows.
+  __device__ Tiles(const int32_t* begin, const int32_t* order, int experts, int64_t m, int64_t n, int rank)
       : begin_(begin),
+        order_(order),
         experts_(experts),
         rank_(rank),
         columns_(int((n + kColumns - 1) / kColumns)),
         m_(int(m)),
-        at_(int(blockIdx.x) / kCluster),
-        step_(int(gridDim.x) / kCluster) {}
+        cluster_(int(blockIdx.x) / kCluster),
+        clusters_(int(gridDim.x) / kCluster),
+        at_(cluster_) {}
 
   // The next one: whether there is one.
   __device__ bool next() {
-    for (; expert_ < experts_; ++expert_) {
+    for (; turn_ < experts_; ++turn_) {
+      expert_ = kForm == Form::Wgrad ? order_[turn_] : turn_;
       first_ = begin_[expert_];
       count_ = begin_[expert_ + 1] - first_;
       constexpr int kShared = kTileRows * kCluster;
@@ -75,7 +82,8 @@ class Tiles {
         const int tile = at_ - before_;
         column = tile / down * kColumns;
         row = tile % down * kShared + rank_ * kTileRows;
-        at_ += step_;
+        ++round_;
+        at_ = round_ * clusters_ + (round_ % 2 == 0 ? cluster_ : clusters_ - 1 - cluster_);
         return true;
       }
       before_ += here;
@@ -89,10 +97,25 @@ class Tiles {
   int row = 0, column = 0;  // of C's tile; rows of Forward and Dgrad count from the expert's first
 
  private:
-  const int32_t* begin_;
-  int experts_, rank_, columns_, m_, at_, step_;
-  int expert_ = 0, before_ = 0, first_ = 0, count_ = 0;
+  const int32_t *begin_, *order_;
+  int experts_, rank_, columns_, m_, cluster_, clusters_;
+  int at_, round_ = 0;  // the tile that is next, counted over all experts, and how many came before
+  int turn_ = 0, expert_ = 0, before_ = 0, first_ = 0, count_ = 0;
 };
+
+// The experts by how many rows they have, most first; of equals the first. All threads do it, and meet then.
+__device__ void sort_by_rows(const int32_t* begin, int experts, int32_t* order) {
+  for (int e = threadIdx.x; e < experts; e += kThreads) {
+    const int count = begin[e + 1] - begin[e];
+    int earlier = 0;
+#pragma unroll 8
+    for (int other = 0; other < experts; ++other) {
+      const int rows = begin[other + 1] - begin[other];
+      earlier += rows > count || (rows == count && other < e);
+    }
+    order[earlier] = e;
+  }
+}
 
 // A stage of the ring, and its turn.
 template <int kCount>
@@ -207,6 +230,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t shared = shared_address(dynamic_shared()), stages = (shared + 1023) / 1024 * 1024;
   const uint32_t full = stages + kCount * kStageBytes<kColumns>, empty = full + 8 * kCount;
   auto* const begin = reinterpret_cast<int32_t*>(dynamic_shared() + (empty + 8 * kCount - shared));
+  int32_t* const order = begin + kMostExperts + 1;
   const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
   const int rank = int(cluster_rank());
 
@@ -219,9 +243,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     show_barriers();
   }
   __syncthreads();
+  if constexpr (kWeights) {
+    sort_by_rows(begin, args.experts, order);
+    __syncthreads();
+  }
   await_cluster();
 
-  Tiles<kForm, kColumns> tile(begin, args.experts, args.m, args.n, rank);
+  Tiles<kForm, kColumns> tile(begin, order, args.experts, args.m, args.n, rank);
   Ring<kCount> ring;
   if (group == kGroups) {
     give_up_registers<kCopyRegisters>();
