@@ -170,7 +170,6 @@ Result<StepQuestion> question_of(Prepared& p, std::optional<MasterWeights> auto_
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine, auto_master));
   p.optimizer = resolve_optimizer(p.config, p.machine);
-  SLUICE_TRY(check_whole(*p.optimizer.optimizer, weights_of(p.model)));
 
   StepQuestion question;
   StageRequest& stages = question.stages;

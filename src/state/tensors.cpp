@@ -111,16 +111,21 @@ Order order_of(const Model& model, TensorKind kind, std::span<const WeightPlace>
 // and from `at` on in the tensor. Rows are those that the model has: of a tensor that is turned, its columns.
 template <class F>
 void for_each_stretch(const Order& order, F&& f) {
-  // Rules that keep other numbers than one for each element take tensors whole, which have one place. What is
-  // no matrix has one row, in which every element is a column.
-  const WeightSource& whole = *order.places.front().source;
-  if (order.each != Each::Element && order.numbers != whole.elements()) {
-    const bool rows = order.each == Each::Row && order.numbers == whole.rows;
-    for (int64_t i = 0; i < order.numbers; ++i)
-      f(i, rows ? whole.stretch(i * whole.cols, (i + 1) * whole.cols).at / whole.cols : i, int64_t{1});
+  int64_t before = 0, elements_of_all = 0, rows_of_all = 0;
+  for (const WeightPlace& place : order.places)
+    elements_of_all += place.source->elements(), rows_of_all += place.source->rows;
+  // What is no matrix has one row, in which every element is a column.
+  if (order.each != Each::Element && order.numbers != elements_of_all) {
+    // Rows lie as the tensor's do. Columns are those of each matrix by itself, one matrix after the other.
+    const bool rows = order.each == Each::Row && order.numbers == rows_of_all;
+    if (!rows) return f(int64_t{0}, int64_t{0}, order.numbers);
+    for (const WeightPlace& place : order.places) {
+      const WeightSource& own = *place.source;
+      for (int64_t row = 0; row < own.rows; ++row, ++before)
+        f(before, own.stretch(row * own.cols, (row + 1) * own.cols).at / own.cols, int64_t{1});
+    }
     return;
   }
-  int64_t before = 0;
   for (const WeightPlace& place : order.places) {
     const int64_t elements = place.source->elements();
     for (int64_t done = 0; done < elements;) {

@@ -342,14 +342,14 @@ Model Builder::generation(const GenerationShape& shape) {
   const std::vector<ObjectId> x = forward.layers(0);
   const ObjectId h = forward.last_norm(x[0], 0, 0);
   if (shape.draws) {
-    const ObjectId all = program().add(Object{"logits", "logits", ObjectKind::Activation, DType::F32,
+    const ObjectId scores = program().add(Object{"logits", "logits", ObjectKind::Activation, DType::F32,
                                               logits * size_of(DType::F32), -1, 0, 0});
     model_.draws = program().add(Object{"draws", "draws", ObjectKind::Input, DType::F64,
                                         shape.cache_rows() * int64_t{sizeof(TokenDraw)}});
     model_.drawn =
         metric("drawn", DType::F64, shape.cache_rows() * int64_t{sizeof(DrawnToken) / sizeof(double)});
-    forward.last_logits(h, all, 0, 0);
-    forward.draw_tokens(all, model_.draws, model_.drawn, shape.cache_rows(), 0, 0);
+    forward.last_logits(h, scores, 0, 0);
+    forward.draw_tokens(scores, model_.draws, model_.drawn, shape.cache_rows(), 0, 0);
   } else {
     forward.last_logits(h, model_.logits, 0, 0);
   }

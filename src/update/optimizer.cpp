@@ -91,24 +91,6 @@ std::vector<UpdateExtent> extents_of(const Weight& weight, const OptimizerConfig
   return out;
 }
 
-bool UpdateRule::keeps_sums() const {
-  return std::ranges::any_of(state, [](const StateSlot& slot) { return slot.each != Each::Element; });
-}
-
-Status check_whole(const Optimizer& optimizer, std::span<const Weight> weights) {
-  for (const Weight& weight : weights) {
-    if (!weight.trainable || !optimizer.rule_of(weight).keeps_sums()) continue;
-    for (const WeightSource& source : weight.sources) {
-      if (source.all_rows() == source.rows) continue;
-      return error(
-          "train.optimizer = {}: it keeps sums of whole tensors' rows and columns, and of {} this model has "
-          "{} of {} rows in a weight of its own ({}); allowed are all other optimizers",
-          optimizer.name, source.tensor, source.rows, source.all_rows(), weight.role);
-    }
-  }
-  return {};
-}
-
 std::vector<double> OptimizerConfig::defaults_of(const Optimizer& optimizer) {
   std::vector<double> values;
   for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(h.value);

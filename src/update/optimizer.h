@@ -75,9 +75,6 @@ struct UpdateRule {
   // An update takes a matrix whole: a tensor of a checkpoint, or what the model has of one in a weight of its
   // own, such as an expert or the rows of q. Else it takes any elements, which do not know of others.
   bool whole = false;
-
-  // Its state has numbers by row and column, which checkpoints keep for whole tensors alone.
-  bool keeps_sums() const;
 };
 
 // The formats in which a weight is updated: vectors, and matrices so small that nothing would be gained, keep
@@ -105,9 +102,6 @@ struct Optimizer {
 
   const UpdateRule& rule_of(const Weight& weight) const;
 };
-
-// An error where a tensor is trained that lies in several weights and whose rule keeps_sums().
-Status check_whole(const Optimizer& optimizer, std::span<const Weight> weights);
 
 // All of them; the first is the default.
 std::span<const Optimizer* const> optimizers();

@@ -443,6 +443,63 @@ TEST(Verbs, ReadAndWriteCompactState) {
   EXPECT_EQ(*r.session.state("v", other), beside);
 }
 
+// q, k and v of one tensor are matrices of their own: Adafactor's first step keeps the means of each one's squares.
+// Rows are told as the tensor has them, columns matrix by matrix.
+TEST(Verbs, TellFactorsOfMatricesThatShareATensor) {
+  struct Case {
+    const char *config, *name;
+    bool turned, by_head;  // the tensor has a row for each input; each head has rows of q, k and v
+  };
+  const Case cases[] = {
+      {R"({"model_type": "phi3", "vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 1,
+           "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 48})",
+       "model.layers.0.self_attn.qkv_proj.weight", false, false},
+      {R"({"model_type": "gpt_neox", "vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 1,
+           "num_attention_heads": 4, "intermediate_size": 48})",
+       "gpt_neox.layers.0.attention.query_key_value.weight", false, true},
+      {R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 32, "n_layer": 1, "n_head": 4})",
+       "transformer.h.0.attn.c_attn.weight", true, false}};
+  constexpr size_t kIn = 32, kOut = 96, kHead = 8;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    StepOptions options = small_step();
+    options.optimizer = "adafactor";
+    options.clip_norm = 0;
+    options.deferred_updates = true;
+    const auto model = Model::from_config(c.config);
+    ASSERT_TRUE(model.ok()) << model.message();
+    const auto planned = plan(*model, options, {}, here());
+    ASSERT_TRUE(planned.ok()) << planned.message();
+    Recorder recorder;
+    Session session = *Session::open(*planned, recorder);
+    ASSERT_TRUE(session.forward_backward(some_rows().batch()).ok());
+    const auto gradient = session.gradient(c.name);
+    ASSERT_TRUE(gradient.ok()) << gradient.message();
+    const auto stepped = session.optim_step(1e-2);
+    ASSERT_TRUE(stepped.ok()) << stepped.message();
+    std::vector<double> rows(kOut), columns(3 * kIn);
+    for (size_t r = 0; r < kOut; ++r) {
+      const size_t matrix = c.by_head ? r / kHead % 3 : r / (kOut / 3);
+      for (size_t i = 0; i < kIn; ++i) {
+        const double g = double{(*gradient)[c.turned ? i * kOut + r : r * kIn + i]};
+        rows[r] += g * g / kIn;
+        columns[matrix * kIn + i] += g * g / (kOut / 3);
+      }
+    }
+    const auto row = session.state("row", c.name), column = session.state("col", c.name);
+    ASSERT_TRUE(row.ok() && column.ok()) << row.message() << column.message();
+    ASSERT_EQ(row->size(), rows.size());
+    ASSERT_EQ(column->size(), columns.size());
+    for (size_t r = 0; r < rows.size(); ++r) EXPECT_NEAR((*row)[r], rows[r], 1e-5 * rows[r]) << r;
+    for (size_t i = 0; i < columns.size(); ++i) EXPECT_NEAR((*column)[i], columns[i], 1e-5 * columns[i]) << i;
+    std::vector<float> mine(rows.size());
+    std::iota(mine.begin(), mine.end(), 1.0f);
+    ASSERT_TRUE(session.set_state("row", c.name, mine).ok());
+    EXPECT_EQ(*session.state("row", c.name), mine);
+    EXPECT_EQ(*session.state("col", c.name), *column);
+  }
+}
+
 TEST(Verbs, WriteGradientsAndStateByName) {
   const std::string name = "model.layers.0.mlp.up_proj.weight";
   Running doubled(late_updates()), none(late_updates()), restored(late_updates());

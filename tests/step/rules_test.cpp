@@ -74,18 +74,5 @@ TEST(WholeRules, OthersAreBesideThem) {
   EXPECT_EQ(program.object(objects.parts[1].state[0]).name, "m_n.p1");
 }
 
-TEST(WholeRules, RefuseTensorsThatLieInSeveralWeights) {
-  const Factored f;
-  Weight wq{.object = "wq", .role = "wq", .sources = {{"qkv", 30, 50, 0, 50}}};
-  const Status refused = check_whole(f.optimizer, {&wq, 1});
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.message().find("of qkv this model has 30 of 50 rows"), std::string::npos)
-      << refused.message();
-  EXPECT_TRUE(check_whole(*optimizers().front(), {&wq, 1}).ok());
-  EXPECT_TRUE(check_whole(*find_optimizer("muon"), {&wq, 1}).ok());
-  wq.trainable = false;
-  EXPECT_TRUE(check_whole(f.optimizer, {&wq, 1}).ok());
-}
-
 }  // namespace
 }  // namespace sluice::core
