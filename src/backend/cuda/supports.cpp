@@ -216,7 +216,11 @@ void examine(const Cast& op, Objection& o) {
 }
 void examine(const Quantize& op, Objection& o) {
   o.activations(op.dtype).rows({{"cols", op.cols}});
-  if (op.by_column) o.require(op.rows % 4 == 0, "rows of no multiple of 4, by column; one is needed");
+  if (op.by_column) {
+    o.rows({{"rows", op.rows}});
+  } else {
+    o.most("cols", op.cols, cuda::kMostRowOf8Bits);
+  }
 }
 void examine_gate(const auto& op, Objection& o) {
   o.activations_or_f32(op.dtype).rows({{"dim", op.dim}});
