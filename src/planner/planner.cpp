@@ -205,7 +205,9 @@ void Planner::search_settings(std::optional<Candidate>& best) {
 
 std::optional<Candidate> Planner::last_resort() {
   const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
-  const auto point = request_.quick ? floor_.closest(device, host) : floor_.within(device, host);
+  auto point = request_.quick ? floor_.closest(device, host) : floor_.within(device, host);
+  // A refusal that somebody reads has to be true.
+  if (!point && request_.explain) point = floor_.within(device, host);
   if (!point) return std::nullopt;
   std::optional<Candidate> best = floor_.plan(*point);
   if (!plans_.limits.fixed_homes.empty()) return best;

@@ -180,13 +180,14 @@ Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_b
                   const Tightest& tightest) {
   const std::string device =
       device_cap_bytes == kUnlimited ? "no device cap" : "a device cap of " + format_bytes(device_cap_bytes);
+  const std::string held = given_bytes == kUnlimited
+                               ? ""
+                               : ", of which the process itself takes " + format_bytes(held_bytes);
   const std::string message = fmt::format(
-      "host memory: the smallest cap that works beside {} is {}, {} was given, of which the process itself "
-      "takes "
-      "{}. The tightest moment is {}, with {} on the host; its largest residents are {}. Raise the host cap "
-      "or the "
-      "device cap, use fewer tokens per round, or optimizer state of a smaller type.",
-      device, or_unknown(least_bytes), format_bytes(given_bytes), format_bytes(held_bytes), tightest.moment,
+      "host memory: the smallest cap that works beside {} is {}, {} was given{}. The tightest moment is {}, "
+      "with {} on the host; its largest residents are {}. Raise the host cap or the device cap, use fewer "
+      "tokens per round, or optimizer state of a smaller type.",
+      device, or_unknown(least_bytes), format_bytes(given_bytes), held, tightest.moment,
       format_bytes(tightest.bytes), tightest.largest);
   return does_not_fit("host", given_bytes, least_bytes, message);
 }

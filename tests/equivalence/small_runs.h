@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,13 @@ struct NamedDevices {
   const char* name;
   int count;
   bool joined;  // copies go from device to device
+  friend void PrintTo(const NamedDevices& d, std::ostream* out) { *out << d.name; }
 };
 
 struct NamedShape {
   const char* name;
   StepShape shape;
+  friend void PrintTo(const NamedShape& s, std::ostream* out) { *out << s.name; }
 };
 inline const NamedShape kShapes[] = {
     {"one_chunk", {16, 32, 1, 2, 16, false, 0, 0, 16}},  // of two sequences, and of one
@@ -46,6 +49,7 @@ inline const NamedShape kShapes[] = {
 struct NamedNumerics {
   const char* name;
   Numerics numerics;
+  friend void PrintTo(const NamedNumerics& n, std::ostream* out) { *out << n.name; }
 };
 inline const NamedNumerics kNumerics[] = {
     {"f32", {}},

@@ -211,11 +211,14 @@ TEST(RefusalsOfSmallPrograms, AreTrueForEveryPairOfCaps) {
 }
 
 // Of many tasks, which are planned at the whole budget only.
-TEST(RefusalsOfLargePrograms, AreTrueForEveryPairOfCaps) {
+Program large_program() {
   StageRequest request = small_request({64, 64, 1, 8, 64}, kNumerics[0].numerics);
   request.model = model_of({64, 8, 4, 2, 16, 96, 61});
-  const Program program =
-      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  return build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+}
+
+TEST(RefusalsOfLargePrograms, AreTrueForEveryPairOfCaps) {
+  const Program program = large_program();
   ASSERT_GT(program.tasks().size(), kLargeProgram);
   const Profile profile = [] {
     Profile p;
@@ -224,6 +227,18 @@ TEST(RefusalsOfLargePrograms, AreTrueForEveryPairOfCaps) {
   }();
   const Asked asked(program, profile, true);
   expect_true_refusals(asked, persistent_bytes(program) * 3 / 4, persistent_bytes(program) * 5 / 4);
+}
+
+// A little above the least of the device a quick search has few settings. No host is too small without a cap.
+TEST(RefusalsOfLargePrograms, AreTrueWithoutAHostCap) {
+  const Program program = large_program();
+  const Profile profile;
+  const Asked asked(program, profile, true);
+  const int64_t least = rig::must(minimal_device_bytes(program, profile, {}));
+  for (const int64_t device : {least, least * 76 / 75}) {
+    const auto plan = asked.plan(device, kUnlimited);
+    EXPECT_TRUE(plan.ok()) << plan.message();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),
