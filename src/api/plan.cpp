@@ -105,7 +105,7 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
     return error("sample_rows = {}: nothing is sampled without a sample_window", options.sample_rows);
   const core::StepSpec step{.model = model.spec(),
                             .loss = {options.weighted, options.log_probabilities, options.round_losses},
-                            .packed = options.packed,
+                            .cut = {.packed = options.packed},
                             .evaluate = options.evaluate,
                             .sample_window = options.sample_window,
                             .sample_rows = options.sample_rows};

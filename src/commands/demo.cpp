@@ -145,7 +145,7 @@ Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, std::
   SLUICE_ASSIGN(StepSpec step, step_of(config, false));
   const PlanCache cache = plan_cache_of(config);
   PrepareOptions options{.cache = &cache, .observer = &console};
-  if (step.packed && machine.traits().runs_models) {
+  if (step.cut.packed && machine.traits().runs_models) {
     SLUICE_ASSIGN(data, open_data(config, step.model.vocab, console));
     options.rows = sample_rows(*data);
   }

@@ -50,11 +50,11 @@ bool same_decisions(const Candidate& a, const Candidate& b) {
 
 // How hard to search: budgets of the grid to the octave, and plans per climb. The smaller the program, the
 // more of both. From every budget's best few plans one climbs.
-struct Effort {
+struct GridEffort {
   int budgets, evaluations;
 };
 constexpr size_t kClimbs = 4;
-Effort effort_for(size_t tasks) {
+GridEffort effort_for(size_t tasks) {
   return {int(std::bit_floor(std::clamp<size_t>(2'048 / tasks, 16, 64))),
           int(std::min<size_t>(400, 100'000 / (tasks * tasks)))};
 }
@@ -231,7 +231,7 @@ int64_t Planner::least_budget() {
 // the cap. In ascending order a larger cap sees the budgets of a smaller one and then more, so it is never
 // slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const {
-  const Effort effort = effort_for(program_.tasks().size());
+  const GridEffort effort = effort_for(program_.tasks().size());
   const auto aligned = [&](int64_t bytes) { return align_down(bytes, plans_.limits.alignment); };
   std::vector<int64_t> budgets;
   // Just above the least every little helps.

@@ -27,7 +27,23 @@ enum class ExpertLoads : uint8_t {
 // same limits: it would find the same. See planner/coarse_search.h.
 struct KnownSettings;
 
-struct PlanRequest {
+// How hard to search. None of it is part of what is asked.
+struct Effort {
+  int threads = 1;     // to search with; no answer depends on it
+  bool quick = false;  // a few candidates only: to compare shapes, not to run
+  bool least = false;  // what takes the least memory, however slow: to know whether caps work
+  // The plan says what a little more memory would be worth: see Plan::speedup_with_more.
+  bool weigh_memory = false;
+  bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
+  PassRunner* passes =
+      nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
+  std::shared_ptr<const KnownSettings> known = {};  // null: none
+  // Asked to stop, a search ends soon, and its error is Cancelled whatever it found.
+  std::stop_token stop = {};
+  SearchWatch watch = {};  // empty: nobody is told how far it is
+};
+
+struct PlanRequest : Effort {
   // Caps on everything the process holds in a tier; the profile's overheads come off before anything is
   // placed.
   BytesByTier caps = BytesByTier(kUnlimited);
@@ -40,8 +56,6 @@ struct PlanRequest {
   // Which device runs what; none: all on the first, or, where the profile has several devices, rings are
   // tried.
   std::optional<Placement> placement;
-  int threads = 1;     // to search with; the plan does not depend on it
-  bool quick = false;  // a few candidates only: to compare shapes, not to run
   bool brief = false;  // the settings alone that others are varied from
   bool resort = true;  // where no settings make a plan, to that of the last resort
   // On several devices: who takes longer by the order of its tasks alone is of no interest, and is not
@@ -49,16 +63,6 @@ struct PlanRequest {
   double hopeful_ns = std::numeric_limits<double>::infinity();
   Ways ways = Ways::Both;
   ExpertLoads experts = ExpertLoads::Whole;
-  std::shared_ptr<const KnownSettings> known;  // null: none
-  bool least = false;                          // the plan that takes the least device memory, however slow
-  PassRunner* passes =
-      nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
-  // The plan says what a little more memory would be worth: see Plan::speedup_with_more.
-  bool weigh_memory = false;
-  bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
-  // Asked to stop, a search ends soon, and its error is Cancelled whatever it found.
-  std::stop_token stop = {};
-  SearchWatch watch = {};  // empty: nobody is told how far it is
 };
 Error stopped_planning();
 

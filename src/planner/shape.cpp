@@ -27,8 +27,8 @@ constexpr int64_t kTokensPerRound = 32768;
 // The length of a first round whose forward pass hides the update, while the others are as short as possible.
 constexpr int64_t kTokensOfLongFirst = 40960;
 
-int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
-  if (r.head_tokens > 0) return std::min(r.head_tokens, chunk);
+int64_t head_tokens(const ShapeSubject& subject, const Cut& cut, int64_t chunk) {
+  if (cut.head_tokens > 0) return std::min(cut.head_tokens, chunk);
   // Logits of a large vocabulary are the largest thing on the device; a thousand rows keep their product
   // efficient.
   const int64_t rows = subject.vocab > 16384 ? 1024 : 4096;
@@ -46,23 +46,24 @@ int64_t ceil_div(int64_t n, int64_t by) {
 // Chunk sizes, descending: what a sequence is halved into, and once, twice, four times ... so many sequences,
 // less where the step is cut into as many chunks that are more alike. Empty: what is given does not cut the
 // step.
-std::vector<int64_t> chunk_sizes(const ShapeRequest& r, int64_t devices) {
-  const int64_t rows = r.tokens_per_step / r.seq_len;
-  if (rows * r.seq_len != r.tokens_per_step) return {};
-  if (const int64_t c = r.chunk_tokens; c > 0) {
-    const bool cuts = c <= r.seq_len ? r.seq_len % c == 0 : c % r.seq_len == 0 && c <= r.tokens_per_step;
+std::vector<int64_t> chunk_sizes(const Cut& cut, int64_t devices) {
+  const int64_t rows = cut.tokens_per_step / cut.seq_len;
+  if (rows * cut.seq_len != cut.tokens_per_step) return {};
+  if (const int64_t c = cut.chunk_tokens; c > 0) {
+    const bool cuts =
+        c <= cut.seq_len ? cut.seq_len % c == 0 : c % cut.seq_len == 0 && c <= cut.tokens_per_step;
     return cuts ? std::vector{c} : std::vector<int64_t>();
   }
   const int64_t smallest =
-      devices == 1 ? kSmallestChunk : std::min(kSmallestChunk, r.tokens_per_step / (kMostInRing * devices));
+      devices == 1 ? kSmallestChunk : std::min(kSmallestChunk, cut.tokens_per_step / (kMostInRing * devices));
   std::vector<int64_t> chunks;
-  for (int64_t c = r.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
+  for (int64_t c = cut.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
     if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
   }
   for (int64_t most = 1; most < 2 * rows; most *= 2) {
-    const int64_t c = r.seq_len * ceil_div(rows, ceil_div(rows, most));
+    const int64_t c = cut.seq_len * ceil_div(rows, ceil_div(rows, most));
     if (most > 1 && c > kLargestChunk) break;
-    if (c >= smallest || c == r.tokens_per_step) chunks.push_back(c);
+    if (c >= smallest || c == cut.tokens_per_step) chunks.push_back(c);
   }
   std::sort(chunks.begin(), chunks.end(), std::greater());
   return chunks;
@@ -101,12 +102,16 @@ struct Point {
 
 class ShapeSearch {
  public:
-  ShapeSearch(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile)
+  ShapeSearch(const ShapeSubject& subject, const Cut& cut, const BytesByTier& caps, const Effort& effort,
+              const Profile& profile, const std::stop_token& hurry)
       : subject_(subject),
-        r_(request),
+        cut_(cut),
+        caps_(caps),
+        effort_(effort),
         profile_(profile),
-        tasks_(subject, request.seq_len, request.packed),
-        tried_(request.watch, "planning shapes") {}
+        hurry_(hurry),
+        tasks_(subject, cut.seq_len, cut.packed),
+        tried_(effort.watch, "planning shapes") {}
 
   Result<ShapeChoice> run();
 
@@ -123,14 +128,14 @@ class ShapeSearch {
     bool hopeless = false;      // it takes at least so long, and was not planned
   };
 
-  int64_t units(int64_t chunk) const { return ceil_div(r_.tokens_per_step, std::max(chunk, r_.seq_len)); }
+  int64_t units(int64_t chunk) const { return ceil_div(cut_.tokens_per_step, std::max(chunk, cut_.seq_len)); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
   Program program(const Point& p, bool late_moments) const {
     return subject_.program(shape(p), late_moments);
   }
   // Whether no more shapes are tried.
-  bool over() const { return r_.stop.stop_requested() || r_.hurry.stop_requested(); }
+  bool over() const { return effort_.stop.stop_requested() || hurry_.stop_requested(); }
   PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
   // The step's ns as in Found, and settings.
   std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, int threads) const;
@@ -147,7 +152,9 @@ class ShapeSearch {
   // is faster: it is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points, bool both_moments = false);
   // Whether nothing is to come of the shape any more.
-  bool excluded(const Point& p) const { return std::ranges::find(r_.without, shape(p)) != r_.without.end(); }
+  bool excluded(const Point& p) const {
+    return std::ranges::find(cut_.without, shape(p)) != cut_.without.end();
+  }
   std::vector<std::optional<Point>> neighbours(const Point& of) const;
   // The fastest so far with these chunks.
   std::optional<Point> best_with(int64_t chunk) const;
@@ -155,8 +162,11 @@ class ShapeSearch {
   void climb(int64_t chunk);
 
   const ShapeSubject& subject_;
-  const ShapeRequest& r_;
+  const Cut& cut_;
+  const BytesByTier& caps_;
+  const Effort& effort_;
   const Profile& profile_;
+  const std::stop_token hurry_;
   const TaskCount tasks_;
   Candidates tried_;
   std::map<Point, Found> known_;
@@ -168,30 +178,30 @@ class ShapeSearch {
 };
 
 StepShape ShapeSearch::shape(const Point& p) const {
-  StepShape s{r_.seq_len, p.chunk, 1, 1, head_tokens(subject_, r_, p.chunk), r_.packed};
-  spread(s, r_.tokens_per_step / r_.seq_len, p.rounds, p.first * s.chunks_per_sequence());
+  StepShape s{cut_.seq_len, p.chunk, 1, 1, head_tokens(subject_, cut_, p.chunk), cut_.packed};
+  spread(s, cut_.tokens_per_step / cut_.seq_len, p.rounds, p.first * s.chunks_per_sequence());
   return s;
 }
 
 // Empty when the step cannot be cut so, or the configuration wants it otherwise.
 std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t first) const {
-  const int64_t all = units(chunk), whole = std::max<int64_t>(r_.seq_len / chunk, 1);
-  if (r_.rounds > 0) rounds = r_.rounds;
-  if (r_.first_round_chunks > 0) first = r_.first_round_chunks / whole;
-  if (rounds < 1 || rounds > all || r_.first_round_chunks % whole != 0) return std::nullopt;
+  const int64_t all = units(chunk), whole = std::max<int64_t>(cut_.seq_len / chunk, 1);
+  if (cut_.rounds > 0) rounds = cut_.rounds;
+  if (cut_.first_round_chunks > 0) first = cut_.first_round_chunks / whole;
+  if (rounds < 1 || rounds > all || cut_.first_round_chunks % whole != 0) return std::nullopt;
   const int64_t even = (all + rounds - 1) / rounds;
   if (first == 0) first = even;
   if (first > all - (rounds - 1) || (rounds == 1 && first != all)) return std::nullopt;
-  if (r_.first_round_chunks == 0 && first < even) return std::nullopt;
+  if (cut_.first_round_chunks == 0 && first < even) return std::nullopt;
   return Point{chunk, rounds, first};
 }
 
 PlanRequest ShapeSearch::request(const Point& p) const {
   PlanRequest request;
-  request.caps = r_.caps;
+  request.caps = caps_;
   if (subject_.room_between_steps) request.boundary_bytes = subject_.room_between_steps(shape(p));
   request.explain = false;
-  request.stop = r_.hurry.stop_possible() ? r_.hurry : r_.stop;
+  request.stop = hurry_.stop_possible() ? hurry_ : effort_.stop;
   return request;
 }
 
@@ -203,7 +213,7 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
                       s.least_bytes == kNowhere ? kUnlimited : s.least_bytes);
   };
   // Whatever fits in the end fits without a cap.
-  if (r_.caps == BytesByTier(kUnlimited)) return points.front();
+  if (caps_ == BytesByTier(kUnlimited)) return points.front();
   std::optional<Error> least;
   std::vector<BytesByTier> refused;
   for (const Point& p : points) {
@@ -212,8 +222,8 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
     const auto as_much = [&](const BytesByTier& room) { return within(room, explained.boundary_bytes); };
     if (std::ranges::any_of(refused, as_much)) continue;
     refused.push_back(explained.boundary_bytes);
-    explained.explain = !r_.least;
-    explained.stop = r_.stop;
+    explained.explain = !effort_.least;
+    explained.stop = effort_.stop;
     const Status works = caps_work(program(p, false), profile_, explained);
     if (works.ok()) return p;
     if (works.error().kind != ErrorKind::DoesNotFit) return works.error();
@@ -280,7 +290,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
     const Found one = plan(p, way, late_moments, resort);
     return moments ? other_moments(p, one, resort) : one;
   };
-  for_each_parallel(int64_t(tried.size()), r_.threads, [&](int64_t i) {
+  for_each_parallel(int64_t(tried.size()), effort_.threads, [&](int64_t i) {
     const Point& p = fresh[size_t(i) / ways.size()];
     const Ways way = ways[size_t(i) % ways.size()];
     tried[size_t(i)] = found_for(p, way, !both_ways);
@@ -295,7 +305,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
     }
   }
   // The last resort is for shapes that neither way has a plan of.
-  for_each_parallel(both_ways ? int64_t(fresh.size()) : 0, r_.threads, [&](int64_t i) {
+  for_each_parallel(both_ways ? int64_t(fresh.size()) : 0, effort_.threads, [&](int64_t i) {
     if (found[size_t(i)].ns == 0) found[size_t(i)] = found_for(fresh[size_t(i)], ways.front(), true);
   });
   bool better = false;
@@ -376,12 +386,12 @@ void ShapeSearch::settle() {
   settled_ = true;
   // One plan has work for this many threads; a ring's is mostly made by one.
   const int width = profile_.devices() > 1 ? 1 : 5;
-  const int beside = std::clamp(r_.threads / width, 1, int(alike.size()));
+  const int beside = std::clamp(effort_.threads / width, 1, int(alike.size()));
   std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(alike.size());
-  Candidates in_full(r_.watch, "planning the fastest shapes", std::ssize(alike));
+  Candidates in_full(effort_.watch, "planning the fastest shapes", std::ssize(alike));
   in_full.best(known_[*best_].ns);
   for_each_parallel(int64_t(alike.size()), beside, [&](int64_t i) {
-    planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, r_.threads / beside);
+    planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, effort_.threads / beside);
     in_full.count();
   });
   double least = std::numeric_limits<double>::infinity();
@@ -394,7 +404,7 @@ void ShapeSearch::settle() {
   // Where the host is short an estimate of late moments is the less certain one: they come twice.
   if (!host_is_short_ || !std::isfinite(least) || !known_[*best_].late_moments) return;
   known_[*best_].late_moments = false;
-  if (const auto [ns, settings] = planned_in_full(*best_, r_.threads); ns > 0 && ns < least) {
+  if (const auto [ns, settings] = planned_in_full(*best_, effort_.threads); ns > 0 && ns < least) {
     settings_ = settings;
     known_[*best_].bound_ns = 0;  // that was of the other program
   } else {
@@ -404,17 +414,17 @@ void ShapeSearch::settle() {
 
 Result<ShapeChoice> ShapeSearch::run() {
   const auto devices = int64_t(profile_.devices());
-  std::vector<int64_t> chunks = chunk_sizes(r_, devices);
-  while (chunks.size() > 1 && tasks_.of(r_.tokens_per_step, chunks.back()) > kMostTasks) chunks.pop_back();
+  std::vector<int64_t> chunks = chunk_sizes(cut_, devices);
+  while (chunks.size() > 1 && tasks_.of(cut_.tokens_per_step, chunks.back()) > kMostTasks) chunks.pop_back();
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
-    const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
+    const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, cut_.seq_len));
     starts.push_back(point(c, (units(c) + per_round - 1) / per_round));
     for (int64_t in_ring = kFewestInRing; devices > 1 && in_ring <= kMostInRing; in_ring *= 2) {
-      const int64_t of_round = std::max<int64_t>(1, in_ring * devices * c / std::max(c, r_.seq_len));
+      const int64_t of_round = std::max<int64_t>(1, in_ring * devices * c / std::max(c, cut_.seq_len));
       starts.push_back(point(c, (units(c) + of_round - 1) / of_round));
     }
-    const int64_t first = std::clamp<int64_t>(kTokensOfLongFirst / std::max(c, r_.seq_len), 1, units(c));
+    const int64_t first = std::clamp<int64_t>(kTokensOfLongFirst / std::max(c, cut_.seq_len), 1, units(c));
     if (first > 1) starts.push_back(point(c, units(c) - first + 1, first));
     // A sequence each takes the least memory.
     starts.push_back(point(c, units(c)));
@@ -426,7 +436,7 @@ Result<ShapeChoice> ShapeSearch::run() {
         "first_round_chunks {} (0: chosen). Sequences are whole in a round, chunk_tokens divides seq_len or "
         "is a "
         "multiple of it, up to the step, and the first round is the longest",
-        r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
+        cut_.tokens_per_step, cut_.seq_len, cut_.chunk_tokens, cut_.rounds, cut_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
   given_ = std::all_of(starts.begin(), starts.end(), [&](const auto& p) { return p == starts.front(); });
@@ -437,11 +447,12 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
-  if (r_.least) return ShapeChoice{shape(works), false, 1, "takes the least memory", nullptr};
+  if (effort_.least) return ShapeChoice{shape(works), false, 1, "takes the least memory", nullptr};
   // Persistent objects do not depend on how a step is cut.
-  const StepShape one{r_.seq_len, r_.seq_len, 1, 1, head_tokens(subject_, r_, r_.seq_len), r_.packed};
+  const StepShape one{cut_.seq_len, cut_.seq_len, 1, 1, head_tokens(subject_, cut_, cut_.seq_len),
+                      cut_.packed};
   const int64_t state = persistent_bytes(subject_.program(one, false));
-  host_is_short_ = host_is_short(r_.caps[kHost] - state, int64_t(profile_.devices()), r_.caps[kDevice]);
+  host_is_short_ = host_is_short(caps_[kHost] - state, int64_t(profile_.devices()), caps_[kDevice]);
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
     const int64_t least = chunks[std::min(size, chunks.size()) - 1];
@@ -461,7 +472,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   for (const int64_t chunk : chunks) {
     const auto top = best_with(chunk);
     if (top && known_[*top].ns < known_[*best_].ns * kBehind &&
-        tasks_.of(r_.tokens_per_step, chunk) < kFewTasks)
+        tasks_.of(cut_.tokens_per_step, chunk) < kFewTasks)
       climb(chunk);
   }
   known_[*best_] = other_moments(*best_, known_[*best_]);
@@ -481,7 +492,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   std::string others;
   for (size_t i = 0; i < std::min<size_t>(order.size(), 4); ++i) {
     others += fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", to_text(shape(order[i].second)),
-                          double(r_.tokens_per_step) / order[i].first * 1e9);
+                          double(cut_.tokens_per_step) / order[i].first * 1e9);
   }
   choice.why =
       fmt::format("{} of {} estimates, tok/s: {}",
@@ -511,10 +522,10 @@ int64_t TaskCount::of(int64_t tokens_per_step, int64_t chunk_tokens) const {
          of_step_;
 }
 
-Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
-                                 const Profile& profile) {
-  auto choice = ShapeSearch(subject, request, profile).run();
-  if (request.stop.stop_requested()) return stopped_planning();
+Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const Cut& cut, const BytesByTier& caps,
+                                 const Effort& effort, const Profile& profile, std::stop_token hurry) {
+  auto choice = ShapeSearch(subject, cut, caps, effort, profile, hurry).run();
+  if (effort.stop.stop_requested()) return stopped_planning();
   return choice;
 }
 

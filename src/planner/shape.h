@@ -38,20 +38,13 @@ class TaskCount {
   std::function<double(int64_t seq_len, int64_t chunk)> earlier_blocks_;
 };
 
-struct ShapeRequest {
-  int64_t seq_len = 0, tokens_per_step = 0;
-  bool packed = false;
+// The tokens of a step, and how they may be cut.
+struct Cut {
+  int64_t seq_len = 0, tokens_per_step = 0;  // of a replica
+  bool packed = false;                       // documents may begin inside a sequence
   // Given values are kept; 0: chosen.
   int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;
-  BytesByTier caps = BytesByTier(kUnlimited);
-  // The shape that takes the least memory, without a search, if the caps work for it: to know whether one
-  // does. A refusal names no cap.
-  bool least = false;
-  std::vector<StepShape> without;  // not to be chosen, as nothing came of them
-  int threads = 1;
-  std::stop_token stop = {};   // as PlanRequest's
-  std::stop_token hurry = {};  // asked, the search ends with the fastest shape so far
-  SearchWatch watch = {};      // as PlanRequest's
+  std::vector<StepShape> without = {};  // not to be chosen, as nothing came of them
 };
 
 struct ShapeChoice {
@@ -68,7 +61,9 @@ struct ShapeChoice {
 // plans are compared among chunk sizes, from large to small as long as that pays, at two numbers of rounds
 // each; then from there step by step to other numbers of rounds and a longer first one. Shapes of large
 // programs that these hardly tell apart are planned in full. Deterministic.
-Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
-                                 const Profile& profile);
+// The shape that takes the least memory is not searched for: it is taken if the caps work for it, and a
+// refusal names no cap. In a `hurry` the search ends with the fastest shape so far.
+Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const Cut& cut, const BytesByTier& caps,
+                                 const Effort& effort, const Profile& profile, std::stop_token hurry = {});
 
 }  // namespace sluice::core

@@ -25,8 +25,8 @@ class Asked final : public PlanHost {
  public:
   Asked(int threads, Observer& observer) : observer_(observer), by_(threads) {}
 
-  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
-                            const BytesByTier& held_bytes) override {
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const Question& question,
+                            const Profile& profile) override {
     ShapeSubject heard = subject;
     heard.program = [&](const StepShape& shape, bool late_moments) {
       Program program = subject.program(shape, late_moments);
@@ -34,7 +34,7 @@ class Asked final : public PlanHost {
       if (by_ == 1) observer_.progress({"looking at shapes", ++seen_});
       return program;
     };
-    return PlanHost::shape(heard, request, profile, held_bytes);
+    return PlanHost::shape(heard, question, profile);
   }
   void planning() override { observer_.progress({"planning"}); }
 
@@ -63,25 +63,26 @@ double ns_of(const Program& program, const Profile& profile) {
   return std::accumulate(ns.begin(), ns.end(), 0.0);
 }
 
-Result<Formula> count(const ShapeSubject& subject, const ShapeRequest& request, int64_t replicas,
-                      const Profile& profile) {
+Result<Formula> count(const Question& question, const Profile& profile) {
+  const ShapeSubject subject = subject_of(question, profile);
+  const Cut& asked = question.cut;
+  const int64_t replicas = question.replicas.here;
   const auto cut = [&](int64_t chunk, int64_t rounds) {
-    const int64_t head = request.head_tokens > 0 ? std::min(chunk, request.head_tokens) : chunk;
-    StepShape s{request.seq_len, chunk, 1, rounds, head, request.packed};
+    const int64_t head = asked.head_tokens > 0 ? std::min(chunk, asked.head_tokens) : chunk;
+    StepShape s{asked.seq_len, chunk, 1, rounds, head, asked.packed};
     s.chunks_per_round = s.chunks_per_sequence();
     s.replicas = replicas;
     return s;
   };
-  const int64_t given = request.chunk_tokens, chunk = given > 0 ? given : request.seq_len,
-                units = request.tokens_per_step / std::max(chunk, request.seq_len);
-  if (units == 0)
-    return error("shape.chunk_tokens = {}: a step has {} tokens", given, request.tokens_per_step);
+  const int64_t given = asked.chunk_tokens, chunk = given > 0 ? given : asked.seq_len,
+                units = asked.tokens_per_step / std::max(chunk, asked.seq_len);
+  if (units == 0) return error("shape.chunk_tokens = {}: a step has {} tokens", given, asked.tokens_per_step);
   SLUICE_TRY(validate(cut(chunk, 1)));
   const StepShape two = cut(chunk, units > 1 ? 2 : 1);
   const Program rounds = subject.program(two, false);
 
   Formula out;
-  out.tokens = request.tokens_per_step * replicas;
+  out.tokens = asked.tokens_per_step * replicas;
   const double devices = double(profile.devices());
   if (given > 0 && units > 1) {
     // Rounds are alike, but for what is made once.
@@ -89,14 +90,14 @@ Result<Formula> count(const ShapeSubject& subject, const ShapeRequest& request, 
     out.compute_ns = (once_ns + double(units - 1) * (ns_of(rounds, profile) - once_ns)) / devices;
   } else {
     // Larger chunks take less time for a token.
-    const Program whole = subject.program(cut(given > 0 ? given : request.tokens_per_step, 1), false);
+    const Program whole = subject.program(cut(given > 0 ? given : asked.tokens_per_step, 1), false);
     out.compute_ns = ns_of(whole, profile) / devices;
   }
-  const double beyond = double(persistent_bytes(rounds)) - devices * double(request.caps[kDevice]);
+  const double beyond = double(persistent_bytes(rounds)) - devices * double(question.caps[kDevice]);
   if (beyond > 0) out.loading_ns = profile.load_ns(int64_t(beyond / devices));
   out.least_ns = std::max(out.compute_ns, out.loading_ns);
   PlanRequest limits;
-  limits.caps = request.caps;
+  limits.caps = question.caps;
   if (subject.room_between_steps) limits.boundary_bytes = subject.room_between_steps(two);
   out.device_bytes = out.all_bytes = kUnlimited;
   for (std::optional<Placement>& placement : placements(rounds, profile)) {
@@ -202,8 +203,8 @@ Result<Prepared> first_plan(const AskedPlan& asked) {
 
 Result<Formula> by_formula(const AskedPlan& asked) {
   SLUICE_ASSIGN(Prepared p, undecided_of(asked));
-  SLUICE_ASSIGN(const StepQuestion question, question_of(p));
-  return count(subject_of(p, question), question.shape, question.replicas.here, p.machine.profile);
+  SLUICE_ASSIGN(const Question question, question_of(p));
+  return count(question, p.machine.profile);
 }
 
 std::string printed_of(const Prepared& p) {

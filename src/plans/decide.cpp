@@ -22,42 +22,40 @@ void share_caps(Prepared& p) {
 }
 
 // Gives by a rule what is left open of a shape.
-void cut_by_rule(ShapeRequest& r) {
-  const int64_t chunk = std::min(r.seq_len, r.tokens_per_step), chunks = r.tokens_per_step / chunk,
+void cut_by_rule(Cut& c) {
+  const int64_t chunk = std::min(c.seq_len, c.tokens_per_step), chunks = c.tokens_per_step / chunk,
                 of_round = std::min<int64_t>(4, chunks);
   const auto rule = [](int64_t& field, int64_t value) { field = field == 0 ? value : field; };
-  rule(r.chunk_tokens, chunk);
-  rule(r.rounds, (chunks + of_round - 1) / of_round);
-  rule(r.first_round_chunks, of_round);
-  rule(r.head_tokens, std::min<int64_t>(chunk, 1024));
+  rule(c.chunk_tokens, chunk);
+  rule(c.rounds, (chunks + of_round - 1) / of_round);
+  rule(c.first_round_chunks, of_round);
+  rule(c.head_tokens, std::min<int64_t>(chunk, 1024));
 }
 
 // Everything up to the plans of a step, whose shape is none of `without`.
-Result<StageRequest> decide_shape(Prepared& p, std::optional<MasterWeights> auto_master, bool least_shape,
-                                  std::vector<StepShape> without, const Effort& effort, PlanHost& here) {
-  SLUICE_ASSIGN(StepQuestion question, question_of(p, auto_master));
-  ShapeRequest& asked = question.shape;
-  StageRequest& request = question.stages;
-  static_cast<Effort&>(request) = effort;
+Result<Question> decide_shape(Prepared& p, std::optional<MasterWeights> auto_master,
+                              std::vector<StepShape> without, const Effort& effort, PlanHost& here) {
+  SLUICE_ASSIGN(Question question, question_of(p, auto_master));
+  static_cast<Effort&>(question) = effort;
   // All of a shape that is cut by a rule is given, so that it is only asked whether the caps work.
-  if (effort.quick) cut_by_rule(asked);
-  asked.least = least_shape || effort.quick;
-  asked.without = std::move(without);
-  asked.stop = effort.stop;
-  SLUICE_ASSIGN(asked.threads, here.threads(p, asked.chunk_tokens, effort.threads));
+  if (effort.quick) cut_by_rule(question.cut);
+  question.least = effort.least || effort.quick;
+  question.cut.without = std::move(without);
+  SLUICE_ASSIGN(question.threads, here.threads(p, question.cut.chunk_tokens, effort.threads));
   SLUICE_ASSIGN(const ShapeChoice choice,
-                here.shape(subject_of(p, question), asked, p.machine.profile, request.held_bytes));
+                here.shape(subject_of(question, p.machine.profile), question, p.machine.profile));
+  question.least = false;
   p.shape = choice.shape;
   p.shape.replicas = question.replicas.here;
   p.shape.processes = question.replicas.processes;
-  request.shape = p.shape;
+  question.shape = p.shape;
   SLUICE_TRY(check_pieces(p.model, p.shape.seq_len, p.shape.chunk_tokens));
-  p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
-  request.settings = choice.settings;
+  p.optimizer.late_moments = question.optimizer.late_moments = choice.late_moments;
+  question.known = choice.settings;
   p.why_shape = choice.why;
   p.least_bound = choice.least_bound;
-  SLUICE_ASSIGN(request.threads, here.threads(p, p.shape.chunk_tokens, effort.threads));
-  return std::move(request);
+  SLUICE_ASSIGN(question.threads, here.threads(p, p.shape.chunk_tokens, effort.threads));
+  return question;
 }
 
 // The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
@@ -101,17 +99,17 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
   std::vector<StepShape> failed;
   Status failure;
   for (;;) {
-    const auto request = decide_shape(p, auto_master, false, failed, effort, here);
+    const auto question = decide_shape(p, auto_master, failed, effort, here);
     if (effort.stop.stop_requested()) return stopped_planning();
-    if (!request.ok()) {
-      if (failed.empty() && drop_rounding(p, request.error())) continue;
-      return failed.empty() ? request.error() : failure.error();
+    if (!question.ok()) {
+      if (failed.empty() && drop_rounding(p, question.error())) continue;
+      return failed.empty() ? question.error() : failure.error();
     }
     p.start_up.plan_s += watch.seconds();
-    SLUICE_TRY(here.measure(p, *request));
+    SLUICE_TRY(here.measure(p, *question));
     watch = Stopwatch();
     here.planning();
-    auto stages = here.stages(*request, p.machine.profile);
+    auto stages = here.stages(*question, p.machine.profile);
     p.start_up.plan_s += watch.seconds();
     watch = Stopwatch();
     if (stages.ok()) {
@@ -122,7 +120,7 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
     if (drop_rounding(p, failure.error())) continue;
     if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
     // The chosen shape is that of one replica.
-    failed.push_back(request->shape);
+    failed.push_back(question->shape);
     failed.back().replicas = failed.back().processes = 1;
   }
 }
@@ -130,9 +128,10 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
 // Whether a shape works: that is to choose the one that takes least.
 Status search_least(Prepared& p, std::optional<MasterWeights> auto_master, PlanHost& here) {
   for (;;) {
-    const auto request = decide_shape(p, auto_master, true, {}, {.threads = search_threads()}, here);
-    if (request.ok()) return {};
-    if (!drop_rounding(p, request.error())) return request.error();
+    const auto question =
+        decide_shape(p, auto_master, {}, {.threads = search_threads(), .least = true}, here);
+    if (question.ok()) return {};
+    if (!drop_rounding(p, question.error())) return question.error();
   }
 }
 
@@ -163,39 +162,27 @@ Result<Replicas> replicas_of(const RunConfig& config, int processes) {
   return out;
 }
 
-Result<StepQuestion> question_of(Prepared& p, std::optional<MasterWeights> auto_master) {
+Result<Question> question_of(Prepared& p, std::optional<MasterWeights> auto_master) {
   share_caps(p);
   SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
   SLUICE_TRY(resolve_training(p.config, p.model));
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine, auto_master));
   p.optimizer = resolve_optimizer(p.config, p.machine);
-
-  StepQuestion question;
-  StageRequest& stages = question.stages;
-  static_cast<StepSpec&>(stages) = p;
-  stages.caps = p.machine.caps_here(p.config.caps);
-  stages.held_bytes = p.machine.held_bytes;
-
-  SLUICE_ASSIGN(question.replicas, replicas_of(p.config, p.machine.processes));
-  ShapeRequest& shape = question.shape;
-  shape.seq_len = p.config.train.seq_len;
-  shape.tokens_per_step = p.config.train.tokens_per_step / question.replicas.all();
-  shape.packed = p.packed;
-  shape.chunk_tokens = p.config.shape.chunk_tokens;
+  SLUICE_ASSIGN(const Replicas replicas, replicas_of(p.config, p.machine.processes));
+  p.cut.seq_len = p.config.train.seq_len;
+  p.cut.tokens_per_step = p.config.train.tokens_per_step / replicas.all();
+  p.cut.chunk_tokens = p.config.shape.chunk_tokens;
   // Before memory is asked for them: what is chosen is checked again.
-  if (shape.chunk_tokens > 0) SLUICE_TRY(check_pieces(p.model, shape.seq_len, shape.chunk_tokens));
-  shape.rounds = p.config.shape.rounds;
-  shape.first_round_chunks = p.config.shape.first_round_chunks;
-  shape.head_tokens = p.config.shape.head_tokens;
-  shape.caps = stages.caps;
+  if (p.cut.chunk_tokens > 0) SLUICE_TRY(check_pieces(p.model, p.cut.seq_len, p.cut.chunk_tokens));
+  p.cut.rounds = p.config.shape.rounds;
+  p.cut.first_round_chunks = p.config.shape.first_round_chunks;
+  p.cut.head_tokens = p.config.shape.head_tokens;
+  Question question{p};
+  question.caps = p.machine.caps_here(p.config.caps);
+  question.held_bytes = p.machine.held_bytes;
+  question.replicas = replicas;
   return question;
-}
-
-ShapeSubject subject_of(const Prepared& p, const StepQuestion& question) {
-  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, question.stages.loss);
-  subject.room_between_steps = room_between_steps(question.stages, p.machine.profile);
-  return subject;
 }
 
 int64_t sample_window_of(const RunConfig& c) {
@@ -216,7 +203,7 @@ Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t l
   p.config = std::move(config);
   const std::vector<std::string>& of_model = p.model.notices;
   p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
-  const TextRows rows{p.config.train.seq_len, p.packed, longest_document};
+  const TextRows rows{p.config.train.seq_len, p.cut.packed, longest_document};
   for (std::string& notice : notices_of_length(p.model, rows, "train.seq_len"))
     p.config.notices.push_back(std::move(notice));
   p.resolved = machine;

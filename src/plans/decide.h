@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "planner/shape.h"
 #include "plans/prepared.h"
 
 namespace sluice::core {
@@ -19,42 +18,27 @@ class PlanHost {
   // How many threads search, of those that may, where chunks have so many tokens; 0: that is chosen. An error
   // says that there is no memory for the search.
   virtual Result<int> threads(const Prepared&, int64_t /*chunk_tokens*/, int most) { return most; }
-  // A shape, as choose_shape() gives it. `held_bytes` as in StageRequest.
-  virtual Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request,
-                                    const Profile& profile, const BytesByTier& /*held_bytes*/) {
-    return choose_shape(subject, request, profile);
+  // A shape, as choose_shape() gives it.
+  virtual Result<ShapeChoice> shape(const ShapeSubject& subject, const Question& question,
+                                    const Profile& profile) {
+    return choose_shape(subject, question.cut, question.caps, question, profile);
   }
   // Between the shape and its plans: gives the machine the costs of the step's ops, if it can.
-  virtual Status measure(Prepared&, const StageRequest&) { return {}; }
+  virtual Status measure(Prepared&, const Question&) { return {}; }
   // Plans, as make_stages() gives them.
-  virtual Result<Stages> stages(const StageRequest& request, const Profile& profile) {
-    return make_stages(request, profile);
+  virtual Result<Stages> stages(const Question& question, const Profile& profile) {
+    return make_stages(question, profile);
   }
   // The search for plans of a shape begins.
   virtual void planning() {}
 };
 
-// Copies of the model that share the rows of a step.
-struct Replicas {
-  int64_t here = 1;  // of each process
-  int64_t processes = 1;
-
-  int64_t all() const { return here * processes; }
-};
 // As run.replicas says. Errors name it, and what would divide.
 Result<Replicas> replicas_of(const RunConfig& config, int processes);
 
-// A step and what it is planned under, but for its shape, which is asked for.
-struct StepQuestion {
-  StageRequest stages;
-  ShapeRequest shape;  // of a replica
-  Replicas replicas;
-};
 // Fills in all that is decided before the shape; the question that remains. `auto_master` as in
 // resolve_numerics().
-Result<StepQuestion> question_of(Prepared& prepared, std::optional<MasterWeights> auto_master = {});
-// The subject of the choice of its shape. Borrows both, and the profile.
-ShapeSubject subject_of(const Prepared& prepared, const StepQuestion& question);
+Result<Question> question_of(Prepared& prepared, std::optional<MasterWeights> auto_master = {});
 
 // The start of decide(): the configuration, the step as it is wanted, and the machine. Notices say what the
 // model's author should know, by the data's longest document; 0: unknown.

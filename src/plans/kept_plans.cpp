@@ -28,12 +28,12 @@ bool plain(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-// Whether the plan fits the request beside a step's plan of so many actions, as far as that is not proved by
+// Whether the plan fits the caps beside a step's plan of so many actions, as far as that is not proved by
 // verify().
-Status check(const Plan& plan, int64_t actions, const StageRequest& r, const Profile& profile) {
+Status check(const Plan& plan, int64_t actions, const BytesByTier& caps, const Profile& profile) {
   if (plan.machine != profile.name || plan.alignment != profile.alignment || !(plan.lanes == profile.lanes()))
     return error("it is for another machine, {}", plain(plan.machine) ? plan.machine : "without a name");
-  SLUICE_TRY(within_caps(plan, profile, r.caps, actions));
+  SLUICE_TRY(within_caps(plan, profile, caps, actions));
   if (!plain(plan.policy)) return error("its words are none");
   return {};
 }
@@ -127,10 +127,10 @@ std::string plans_as_bytes(const Stages& stages, const Profile& profile) {
   return all;
 }
 
-Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages, const StageRequest& r,
+Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages, const Question& q,
                                    const Profile& profile) {
   SLUICE_ASSIGN(const int64_t host_overhead_bytes, take_number(bytes));
-  SLUICE_TRY(good_for(host_overhead_bytes, r.held_bytes, profile));
+  SLUICE_TRY(good_for(host_overhead_bytes, q.held_bytes, profile));
   Profile made_for = profile;
   made_for.overhead_bytes[kHost] = host_overhead_bytes;
   std::vector<Plan> plans;
@@ -141,7 +141,7 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
     if (size < 0 || uint64_t(size) > bytes.size()) return error("it is cut short");
     SLUICE_ASSIGN(Plan plan, plan_from_bytes(bytes.substr(0, size_t(size))));
     bytes.remove_prefix(size_t(size));
-    SLUICE_TRY(check(plan, int64_t((plans.empty() ? plan : plans.front()).actions.size()), r, made_for));
+    SLUICE_TRY(check(plan, int64_t((plans.empty() ? plan : plans.front()).actions.size()), q.caps, made_for));
     SLUICE_TRY(verify(s.model.program, plan, cost_of(s.model.program, profile).workspace_bytes));
     plans.push_back(std::move(plan));
     const auto plan_of = [&](const Stage& other) -> const Plan& {
@@ -157,8 +157,7 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
   return plans;
 }
 
-Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const Profile& profile,
-                             const BytesByTier& held_bytes) {
+Result<ShapeChoice> shape_in(std::string_view text, const Question& q, const Profile& profile) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return error("it is no JSON object");
   ShapeChoice choice;
@@ -188,8 +187,9 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
   take("why", choice.why);
   SLUICE_TRY(read);
   if (!(choice.least_bound > 0 && choice.least_bound <= 1)) return error("its bound is none");
-  SLUICE_TRY(good_for(host_overhead_bytes, held_bytes, profile));
+  SLUICE_TRY(good_for(host_overhead_bytes, q.held_bytes, profile));
   const StepShape& s = choice.shape;
+  const Cut& r = q.cut;
   SLUICE_TRY(validate(s));
   if (s.seq_len != r.seq_len || s.tokens() != r.tokens_per_step || s.packed != r.packed) {
     return error("it is a step of {} tokens in sequences of {}", s.tokens(), s.seq_len);

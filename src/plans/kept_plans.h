@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/shape.h"
 #include "plans/stages.h"
 
 namespace sluice::core {
@@ -15,14 +14,13 @@ namespace sluice::core {
 // The plans of the stages.
 std::string plans_as_bytes(const Stages& stages, const Profile& profile);
 // The same back, in the order of for_each_stage(), less optional ones that were left out: for this profile,
-// within the request's caps, and proved, each by itself and beside the first. The bytes may be anything.
+// within the question's caps, and proved, each by itself and beside the first. The bytes may be anything.
 // NotFound: they are good, but for a process that holds more or less on the host than this one.
-Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages, const StageRequest& request,
+Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages, const Question& question,
                                    const Profile& profile);
 
 std::string shape_as_text(const ShapeChoice& choice, const Profile& profile);
 // The same back: of the tokens and sequences that are asked for. Otherwise as plans_in().
-Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& request, const Profile& profile,
-                             const BytesByTier& held_bytes);
+Result<ShapeChoice> shape_in(std::string_view text, const Question& question, const Profile& profile);
 
 }  // namespace sluice::core

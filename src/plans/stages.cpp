@@ -32,8 +32,8 @@ constexpr int64_t kPromptTokens = 64, kPromptRows = 8;
 // The least share of a token's time that a long evaluation saves, and of both times for an updating one.
 constexpr double kLongSaves = 0.03;
 
-// The programs of a request, always in the same order. Borrows it.
-std::vector<BesideSteps> programs_beside(const StageRequest& r) {
+// The programs of a step, always in the same order. Borrows it.
+std::vector<BesideSteps> programs_beside(const StepSpec& r) {
   std::vector<BesideSteps> out;
   if (r.evaluate) {
     const auto build = [&r](const StepShape& shape) {
@@ -106,18 +106,9 @@ void leave_out_what_saves_nothing(Stages& stages) {
 }
 
 // The caps, and room at the boundary for the largest of the programs between steps.
-Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& stages,
+Result<PlanRequest> request_for_training(const Stages& stages, const BytesByTier& caps, const Effort& effort,
                                          const Profile& profile) {
-  PlanRequest request;
-  request.threads = r.threads;
-  request.quick = r.quick;
-  request.explain = r.explain;
-  request.stop = r.stop;
-  request.watch = r.watch;
-  request.caps = r.caps;
-  request.passes = r.passes;
-  request.known = r.settings;
-  request.weigh_memory = r.weigh_memory;
+  PlanRequest request{effort, caps};
   for (const Stage& stage : stages.beside) {
     if (stage.optional || !stage.inside.empty()) continue;
     const auto inner = std::ranges::find(stages.beside, stage.name, &Stage::inside);
@@ -129,10 +120,8 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   return request;
 }
 
-}  // namespace
-
-std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r,
-                                                                const Profile& profile) {
+// Room that the programs between steps take beside a shape's plan. Borrows both.
+std::function<BytesByTier(const StepShape&)> room_between_steps(const StepSpec& r, const Profile& profile) {
   const auto add_room = [&profile](const BesideSteps& p, const StepShape& shape, BytesByTier& bytes) {
     const Model model = p.build(shape), inner = p.build_inner ? p.build_inner(shape) : Model();
     const auto room = room_with(model.program, p.build_inner ? &inner.program : nullptr, profile);
@@ -161,6 +150,14 @@ std::function<BytesByTier(const StepShape&)> room_between_steps(const StageReque
     }
     return it->second;
   };
+}
+
+}  // namespace
+
+ShapeSubject subject_of(const Question& q, const Profile& profile) {
+  ShapeSubject subject = subject_of(q.model, q.numerics, q.optimizer, q.loss);
+  subject.room_between_steps = room_between_steps(q, profile);
+  return subject;
 }
 
 ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer,
@@ -199,7 +196,7 @@ const Stage& evaluation_of(const Stages& stages, int64_t sequences) {
   return many != nullptr && many->model.shape.sequences() <= sequences ? *many : stages.at(kEvaluation);
 }
 
-Stages build_stages(const StageRequest& r) {
+Stages build_stages(const Question& r) {
   Stages stages;
   stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer, r.loss), {}, "training"};
   const bool may_be_long = long_evaluation_shape(r.shape) != evaluation_shape(r.shape);
@@ -213,28 +210,24 @@ Stages build_stages(const StageRequest& r) {
   return stages;
 }
 
-Status plan_stages(Stages& stages, const StageRequest& r, const Profile& profile) {
-  SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
+Status plan_stages(Stages& stages, const BytesByTier& caps, const Effort& effort, const Profile& profile) {
+  SLUICE_ASSIGN(const PlanRequest request, request_for_training(stages, caps, effort, profile));
   SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
-  if (r.watch && !stages.beside.empty()) r.watch({"planning what runs between steps"});
-  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, r.stop));
+  if (effort.watch && !stages.beside.empty()) effort.watch({"planning what runs between steps"});
+  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, effort.stop));
   leave_out_what_saves_nothing(stages);
   return {};
 }
 
 Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile, int threads,
                           std::stop_token stop) {
-  StageRequest request;
-  request.caps = caps;
-  request.threads = threads;
-  request.stop = std::move(stop);
-  SLUICE_TRY(plan_stages(stages, request, profile));
+  SLUICE_TRY(plan_stages(stages, caps, {.threads = threads, .stop = std::move(stop)}, profile));
   return stages;
 }
 
-Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
-  Stages stages = build_stages(r);
-  SLUICE_TRY(plan_stages(stages, r, profile));
+Result<Stages> make_stages(const Question& q, const Profile& profile) {
+  Stages stages = build_stages(q);
+  SLUICE_TRY(plan_stages(stages, q.caps, q, profile));
   return stages;
 }
 

@@ -18,7 +18,7 @@ SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine
   SealedRequest request(std::move(kind));
   request.add("made by", made_by());
   request.add("model", to_text(step.model)).add("names", to_json(step.model));
-  request.add("packed", step.packed).add("evaluate", step.evaluate);
+  request.add("packed", step.cut.packed).add("evaluate", step.evaluate);
   request.add("sample_window", step.sample_window);
   if (step.sample_rows != 1) request.add("sample_rows", step.sample_rows);
   // The model was said, and where results and costs lie does not matter.

@@ -44,8 +44,8 @@ class Watched final : public ForwardingBackend {
   const BytesByTier caps_;
 };
 
-StageRequest request_of(const Numerics& numerics, Updates updates) {
-  StageRequest request = small_request(kShape, numerics, updates);
+Question request_of(const Numerics& numerics, Updates updates) {
+  Question request = small_request(kShape, numerics, updates);
   request.evaluate = true;
   request.sample_window = 8;
   return request;
@@ -55,7 +55,7 @@ StageRequest request_of(const Numerics& numerics, Updates updates) {
 class RandomStages {
  public:
   // `most`: what arenas may take.
-  RandomStages(const StageRequest& request, std::unique_ptr<Backend> backend, const BytesByTier& most)
+  RandomStages(const Question& request, std::unique_ptr<Backend> backend, const BytesByTier& most)
       : backend_(std::move(backend)),
         profile_(rig::profile_of(*backend_)),
         most_(most),
@@ -113,7 +113,7 @@ struct Seen {
 // Steps of a model in memory, with an update, an evaluation and a pass over a text after every second.
 class Steps {
  public:
-  Steps(const StageRequest& request, Loaded& loaded) : request_(request), loaded_(loaded) {
+  Steps(const Question& request, Loaded& loaded) : request_(request), loaded_(loaded) {
     rig::must(initialize(model(), 1, loaded.main(), [](int64_t, int64_t) {}));
   }
 
@@ -174,7 +174,7 @@ class Steps {
     seen_.logits.emplace_back(logits.begin(), logits.end());
   }
 
-  const StageRequest& request_;
+  const Question& request_;
   Loaded& loaded_;
   Seen seen_;
   bool pending_ = false;
@@ -192,7 +192,7 @@ class ChangesOfPlans : public testing::TestWithParam<std::tuple<NamedDevices, Na
 
 TEST_P(ChangesOfPlans, ChangeNoBitAndExceedNoCap) {
   const auto& [devices, numerics, updates] = GetParam();
-  const StageRequest request = request_of(numerics.numerics, updates);
+  const Question request = request_of(numerics.numerics, updates);
   const int64_t count = devices.count == 1 ? 6 : std::max<int64_t>(2, int64_t(random_cases(8)));
   const auto backend = [&] { return rig::small_devices(devices.count, devices.joined); };
   const Stages fixed = [&] {
@@ -260,10 +260,10 @@ INSTANTIATE_TEST_SUITE_P(ThreeDevices, ChangesOfPlans,
 
 // Refused before anything has changed: the steps go on under the plans that there are.
 TEST(ChangeOfPlans, IsRefusedWhereItCannotBe) {
-  const StageRequest request = request_of({}, Updates::Deferred);
+  const Question request = request_of({}, Updates::Deferred);
   const auto backend = rig::small_backend();
   const Profile profile = rig::profile_of(*backend);
-  const auto made = [&](const StageRequest& r) {
+  const auto made = [&](const Question& r) {
     return std::make_shared<const Stages>(rig::must(make_stages(r, profile)));
   };
   const auto first = made(tightest(request, *backend));
@@ -277,7 +277,7 @@ TEST(ChangeOfPlans, IsRefusedWhereItCannotBe) {
     const auto adopted = loaded.adopt(std::move(next), profile);
     return adopted.ok() ? std::string("nothing") : adopted.message();
   };
-  StageRequest other = request;
+  Question other = request;
   other.optimizer.clip_norm = 3;
   EXPECT_NE(refused(made(other)).find("another step"), std::string::npos);
   other = request;

@@ -13,7 +13,7 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
  protected:
   static constexpr int64_t kSteps = 3;
 
-  StageRequest request(Updates updates) const {
+  Question request(Updates updates) const {
     return small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, updates);
   }
   // The run without caps, updates at the end of the step: what all others must equal.
@@ -23,7 +23,7 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
   }
 };
 
-void run_under_caps(const StageRequest& unlimited, const rig::History& expected) {
+void run_under_caps(const Question& unlimited, const rig::History& expected) {
   int64_t device_bytes = 0;
   {
     SCOPED_TRACE("no cap");
@@ -31,10 +31,10 @@ void run_under_caps(const StageRequest& unlimited, const rig::History& expected)
     device_bytes = run.plan().arenas[kDevice].bytes;
     expect_same(rig::run_steps(run, 3), expected);
   }
-  const StageRequest least = tightest(unlimited, *rig::small_backend());
+  const Question least = tightest(unlimited, *rig::small_backend());
   EXPECT_LT(least.caps[kDevice], device_bytes);
   for (const double share : {0.8, 0.5, 0.0}) {
-    StageRequest capped = unlimited;
+    Question capped = unlimited;
     capped.caps[kDevice] = std::max(int64_t(share * double(device_bytes)), least.caps[kDevice]);
     SCOPED_TRACE(testing::Message() << "device cap " << capped.caps[kDevice] << " of " << device_bytes);
     rig::Rig run(capped);
@@ -62,7 +62,7 @@ const Numerics kStochastic{DType::BF16, DType::BF16, DType::BF16, MasterWeights:
 // The head writes the embedding's gradient first.
 TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {
   const auto request = [](Updates updates) {
-    StageRequest r = small_request({16, 16, 1, 2, 16, true}, kStochastic, updates);
+    Question r = small_request({16, 16, 1, 2, 16, true}, kStochastic, updates);
     r.model.tied_embeddings = true;
     return r;
   };
@@ -73,7 +73,7 @@ TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {
 
 // Chunks have other blocks in layers with a window, and gradients another way where nothing is rotated.
 TEST(Windows, DoNotChangeResultsUnderCaps) {
-  StageRequest request = small_request({16, 4, 4, 2, 4}, kStochastic, Updates::AtTheEnd);
+  Question request = small_request({16, 4, 4, 2, 4}, kStochastic, Updates::AtTheEnd);
   request.model.layers[0].attention()->window = 6;
   request.model.layers[1].attention()->rotated = false;
   rig::Rig plain(request);

@@ -14,7 +14,7 @@ namespace {
 // long, that is what rows look like.
 rig::History run_with_context(rig::Rig& run) {
   run.initialize();
-  const StageRequest& r = run.request();
+  const Question& r = run.request();
   const auto chunk = r.shape.chunk_tokens, round = r.shape.tokens() / r.shape.rounds;
   rig::History out;
   for (int64_t step = 1; step <= 3; ++step) {

@@ -10,8 +10,8 @@ namespace sluice::core {
 namespace {
 
 // Experts in groups, with both losses of routers, and one that every token has.
-StageRequest mixture(const Numerics& numerics, Updates updates) {
-  StageRequest request = small_request(kShape, numerics, updates);
+Question mixture(const Numerics& numerics, Updates updates) {
+  Question request = small_request(kShape, numerics, updates);
   request.model = model_of({32, 4, 4, 2, 8, 24, 61});
   request.model.router_balance = 0.3;
   request.model.router_z = 0.01;
@@ -32,7 +32,7 @@ class Experts : public testing::TestWithParam<std::tuple<int, Loads, NamedNumeri
 
 TEST_P(Experts, ComputeTheSameUnderEveryPlan) {
   const auto& [devices, loads, numerics] = GetParam();
-  const StageRequest request = mixture(numerics.numerics, Updates::Deferred);
+  const Question request = mixture(numerics.numerics, Updates::Deferred);
   ManyPlans one(request, rig::small_backend());
   ManyPlans runs(request,
                  devices == 1 ? rig::small_backend() : rig::small_devices(devices, devices % 2 == 0));
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Mixtures, Experts,
 // Both losses of routers are in what is learnt.
 TEST(RouterLosses, AreLearnt) {
   const auto losses = [](double balance, double z) {
-    StageRequest request = mixture({}, Updates::AtTheEnd);
+    Question request = mixture({}, Updates::AtTheEnd);
     request.model.router_balance = balance;
     request.model.router_z = z;
     ManyPlans runs(request, rig::small_backend());

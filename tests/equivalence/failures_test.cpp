@@ -19,22 +19,22 @@ int64_t threads_of_process() {
 }
 
 // A capped program, so that all lanes are in use.
-StageRequest capped_request() {
-  StageRequest request = small_request({16, 8, 2, 1, 8, true}, {});
+Question capped_request() {
+  Question request = small_request({16, 8, 2, 1, 8, true}, {});
   const auto backend = rig::small_backend();
   request.caps[kDevice] =
       rig::must(make_stages(request, rig::profile_of(*backend))).arena_bytes()[kDevice] / 2;
   return request;
 }
 
-rig::Tokens tokens_for(const StageRequest& request) {
+rig::Tokens tokens_for(const Question& request) {
   return rig::random_tokens(request.shape, request.model.vocab, 1);
 }
 
 class Failures : public testing::TestWithParam<Mode> {};
 
 TEST_P(Failures, EndTheStepWithAnErrorThatNamesTheTask) {
-  const StageRequest request = capped_request();
+  const Question request = capped_request();
   rig::Rig run(request);
   run.initialize();
   const double expected = run.step(1, tokens_for(request)).loss;
@@ -57,7 +57,7 @@ TEST_P(Failures, EndTheStepWithAnErrorThatNamesTheTask) {
 }
 
 TEST_P(Failures, LeaveNoThread) {
-  const StageRequest request = capped_request();
+  const Question request = capped_request();
   const int64_t before = threads_of_process();
   {
     rig::Rig run(request);
@@ -71,7 +71,7 @@ TEST_P(Failures, LeaveNoThread) {
 }
 
 TEST_P(Failures, OfReservingPreparingAndUploadingAreErrors) {
-  const StageRequest request = capped_request();
+  const Question request = capped_request();
   const Stages stages = rig::must(make_stages(request, rig::profile_of(*rig::small_backend())));
   const int64_t before = threads_of_process();
   for (int64_t call = 1; call <= 10; ++call) {
@@ -86,7 +86,7 @@ TEST_P(Failures, OfReservingPreparingAndUploadingAreErrors) {
 
 // A command that fails by itself, on a compute thread and late.
 TEST(FailuresOfKernels, NameTheTask) {
-  const StageRequest request = capped_request();
+  const Question request = capped_request();
   rig::Rig run(request);
   run.initialize();
   rig::Tokens tokens = tokens_for(request);

@@ -67,14 +67,14 @@ ModelSpec tiny(const std::string& type) {
   return spec;
 }
 
-StageRequest request_of(const ModelSpec& spec) {
-  StageRequest request = small_request(kFamilyShape, {}, Updates::Deferred);
+Question request_of(const ModelSpec& spec) {
+  Question request = small_request(kFamilyShape, {}, Updates::Deferred);
   request.model = spec;
   return request;
 }
 
 // What its steps compute with room on one device.
-rig::History same_on_two_devices_and_in_little_memory(const StageRequest& request) {
+rig::History same_on_two_devices_and_in_little_memory(const Question& request) {
   rig::Rig roomy(request), two(request, rig::small_devices(2, true));
   const rig::History expected = rig::run_steps(roomy, 2);
   expect_same(rig::run_steps(two, 2), expected);
@@ -146,7 +146,7 @@ TEST(EveryOptimizer, ComputesTheSameOnTwoDevicesAndInLittleMemory) {
   for (const Optimizer* optimizer : optimizers()) {
     if (std::ranges::none_of(optimizer->rules, &UpdateRule::whole)) continue;
     SCOPED_TRACE(optimizer->name);
-    StageRequest request = request_of(tiny("qwen2"));
+    Question request = request_of(tiny("qwen2"));
     request.numerics = numerics;
     request.optimizer.optimizer = optimizer;
     request.optimizer.values = OptimizerConfig::defaults_of(*optimizer);

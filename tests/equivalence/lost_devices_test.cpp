@@ -22,7 +22,7 @@ class LostDevices : public testing::TestWithParam<NamedDevices> {
     expected_ = run_.step(1, tokens()).loss;
   }
 
-  static StageRequest request() { return small_request({16, 8, 2, 1, 8, true}, {}); }
+  static Question request() { return small_request({16, 8, 2, 1, 8, true}, {}); }
   rig::Tokens tokens() const {
     return rig::random_tokens(run_.request().shape, run_.request().model.vocab, 1);
   }

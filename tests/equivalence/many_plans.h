@@ -23,7 +23,7 @@ class ManyPlans {
   ManyPlans(const Numerics& numerics, Updates updates, std::unique_ptr<Backend> taken)
       : ManyPlans(small_request(kShape, numerics, updates), std::move(taken)) {}
   // Of another model of that shape.
-  ManyPlans(StageRequest request, std::unique_ptr<Backend> taken)
+  ManyPlans(Question request, std::unique_ptr<Backend> taken)
       : request_(std::move(request)),
         model_(build_training(request_.model, request_.shape, request_.numerics, request_.optimizer)),
         backend_(std::move(taken)),
@@ -76,7 +76,7 @@ class ManyPlans {
   rig::History run(const Plan& plan) { return run(plan, *backend_); }
 
  private:
-  StageRequest request_;
+  Question request_;
   Model model_;
   std::unique_ptr<Backend> backend_;
   Profile profile_;

@@ -13,8 +13,8 @@ namespace {
 class Memory : public testing::TestWithParam<double> {
  protected:
   // A run whose device arena is at most GetParam() of what it would take without a cap.
-  static StageRequest request() {
-    StageRequest request = small_request({16, 8, 4, 1, 8}, {});
+  static Question request() {
+    Question request = small_request({16, 8, 4, 1, 8}, {});
     const auto backend = rig::small_backend();
     const int64_t all = rig::must(make_stages(request, rig::profile_of(*backend))).arena_bytes()[kDevice];
     request.caps[kDevice] = align_up(int64_t(GetParam() * double(all)), backend->alignment());
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Shares, Memory, testing::Values(1.0, 0.7, 0.5, 0.3),
 
 // A step reports when every action ran, in an order that respects the plan's waits.
 TEST(Timeline, RespectsWaits) {
-  StageRequest request = small_request({16, 8, 4, 1, 8}, {});
+  Question request = small_request({16, 8, 4, 1, 8}, {});
   request.caps[kDevice] = 300 << 10;
   rig::Rig run(request);
   run.initialize();
@@ -93,7 +93,7 @@ TEST(Timeline, RespectsWaits) {
 
 // Results do not depend on the number of threads.
 TEST(Threads, DoNotChangeResults) {
-  const StageRequest request = small_request({16, 8, 4, 1, 8}, {});
+  const Question request = small_request({16, 8, 4, 1, 8}, {});
   rig::Rig one(request);
   const rig::History expected = rig::run_steps(one, 2);
   for (const int threads : {2, 3}) {

@@ -14,7 +14,7 @@ using Values = std::map<std::string, std::vector<double>>;  // by weight
 
 // Gradients of one step from the same weights.
 Values gradients_of(const Numerics& numerics) {
-  StageRequest request = small_request({16, 32, 1, 1, 16}, numerics, Updates::Deferred);
+  Question request = small_request({16, 32, 1, 1, 16}, numerics, Updates::Deferred);
   rig::Rig run(request);
   run.initialize();
   run.step(1, rig::random_tokens(request.shape, request.model.vocab, 1));

@@ -47,7 +47,7 @@ rig::Tokens part_of(const rig::Tokens& all, int64_t part, int64_t parts) {
 rig::History run_process(const Job& job, Network* network) {
   const int64_t processes = network == nullptr ? 1 : network->processes();
   const int64_t rank = network == nullptr ? 0 : network->rank();
-  StageRequest request = small_request(job.shape, job.numerics, job.updates);
+  Question request = small_request(job.shape, job.numerics, job.updates);
   request.model.adapters = job.adapters;
   for (LayerSpec& layer : request.model.layers) {
     if (job.experts.count == 0) break;

@@ -83,9 +83,9 @@ inline const char* name_of(Updates updates) {
                                         : "late_moments";
 }
 
-inline StageRequest small_request(const StepShape& shape, const Numerics& numerics,
-                                  Updates updates = Updates::AtTheEnd) {
-  StageRequest request;
+inline Question small_request(const StepShape& shape, const Numerics& numerics,
+                              Updates updates = Updates::AtTheEnd) {
+  Question request;
   request.model = model_of({32, 2, 4, 2, 8, 48, 61});
   request.shape = shape;
   request.threads = search_threads();
@@ -98,7 +98,7 @@ inline StageRequest small_request(const StepShape& shape, const Numerics& numeri
 }
 
 // The request with about the smallest device cap for which it can be planned.
-inline StageRequest tightest(StageRequest request, const Backend& backend) {
+inline Question tightest(Question request, const Backend& backend) {
   const Profile profile = rig::profile_of(backend);
   const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
   const int64_t least = rig::must(minimal_device_bytes(model.program, profile, {}));

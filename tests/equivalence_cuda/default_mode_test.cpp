@@ -23,8 +23,8 @@ std::unique_ptr<Backend> default_backend() {
 
 // Larger than the other programs, so that attention takes the library's kernels, whose sums have no fixed
 // order.
-StageRequest request(int64_t device_cap_bytes) {
-  StageRequest r =
+Question request(int64_t device_cap_bytes) {
+  Question r =
       small_request({512, 512, 4, 2, 256}, {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true});
   r.model = model_of({256, 2, 4, 2, 64, 512, 61});
   r.caps[kDevice] = device_cap_bytes;

@@ -10,8 +10,8 @@
 namespace sluice::core {
 namespace {
 
-StageRequest request(const Numerics& numerics) {
-  StageRequest r = small_request({512, 512, 4, 2, 256}, numerics);
+Question request(const Numerics& numerics) {
+  Question r = small_request({512, 512, 4, 2, 256}, numerics);
   r.model = model_of({256, 2, 4, 2, 64, 512, 64});
   return r;
 }
@@ -39,7 +39,7 @@ TEST(InF32, StepsLearnWhatTheyLearnOnACpu) {
 // The same bits, however little memory the device has.
 TEST(InF32, CapsChangeNoBit) {
   rig::Rig free(request({}));
-  StageRequest little = request({});
+  Question little = request({});
   little.caps[kDevice] = free.plan().arenas[kDevice].bytes * 6 / 10;
   rig::Rig capped(little);
   EXPECT_GT(totals(capped.model().program, capped.plan()).loads.actions,

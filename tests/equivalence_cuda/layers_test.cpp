@@ -48,8 +48,8 @@ nlohmann::json config_of(const std::string& type) {
   return config;
 }
 
-StageRequest request(const std::string& type, const StepShape& shape) {
-  StageRequest r = small_request(shape, kMaster);
+Question request(const std::string& type, const StepShape& shape) {
+  Question r = small_request(shape, kMaster);
   r.model = rig::must(parse_model_config(with_own_keys(config_of(type).dump())));
   return r;
 }
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(, OwnLayers, testing::Values("qwen3_5_text", "gemma4_te
 TEST_P(OwnLayers, CapsChangeNoBit) {
   for (const bool packed : {false, true}) {
     SCOPED_TRACE(packed ? "packed" : "whole sequences");
-    const StageRequest roomy = request(GetParam(), {256, 128, 4, 2, 64, packed});
+    const Question roomy = request(GetParam(), {256, 128, 4, 2, 64, packed});
     rig::Rig free(roomy);
     const rig::History expected = rig::run_steps(free, 3);
     rig::Rig capped(tightest(roomy, *rig::small_backend()));
@@ -71,7 +71,7 @@ TEST_P(OwnLayers, CapsChangeNoBit) {
 }
 
 TEST_P(OwnLayers, StepsLearnWhatTheyLearnOnACpu) {
-  const StageRequest r = request(GetParam(), {256, 128, 4, 2, 64, true});
+  const Question r = request(GetParam(), {256, 128, 4, 2, 64, true});
   rig::Rig gpu(r), cpu(r, make_cpu_backend());
   const auto on_gpu = rig::run_steps(gpu, 4).losses, on_cpu = rig::run_steps(cpu, 4).losses;
   // Both round to bf16, at different places: losses are means over 2,048 tokens of errors of either sign.

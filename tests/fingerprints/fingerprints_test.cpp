@@ -40,15 +40,15 @@ std::string fingerprint(const Model& model) {
   return fmt::format("{:016x}", model.program.hash());
 }
 
-StageRequest request_of(const corpus::Group& g) {
-  StageRequest r{{.model = g.config, .numerics = g.numerics, .optimizer = g.optimizer}, {}, g.step};
+Question request_of(const corpus::Group& g) {
+  Question r{{.model = g.config, .numerics = g.numerics, .optimizer = g.optimizer}, {}, g.step};
   r.threads = search_threads();
   r.evaluate = true;
   r.sample_window = std::min<int64_t>(g.step.seq_len, 1024);
   return r;
 }
 
-void add_programs(const std::string& name, const StageRequest& r, Fingerprints& out) {
+void add_programs(const std::string& name, const Question& r, Fingerprints& out) {
   out["program " + name + " training"] =
       fingerprint(build_training(r.model, r.shape, r.numerics, r.optimizer));
   out["program " + name + " flush"] = fingerprint(build_flush(r.model, r.numerics, r.optimizer));
@@ -75,7 +75,7 @@ void add_plans(const corpus::Group& group, Fingerprints& out) {
 void add_run(int64_t device_gib, Fingerprints& out) {
   const Profile profile = *profile_of(*find_card("h200"), DType::BF16);
   const std::string name = device_gib == 0 ? "8B h200 none" : fmt::format("8B h200 {}GiB", device_gib);
-  StageRequest r;
+  Question r;
   r.threads = search_threads();
   r.model = *model_preset("8");
   r.numerics = {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
@@ -84,12 +84,9 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   r.caps[kHost] = 110 * kGiB;
   r.evaluate = true;
   r.sample_window = 1024;
-  ShapeRequest wanted;
-  wanted.seq_len = 8192;
-  wanted.tokens_per_step = 131072;
-  wanted.caps[kDevice] = r.caps[kDevice];
-  wanted.caps[kHost] = r.caps[kHost];
-  const auto choice = choose_shape(subject_of(r.model, r.numerics, r.optimizer), wanted, profile);
+  const Cut cut{.seq_len = 8192, .tokens_per_step = 131072};
+  const auto choice =
+      choose_shape(subject_of(r.model, r.numerics, r.optimizer), cut, r.caps, Effort(), profile);
   if (!choice.ok()) {
     out["run " + name] = choice.message();
     return;

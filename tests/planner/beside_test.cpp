@@ -29,7 +29,7 @@ TEST(BesideAStep, RoomOnTheHostIsHeldClosely) {
 TEST(BesideARing, PlansKeepToEachDevicesRoom) {
   Profile profile = *profile_of(*find_card("h100"), DType::BF16);
   profile.set_lanes(LaneTable::of_devices(2, false), 0);
-  StageRequest request =
+  Question request =
       small_request({512, 512, 1, 2, 512}, {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true},
                     Updates::Deferred);
   request.model = model_of({256, 7, 4, 2, 64, 768, 1000});

@@ -62,7 +62,7 @@ class Refusals : public testing::TestWithParam<NamedShape> {
     return p;
   }
 
-  const StageRequest request_ = small_request(GetParam().shape, kNumerics[1].numerics);
+  const Question request_ = small_request(GetParam().shape, kNumerics[1].numerics);
   const Program program_ =
       build_training(request_.model, request_.shape, request_.numerics, request_.optimizer).program;
   const Profile profile_ = profile();
@@ -201,7 +201,7 @@ void expect_true_refusals(const Asked& asked, int64_t device_bytes, int64_t host
 }
 
 TEST(RefusalsOfSmallPrograms, AreTrueForEveryPairOfCaps) {
-  const StageRequest request = small_request(kShapes[0].shape, kNumerics[1].numerics);
+  const Question request = small_request(kShapes[0].shape, kNumerics[1].numerics);
   const Program program =
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   const Profile profile;
@@ -212,7 +212,7 @@ TEST(RefusalsOfSmallPrograms, AreTrueForEveryPairOfCaps) {
 
 // Of many tasks, which are planned at the whole budget only.
 Program large_program() {
-  StageRequest request = small_request({64, 64, 1, 8, 64}, kNumerics[0].numerics);
+  Question request = small_request({64, 64, 1, 8, 64}, kNumerics[0].numerics);
   request.model = model_of({64, 8, 4, 2, 16, 96, 61});
   return build_training(request.model, request.shape, request.numerics, request.optimizer).program;
 }

@@ -101,7 +101,7 @@ TEST(Rings, CutLayersWherePartsAreMoreEven) {
 }
 
 Program of_layers(size_t layers, StepShape shape, const OptimizerConfig& optimizer = {}) {
-  StageRequest request = small_request(shape, {});
+  Question request = small_request(shape, {});
   request.model.layers.resize(layers, request.model.layers.front());
   return build_training(request.model, request.shape, request.numerics, optimizer).program;
 }
@@ -460,7 +460,7 @@ class BrokenHandOvers : public testing::TestWithParam<bool> {
            (a.loads() && !plan_.homes[a.object.value].anywhere());
   }
 
-  const StageRequest request_ = small_request({16, 8, 2, 2, 8, true}, kNumerics[1].numerics);
+  const Question request_ = small_request({16, 8, 2, 2, 8, true}, kNumerics[1].numerics);
   const Program program_ =
       build_training(request_.model, request_.shape, request_.numerics, request_.optimizer).program;
   Profile profile_;

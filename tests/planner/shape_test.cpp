@@ -24,20 +24,28 @@ Profile machine() {
   return test_machine(1e9);
 }
 
-ShapeRequest request_for(int64_t tokens_per_step) {
-  ShapeRequest request;
+struct Asked : Cut, Effort {
+  BytesByTier caps = BytesByTier(kUnlimited);
+  std::stop_token hurry = {};
+};
+Result<ShapeChoice> chosen(const ShapeSubject& subject, const Asked& asked, const Profile& profile) {
+  return choose_shape(subject, asked, asked.caps, asked, profile, asked.hurry);
+}
+
+Asked request_for(int64_t tokens_per_step) {
+  Asked request;
   request.seq_len = 1024;
   request.tokens_per_step = tokens_per_step;
   return request;
 }
 
 TEST(Shape, KeepsWhatWasGiven) {
-  ShapeRequest request = request_for(16384);
+  Asked request = request_for(16384);
   request.chunk_tokens = 2048;
   request.rounds = 3;
   request.first_round_chunks = 4;
   request.head_tokens = 512;
-  const auto choice = choose_shape(subject(), request, machine());
+  const auto choice = chosen(subject(), request, machine());
   ASSERT_TRUE(choice.ok()) << choice.error().message;
   EXPECT_EQ(choice->shape.chunk_tokens, 2048);
   EXPECT_EQ(choice->shape.head_tokens, 512);
@@ -54,9 +62,9 @@ TEST(Shape, IsNotSearchedForWhenSomebodyAsksToStop) {
     if (++made == 5) stop.request_stop();
     return inner(shape, late_moments);
   };
-  ShapeRequest request = request_for(16384);
+  Asked request = request_for(16384);
   request.stop = stop.get_token();
-  const auto choice = choose_shape(counted, request, machine());
+  const auto choice = chosen(counted, request, machine());
   ASSERT_FALSE(choice.ok());
   EXPECT_EQ(choice.error().kind, ErrorKind::Cancelled) << choice.error().message;
   EXPECT_EQ(made, 5);
@@ -66,7 +74,7 @@ TEST(Shape, IsNotSearchedForWhenSomebodyAsksToStop) {
 TEST(Shape, IsTheFastestSoFarWhenSomebodyIsInAHurry) {
   std::stop_source hurry;
   std::vector<SearchProgress> seen;
-  ShapeRequest request = request_for(16384);
+  Asked request = request_for(16384);
   request.hurry = hurry.get_token();
   request.watch = [&](const SearchProgress& p) {
     EXPECT_GE(p.tried, seen.empty() || seen.back().what != p.what ? 0 : seen.back().tried);
@@ -74,7 +82,7 @@ TEST(Shape, IsTheFastestSoFarWhenSomebodyIsInAHurry) {
     seen.push_back(p);
     if (p.best_ns > 0) hurry.request_stop();
   };
-  const auto choice = choose_shape(subject(), request, machine());
+  const auto choice = chosen(subject(), request, machine());
   ASSERT_TRUE(choice.ok()) << choice.error().message;
   EXPECT_GT(seen.back().best_ns, 0);
   const int64_t tried = seen.back().tried;
@@ -82,7 +90,7 @@ TEST(Shape, IsTheFastestSoFarWhenSomebodyIsInAHurry) {
   seen.clear();
   request.hurry = {};
   request.watch = [&](const SearchProgress& p) { seen.push_back(p); };
-  const auto whole = choose_shape(subject(), request, machine());
+  const auto whole = chosen(subject(), request, machine());
   ASSERT_TRUE(whole.ok());
   EXPECT_LT(tried, seen.back().tried);
 }
@@ -115,7 +123,7 @@ TEST(TaskCount, IsThatOfThePrograms) {
 
 TEST(Shape, CoversTheStepOnce) {
   for (const int64_t tokens : {1024, 3072, 16384, 40960}) {
-    const auto choice = choose_shape(subject(), request_for(tokens), machine());
+    const auto choice = chosen(subject(), request_for(tokens), machine());
     ASSERT_TRUE(choice.ok()) << choice.error().message;
     EXPECT_EQ(choice->shape.tokens(), tokens);
   }
@@ -128,7 +136,7 @@ TEST(Shape, ThereIsOneForEveryBatch) {
   const bool all = std::getenv("SLUICE_SWEEP") != nullptr;
   const ShapeSubject any = subject();
   const Profile profile = machine();
-  ShapeRequest request;
+  Asked request;
   request.least = true;
   for (request.seq_len = 2; request.seq_len <= 4096; ++request.seq_len) {
     // Of long ones those that chunks divide, and others by an odd stride.
@@ -136,7 +144,7 @@ TEST(Shape, ThereIsOneForEveryBatch) {
     for (int64_t rows = 1; rows <= 64; ++rows) {
       if (!all && rows > 8 && (rows + request.seq_len) % 5 != 0) continue;
       request.tokens_per_step = rows * request.seq_len;
-      const auto choice = choose_shape(any, request, profile);
+      const auto choice = chosen(any, request, profile);
       ASSERT_TRUE(choice.ok()) << request.seq_len << " x " << rows << ": " << choice.error().message;
       ASSERT_EQ(choice->shape.tokens(), request.tokens_per_step) << rows << ": " << to_text(choice->shape);
     }
@@ -145,10 +153,10 @@ TEST(Shape, ThereIsOneForEveryBatch) {
 
 // What sequences of a step are left over when chunks are as long as somebody says is one more chunk.
 TEST(Shape, MayEndInAShortChunk) {
-  ShapeRequest request = request_for(7 * 1024);
+  Asked request = request_for(7 * 1024);
   request.chunk_tokens = 2048;
   request.rounds = 2;
-  const auto choice = choose_shape(subject(), request, machine());
+  const auto choice = chosen(subject(), request, machine());
   ASSERT_TRUE(choice.ok()) << choice.error().message;
   EXPECT_EQ(to_text(choice->shape), "2048 x 2 x 2 - 1024");
 }
@@ -158,20 +166,20 @@ TEST(Shape, MayEndInAShortChunk) {
 TEST(Shape, ThatACapForbidsIsRefusedWithTheOneThatWorks) {
   for (const auto& [seq_len, rows] : {std::pair<int64_t, int64_t>{512, 3}, {700, 5}, {37, 50}, {1000, 25}}) {
     SCOPED_TRACE(testing::Message() << seq_len << " x " << rows);
-    ShapeRequest request;
+    Asked request;
     request.seq_len = seq_len;
     request.tokens_per_step = seq_len * rows;
     request.caps[kDevice] = 64 * 1024;
-    const auto refused = choose_shape(subject(), request, machine());
+    const auto refused = chosen(subject(), request, machine());
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
     const std::string need(refused.error().detail("need"));
     ASSERT_FALSE(need.empty()) << refused.error().message;
     request.caps[kDevice] = std::stoll(need);
-    const auto choice = choose_shape(subject(), request, machine());
+    const auto choice = chosen(subject(), request, machine());
     EXPECT_TRUE(choice.ok()) << choice.error().message;
     request.caps[kDevice] -= request.caps[kDevice] / 16;
-    EXPECT_FALSE(choose_shape(subject(), request, machine()).ok());
+    EXPECT_FALSE(chosen(subject(), request, machine()).ok());
   }
 }
 
@@ -185,7 +193,7 @@ TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
     profile.rates.memory_bytes = 1e12;
     const Program half = build_training(kModel, {1024, 16384, 1, 4, 4096}, {}, {}).program;
     for (const Op& op : distinct_ops(half)) profile.measured_ns[cost_key(op)] = profile.cost(op).ns / faster;
-    const auto choice = choose_shape(subject(), request_for(65536), profile);
+    const auto choice = chosen(subject(), request_for(65536), profile);
     EXPECT_TRUE(choice.ok());
     return choice.ok() ? choice->shape.chunk_tokens : 0;
   };
@@ -196,11 +204,11 @@ TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
 // A window bounds the blocks of attention, and so how small chunks may be before their tasks are too many.
 TEST(Shape, OfWindowsHasSmallChunksOfLongSequences) {
   ModelSpec model = model_of({256, 30, 4, 2, 64, 704, 512});
-  ShapeRequest request;
+  Asked request;
   request.seq_len = request.tokens_per_step = 1 << 20;
   request.least = true;
   const auto chunk_of = [&] {
-    const auto choice = choose_shape(subject_of(model, {}, {}), request, machine());
+    const auto choice = chosen(subject_of(model, {}, {}), request, machine());
     EXPECT_TRUE(choice.ok());
     return choice.ok() ? choice->shape.chunk_tokens : 0;
   };
@@ -210,13 +218,13 @@ TEST(Shape, OfWindowsHasSmallChunksOfLongSequences) {
 }
 
 TEST(Shape, DoesNotDependOnThreads) {
-  ShapeRequest request = request_for(32768);
+  Asked request = request_for(32768);
   request.chunk_tokens = 1024;
   request.caps[kDevice] = 32 * kMiB;
   request.threads = 1;
-  const auto one = choose_shape(subject(), request, machine());
+  const auto one = chosen(subject(), request, machine());
   request.threads = 16;
-  const auto many = choose_shape(subject(), request, machine());
+  const auto many = chosen(subject(), request, machine());
   ASSERT_TRUE(one.ok()) << one.error().message;
   ASSERT_TRUE(many.ok()) << many.error().message;
   EXPECT_EQ(to_text(one->shape), to_text(many->shape));
@@ -225,13 +233,13 @@ TEST(Shape, DoesNotDependOnThreads) {
 }
 
 TEST(Shape, ThatCannotBeCutIsRefusedWithWhatWasGiven) {
-  ShapeRequest request = request_for(16384);
+  Asked request = request_for(16384);
   request.chunk_tokens = 1500;
-  const auto choice = choose_shape(subject(), request, machine());
+  const auto choice = chosen(subject(), request, machine());
   ASSERT_FALSE(choice.ok());
   EXPECT_NE(choice.error().message.find("chunk_tokens 1500"), std::string::npos) << choice.error().message;
   request.chunk_tokens = 32768;  // more than the step
-  EXPECT_FALSE(choose_shape(subject(), request, machine()).ok());
+  EXPECT_FALSE(chosen(subject(), request, machine()).ok());
 }
 
 // A quick plan is the faster of the quick plans made in either way.

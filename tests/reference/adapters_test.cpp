@@ -26,8 +26,8 @@ ModelSpec small_model() {
   return spec;
 }
 
-StageRequest request_for(const ModelSpec& spec) {
-  StageRequest request;
+Question request_for(const ModelSpec& spec) {
+  Question request;
   request.model = spec;
   request.shape = kShape;
   request.optimizer.deferred = false;

@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kVocab = 61;
 const StepShape kRounds{16, 8, 4, 3, 3};
 
-StageRequest request_with(const LossForm& loss, const StepShape& shape, int64_t device_bytes = kUnlimited) {
-  StageRequest request;
+Question request_with(const LossForm& loss, const StepShape& shape, int64_t device_bytes = kUnlimited) {
+  Question request;
   request.model = model_of(
       {.dim = 32, .layers = 3, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = kVocab});
   request.shape = shape;
@@ -113,7 +113,7 @@ TEST(AskedLoss, DoesNotDependOnCapsNorOnHowLanesRun) {
   const rig::Tokens tokens = some_tokens(kRounds);
   const Made expected = known_before(tokens, kRounds);
   for (const int64_t device_bytes : {int64_t{96} << 10, int64_t{160} << 10}) {
-    StageRequest request = request_with({.asked = true}, kRounds, device_bytes);
+    Question request = request_with({.asked = true}, kRounds, device_bytes);
     request.quick = true;
     const Stages stages = rig::must(make_stages(request, rig::profile_of(*rig::small_backend())));
     for (const uint64_t seed : {1, 2, 3}) {
@@ -127,7 +127,7 @@ TEST(AskedLoss, DoesNotDependOnCapsNorOnHowLanesRun) {
 
 TEST(AskedLoss, IsAskedOverSeveralDevices) {
   const rig::Tokens tokens = some_tokens(kRounds);
-  StageRequest request = request_with({.asked = true}, kRounds, 256 << 10);
+  Question request = request_with({.asked = true}, kRounds, 256 << 10);
   request.quick = true;
   rig::Rig run(request, rig::small_devices(2, true));
   EXPECT_EQ(run.plan().devices(), 2);

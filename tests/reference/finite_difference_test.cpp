@@ -92,7 +92,7 @@ struct TinyModel {
 
   explicit TinyModel(const Case& c)
       : config(model_of(c)), shape(c.shape), tokens(rig::random_tokens(shape, config.vocab, 3)) {
-    StageRequest request;
+    Question request;
     request.model = config;
     request.shape = shape;
     request.optimizer.deferred = true;

@@ -60,7 +60,7 @@ inline OptimizerConfig deferred_updates() {
 inline std::unique_ptr<rig::Rig> open_fixture(const Fixture& fixture, const StepShape& shape,
                                               const Numerics& numerics,
                                               const OptimizerConfig& optimizer = deferred_updates()) {
-  StageRequest request;
+  Question request;
   request.model = fixture.config;
   request.shape = shape;
   request.numerics = numerics;

@@ -21,8 +21,8 @@ ModelSpec only_the_last_layer() {
 
 const StepShape kShape{16, 8, 4, 2, 8};
 
-StageRequest request_for(const ModelSpec& spec) {
-  StageRequest request;
+Question request_for(const ModelSpec& spec) {
+  Question request;
   request.model = spec;
   request.shape = kShape;
   request.optimizer.deferred = true;
@@ -87,7 +87,7 @@ TEST(Frozen, LossesAndWeightsAreThoseOfTrainingThatSetsTheFrozenBack) {
                                             {"*.self_attn", "lm_head", "*norm*"},
                                             {"*", "!*.mlp.down_proj"}};
   for (const auto& freeze : lists) {
-    StageRequest request = request_for(small_model());
+    Question request = request_for(small_model());
     request.optimizer.deferred = false;
     request.optimizer.clip_norm = 0;  // of other weights
     rig::Rig all(request);
@@ -116,7 +116,7 @@ TEST(Frozen, LossesAndWeightsAreThoseOfTrainingThatSetsTheFrozenBack) {
 // A plan under a cap that training everything cannot have computes the same, and stores nothing that is
 // frozen.
 TEST(Frozen, TakesLessMemoryAndNoStores) {
-  StageRequest request = request_for(small_model());
+  Question request = request_for(small_model());
   request.model.freeze = {"*", "!model.layers.2", "!model.norm"};
   rig::Rig free(request);
   const rig::History expected = rig::run_steps(free, 3);

@@ -29,7 +29,7 @@ class Peft : public testing::TestWithParam<const char*> {
   rig::Tokens tokens() const { return Fixture(GetParam()).tokens("", 64); }
 
   std::unique_ptr<rig::Rig> open(const StepShape& shape, const OptimizerConfig& optimizer) const {
-    StageRequest request;
+    Question request;
     request.model = fixture_.config;
     request.shape = shape;
     request.optimizer = optimizer;

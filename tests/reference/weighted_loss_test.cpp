@@ -11,8 +11,8 @@ namespace {
 
 const StepShape kShape{16, 8, 4, 2, 3};
 
-StageRequest request_with(const LossForm& loss, int64_t device_bytes = kUnlimited) {
-  StageRequest request;
+Question request_with(const LossForm& loss, int64_t device_bytes = kUnlimited) {
+  Question request;
   request.model =
       model_of({.dim = 32, .layers = 3, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 61});
   request.shape = kShape;
@@ -34,7 +34,7 @@ struct Made {
   rig::State gradients;
   std::vector<float> log_probs;
 };
-Made made_of(const rig::Tokens& tokens, const StageRequest& request) {
+Made made_of(const rig::Tokens& tokens, const Question& request) {
   rig::Rig run(request);
   run.initialize();
   const double loss = run.measure(tokens).loss;

@@ -105,7 +105,7 @@ TEST_F(HeldOut, IsTheSameInLongPasses) {
   Prepared prepared = prepare({"shape.chunk_tokens=32", "eval.rows=8", "memory.device=190KiB"});
   const std::vector<RowLoss> expected = must(must(Session::open(prepared))->evaluate()).rows;
   const Profile slow = with_slow_loads(prepared.machine.profile);
-  StageRequest request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
+  Question request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;
   request.evaluate = true;
   prepared.stages = must(make_stages(request, slow));
@@ -139,7 +139,7 @@ TEST_F(HeldOut, IsTheSameWhereTheUpdateIsMadeOnItsWay) {
     return losses;
   };
   const Profile slow = with_slow_loads(prepared.machine.profile);
-  StageRequest request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
+  Question request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;
   request.evaluate = true;
   prepared.stages = must(make_stages(request, slow));

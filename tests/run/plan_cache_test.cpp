@@ -19,8 +19,8 @@ namespace {
 
 using rig::must;
 
-StageRequest tiny_request() {
-  StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);  // a second stage: the flush
+Question tiny_request() {
+  Question request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);  // a second stage: the flush
   request.caps[kDevice] = 200 << 10;
   return request;
 }
@@ -65,7 +65,7 @@ TEST_F(PlanCacheTest, FindsWhatItKept) {
 
 TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
   Stages stages = programs();
-  StageRequest request = tiny_request();
+  Question request = tiny_request();
   request.caps[kDevice] += 4096;
   EXPECT_FALSE(cache_.find(request, profile_, stages));
   Profile profile = profile_;
@@ -162,7 +162,7 @@ TEST_F(PlanCacheTest, ProvesWhatItFinds) {
 // What the process holds differs by pages from start to start.
 TEST_F(PlanCacheTest, TakesWhatWasMadeForALittleMore) {
   profile_.overhead_bytes[kHost] = 24 * kMiB;
-  StageRequest request = tiny_request();
+  Question request = tiny_request();
   Stages stages = programs();
   ASSERT_EQ(files().size(), 1u);
   for (const int64_t held : {20 * kMiB, 23 * kMiB, 24 * kMiB}) {
@@ -179,7 +179,7 @@ TEST_F(PlanCacheTest, TakesWhatWasMadeForALittleMore) {
 }
 
 TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
-  StageRequest request = tiny_request();
+  Question request = tiny_request();
   for (int i = 0; i < 6; ++i, request.caps[kDevice] += 8192)
     (void)must(make_stages(request, profile_, &cache_));
   EXPECT_EQ(files().size(), 3u);
@@ -189,29 +189,29 @@ TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
 }
 
 TEST_F(PlanCacheTest, FindsShapes) {
-  const StageRequest r = tiny_request();
-  ShapeRequest request;
-  request.seq_len = 16, request.tokens_per_step = 128;
+  const Question r = tiny_request();
+  Question request;
+  request.cut = {.seq_len = 16, .tokens_per_step = 128};
   const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
   EXPECT_FALSE(cache_.find(subject, request, profile_));
-  const ShapeChoice choice = must(choose_shape(subject, request, profile_));
+  const ShapeChoice choice = must(choose_shape(subject, request.cut, request.caps, request, profile_));
   cache_.keep(subject, request, profile_, choice);
   const auto found = cache_.find(subject, request, profile_);
   ASSERT_TRUE(found);
   EXPECT_EQ(to_text(found->shape), to_text(choice.shape));
   EXPECT_EQ(found->shape.head_tokens, choice.shape.head_tokens);
   EXPECT_EQ(found->why, choice.why);
-  request.tokens_per_step = 256;
+  request.cut.tokens_per_step = 256;
   EXPECT_FALSE(cache_.find(subject, request, profile_));
 }
 
 // The search for a plan begins with them: it must find the same whether its shape was kept or not.
 TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
-  const StageRequest r = tiny_request();
-  ShapeRequest request;
-  request.seq_len = 16, request.tokens_per_step = 128;
+  const Question r = tiny_request();
+  Question request;
+  request.cut = {.seq_len = 16, .tokens_per_step = 128};
   const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
-  ShapeChoice choice = must(choose_shape(subject, request, profile_));
+  ShapeChoice choice = must(choose_shape(subject, request.cut, request.caps, request, profile_));
   const Policy policy{.reserve = 0.1,
                       .overlap = true,
                       .priced = false,
@@ -237,18 +237,18 @@ TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
     choice.settings = std::make_shared<KnownSettings>(KnownSettings{1, true, {{wrong, 1}}});
     cache_.keep(subject, request, profile_, choice);
     Warnings warnings;
-    EXPECT_FALSE(cache_.find(subject, request, profile_, {}, warnings));
+    EXPECT_FALSE(cache_.find(subject, request, profile_, warnings));
     EXPECT_EQ(warnings.said.size(), 1u);
   }
 }
 
 // Each would train another number of tokens, end the program or never end.
 TEST_F(PlanCacheTest, DoesNotTakeShapesOfOtherSteps) {
-  const StageRequest r = tiny_request();
-  ShapeRequest request;
-  request.seq_len = 16, request.tokens_per_step = 128;
+  const Question r = tiny_request();
+  Question request;
+  request.cut = {.seq_len = 16, .tokens_per_step = 128};
   const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
-  const ShapeChoice choice = must(choose_shape(subject, request, profile_));
+  const ShapeChoice choice = must(choose_shape(subject, request.cut, request.caps, request, profile_));
   const std::vector<std::function<void(StepShape&)>> changes{
       [](StepShape& s) { s.rounds *= 3; },
       [](StepShape& s) { s.chunk_tokens /= 2; },
@@ -265,23 +265,23 @@ TEST_F(PlanCacheTest, DoesNotTakeShapesOfOtherSteps) {
     changes[i](changed.shape);
     cache_.keep(subject, request, profile_, changed);
     Warnings warnings;
-    EXPECT_FALSE(cache_.find(subject, request, profile_, {}, warnings)) << i;
+    EXPECT_FALSE(cache_.find(subject, request, profile_, warnings)) << i;
     EXPECT_EQ(warnings.said.size(), 1u) << i;
   }
   cache_.keep(subject, request, profile_, choice);
   EXPECT_TRUE(cache_.find(subject, request, profile_));
-  ShapeRequest given = request;
-  given.head_tokens = choice.shape.head_tokens / 2;
+  Question given = request;
+  given.cut.head_tokens = choice.shape.head_tokens / 2;
   ShapeChoice other = choice;
   cache_.keep(subject, given, profile_, other);
   EXPECT_FALSE(cache_.find(subject, given, profile_)) << "not what was asked for";
-  given.head_tokens = 4 * choice.shape.chunk_tokens;
-  other.shape = must(choose_shape(subject, given, profile_)).shape;
+  given.cut.head_tokens = 4 * choice.shape.chunk_tokens;
+  other.shape = must(choose_shape(subject, given.cut, given.caps, given, profile_)).shape;
   cache_.keep(subject, given, profile_, other);
   EXPECT_TRUE(cache_.find(subject, given, profile_)) << "more rows than a chunk has are all of them";
-  ShapeRequest first = request;
-  first.chunk_tokens = 16, first.rounds = 2, first.first_round_chunks = 5;
-  other.shape = must(choose_shape(subject, first, profile_)).shape;
+  Question first = request;
+  first.cut.chunk_tokens = 16, first.cut.rounds = 2, first.cut.first_round_chunks = 5;
+  other.shape = must(choose_shape(subject, first.cut, first.caps, first, profile_)).shape;
   cache_.keep(subject, first, profile_, other);
   EXPECT_TRUE(cache_.find(subject, first, profile_));
   other.shape.first_chunks = 0;

@@ -23,7 +23,7 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
   Profile profile = rig::profile_of(*backend);
   // Slow links: what leaves the device is computed again.
   profile.set_bytes_per_s(1e6);
-  StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);
+  Question request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);
   const Program program =
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   const auto tasks = int64_t(program.tasks().size());

@@ -146,7 +146,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   settings.emplace_back("train.deferred_update=on");
   SLUICE_ASSIGN(RunConfig config, load_config(config_path, settings));
   SLUICE_ASSIGN(Prepared p, prepare(std::move(config), "", false));
-  StageRequest request{p, {.threads = search_threads()}, p.shape};
+  Question request{p, {.threads = search_threads()}, p.shape};
   request.caps = p.config.caps;
   request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
   request.sample_window = std::min<int64_t>(p.shape.seq_len, 512);

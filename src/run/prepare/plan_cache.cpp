@@ -41,7 +41,7 @@ void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& n
   for (const double value : optimizer.values) request.add("hyperparameter", value);
 }
 
-SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stages& stages) {
+SealedRequest in_full(const Question& r, const Profile& profile, const Stages& stages) {
   SealedRequest request("plans 3");
   request.add("made by", made_by());
   add_model(request, r.model, r.numerics, r.optimizer);
@@ -59,14 +59,15 @@ SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stage
   return request;
 }
 
-SealedRequest in_full(const ShapeSubject& subject, const ShapeRequest& r, const Profile& profile) {
+SealedRequest in_full(const ShapeSubject& subject, const Question& q, const Profile& profile) {
+  const Cut& r = q.cut;
   SealedRequest request("shape 3");
   request.add("made by", made_by());
   request.add("seq_len", r.seq_len).add("tokens_per_step", r.tokens_per_step).add("packed", r.packed);
   request.add("chunk_tokens", r.chunk_tokens).add("rounds", r.rounds);
   request.add("first_round_chunks", r.first_round_chunks).add("head_tokens", r.head_tokens);
-  request.add("least", r.least).add("may be late", subject.may_be_late);
-  add_caps(request, r.caps, profile);
+  request.add("least", q.least).add("may be late", subject.may_be_late);
+  add_caps(request, q.caps, profile);
   if (subject.room_between_steps) {
     const StepShape one{r.seq_len, r.seq_len, 1, 1, r.seq_len, r.packed};
     const BytesByTier room = subject.room_between_steps(one);
@@ -129,12 +130,12 @@ std::filesystem::path PlanCache::path_of(const SealedRequest& request) const {
   return folder_ / fmt::format("{}-{}", kind.substr(0, kind.find(' ')), request.key());
 }
 
-bool PlanCache::find(const StageRequest& request, const Profile& profile, Stages& stages,
+bool PlanCache::find(const Question& question, const Profile& profile, Stages& stages,
                      Observer& observer) const {
-  const SealedRequest in_words = in_full(request, profile, stages);
+  const SealedRequest in_words = in_full(question, profile, stages);
   const auto plans = [&]() -> Result<std::vector<Plan>> {
     SLUICE_ASSIGN(const std::string bytes, find(in_words));
-    return plans_in(bytes, stages, request, profile);
+    return plans_in(bytes, stages, question, profile);
   }();
   if (!plans.ok()) {
     say(path_of(in_words), plans.error(), observer);
@@ -146,36 +147,35 @@ bool PlanCache::find(const StageRequest& request, const Profile& profile, Stages
   return true;
 }
 
-void PlanCache::keep(const StageRequest& request, const Profile& profile, const Stages& stages) const {
-  keep(in_full(request, profile, stages), plans_as_bytes(stages, profile));
+void PlanCache::keep(const Question& question, const Profile& profile, const Stages& stages) const {
+  keep(in_full(question, profile, stages), plans_as_bytes(stages, profile));
 }
 
-std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const ShapeRequest& request,
-                                           const Profile& profile, const BytesByTier& held_bytes,
-                                           Observer& observer) const {
-  const SealedRequest in_words = in_full(subject, request, profile);
+std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const Question& question,
+                                           const Profile& profile, Observer& observer) const {
+  const SealedRequest in_words = in_full(subject, question, profile);
   auto choice = [&]() -> Result<ShapeChoice> {
     SLUICE_ASSIGN(const std::string bytes, find(in_words));
-    return shape_in(bytes, request, profile, held_bytes);
+    return shape_in(bytes, question, profile);
   }();
   if (choice.ok()) return std::move(*choice);
   say(path_of(in_words), choice.error(), observer);
   return std::nullopt;
 }
 
-void PlanCache::keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+void PlanCache::keep(const ShapeSubject& subject, const Question& question, const Profile& profile,
                      const ShapeChoice& choice) const {
-  keep(in_full(subject, request, profile), shape_as_text(choice, profile));
+  keep(in_full(subject, question, profile), shape_as_text(choice, profile));
 }
 
-Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache,
+Result<Stages> make_stages(const Question& q, const Profile& profile, const PlanCache* cache,
                            Observer& observer) {
-  Stages stages = build_stages(r);
-  if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
-  StageRequest request = r;
-  request.weigh_memory = cache != nullptr;  // what is kept has it, whoever plans first
-  SLUICE_TRY(plan_stages(stages, request, profile));
-  if (cache != nullptr) cache->keep(r, profile, stages);
+  Stages stages = build_stages(q);
+  if (cache != nullptr && cache->find(q, profile, stages, observer)) return stages;
+  Effort effort = q;
+  effort.weigh_memory = cache != nullptr;  // what is kept has it, whoever plans first
+  SLUICE_TRY(plan_stages(stages, q.caps, effort, profile));
+  if (cache != nullptr) cache->keep(q, profile, stages);
   return stages;
 }
 

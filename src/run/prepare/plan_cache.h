@@ -16,7 +16,6 @@
 #include <optional>
 
 #include "io/sealed.h"
-#include "planner/shape.h"
 #include "plans/stages.h"
 #include "sluice/observer.h"
 
@@ -31,16 +30,15 @@ class PlanCache {
   // The plans of `stages`, whose programs are given, as they were kept for the same request on the same
   // profile. False, and nothing changed, if there are none. If there are and they are not believed, the
   // observer is told why.
-  bool find(const StageRequest& request, const Profile& profile, Stages& stages,
+  bool find(const Question& question, const Profile& profile, Stages& stages,
             Observer& observer = silent_observer()) const;
   // Keeps them. A folder that cannot be written to costs the next search its time and is no error.
-  void keep(const StageRequest& request, const Profile& profile, const Stages& stages) const;
+  void keep(const Question& question, const Profile& profile, const Stages& stages) const;
 
-  // The same for a shape. `held_bytes`: see StageRequest.
-  std::optional<ShapeChoice> find(const ShapeSubject& subject, const ShapeRequest& request,
-                                  const Profile& profile, const BytesByTier& held_bytes = {},
-                                  Observer& observer = silent_observer()) const;
-  void keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+  // The same for a shape.
+  std::optional<ShapeChoice> find(const ShapeSubject& subject, const Question& question,
+                                  const Profile& profile, Observer& observer = silent_observer()) const;
+  void keep(const ShapeSubject& subject, const Question& question, const Profile& profile,
             const ShapeChoice& choice) const;
 
   // The same for text that others make. They name made_by() in the request, and believe nothing of what comes
@@ -60,7 +58,7 @@ class PlanCache {
 const std::string& made_by();
 
 // As make_stages(); with a cache, what it has is not searched for again.
-Result<Stages> make_stages(const StageRequest& request, const Profile& profile, const PlanCache* cache,
+Result<Stages> make_stages(const Question& question, const Profile& profile, const PlanCache* cache,
                            Observer& observer = silent_observer());
 
 }  // namespace sluice::core

@@ -34,7 +34,7 @@ Status copy_costs(const std::filesystem::path& from, const std::filesystem::path
 }
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
-Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& rows, Observer& observer) {
+Status measure_costs(Prepared& p, const Question& question, const RowSample& rows, Observer& observer) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine), shared = shared_costs(cache);
   const bool begins = !shared.empty() && !std::filesystem::exists(cache);
@@ -42,9 +42,10 @@ Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& 
   CalibrateOptions options = calibration_of(p);
   options.warn = [&](const std::string& what) { observer.warned(what); };
   const Program program =
-      build_training(request.model, request.shape, request.numerics, request.optimizer, request.loss).program;
+      build_training(question.model, question.shape, question.numerics, question.optimizer, question.loss)
+          .program;
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
-  StepMix step = estimate_mix(program, request, p.machine.profile);
+  StepMix step = estimate_mix(program, question, p.machine.profile);
   step.rows = rows;
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   const auto progress = [&](int64_t done, int64_t total) {
@@ -106,31 +107,31 @@ class OnThisHost final : public PlanHost {
   Result<int> threads(const Prepared& p, int64_t chunk_tokens, int) override {
     return threads_of_search(p, chunk_tokens);
   }
-  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
-                            const BytesByTier& held_bytes) override {
-    const PlanCache* const cache = request.without.empty() ? cache_ : nullptr;
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const Question& question,
+                            const Profile& profile) override {
+    const PlanCache* const cache = question.cut.without.empty() ? cache_ : nullptr;
     if (cache != nullptr) {
-      if (auto kept = cache->find(subject, request, profile, held_bytes, observer_)) return std::move(*kept);
+      if (auto kept = cache->find(subject, question, profile, observer_)) return std::move(*kept);
     }
-    ShapeRequest watched = request;
-    watched.hurry = hurry_;
-    watched.watch = watch(request.tokens_per_step, request.stop);
-    SLUICE_ASSIGN(ShapeChoice choice, choose_shape(subject, watched, profile));
+    Effort watched = question;
+    watched.watch = watch(question.cut.tokens_per_step, question.stop);
+    SLUICE_ASSIGN(ShapeChoice choice,
+                  choose_shape(subject, question.cut, question.caps, watched, profile, hurry_));
     release_freed_memory();
-    if (cache != nullptr && !hurry_.stop_requested()) cache->keep(subject, request, profile, choice);
+    if (cache != nullptr && !hurry_.stop_requested()) cache->keep(subject, question, profile, choice);
     return choice;
   }
-  Status measure(Prepared& p, const StageRequest& request) override {
-    return p.machine.traits().runs_models ? measure_costs(p, request, rows_, observer_) : Status();
+  Status measure(Prepared& p, const Question& question) override {
+    return p.machine.traits().runs_models ? measure_costs(p, question, rows_, observer_) : Status();
   }
-  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
-    StageRequest watched = request;
-    watched.watch = watch(request.shape.tokens(), request.stop);
+  Result<Stages> stages(const Question& question, const Profile& profile) override {
+    Question watched = question;
+    watched.watch = watch(question.shape.tokens(), question.stop);
     if (hurry_.stop_possible()) watched.stop = hurry_;
     auto stages = make_stages(watched, profile, cache_, observer_);
-    if (!hurry_.stop_requested() || stages.ok() || request.stop.stop_requested()) return stages;
+    if (!hurry_.stop_requested() || stages.ok() || question.stop.stop_requested()) return stages;
     hurried_ = watched.quick = true;
-    watched.stop = request.stop;
+    watched.stop = question.stop;
     return make_stages(watched, profile, nullptr, observer_);
   }
   void planning() override { observer_.progress({"planning"}); }
@@ -182,7 +183,7 @@ PlanCache plan_cache_of(const RunConfig& config) {
 Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
   StepSpec step;
   SLUICE_ASSIGN(step.model, resolve_model(config));
-  step.packed = packs_documents(config);
+  step.cut.packed = packs_documents(config);
   step.loss.asked = config.chosen_objective().compares != Compares::Nothing;
   if (between_steps) {
     const Objective& objective = config.chosen_objective();
@@ -235,7 +236,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, co
   RowSample rows = options.rows;
   if (rows.sequence == 0) rows.sequence = p.config.train.seq_len;
   OnThisHost here(options.cache, *options.observer, rows, options.hurry);
-  SLUICE_TRY(decide(p, {.threads = search_threads(), .stop = options.stop, .passes = options.passes}, here));
+  SLUICE_TRY(decide(p, {.threads = search_threads(), .passes = options.passes, .stop = options.stop}, here));
   if (here.hurried())
     p.config.notices.push_back(
         "the search was stopped: this is the first plan of the fastest shape so far, "

@@ -5,14 +5,9 @@
 
 namespace sluice::core {
 
-StepMix estimate_mix(const Program& program, const StageRequest& r, const Profile& profile) {
+StepMix estimate_mix(const Program& program, const Question& q, const Profile& profile) {
   StepMix mix{counted_ops(program), 0, 0};
-  PlanRequest request;
-  request.quick = true;
-  request.explain = false;
-  request.threads = r.threads;
-  request.caps = r.caps;
-  request.stop = r.stop;
+  const PlanRequest request{{.threads = q.threads, .quick = true, .explain = false, .stop = q.stop}, q.caps};
   const auto plan = make_plan(program, profile, request);
   if (!plan.ok()) return mix;
   const PlanTotals sums = totals(program, *plan);

@@ -9,6 +9,6 @@ namespace sluice::core {
 
 // Ops and copies of a training step by a quick plan under the request's caps: ops with what is computed
 // again, and copies. Where nothing fits, the program's ops.
-StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
+StepMix estimate_mix(const Program& program, const Question& question, const Profile& profile);
 
 }  // namespace sluice::core

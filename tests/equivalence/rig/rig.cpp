@@ -130,7 +130,7 @@ State read_state(const Executor& executor, std::initializer_list<ObjectKind> kin
   return out;
 }
 
-Rig::Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& backend)
+Rig::Rig(const Question& request, Stages stages, std::unique_ptr<Backend>&& backend)
     : request_(request), backend_(std::move(backend)), stages_(std::move(stages)) {
   arenas_ = must(backend_->reserve(stages_.arena_bytes()));
   must(backend_->prepare(all_ops(stages_)));
@@ -142,7 +142,7 @@ Rig::Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& 
   if (const Stage* flush = stages_.find(kFlush)) flush_ = executor(*flush);
 }
 
-Rig::Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend)
+Rig::Rig(const Question& request, std::unique_ptr<Backend>&& backend)
     : Rig(request, must(make_stages(request, profile_of(*backend))), std::move(backend)) {}
 
 void Rig::initialize(uint64_t seed) {
@@ -193,7 +193,7 @@ History run_steps(Rig& rig, int64_t steps, const std::set<int64_t>& flush_after)
   rig.initialize();
   History out;
   for (int64_t step = 1; step <= steps; ++step) {
-    const StageRequest& r = rig.request();
+    const Question& r = rig.request();
     const Losses losses = rig.step(step, random_tokens(r.shape, r.model.vocab, uint64_t(step)));
     out.losses.push_back(losses.loss);
     out.norms.push_back(losses.norm);

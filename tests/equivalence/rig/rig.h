@@ -79,14 +79,14 @@ State read_state(const Executor& executor, std::initializer_list<ObjectKind> kin
 class Rig {
  public:
   // Takes the backend.
-  Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& backend);
+  Rig(const Question& request, Stages stages, std::unique_ptr<Backend>&& backend);
   // Plans within the request's caps.
-  Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend);
-  explicit Rig(const StageRequest& request) : Rig(request, small_backend()) {}
+  Rig(const Question& request, std::unique_ptr<Backend>&& backend);
+  explicit Rig(const Question& request) : Rig(request, small_backend()) {}
 
   const Model& model() const { return stages_.main.model; }
   const Plan& plan() const { return stages_.main.plan; }
-  const StageRequest& request() const { return request_; }
+  const Question& request() const { return request_; }
   Backend& backend() { return *backend_; }
   Executor& training() { return *training_; }
   Arenas arenas() const { return arenas_; }
@@ -107,7 +107,7 @@ class Rig {
   std::vector<float> log_probs() const;
 
  private:
-  StageRequest request_;
+  Question request_;
   std::unique_ptr<Backend> backend_;
   Stages stages_;
   Arenas arenas_;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is asked of planning, as one value: what is computed, where, and how hard to search. The answer is
+// another one (plans/prepared.h).
+#pragma once
+
+#include "planner/shape.h"
+#include "step/build.h"
+
+namespace sluice::core {
+
+// A step, by all that it computes.
+struct StepSpec {
+  ModelSpec model;
+  Numerics numerics;
+  OptimizerConfig optimizer;
+  LossForm loss;
+  Cut cut;
+  bool evaluate = false;      // evaluation is planned, too
+  int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned
+  int64_t sample_rows = 1;    // texts that are sampled at once
+};
+
+// Copies of the model that share the rows of a step.
+struct Replicas {
+  int64_t here = 1;  // of each process
+  int64_t processes = 1;
+
+  int64_t all() const { return here * processes; }
+};
+
+struct Question : StepSpec, Effort {
+  StepShape shape;  // that `cut` came to, for whoever asks for plans
+  BytesByTier caps = BytesByTier(kUnlimited);
+  BytesByTier held_bytes;  // Machine::held_bytes; 0: nothing that is kept is too small
+  Replicas replicas;
+};
+
+}  // namespace sluice::core
