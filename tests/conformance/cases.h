@@ -28,8 +28,4 @@ AdamWMoments state_of(const AdamW& update);
 SgdMomentumState state_of(const SgdMomentum& update);  // REQUIRES: weight_decay is 0
 LionState state_of(const Lion& update);
 
-// Whether a backend on tensor cores takes the op: products and attention in bf16 only, dimensions that are
-// multiples of 8.
-bool suits_tensor_cores(const Op& op);
-
 }  // namespace sluice::core::conformance

@@ -114,7 +114,7 @@ class CpuBackend final : public Backend {
   Status prepare(std::span<const SharedOp> ops) override {
     int64_t scratch = 0;
     for (const Op& op : ops) {
-      SLUICE_TRY(check_heeded(cpu_heeds(), "CPU", op));
+      SLUICE_TRY(cpu_supports(op));
       for (const cpu::GemmShape& shape : cpu::products(op)) {
         scratch = std::max(scratch, cpu::scratch_bytes(isa_, shape));
       }

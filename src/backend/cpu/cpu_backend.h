@@ -4,11 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 
 #include "backend/cpu/isa.h"
-#include "backend/heeded.h"
 #include "backend/kind.h"
 #include "base/network.h"
 
@@ -32,8 +30,8 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
 
 const BackendKind& cpu_kind();
 
-// Which attributes of ops its kernels heed.
-std::span<const Heeded> cpu_heeds();
+// Whether the backend can run the op. The error names the op and what is allowed.
+Status cpu_supports(const Op& op);
 
 // Products of bf16 matrices run on hardware made for them, and faster than f32.
 bool cpu_has_fast_bf16(CpuIsa isa);

@@ -189,7 +189,7 @@ Status CudaBackend::prepare(std::span<const SharedOp> ops) {
   for (const Op& op : ops) {
     const std::string key = cost_key(op);
     if (prepared_.contains(key)) continue;
-    SLUICE_TRY(cuda_supports(op));
+    SLUICE_TRY(cuda_supports(op, gpus_.front().runner.capability()));
     for (size_t d = 0; d < gpus_.size(); ++d)
       SLUICE_TRY(of(gpus_[d], prepare(gpus_[d], Tier::device(d), op)));
     prepared_.insert(key);

@@ -22,7 +22,6 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/heeded.h"
 #include "backend/kind.h"
 #include "base/network.h"
 #include "ops/gpu_workspace.h"
@@ -69,12 +68,9 @@ Result<double> add_parts(int device, std::span<std::byte> parts, int ranks, int 
 std::string nccl_version();
 std::string why_no_nccl();
 
-// Which attributes its kernels heed.
-std::span<const Heeded> cuda_heeds();
-
-// Whether the backend can run the op: element types, row lengths that are multiples of 8, head sizes. The
+// Whether the backend can run the op on GPUs of that compute capability; its major number, 0: on some. The
 // error names the op and what is allowed.
-Status cuda_supports(const Op& op);
+Status cuda_supports(const Op& op, int capability = 0);
 
 struct CudaDevice {
   std::string name;

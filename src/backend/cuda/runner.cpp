@@ -77,12 +77,6 @@ Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream
     if (log) log(line);
   };
   for (const Product& product : products_of(op)) {
-    const int major = attention_.libraries().cc_major;
-    if (product.a.type == DType::F8E4M3 && !scales_rows(major))
-      return error(
-          "{}: scales by row need a GPU of compute capability 9.0 or 10.0, and this one has {}.x; set "
-          "train.compute = bf16",
-          product.to_text(), major);
     SLUICE_ASSIGN(const std::string about, products_.prepare(product, scratch, stream));
     report(about);
   }

@@ -15,9 +15,6 @@ Error absent() {
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
   return absent();
 }
-Status cuda_supports(const Op&) {
-  return absent();
-}
 Result<std::vector<CudaDevice>> cuda_devices() {
   return absent();
 }

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <set>
 
+#include "backend/cuda/cuda_backend.h"
 #include "base/bytes.h"
 #include "conformance/relations.h"
 #include "conformance/self_test/reference_backend.h"
@@ -79,10 +80,10 @@ TEST(Cases, HaveNamesOfTheirOwn) {
   for (const Case& test : all_cases()) EXPECT_TRUE(names.insert(test.name()).second) << test.name();
 }
 
-TEST(Cases, LeaveEveryOpToTensorCores) {
+TEST(Cases, LeaveEveryOpToGpus) {
   std::set<size_t> kinds;
   for (const Case& test : all_cases()) {
-    if (suits_tensor_cores(test.op)) kinds.insert(test.op.index());
+    if (cuda_supports(test.op).ok()) kinds.insert(test.op.index());
   }
   EXPECT_EQ(kinds.size(), std::variant_size_v<AnyOp>);
 }

@@ -44,11 +44,6 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
           .behind = op.behind};
 }
 
-Status check(const auto& op) {
-  if (op.head_dim <= kMaxHeadDim) return {};
-  return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
-}
-
 }  // namespace
 }  // namespace sluice::core::cpu
 
@@ -58,7 +53,6 @@ Status check(const auto& op) {
 namespace sluice::core::cpu {
 
 Status launch(const HeadNormRope& op, const Args& args, const Machine& machine) {
-  SLUICE_TRY(check(op));
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
@@ -77,7 +71,6 @@ int64_t workspace_of(const HeadNormRopeBwd& op) {
 }
 
 Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine) {
-  SLUICE_TRY(check(op));
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.weights());
   with_types(op.dtype, op.in_dtype, [&]<class T, class D>(T, D) {

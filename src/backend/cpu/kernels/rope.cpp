@@ -40,8 +40,6 @@ struct UnrotateRows {
 namespace sluice::core::cpu {
 
 Status rotate(const Rotated& what, const Machine& machine) {
-  if (what.head_dim > kMaxHeadDim)
-    return error("head_dim {} is above the limit of {}", what.head_dim, kMaxHeadDim);
   with_type(what.dtype, [&](auto type) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(what.rows, kRowsPerTask), [&](int64_t task, int) {
@@ -78,9 +76,6 @@ Status launch(const Rope& op, const Args& args, const Machine& machine) {
 }
 
 Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
-  if (op.head_dim > kMaxHeadDim) {
-    return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
-  }
   const int64_t q_cols = op.q_heads * op.head_dim, kv_cols = 2 * op.kv_heads * op.head_dim;
   with_type(op.in_dtype, [&](auto in_type) {
     with_type(op.dtype, [&](auto out_type) {

@@ -20,7 +20,7 @@ struct Rotated {
   float scale, still_scale;  // still_scale 0: `scale`
   Temperature temperature;
 };
-// An error says that heads are larger than kMaxHeadDim.
+// REQUIRES: head_dim is at most kMaxHeadDim.
 Status rotate(const Rotated& what, const Machine& machine);
 
 }  // namespace sluice::core::cpu

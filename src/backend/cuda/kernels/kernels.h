@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/limits.h"
 #include "ops/draws.h"
 #include "ops/gpu_partials.h"
 #include "ops/step_args.h"
@@ -46,9 +47,6 @@ cudaError_t embed_bwd(const int32_t* ids, const T* dy, G* dtable, void* workspac
 struct NormForm {
   float eps, offset, scale;
 };
-
-// The longest row the norm kernels take.
-constexpr int64_t kMaxNormDim = 16384;
 
 // `residual` is null when none is added.
 template <class T>
@@ -91,11 +89,6 @@ cudaError_t dropout(const T* x, const DropoutArgs* args, T* y, int64_t tokens, c
                     cudaStream_t stream);
 
 // --- rope.cu ---
-// The longest head that the own kernels of rotation and attention take.
-constexpr int64_t kMaxHeadDim = 512;
-// Longer ones are a multiple of 16.
-constexpr int64_t kMaxHeadDimOfEights = 256;
-
 // The rotation of rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
 struct Rotary {
   const int32_t* pos;
@@ -404,8 +397,6 @@ template <class T>
 cudaError_t cached_silu_conv(const CachedConvBlock<T>& block, cudaStream_t stream);
 
 // --- delta.cu, delta_bwd.cu ---
-// The longest heads that they take.
-constexpr int kMaxDeltaDim = 128;
 // As in DeltaRule and DeltaRuleBwd, with their workspace (DeltaParts). Null: `before`, where the chunk does
 // not go on; `after` and `d_after`; `d_before`.
 template <class T>
@@ -486,8 +477,6 @@ cudaError_t delta_gates_bwd(const float* ba, const float* a_log, const float* dt
                             bool accumulate_a, bool accumulate_dt, cudaStream_t stream);
 
 // --- head_gate.cu ---
-// The longest head that it takes.
-constexpr int kMaxGatedHeadDim = 256;
 // `w` is null where heads are not normalised.
 template <class T>
 struct HeadGates {
@@ -519,10 +508,6 @@ struct CachedBlock {
   float softcap;      // of the scores; 0: none
   const bf16* sinks;  // of query heads; null: none
 };
-// Most query heads that may share a key head.
-constexpr int64_t most_sharing(int64_t head_dim) {
-  return head_dim <= 256 ? 64 : 32;
-}
 cudaError_t cached_attention(const CachedBlock& block, Queue queue);
 // See CopyRows. REQUIRES: row_bytes is a multiple of 16
 cudaError_t copy_rows(const int32_t* which, void* x, int64_t rows, int64_t row_bytes, cudaStream_t stream);
@@ -573,8 +558,6 @@ cudaError_t sink_grad(const bf16* sinks, const float* lse, const bf16* o, const 
 
 // --- grouped.cu, experts.cu ---
 // Rows of a routing (ops/experts.h), and the experts whose products are meant.
-// As many as a grid has tiles for, beside one that each expert may fill in part.
-constexpr int64_t kMostExpertRows = (65535 - 512) * int64_t{128};
 struct Grouping {
   const int32_t* routing;
   int64_t experts, rows, top_k;
