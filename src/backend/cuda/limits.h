@@ -22,6 +22,8 @@ constexpr int64_t most_sharing(int64_t head_dim) {
 }
 // Rows of experts: as many as a grid has tiles for, beside one that each expert may fill in part.
 constexpr int64_t kMostExpertRows = (65535 - 512) * int64_t{128};
+// The longest row that quantize.cu makes a copy of by row alone: a block holds one in shared memory.
+constexpr int64_t kMostRowOf8Bits = 65536;
 // Rows that are a dimension of a grid.
 constexpr int64_t kMostGridRows = 65535;
 

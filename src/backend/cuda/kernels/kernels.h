@@ -203,7 +203,6 @@ cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cu
 // x[rows, cols] in f8e4m3 by row, and turned by column; null: not. Elements come first, and scales follow.
 // Columns are a multiple of 8, and so are rows with `turned`. `workspace` has 4 bytes for each of both.
 // Without `turned` columns are at most kMostRowOf8Bits.
-constexpr int64_t kMostRowOf8Bits = 65536;
 cudaError_t quantize(const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows, int64_t cols,
                      cudaStream_t stream);
 
