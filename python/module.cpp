@@ -515,18 +515,18 @@ NB_MODULE(_sluice, m) {
       .def_static(
           "here",
           [](const std::string& backend, int device, const std::string& devices, bool peer_copies,
-             int threads, bool deterministic, const nb::object& cache) {
+             int threads, bool deterministic, bool exact, const nb::object& cache) {
             const auto folder = cache.is_none() ? std::filesystem::path() : path_of(cache);
             return value(unlocked([&] {
-              return Machine::here({backend, device, devices, peer_copies, threads, deterministic, folder});
+              return Machine::here(
+                  {backend, device, devices, peer_copies, threads, deterministic, exact, folder});
             }));
           },
           nb::kw_only(), "backend"_a = "auto", "device"_a = 0, "devices"_a = "1", "peer_copies"_a = true,
-          "threads"_a = 0, "deterministic"_a = false, "cache"_a.none() = nb::none(),
-          nb::sig(
-              "def here(*, backend: str = 'auto', device: int = 0, devices: str = '1', "
-              "peer_copies: bool = True, threads: int = 0, deterministic: bool = False, cache: " SLUICE_PATH
-              " | None = None) -> Machine"),
+          "threads"_a = 0, "deterministic"_a = false, "exact"_a = false, "cache"_a.none() = nb::none(),
+          nb::sig("def here(*, backend: str = 'auto', device: int = 0, devices: str = '1', "
+                  "peer_copies: bool = True, threads: int = 0, deterministic: bool = False, "
+                  "exact: bool = False, cache: " SLUICE_PATH " | None = None) -> Machine"),
           "Looks at the hardware; takes none of its memory. The folder `cache` keeps measured costs and "
           "plans.")
       .def_static(

@@ -25,6 +25,9 @@ struct MachineOptions {
   bool peer_copies = true;     // devices copy to each other where they can; otherwise by way of the host
   int threads = 0;             // that compute on the CPU; 0: all cores
   bool deterministic = false;  // equal bits in every run on a GPU, too, at some speed
+  // Log-probabilities of samples are, to the bit, those that steps compute, and routers choose the same
+  // experts; at some speed. Sequences are not cut into pieces.
+  bool exact = false;
   // Keeps measured costs and plans. Empty: they are made anew each time.
   std::filesystem::path cache;
 };

@@ -15,6 +15,7 @@ Result<Machine> Machine::here(const MachineOptions& options) {
   config.run.peer = options.peer_copies ? "auto" : "off";
   config.run.threads = options.threads;
   config.run.deterministic = options.deterministic;
+  config.run.exact = options.exact;
   config.data.cache = options.cache.string();
   SLUICE_ASSIGN(core::Machine machine, core::resolve_machine(config, ""));
   return Machine(std::make_shared<core::Machine>(std::move(machine)), options);

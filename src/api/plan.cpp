@@ -81,6 +81,7 @@ Result<core::RunConfig> read_options(const Model& model, const StepOptions& opti
   c.run.peer = m.peer_copies ? "auto" : "off";
   c.run.threads = m.threads;
   c.run.deterministic = m.deterministic;
+  c.run.exact = m.exact;
   c.data.cache = m.cache.string();
   SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
   SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));

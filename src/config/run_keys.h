@@ -98,7 +98,7 @@ struct RunKeys {
   std::string resume;
   std::string replan = "off";
   bool trace = true, trace_kernels = false;
-  bool deterministic = false;
+  bool deterministic = false, exact = false;
 };
 template <class Keys, class F>
 void visit_run_keys(Keys& c, F&& key) {
@@ -159,6 +159,11 @@ void visit_run_keys(Keys& c, F&& key) {
       {"equal bits in every run on a GPU too, at some speed; CPU runs always are",
        GoesOn{GoesOn::Change::SameBits, "on a GPU `--allow backend`: last bits", "backend"},
        Recorded::Always});
+  key("run.exact", c.exact, nullptr,
+      {"the log-probabilities that answers are sampled with are, to the bit, those that training computes, "
+       "and "
+       "routers choose the same experts; at some speed, and sequences are not cut",
+       allowed_by("backend", "last bits"), Recorded::Changed});
 }
 
 template <class Keys, class F>

@@ -134,6 +134,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   options.threads = int(config.run.threads);
   if (config.run.instruction_set != "auto") options.instruction_set = config.run.instruction_set;
   options.deterministic = config.run.deterministic;
+  options.exact = config.run.exact;
   options.cache = config.data.cache;
   if (config.run.backend != "auto") {
     SLUICE_ASSIGN(const BackendKind* kind, find_backend(config.run.backend));

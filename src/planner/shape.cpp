@@ -57,7 +57,7 @@ std::vector<int64_t> chunk_sizes(const Cut& cut, int64_t devices) {
   const int64_t smallest =
       devices == 1 ? kSmallestChunk : std::min(kSmallestChunk, cut.tokens_per_step / (kMostInRing * devices));
   std::vector<int64_t> chunks;
-  for (int64_t c = cut.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
+  for (int64_t c = cut.seq_len; !cut.whole && c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
     if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
   }
   for (int64_t most = 1; most < 2 * rows; most *= 2) {

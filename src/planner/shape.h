@@ -42,6 +42,7 @@ class TaskCount {
 struct Cut {
   int64_t seq_len = 0, tokens_per_step = 0;  // of a replica
   bool packed = false;                       // documents may begin inside a sequence
+  bool whole = false;                        // sequences are not cut into pieces
   // Given values are kept; 0: chosen.
   int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;
   std::vector<StepShape> without = {};  // not to be chosen, as nothing came of them

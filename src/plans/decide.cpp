@@ -168,10 +168,12 @@ Result<Question> question_of(Prepared& p, std::optional<MasterWeights> auto_mast
   SLUICE_TRY(resolve_training(p.config, p.model));
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine, auto_master));
+  SLUICE_TRY(check_exact(p.config, p.machine, p.model, p.numerics));
   p.optimizer = resolve_optimizer(p.config, p.machine);
   SLUICE_ASSIGN(const Replicas replicas, replicas_of(p.config, p.machine.processes));
   p.cut.seq_len = p.config.train.seq_len;
   p.cut.tokens_per_step = p.config.train.tokens_per_step / replicas.all();
+  p.cut.whole = p.config.run.exact;
   p.cut.chunk_tokens = p.config.shape.chunk_tokens;
   // Before memory is asked for them: what is chosen is checked again.
   if (p.cut.chunk_tokens > 0) SLUICE_TRY(check_pieces(p.model, p.cut.seq_len, p.cut.chunk_tokens));

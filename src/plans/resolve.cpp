@@ -183,6 +183,50 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
   return {};
 }
 
+namespace {
+
+// What a GPU's kernels for exact results do not do; empty: nothing of this model.
+std::string lacking_on_gpu(const ModelSpec& model, const Numerics& numerics) {
+  if (numerics.compute != DType::BF16)
+    return fmt::format("train.compute = {}: a GPU samples in bf16", name_of(numerics.compute));
+  if (model.adapters.any()) return "adapter.rank > 0: products with adapters are the library's on a GPU";
+  const auto sinks = [](const LayerSpec& l) { return l.attention() != nullptr && l.attention()->sinks; };
+  if (std::ranges::any_of(model.layers, sinks))
+    return fmt::format("this {} model has sinks of attention, which training on a GPU adds to rounded sums",
+                       model.family);
+  if (model.vocab % 8 != 0)
+    return fmt::format("a vocabulary of {} is not a multiple of 8, as a GPU's product with the head needs it",
+                       model.vocab);
+  return {};
+}
+
+}  // namespace
+
+Status check_exact(const RunConfig& config, const Machine& machine, const ModelSpec& model,
+                   const Numerics& numerics) {
+  if (!config.run.exact) return {};
+  constexpr std::string_view kKey = "run.exact = true";
+  if (numerics.narrow_products)
+    return error("{}: train.compute = fp8 scales rows in training, and texts are sampled in bf16", kKey);
+  if (std::ranges::any_of(model.layers, [](const LayerSpec& l) { return l.delta() != nullptr; }))
+    return error(
+        "{}: this {} model has gated delta rules, which training computes by blocks of tokens, and sampling "
+        "by tokens",
+        kKey, model.family);
+  if (model.adapters.dropout > 0)
+    return error("{}: adapter.dropout = {} leaves values out in training alone; set it to 0", kKey,
+                 model.adapters.dropout);
+  const int64_t chunk = config.shape.chunk_tokens;
+  if (chunk > 0 && chunk < config.train.seq_len)
+    return error(
+        "{}: shape.chunk_tokens = {} cuts sequences of {} into pieces, whose attention is merged in another "
+        "order; allowed are multiples of the sequence",
+        kKey, chunk, config.train.seq_len);
+  if (machine.traits().shares_cores) return {};
+  const std::string lacking = lacking_on_gpu(model, numerics);
+  return lacking.empty() ? Status() : error("{}: {}", kKey, lacking);
+}
+
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {
   OptimizerConfig o;
   o.optimizer = &config.optimizer();

@@ -26,6 +26,10 @@ void resolve_base_format(const RunConfig& config, ModelSpec& model);
 // of.
 Status resolve_training(const RunConfig& config, ModelSpec& model);
 
+// An error names what a run with run.exact cannot have, and why. REQUIRES: the model is resolved.
+Status check_exact(const RunConfig& config, const Machine& machine, const ModelSpec& model,
+                   const Numerics& numerics);
+
 // Updates are deferred by default where transfers are what may bind.
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
 

@@ -257,6 +257,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"sample.temperature", {{"sample.temperature=0"}, f32, ""}},
       {"run.backend", {}},  // this program may have but one: see below
       {"run.deterministic", {{"run.deterministic=true"}, f32, ""}},
+      {"run.exact", {{"run.exact=true"}, f32, ""}},
       {"run.device", {}},  // a CPU has but one
       {"run.devices", {{"run.devices=2"}, f32, ""}},
       {"run.peer", {{"run.peer=off"}, f32, ""}},

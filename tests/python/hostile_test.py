@@ -241,7 +241,7 @@ class HostileCalls(unittest.TestCase):
         # Plans of steps that are large take long, as they should.
         large = lambda name, value: name in ("seq_len", "tokens_per_step") and isinstance(value, int) and 2**20 < value < 2**63  # noqa: E731
         self.each(sluice.plan, good, scalars(), skip=large)
-        self.each(sluice.Machine.here, dict(backend="cpu", device=0, devices="1", peer_copies=True, threads=1, deterministic=False, cache=None),
+        self.each(sluice.Machine.here, dict(backend="cpu", device=0, devices="1", peer_copies=True, threads=1, deterministic=False, exact=False, cache=None),
                   scalars())
         self.each(sluice.Machine.preset, dict(name="rtx4090", devices=1), scalars())
         for what, name in ((sluice.Model.preset, "name"), (sluice.Model.config, "json"), (sluice.Model.from_pretrained, "directory"),

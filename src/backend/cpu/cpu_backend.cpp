@@ -66,6 +66,7 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
       : isa_(options.isa),
+        exact_(options.exact),
         workers_(workers_of(options)),
         network_(options.network),
         exchanger_(1),
@@ -78,10 +79,10 @@ class CpuBackend final : public Backend {
 
   int64_t workspace_bytes(const Op& op) const override {
     int64_t product_bytes = 0;
-    for (const cpu::GemmShape& shape : cpu::products(op)) {
+    for (const cpu::GemmShape& shape : cpu::products(op, exact_)) {
       product_bytes = std::max(product_bytes, cpu::workspace_bytes(isa_, shape));
     }
-    return cpu::own_workspace_bytes(op) + product_bytes;
+    return cpu::own_workspace_bytes(op, exact_) + product_bytes;
   }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override {
@@ -115,10 +116,10 @@ class CpuBackend final : public Backend {
     int64_t scratch = 0;
     for (const Op& op : ops) {
       SLUICE_TRY(cpu_supports(op));
-      for (const cpu::GemmShape& shape : cpu::products(op)) {
+      for (const cpu::GemmShape& shape : cpu::products(op, exact_)) {
         scratch = std::max(scratch, cpu::scratch_bytes(isa_, shape));
       }
-      scratch = std::max(scratch, cpu::scratch_bytes(op));
+      scratch = std::max(scratch, cpu::scratch_bytes(op, exact_));
       table_.add(op, workspace_bytes(op));
     }
     for (const auto& worker : workers_) SLUICE_TRY(worker->reserve_scratch(scratch));
@@ -162,10 +163,11 @@ class CpuBackend final : public Backend {
     if (network_ != nullptr) network_->at(launch.task);
     Worker& worker = lane.computes() ? *workers_[lane.to.index()] : exchanger_;
     return cpu::launch(*launch.op, {launch.operands, launch.workspace.data},
-                       {worker.pool, worker.scratch_data, isa_, network_});
+                       {worker.pool, worker.scratch_data, isa_, network_, exact_});
   }
 
   CpuIsa isa_;
+  bool exact_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by device
   Network* const network_;
   Worker exchanger_;  // of the network lanes, which take turns

@@ -19,9 +19,11 @@ struct CpuOptions {
   bool joined = true;           // copies go from device to device; otherwise by way of the host
   Network* network = nullptr;   // every device has a lane to it; null: there is none
   CpuIsa isa = best_cpu_isa();  // up to that
+  bool exact = false;           // see BackendOptions
 };
 
-// Results depend neither on timing nor on the number of threads; they do depend on the instruction set.
+// Results depend neither on timing nor on the number of threads; they do depend on the instruction set, and
+// on `exact`.
 //
 // Commands of a step may be any mix of launches (on the compute lane) and copies (on the others). A launch
 // fails, and with it the step, when its op was not given to prepare() or its buffers have other sizes than

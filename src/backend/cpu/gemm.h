@@ -3,7 +3,7 @@
 // multiplies them (gemm_tiles.h), and all else in f32 (gemm_vector.h).
 //
 // Each element of a product is summed up in an order that depends on the shape alone, so results depend
-// neither on scheduling nor on the number of threads.
+// neither on scheduling nor on the number of threads; if `exact`, not on the number of rows either.
 #pragma once
 
 #include <compare>
@@ -31,6 +31,7 @@ struct GemmShape {
   int64_t m, n, k;
   DType in, out;
   bool accumulate;
+  bool exact = false;  // few rows are summed up in the order that many are
 
   auto operator<=>(const GemmShape&) const = default;
 };

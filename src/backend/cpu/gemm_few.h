@@ -13,7 +13,7 @@ constexpr int64_t kFewRows = 8;
 
 // Whether few_multiply() is for the product.
 constexpr bool is_few(const GemmShape& s) {
-  return s.layout == Layout::NT && s.m <= kFewRows;
+  return s.layout == Layout::NT && s.m <= kFewRows && !s.exact;
 }
 
 // REQUIRES: is_few(shape). It needs neither workspace nor scratch.

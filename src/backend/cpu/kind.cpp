@@ -23,7 +23,9 @@ Result<FoundMachine> find(const BackendOptions& options) {
   found.devices = options.devices;
   found.joined = options.joined;
   found.description = cpu_description(isa);
-  found.name = fmt::format("{} ({} threads)", found.description, options.threads);
+  // Kernels for exact results have other speeds.
+  found.name =
+      fmt::format("{} ({} threads{})", found.description, options.threads, options.exact ? ", exact" : "");
   found.fast_bf16 = cpu_has_fast_bf16(isa);
   found.device_total_bytes = host_limit().bytes;
   found.host_margin_bytes = kMargin;
@@ -38,6 +40,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   cpu.devices = std::max(1, int(options.devices.size()));
   cpu.joined = options.joined;
   cpu.network = options.network;
+  cpu.exact = options.exact;
   return make_cpu_backend(cpu);
 }
 

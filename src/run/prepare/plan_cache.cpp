@@ -66,6 +66,7 @@ SealedRequest in_full(const ShapeSubject& subject, const Question& q, const Prof
   request.add("seq_len", r.seq_len).add("tokens_per_step", r.tokens_per_step).add("packed", r.packed);
   request.add("chunk_tokens", r.chunk_tokens).add("rounds", r.rounds);
   request.add("first_round_chunks", r.first_round_chunks).add("head_tokens", r.head_tokens);
+  if (r.whole) request.add("whole", r.whole);
   request.add("least", q.least).add("may be late", subject.may_be_late);
   add_caps(request, q.caps, profile);
   if (subject.room_between_steps) {

@@ -39,8 +39,9 @@ struct Visible {
   int32_t low[kQueryBlock], high[kQueryBlock];
   int32_t low_min, low_max, high_min, high_max;
 
-  // Queries [first, first + count) of a row whose positions are `pos`; the block's other queries see nothing.
-  void set(const AttnShape& s, const int32_t* pos, int64_t first, int64_t count) {
+  // Queries [first, first + count) of a row whose positions are `pos`, as many `together` of each token; the
+  // block's other queries see nothing.
+  void set(const AttnShape& s, const int32_t* pos, int64_t first, int64_t count, int64_t together = 1) {
     low_min = high_min = INT32_MAX;
     low_max = high_max = INT32_MIN;
     for (int64_t i = 0; i < kQueryBlock; ++i) {
@@ -49,8 +50,9 @@ struct Visible {
         high[i] = -1;
         continue;
       }
-      const auto query = static_cast<int32_t>(s.distance + first + i);
-      low[i] = s.packed ? query - pos[first + i] : 0;
+      const int64_t token = (first + i) / together;
+      const auto query = static_cast<int32_t>(s.distance + token);
+      low[i] = s.packed ? query - pos[token] : 0;
       if (s.window > 0) low[i] = static_cast<int32_t>(std::max(int64_t{low[i]}, query - s.window + 1));
       high[i] = query;
       low_min = std::min(low_min, low[i]);
@@ -63,5 +65,20 @@ struct Visible {
   bool none(int64_t first, int64_t count) const { return first + count <= low_min || first > high_max; }
   bool all(int64_t first, int64_t count) const { return first >= low_max && first + count - 1 <= high_min; }
 };
+
+// Queries of a text over keys of its own, from its first token on, by what training computes with
+// (attention_fwd.cpp): a query has the bits that it has there.
+struct TextQueries {
+  AttnShape shape;                  // of one row, not packed; `distance` tokens come before the first query's
+  const void* q;                    // [queries, head_dim], with so many elements from one to the next
+  const void *k, *v;                // [kv_len, head_dim]
+  void* o;                          // as q
+  int64_t stride, together, count;  // queries of a token, which are of as many heads, and all of them
+  float sink;                       // -inf: none
+};
+// At most so many at once.
+constexpr int64_t kMostTextQueries = 256;
+int64_t text_scratch_bytes(const AttnShape& shape);
+void attend_to_text(const TextQueries& queries, CpuIsa isa, std::byte* scratch);
 
 }  // namespace sluice::core::cpu

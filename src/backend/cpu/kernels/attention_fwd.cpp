@@ -2,7 +2,9 @@
 // Attention over one block of keys by the online softmax (Dao et al., 2022).
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <type_traits>
+#include <vector>
 
 #include "backend/cpu/kernels/attention.h"
 
@@ -86,6 +88,9 @@ struct Task {
   bool merge;
   float sink;            // -inf: none
   int64_t first, count;  // queries
+  int64_t q_stride, kv_stride;
+  int64_t origin = 0;    // the key that blocks of keys are counted from
+  int64_t together = 1;  // queries of a token
 };
 
 }  // namespace
@@ -99,49 +104,117 @@ struct Task {
 namespace sluice::core::cpu {
 namespace {
 
+constexpr int64_t kQueries = kBlocksPerTask * kQueryBlock;
+static_assert(kQueries == kMostTextQueries);
+
+// Queries of a row that a task has.
+struct Stretch {
+  int64_t row, first, count;
+  int64_t origin;  // the key that blocks are counted from
+};
+// All of them. Exact ones are of one document each, from whose first key on blocks are counted.
+std::vector<Stretch> stretches_of(const AttnShape& s, const int32_t* pos, bool exact) {
+  std::vector<Stretch> all;
+  for (int64_t row = 0; row < s.rows; ++row) {
+    for (int64_t first = 0; first < s.q_len;) {
+      int64_t end = s.q_len;
+      const bool cut = exact && s.packed && s.distance == 0;
+      if (cut) {
+        const auto begins = [](int32_t at) { return at == 0; };
+        end = std::find_if(pos + row * s.q_len + first + 1, pos + (row + 1) * s.q_len, begins) -
+              (pos + row * s.q_len);
+      }
+      const int64_t origin = cut ? first : 0;
+      for (; first < end; first += std::min(kQueries, end - first))
+        all.push_back({row, first, std::min(kQueries, end - first), origin});
+    }
+  }
+  // The last queries of a row see the most keys: they go first, so that all threads end together.
+  std::ranges::stable_sort(all, std::greater(), &Stretch::first);
+  return all;
+}
+
+template <class T, class O>
+void run_task(const Task<T, O>& task, CpuIsa isa, std::byte* own) {
+  Carver carver(own);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (is_tiled(isa, *task.shape)) {
+      TileScratch scratch(*task.shape, carver);
+      SLUICE_AMX_LOOP(run_queries_tiled, isa, task, scratch);
+      return;
+    }
+  }
+  Scratch scratch(*task.shape, carver);
+  SLUICE_LOOP(isa, run_queries, task, scratch);
+}
+
+int64_t scratch_of(const AttnShape& s) {
+  Carver size(nullptr), tile_size(nullptr);
+  (void)Scratch(s, size);
+  if (is_tiled(CpuIsa::Amx, s)) (void)TileScratch(s, tile_size);
+  return std::max(size.used(), tile_size.used());
+}
+
 template <class T, class O>
 void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
   const AttnShape& s = op.shape;
-  constexpr int64_t kQueries = kBlocksPerTask * kQueryBlock;
-  const int64_t parts = ceil_div(s.q_len, kQueries), heads = s.rows * s.q_heads;
   const int64_t kv_cols = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
-  machine.pool.parallel_for(parts * heads, [&](int64_t task, int worker) {
-    // The last queries of a row see the most keys: they go first, so that all threads end together.
-    const int64_t first = (parts - 1 - task / heads) * kQueries;
-    const int64_t row = task % heads / s.q_heads, head = task % s.q_heads;
+  const auto* pos = args.in<int32_t>(AttnFwd::kPos);
+  const std::vector<Stretch> stretches = stretches_of(s, pos, machine.exact);
+  machine.pool.parallel_for(std::ssize(stretches) * s.q_heads, [&](int64_t task, int worker) {
+    const auto [row, first, count, origin] = stretches[size_t(task / s.q_heads)];
+    const int64_t head = task % s.q_heads;
     const int64_t q_offset = row * s.q_len * s.q_heads * s.head_dim + head * s.head_dim;
     const T* kv = args.in<T>(AttnFwd::kKv) + row * s.kv_len * 2 * kv_cols + head / group * s.head_dim;
     const Task<T, O> queries{.shape = &s,
                              .q = args.in<T>(AttnFwd::kQ) + q_offset,
                              .k = kv,
                              .v = kv + kv_cols,
-                             .pos = args.in<int32_t>(AttnFwd::kPos) + row * s.q_len,
+                             .pos = pos + row * s.q_len,
                              .o = args.out<O>(AttnFwd::kO) + q_offset,
                              .lse = args.out<float>(AttnFwd::kLse) + (row * s.q_heads + head) * s.q_len,
                              .merge = op.merge,
                              .sink = op.has_sinks ? float(args.in<T>(AttnFwd::kSinks)[head]) : -INFINITY,
                              .first = first,
-                             .count = std::min(kQueries, s.q_len - first)};
-    Carver carver(machine.scratch[static_cast<size_t>(worker)]);
-    if constexpr (std::is_same_v<T, Bf16>) {
-      if (is_tiled(machine.isa, s)) {
-        TileScratch scratch(s, carver);
-        SLUICE_AMX_LOOP(run_queries_tiled, machine.isa, queries, scratch);
-        return;
-      }
-    }
-    Scratch scratch(s, carver);
-    SLUICE_LOOP(machine.isa, run_queries, queries, scratch);
+                             .count = count,
+                             .q_stride = s.q_heads * s.head_dim,
+                             .kv_stride = 2 * kv_cols,
+                             .origin = origin};
+    run_task(queries, machine.isa, machine.scratch[static_cast<size_t>(worker)]);
   });
 }
 
 }  // namespace
 
 int64_t scratch_of(const AttnFwd& op) {
-  Carver size(nullptr), tile_size(nullptr);
-  (void)Scratch(op.shape, size);
-  if (is_tiled(CpuIsa::Amx, op.shape)) (void)TileScratch(op.shape, tile_size);
-  return std::max(size.used(), tile_size.used());
+  return scratch_of(op.shape);
+}
+
+int64_t text_scratch_bytes(const AttnShape& shape) {
+  return align_up(kMostTextQueries * int64_t{sizeof(float)}, 64) + scratch_of(shape);
+}
+
+void attend_to_text(const TextQueries& t, CpuIsa isa, std::byte* scratch) {
+  Carver carver(scratch);
+  auto* const lse = carver.take<float>(kMostTextQueries);
+  with_type(t.shape.dtype, [&]<class T>(T) {
+    run_task(Task<T, T>{.shape = &t.shape,
+                        .q = static_cast<const T*>(t.q),
+                        .k = static_cast<const T*>(t.k),
+                        .v = static_cast<const T*>(t.v),
+                        .pos = nullptr,
+                        .o = static_cast<T*>(t.o),
+                        .lse = lse,
+                        .merge = false,
+                        .sink = t.sink,
+                        .first = 0,
+                        .count = t.count,
+                        .q_stride = t.stride,
+                        .kv_stride = t.shape.head_dim,
+                        .origin = 0,
+                        .together = t.together},
+             isa, scratch + carver.used());
+  });
 }
 
 Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {

@@ -10,7 +10,7 @@ SLUICE_INLINE int64_t block_count(int64_t n) {
 template <class T, class O>
 SLUICE_INLINE void begin_queries(const Task<T, O>& t, int64_t first, int64_t count, Queries& q) {
   const AttnShape& s = *t.shape;
-  const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
+  const int64_t dim = padded_head_dim(s), stride = t.q_stride;
   // o serves as the place of the untransposed copy.
   copy_block(t.q + first * stride, stride, count, s.head_dim, 1.0f, q.o, dim, kQueryBlock);
   transpose_block(q.o, kQueryBlock, dim, score_scale(s) * kLog2E, q.transposed);
@@ -19,7 +19,7 @@ SLUICE_INLINE void begin_queries(const Task<T, O>& t, int64_t first, int64_t cou
     store(q.maximum + i, splat(kLowest));
     store(q.total + i, F16{});
   }
-  q.visible->set(s, t.pos, first, count);
+  q.visible->set(s, t.pos, first, count, t.together);
 }
 
 // Turns scores into probabilities relative to the new running maximum, and updates maximum and total.
@@ -65,7 +65,7 @@ template <class T, class O>
 SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count, const float* rows,
                                const float* maximum, const float* total_of) {
   const AttnShape& s = *t.shape;
-  const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
+  const int64_t dim = padded_head_dim(s), stride = t.q_stride;
   for (int64_t i = 0; i < count; ++i) {
     const float total = total_of[i];
     float lse = total > 0 ? maximum[i] * kLn2 + std::log(total) : total == 0 ? -INFINITY : NAN;
@@ -94,12 +94,12 @@ SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count
 template <class T, class O>
 void run_queries(const Task<T, O>& t, Scratch& scratch) {
   const AttnShape& s = *t.shape;
-  const int64_t dim = padded_head_dim(s), stride = 2 * s.kv_heads * s.head_dim, blocks = block_count(t.count);
+  const int64_t dim = padded_head_dim(s), stride = t.kv_stride, blocks = block_count(t.count);
   const auto queries_in = [&](int64_t b) { return std::min(kQueryBlock, t.count - b * kQueryBlock); };
   for (int64_t b = 0; b < blocks; ++b) {
     begin_queries(t, t.first + b * kQueryBlock, queries_in(b), scratch.queries[b]);
   }
-  for (int64_t key = 0; key < s.kv_len; key += kKeyBlock) {
+  for (int64_t key = t.origin; key < s.kv_len; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, s.kv_len - key);
     bool copied = false;
     for (int64_t b = 0; b < blocks; ++b) {

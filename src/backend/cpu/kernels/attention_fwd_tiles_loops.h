@@ -8,14 +8,14 @@
 template <class O>
 SLUICE_INLINE void begin_queries(const Task<Bf16, O>& t, int64_t first, int64_t count, TileQueries& q) {
   const AttnShape& s = *t.shape;
-  const int64_t stride = s.q_heads * s.head_dim;
+  const int64_t stride = t.q_stride;
   pair_queries(t.q + first * stride, stride, count, s.head_dim, q.q);
   for (int64_t i = 0; i < kQueryBlock * s.head_dim; i += kVec) store(q.o + i, F16{});
   for (int64_t i = 0; i < kQueryBlock; i += kVec) {
     store(q.maximum + i, splat(kLowest));
     store(q.total + i, F16{});
   }
-  q.visible->set(s, t.pos, first, count);
+  q.visible->set(s, t.pos, first, count, t.together);
 }
 
 // Turns scores into probabilities relative to the new running maximum, as a right operand, and updates
@@ -88,12 +88,12 @@ SLUICE_INLINE void end_queries(const Task<Bf16, O>& t, int64_t first, int64_t co
 template <class Unit, class O>
 SLUICE_INLINE void run_queries(const Task<Bf16, O>& t, TileScratch& x) {
   const AttnShape& s = *t.shape;
-  const int64_t stride = 2 * s.kv_heads * s.head_dim, blocks = block_count(t.count);
+  const int64_t stride = t.kv_stride, blocks = block_count(t.count);
   const auto queries_in = [&](int64_t b) { return std::min(kQueryBlock, t.count - b * kQueryBlock); };
   for (int64_t b = 0; b < blocks; ++b) {
     begin_queries(t, t.first + b * kQueryBlock, queries_in(b), x.queries[b]);
   }
-  for (int64_t key = 0; key < s.kv_len; key += kKeyBlock) {
+  for (int64_t key = t.origin; key < s.kv_len; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, s.kv_len - key);
     Left k{};
     for (int64_t b = 0; b < blocks; ++b) {

@@ -4,27 +4,32 @@
 
 namespace sluice::core::cpu {
 
-std::vector<GemmShape> products(const Op& op) {
-  return std::visit(
-      [](const auto& o) -> std::vector<GemmShape> {
+std::vector<GemmShape> products(const Op& op, bool exact) {
+  std::vector<GemmShape> shapes = std::visit(
+      [exact](const auto& o) -> std::vector<GemmShape> {
+        if constexpr (requires { products_of(o, exact); }) return products_of(o, exact);
         if constexpr (requires { products_of(o); }) return products_of(o);
         return {};
       },
       op);
+  for (GemmShape& shape : shapes) shape.exact = exact;
+  return shapes;
 }
 
-int64_t own_workspace_bytes(const Op& op) {
+int64_t own_workspace_bytes(const Op& op, bool exact) {
   return std::visit(
-      [](const auto& o) -> int64_t {
+      [exact](const auto& o) -> int64_t {
+        if constexpr (requires { workspace_of(o, exact); }) return workspace_of(o, exact);
         if constexpr (requires { workspace_of(o); }) return workspace_of(o);
         return 0;
       },
       op);
 }
 
-int64_t scratch_bytes(const Op& op) {
+int64_t scratch_bytes(const Op& op, bool exact) {
   return std::visit(
-      [](const auto& o) -> int64_t {
+      [exact](const auto& o) -> int64_t {
+        if constexpr (requires { scratch_of(o, exact); }) return scratch_of(o, exact);
         if constexpr (requires { scratch_of(o); }) return scratch_of(o);
         return 0;
       },

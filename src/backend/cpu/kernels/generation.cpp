@@ -139,9 +139,58 @@ void attend(const CachedAttention& op, const Args& args, const Machine& machine)
   });
 }
 
+// One text's shape, and all that it may have.
+AttnShape text_shape(const CachedAttention& op, int64_t held, int64_t count) {
+  return {.rows = 1,
+          .q_len = count,
+          .kv_len = held + count,
+          .q_heads = op.q_heads,
+          .kv_heads = op.kv_heads,
+          .head_dim = op.head_dim,
+          .distance = held,
+          .packed = false,
+          .dtype = op.dtype,
+          .window = op.window,
+          .softcap = op.softcap};
+}
+
+// The same by training's kernel. Of one new token all heads that share keys are queries of one task.
+template <class T>
+void attend_exactly(const CachedAttention& op, const Args& args, const Machine& machine) {
+  const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
+  const Slots slots(op, args);
+  const T* cache = args.in<T>(CachedAttention::kCache);
+  const int64_t group = op.q_heads / op.kv_heads, width = op.q_heads * op.head_dim;
+  const bool all_heads = op.q_len == 1 && !op.has_sinks && group <= kMostTextQueries;
+  const int64_t together = all_heads ? group : 1, of_text = op.q_heads / together;
+  const int64_t parts = ceil_div(op.q_len, kMostTextQueries);
+  machine.pool.parallel_for(parts * op.rows * of_text, [&](int64_t task, int worker) {
+    const int64_t row = task / of_text % op.rows, head = task % of_text * together;
+    const int64_t first = (parts - 1 - task / (of_text * op.rows)) * kMostTextQueries;
+    const Span span = span_of(spans, row, op.q_len);
+    const int64_t there = std::min(kMostTextQueries, op.q_len - first);
+    const int64_t count = std::clamp<int64_t>(span.count - first, 0, there), kv_head = head / group;
+    const int64_t offset = (row * op.q_len + first) * width + head * op.head_dim;
+    T* o = args.out<T>(CachedAttention::kO) + offset;
+    for (int64_t i = count; i < there; ++i) std::fill_n(o + i * width, together * op.head_dim, T(0.0f));
+    if (count == 0) return;
+    attend_to_text({.shape = text_shape(op, span.held + first, count),
+                    .q = args.in<T>(CachedAttention::kQ) + offset,
+                    .k = cache + op.cache_at(slots[row], 0, kv_head),
+                    .v = cache + op.cache_at(slots[row], 1, kv_head),
+                    .o = o,
+                    .stride = all_heads ? op.head_dim : width,
+                    .together = together,
+                    .count = count * together,
+                    .sink = op.has_sinks ? float(args.in<T>(CachedAttention::kSinks)[head]) : -INFINITY},
+                   machine.isa, machine.scratch[static_cast<size_t>(worker)]);
+  });
+}
+
 }  // namespace
 
-int64_t scratch_of(const CachedAttention& op) {
+int64_t scratch_of(const CachedAttention& op, bool exact) {
+  if (exact) return text_scratch_bytes(text_shape(op, 0, op.q_len));
   Carver size(nullptr);
   (void)CachedScratch(padded(op), size);
   return size.used();
@@ -158,14 +207,40 @@ Status launch(const CachedAttention& op, const Args& args, const Machine& machin
   }
   with_type(op.dtype, [&]<class T>(T) {
     append<T>(op, args, machine);
-    attend<T>(op, args, machine);
+    machine.exact ? attend_exactly<T>(op, args, machine) : attend<T>(op, args, machine);
   });
   return {};
+}
+
+std::vector<GemmShape> products_of(const LastLogits& op, bool exact) {
+  if (!exact) return {};
+  return {{Layout::NT, op.rows, op.vocab, op.dim, op.dtype, DType::F32, false}};
+}
+
+// The last rows, one after another.
+int64_t workspace_of(const LastLogits& op, bool exact) {
+  return exact && op.q_len > 1 ? align_up(op.rows * op.dim * size_of(op.dtype), 64) : 0;
 }
 
 Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
   const auto* spans = args.in<int32_t>(LastLogits::kSpans);
   const int64_t bytes = op.dim * size_of(op.dtype);
+  if (machine.exact) {
+    const auto* x = args.in<std::byte>(LastLogits::kX);
+    std::byte* product = args.workspace;
+    if (op.q_len > 1) {
+      for (int64_t row = 0; row < op.rows; ++row) {
+        const int64_t last = std::max<int64_t>(span_of(spans, row, op.q_len).count, 1) - 1;
+        std::memcpy(args.workspace + row * bytes, x + (row * op.q_len + last) * bytes, size_t(bytes));
+      }
+      x = args.workspace;
+      product += workspace_of(op, true);
+    }
+    machine.multiply(products_of(op, true).front(), x, args.in<void>(LastLogits::kW),
+                     args.out<float>(LastLogits::kLogits), product);
+    cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, machine);
+    return {};
+  }
   for (int64_t first = 0; first < op.rows; first += kFewRows) {
     const void* rows[kFewRows];
     const int64_t count = std::min(kFewRows, op.rows - first);

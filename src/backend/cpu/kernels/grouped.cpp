@@ -3,8 +3,8 @@
 // are. An element is summed up in an order that does not depend on that, so a row's result does not depend on
 // which others its expert has.
 //
-// In f32 they are cut into tasks all together (grouped_joint.h). In bf16, and for few tokens, experts come
-// one after the other, and rows of tokens are copied together before.
+// In f32 they are cut into tasks all together (grouped_joint.h). In bf16, and for few tokens unless results
+// are exact, experts come one after the other, and rows of tokens are copied together before.
 #include <algorithm>
 #include <cstring>
 
@@ -43,20 +43,24 @@ int64_t gathered_bytes(const GroupedWgrad& op) {
          size_of(op.dtype);
 }
 
-// Whether experts' products are cut into tasks all together.
-bool is_joint(const GroupedLinear& op) {
-  return op.dtype == DType::F32 && op.mixture.tokens > kFewRows;
+// Whether rows of few tokens are multiplied as such.
+bool is_few(const GroupedLinear& op, bool exact) {
+  return op.mixture.tokens <= kFewRows && !exact;
 }
-bool is_joint(const GroupedDgrad& op) {
+// Whether experts' products are cut into tasks all together.
+bool is_joint(const GroupedLinear& op, bool exact) {
+  return op.dtype == DType::F32 && !is_few(op, exact);
+}
+bool is_joint(const GroupedDgrad& op, bool = false) {
   return op.dtype == DType::F32;
 }
-bool is_joint(const GroupedWgrad& op) {
+bool is_joint(const GroupedWgrad& op, bool = false) {
   return op.dtype == DType::F32;
 }
 
 template <class O>
-int64_t workspace_for(const O& op) {
-  if (is_joint(op)) return joint_workspace_bytes(op);
+int64_t workspace_for(const O& op, bool exact = false) {
+  if (is_joint(op, exact)) return joint_workspace_bytes(op);
   Carver size(nullptr);
   size.take<std::byte>(gathered_bytes(op));
   size.take<std::byte>(varying_workspace_bytes(most_of(op)));
@@ -104,7 +108,7 @@ Status multiply_rows(const O& op, const Args& args, const Machine& machine, Rows
                      RowsAt<std::byte> to, const Multiply& multiply) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(O::kRouting));
   if (!op.accumulate) clear_others(rows, op.mixture, op.group, to.data, to.bytes, machine.pool);
-  if (is_joint(op)) {
+  if (is_joint(op, machine.exact)) {
     multiply_jointly(op, args, machine);
     return {};
   }
@@ -128,8 +132,8 @@ Status multiply_rows(const O& op, const Args& args, const Machine& machine, Rows
 
 }  // namespace
 
-int64_t workspace_of(const GroupedLinear& op) {
-  return workspace_for(op);
+int64_t workspace_of(const GroupedLinear& op, bool exact) {
+  return workspace_for(op, exact);
 }
 int64_t workspace_of(const GroupedDgrad& op) {
   return workspace_for(op);
@@ -137,8 +141,8 @@ int64_t workspace_of(const GroupedDgrad& op) {
 int64_t workspace_of(const GroupedWgrad& op) {
   return workspace_for(op);
 }
-int64_t scratch_of(const GroupedLinear& op) {
-  return is_joint(op) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
+int64_t scratch_of(const GroupedLinear& op, bool exact) {
+  return is_joint(op, exact) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
 }
 int64_t scratch_of(const GroupedDgrad& op) {
   return is_joint(op) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
@@ -160,7 +164,7 @@ Status launch(const GroupedLinear& op, const Args& args, const Machine& machine)
             std::memcpy(y + r * row_bytes, bias + i * row_bytes, size_t(row_bytes));
         }
         const std::byte* own = w + i * op.in * row_bytes;
-        if (op.mixture.tokens <= kFewRows) {
+        if (is_few(op, machine.exact)) {
           few_multiply(machine.isa, shape, machine.pool, x, own, y);
         } else {
           varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x, own, y, workspace);

@@ -48,8 +48,10 @@ struct Machine {
   std::span<std::byte* const> scratch;  // one block per thread of the pool
   CpuIsa isa;
   Network* network = nullptr;  // null: there are no other processes
+  bool exact = false;          // passes that generate text have the bits of training (BackendOptions::exact)
 
-  void multiply(const GemmShape& shape, const void* a, const void* b, void* c, std::byte* workspace) const {
+  void multiply(GemmShape shape, const void* a, const void* b, void* c, std::byte* workspace) const {
+    shape.exact = exact;
     cpu::multiply(isa, shape, pool, scratch, a, b, c, workspace);
   }
 };
@@ -79,12 +81,12 @@ void with_types(DType computed, DType result, F&& f) {
   });
 }
 
-// The products an op runs; to size its workspace and scratch.
-std::vector<GemmShape> products(const Op& op);
+// The products an op runs; to size its workspace and scratch. `exact` is the machine's, here and below.
+std::vector<GemmShape> products(const Op& op, bool exact);
 // Workspace beside that of the op's products.
-int64_t own_workspace_bytes(const Op& op);
+int64_t own_workspace_bytes(const Op& op, bool exact);
 // Scratch per thread.
-int64_t scratch_bytes(const Op& op);
+int64_t scratch_bytes(const Op& op, bool exact);
 
 // REQUIRES: operands and workspace have the sizes the op asks for.
 Status launch(const Op& op, const Args& args, const Machine& machine);
@@ -171,6 +173,7 @@ std::vector<GemmShape> products_of(const LinearDgrad& op);
 std::vector<GemmShape> products_of(const LinearWgrad& op);
 std::vector<GemmShape> products_of(const HeadLoss& op);
 std::vector<GemmShape> products_of(const Muon& op);
+std::vector<GemmShape> products_of(const LastLogits& op, bool exact);
 int64_t workspace_of(const EmbedBwd& op);
 int64_t workspace_of(const RmsNormBwd& op);
 int64_t workspace_of(const LayerNormBwd& op);
@@ -188,14 +191,15 @@ int64_t workspace_of(const Muon& op);
 int64_t workspace_of(const RouterLoad& op);
 int64_t workspace_of(const HeadGateBwd& op);
 int64_t workspace_of(const ScaleGatesBwd& op);
-int64_t workspace_of(const GroupedLinear& op);
+int64_t workspace_of(const GroupedLinear& op, bool exact);
+int64_t workspace_of(const LastLogits& op, bool exact);
 int64_t workspace_of(const GroupedDgrad& op);
 int64_t workspace_of(const GroupedWgrad& op);
 int64_t scratch_of(const EmbedBwd& op);
 int64_t scratch_of(const AttnFwd& op);
 int64_t scratch_of(const AttnBwd& op);
-int64_t scratch_of(const CachedAttention& op);
-int64_t scratch_of(const GroupedLinear& op);
+int64_t scratch_of(const CachedAttention& op, bool exact);
+int64_t scratch_of(const GroupedLinear& op, bool exact);
 int64_t scratch_of(const GroupedDgrad& op);
 int64_t scratch_of(const GroupedWgrad& op);
 int64_t scratch_of(const GroupedBiasGrad& op);
