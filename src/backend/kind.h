@@ -46,9 +46,9 @@ struct BackendOptions {
   int threads = 0;              // that compute; 0: all cores
   std::string instruction_set;  // of the CPU, as run.instruction_set names it; empty: the best that it has
   bool deterministic = false;   // equal bits in every run
-  // Passes that generate text compute with the bits of training, however many rows they have: products are
-  // summed up in one order, and attention goes over blocks of keys that are counted from a document's
-  // beginning. Of attention between pieces of a sequence that is not so.
+  // Passes that generate text compute with the bits of training, however many rows they have. Products are
+  // summed up in one order, and attention goes over blocks of keys from a document's beginning on. That is
+  // not so of attention between pieces of a sequence.
   bool exact = false;
   std::string cache;                        // a folder that is kept from one start to the next; empty: none
   Network* network = nullptr;               // the processes that share a step; borrowed. Null: this one alone

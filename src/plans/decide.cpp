@@ -208,6 +208,12 @@ Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t l
   const TextRows rows{p.config.train.seq_len, p.cut.packed, longest_document};
   for (std::string& notice : notices_of_length(p.model, rows, "train.seq_len"))
     p.config.notices.push_back(std::move(notice));
+  if (p.config.run.exact) {
+    const bool here = machine.traits().runs_models;
+    p.config.notices.push_back(
+        here ? "run.exact = true: predicted times have its price; run.exact = false predicts them without"
+             : "run.exact = true: sequences are whole; its kernels are measured where they run");
+  }
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;

@@ -185,7 +185,7 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
 
 namespace {
 
-// What a GPU's kernels for exact results do not do; empty: nothing of this model.
+// Says what of this model a GPU's kernels for exact results lack; empty: nothing.
 std::string lacking_on_gpu(const ModelSpec& model, const Numerics& numerics) {
   if (numerics.compute != DType::BF16)
     return fmt::format("train.compute = {}: a GPU samples in bf16", name_of(numerics.compute));

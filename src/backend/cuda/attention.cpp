@@ -37,8 +37,10 @@ Status add_to(const Buffer& to, const float* from, int64_t elements, DType, bool
 
 }  // namespace
 
-Result<Attention> Attention::create(const GpuLibraries& libraries, std::shared_ptr<LibraryCache> cache) {
+Result<Attention> Attention::create(const GpuLibraries& libraries, bool exact,
+                                    std::shared_ptr<LibraryCache> cache) {
   Attention attention;
+  attention.exact_ = exact;
   attention.libraries_ = libraries;
   attention.cache_ = std::move(cache);
   SLUICE_CUDA_TRY(cudnnCreate(attention.handle_.receive()));
@@ -81,7 +83,7 @@ Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) con
 
 const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
   static const Plan kOwn{std::nullopt, "own kernels"};
-  if (!suits_cudnn(s, backward, libraries_)) return kOwn;
+  if (!suits_cudnn(s, backward, libraries_) || (exact_ && !backward)) return kOwn;
   const Key key{s.rows,     s.q_len,         s.kv_len, s.q_heads, s.kv_heads,
                 s.head_dim, s.distance == 0, s.window, s.softcap, backward};
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
@@ -113,6 +115,12 @@ template <class T>
 Status Attention::block_forward(const AttnShape& shape, const AttentionBlock<T>& block, T* o, float* lse,
                                 std::byte* workspace, cudaStream_t stream) {
   const Plan& chosen = plan(shape, false);
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (exact_ && shape.distance == 0) {
+      SLUICE_CUDA_TRY(exact_attention_fwd(block, o, lse, stream));
+      return {};
+    }
+  }
   if (!chosen.graph) {
     SLUICE_CUDA_TRY(attention_fwd(block, o, lse, stream));
     return {};

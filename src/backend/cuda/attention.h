@@ -27,8 +27,9 @@ namespace sluice::core::cuda {
 
 class Attention {
  public:
-  // Graphs that are built are kept in `cache`.
-  static Result<Attention> create(const GpuLibraries& libraries, std::shared_ptr<LibraryCache> cache);
+  // Graphs that are built are kept in `cache`. With `exact`, own kernels run forward, by documents.
+  static Result<Attention> create(const GpuLibraries& libraries, bool exact,
+                                  std::shared_ptr<LibraryCache> cache);
 
   const GpuLibraries& libraries() const { return libraries_; }
 
@@ -84,6 +85,7 @@ class Attention {
                         const BackwardBuffers<bf16>& buffers, cudaStream_t stream);
 
   GpuLibraries libraries_;
+  bool exact_ = false;
   std::shared_ptr<LibraryCache> cache_;
   Cudnn handle_;
   Stream side_;        // of every other call of a backward cut up

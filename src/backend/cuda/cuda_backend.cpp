@@ -480,9 +480,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
       cache = std::make_shared<cuda::LibraryCache>(
           options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
     }
-    SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
+    SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, options.exact, cache));
     const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
-    SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, cache));
+    SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, options.exact, cache));
     SLUICE_ASSIGN(
         auto exchange,
         cuda::Exchange::create(options.network, static_cast<cuda::DirectNetwork*>(options.device_network)));

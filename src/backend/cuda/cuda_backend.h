@@ -37,6 +37,7 @@ struct CudaOptions {
   // Equal inputs give equal bits, whatever the plan and in every process on one kind of GPU. Costs a few per
   // cent of attention's backward and its workspace.
   bool deterministic = true;
+  bool exact = false;  // see BackendOptions
   // Most workspace that attention's deterministic backward takes. It works on as many key heads at a time as
   // fit, on slower kernels when none does, and fastest on all at once. One takes 530 MB with four query heads
   // and blocks of 8,192, 2.1 GB with 16,384.

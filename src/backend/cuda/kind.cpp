@@ -35,9 +35,9 @@ Result<FoundMachine> find(const BackendOptions& options) {
   }
   const CudaDevice& gpu = devices[size_t(chosen.front())];
   FoundMachine found;
-  // Other versions have other speeds, and so have deterministic kernels.
-  found.name =
-      fmt::format("{} ({}{})", gpu.name, cuda_versions(), options.deterministic ? ", deterministic" : "");
+  // Other versions have other speeds, and so have deterministic and exact kernels.
+  found.name = fmt::format("{} ({}{}{})", gpu.name, cuda_versions(),
+                           options.deterministic ? ", deterministic" : "", options.exact ? ", exact" : "");
   found.description =
       fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
   found.model = gpu.name;
@@ -69,6 +69,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   cuda.before = options.before;
   cuda.joined = options.joined;
   cuda.deterministic = options.deterministic;
+  cuda.exact = options.exact;
   cuda.network = options.network;
   cuda.device_network = options.device_network;
   if (!options.cache.empty()) cuda.cache = (std::filesystem::path(options.cache) / "cuda-libraries").string();

@@ -23,13 +23,13 @@ void list(std::vector<Product>& all, const Product& product) {
   if (std::ranges::find(all, product) == all.end()) all.push_back(product);
 }
 
-void add_products(const Linear& op, std::vector<Product>& all) {
-  if (!has_few_rows(op)) list(all, product_of(op));
+void add_products(const Linear& op, bool exact, std::vector<Product>& all) {
+  if (exact || !has_few_rows(op)) list(all, product_of(op));
 }
-void add_products(const LastLogits& op, std::vector<Product>& all) {
-  if (op.is_product()) list(all, product_of(op));
+void add_products(const LastLogits& op, bool exact, std::vector<Product>& all) {
+  if (exact || op.is_product()) list(all, product_of(op));
 }
-void add_products(const HeadLoss& op, std::vector<Product>& all) {
+void add_products(const HeadLoss& op, bool, std::vector<Product>& all) {
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const HeadProducts products = head_products(op, std::min(op.sub_tokens, op.tokens - begin), begin == 0);
     list(all, products.logits);
@@ -38,11 +38,11 @@ void add_products(const HeadLoss& op, std::vector<Product>& all) {
     if (!op.frozen) list(all, products.dw);
   }
 }
-void add_products(const Muon& op, std::vector<Product>& all) {
+void add_products(const Muon& op, bool, std::vector<Product>& all) {
   const MuonProducts products = muon_products(op);
   for (const Product& product : {products.gram, products.square, products.next}) list(all, product);
 }
-void add_products(const auto& op, std::vector<Product>& all) {
+void add_products(const auto& op, bool, std::vector<Product>& all) {
   if constexpr (requires { product_of(op); }) list(all, product_of(op));
 }
 
@@ -217,16 +217,17 @@ HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chun
                  op.accumulate_dw || !first_sub_chunk}};
 }
 
-std::vector<Product> products_of(const Op& op) {
+std::vector<Product> products_of(const Op& op, bool exact) {
   std::vector<Product> all;
-  std::visit([&](const auto& o) { add_products(o, all); }, op);
+  std::visit([&](const auto& o) { add_products(o, exact, all); }, op);
   return all;
 }
 
-Result<Products> Products::create(bool reproducible, std::shared_ptr<LibraryCache> cache) {
+Result<Products> Products::create(bool reproducible, bool exact, std::shared_ptr<LibraryCache> cache) {
   Products products;
   products.cache_ = std::move(cache);
   products.reproducible_ = reproducible;
+  products.exact_ = exact;
   SLUICE_CUDA_TRY(cublasLtCreate(products.handle_.receive()));
   return products;
 }
@@ -335,9 +336,10 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(product.d)));
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product.d)));
   // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor
-  // added up in the output itself.
-  SLUICE_TRY(
-      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}));
+  // added up in the output itself. Exact ones have none.
+  const auto scheme =
+      is_exact(product) ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(scheme)));
 
   std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
   int count = 0;
@@ -348,6 +350,27 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
   std::erase_if(found, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
   if (found.empty()) return error(ErrorKind::Device, "cublasLtMatmulAlgoGetHeuristic: no algorithm");
   return found;
+}
+
+bool Products::is_exact(const Product& p) const {
+  return exact_ && p.a.type == DType::BF16 && !p.a.transposed && p.b.transposed && p.a.stride == p.k &&
+         p.b.stride == p.k && p.scale == 1;
+}
+
+Status Products::launch_own(const Product& p, const Operands& o, cudaStream_t stream) {
+  return with_device_type(p.d.type, [&]<class D>(D) -> Status {
+    SLUICE_CUDA_TRY(row_product(RowProduct<D>{.x = static_cast<const bf16*>(o.a),
+                                              .w = static_cast<const bf16*>(o.b),
+                                              .c = p.add ? static_cast<const D*>(o.c) : nullptr,
+                                              .bias = p.bias ? static_cast<const bf16*>(o.bias) : nullptr,
+                                              .d = static_cast<D*>(o.d),
+                                              .m = p.m,
+                                              .n = p.n,
+                                              .k = p.k,
+                                              .stride = p.d.stride},
+                                stream));
+    return {};
+  });
 }
 
 Status Products::launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
@@ -390,12 +413,14 @@ Status Products::tune(const Product& product, Plan& plan,
                           scratch.data + at.bias};
   if (product.bias) SLUICE_CUDA_TRY(fill_random(words(at.bias), product.n, 1.0f, 3, stream));
 
-  // The result's hash: algorithms that sum in the first one's order give its bits.
+  // The result's hash: algorithms that sum in the first one's order, or in that of row_product(), give its
+  // bits.
   auto* hash = reinterpret_cast<uint64_t*>(scratch.data + at.hash);
-  const auto hash_of = [&](const cublasLtMatmulAlgo_t& algo) -> Result<uint64_t> {
+  const auto hash_of = [&](const cublasLtMatmulAlgo_t* algo) -> Result<uint64_t> {
     SLUICE_CUDA_TRY(cudaMemsetAsync(operands.d, 0, size_t(at.workspace - at.d), stream));
     SLUICE_CUDA_TRY(cudaMemsetAsync(hash, 0, sizeof *hash, stream));
-    SLUICE_TRY(launch(product, plan, algo, operands, stream));
+    SLUICE_TRY(algo != nullptr ? launch(product, plan, *algo, operands, stream)
+                               : launch_own(product, operands, stream));
     SLUICE_CUDA_TRY(
         hash_words(static_cast<const uint32_t*>(operands.d), (at.workspace - at.d) / 4, hash, stream));
     uint64_t value = 0;
@@ -409,10 +434,16 @@ Status Products::tune(const Product& product, Plan& plan,
     float ms;  // the best of its timings, per run
   };
   std::vector<Entrant> entrants;
-  SLUICE_ASSIGN(const uint64_t first, hash_of(found[0].algo));
+  const bool exact = is_exact(product);
+  SLUICE_ASSIGN(const uint64_t wanted, hash_of(exact ? nullptr : &found[0].algo));
   for (size_t i = 0; i < found.size(); ++i) {
-    SLUICE_ASSIGN(const uint64_t own, hash_of(found[i].algo));
-    if (!reproducible_ || own == first) entrants.push_back({i, INFINITY});
+    SLUICE_ASSIGN(const uint64_t own, hash_of(&found[i].algo));
+    if ((!reproducible_ && !exact) || own == wanted) entrants.push_back({i, INFINITY});
+  }
+  plan.own = entrants.empty();
+  if (plan.own) {
+    plan.about = fmt::format("{}: own kernel, whose bits none of {} gives", product.to_text(), found.size());
+    return {};
   }
 
   Timer timer;
@@ -448,7 +479,9 @@ Status Products::tune(const Product& product, Plan& plan,
 
 std::string Products::cache_key(const Product& p) const {
   return fmt::format("{} strides {} {} {}{}", p.to_text(), p.a.stride, p.b.stride, p.d.stride,
-                     reproducible_ ? " reproducible" : "");
+                     is_exact(p)     ? " exact"
+                     : reproducible_ ? " reproducible"
+                                     : "");
 }
 
 std::optional<cublasLtMatmulAlgo_t> Products::cached(const Product& product, const Plan& plan) const {
@@ -473,12 +506,18 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
     return plans_.emplace(product, std::move(plan)).first->second.about;
   }
   auto found = candidates(product, plan);
-  if (!found.ok()) return error_at(product.to_text(), found.error());
-  plan.algo = found->front().algo;
-  plan.about = fmt::format("{}: first guess of {}", product.to_text(), found->size());
-  if (place(product).bytes <= scratch.bytes) {
+  const bool exact = is_exact(product);
+  if (!found.ok() && !exact) return error_at(product.to_text(), found.error());
+  plan.own = exact;
+  plan.about = fmt::format("{}: own kernel", product.to_text());
+  if (!exact) {
+    plan.algo = found->front().algo;
+    plan.about = fmt::format("{}: first guess of {}", product.to_text(), found->size());
+  }
+  if (found.ok() && place(product).bytes <= scratch.bytes) {
     SLUICE_TRY(tune(product, plan, *found, scratch, stream));
-    cache_->put(cache_key(product), {reinterpret_cast<const char*>(&plan.algo), sizeof plan.algo});
+    if (!plan.own)
+      cache_->put(cache_key(product), {reinterpret_cast<const char*>(&plan.algo), sizeof plan.algo});
   }
   return plans_.emplace(product, std::move(plan)).first->second.about;
 }
@@ -490,7 +529,9 @@ Status Products::run(const Product& product, const void* a, const void* b, const
     if (const auto prepared = prepare(product, {}, stream); !prepared.ok()) return prepared.error();
     plan = plans_.find(product);
   }
-  return launch(product, plan->second, plan->second.algo, {a, b, c, d, workspace, bias}, stream);
+  const Operands operands{a, b, c, d, workspace, bias};
+  if (plan->second.own) return launch_own(product, operands, stream);
+  return launch(product, plan->second, plan->second.algo, operands, stream);
 }
 
 }  // namespace sluice::core::cuda

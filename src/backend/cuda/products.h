@@ -41,10 +41,10 @@ struct Product {
   std::string to_text() const;
 };
 
-// Whether few_rows() makes it, and no product.
+// Whether few_rows() makes it, and no product, unless results are exact.
 bool has_few_rows(const Linear& op);
 Product product_of(const Linear& op);
-Product product_of(const LastLogits& op);  // REQUIRES: is_product()
+Product product_of(const LastLogits& op);  // REQUIRES: is_product(), or that results are exact
 Product product_of(const LinearDgrad& op);
 Product product_of(const LinearWgrad& op);
 // The product of one part.
@@ -58,8 +58,8 @@ struct MuonProducts {
 };
 MuonProducts muon_products(const Muon& op);
 
-// All products of an op, equal ones once. Empty for ops without any.
-std::vector<Product> products_of(const Op& op);
+// All products of an op, equal ones once. Empty for ops without any. `exact`: see Products.
+std::vector<Product> products_of(const Op& op, bool exact);
 
 // The products of HeadLoss over one sub-chunk of `rows` rows. Gradients of the logits in bf16 lie in the
 // first halves of the rows of f32 logits, hence their doubled stride.
@@ -77,8 +77,11 @@ struct Scratch {
 class Products {
  public:
   // With `reproducible`, the algorithms of one product all give the same bits, so that choosing among them by
-  // time changes no result. Choices made by time are kept in `cache`.
-  static Result<Products> create(bool reproducible, std::shared_ptr<LibraryCache> cache);
+  // time changes no result. With `exact`, products of rows with weights have those of row_product(), however
+  // many rows they have: that kernel runs where no algorithm has been seen to give them. Choices made by time
+  // are kept in `cache`.
+  static Result<Products> create(bool reproducible, bool exact, std::shared_ptr<LibraryCache> cache);
+  bool exact() const { return exact_; }
 
   // Chooses the product's algorithm: the cache's, else the fastest of several, timed on `scratch` under load,
   // or cuBLASLt's first guess when scratch is too small. A product prepared before is left as it is. Returns
@@ -95,6 +98,7 @@ class Products {
     MatmulDesc desc;
     MatrixLayout a, b, d;
     cublasLtMatmulAlgo_t algo{};
+    bool own = false;  // row_product() in its place
     std::string about;
   };
   struct Operands {
@@ -104,6 +108,8 @@ class Products {
     const void* bias = nullptr;
   };
 
+  // Whether the product has to have the bits of row_product().
+  bool is_exact(const Product& product) const;
   Result<Plan> layouts_of(const Product& product) const;
   Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(const Product& product,
                                                                   const Plan& plan) const;
@@ -112,11 +118,12 @@ class Products {
   std::string cache_key(const Product& product) const;
   Status launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
                 const Operands& operands, cudaStream_t stream) const;
+  static Status launch_own(const Product& product, const Operands& operands, cudaStream_t stream);
   Status tune(const Product& product, Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& found,
               const Scratch& scratch, cudaStream_t stream) const;
 
   CublasLt handle_;
-  bool reproducible_ = true;
+  bool reproducible_ = true, exact_ = false;
   std::shared_ptr<LibraryCache> cache_;
   std::map<Product, Plan> plans_;
 };

@@ -65,9 +65,20 @@ Runner::Runner(Products products, Attention attention, std::unique_ptr<Exchange>
     : products_(std::move(products)),
       attention_(std::move(attention)),
       exchange_(std::move(exchange)),
-      begin_early_(kernels_begin_early()) {}
+      begin_early_(kernels_begin_early() && !products_.exact()) {}
+
+namespace {
+
+// The bytes of the last rows, one after another.
+int64_t last_rows_bytes(const LastLogits& op) {
+  return op.q_len > 1 ? op.rows * op.dim * size_of(op.dtype) : 0;
+}
+
+}  // namespace
 
 int64_t Runner::workspace_bytes(const Op& op) const {
+  if (const auto* logits = std::get_if<LastLogits>(&op); logits != nullptr && products_.exact())
+    return kProductWorkspaceBytes + last_rows_bytes(*logits);
   return sluice::core::workspace_bytes(op, attention_.libraries());
 }
 
@@ -76,7 +87,7 @@ Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream
   const auto report = [&](const std::string& line) {
     if (log) log(line);
   };
-  for (const Product& product : products_of(op)) {
+  for (const Product& product : products_of(op, products_.exact())) {
     SLUICE_ASSIGN(const std::string about, products_.prepare(product, scratch, stream));
     report(about);
   }
@@ -153,7 +164,7 @@ Status Runner::run(const LayerNormBwd& op, const Call& call) {
 
 Status Runner::run(const Linear& op, const Call& call) {
   void* y = call[Linear::kY].data;
-  if (has_few_rows(op)) {
+  if (has_few_rows(op) && !products_.exact()) {
     const bool rotated = op.rope_heads > 0;
     const FewRows product{
         .x = call.as<bf16>(Linear::kX),
@@ -464,7 +475,23 @@ Status Runner::run(const DrawTokens& op, const Call& call) {
   return {};
 }
 
+Status Runner::run_exactly(const LastLogits& op, const Call& call) {
+  const bf16* x = call.as<bf16>(LastLogits::kX);
+  if (op.q_len > 1) {
+    auto* const last = reinterpret_cast<bf16*>(call.workspace.data + kProductWorkspaceBytes);
+    SLUICE_CUDA_TRY(
+        last_rows(x, call.as<int32_t>(LastLogits::kSpans), last, op.rows, op.q_len, op.dim, call.stream));
+    x = last;
+  }
+  auto* const logits = call.as<float>(LastLogits::kLogits);
+  SLUICE_TRY(products_.run(product_of(op), x, call[LastLogits::kW].data, nullptr, logits,
+                           {call.workspace.data, kProductWorkspaceBytes}, call.stream));
+  if (op.softcap > 0) SLUICE_CUDA_TRY(cap_logits(logits, op.rows * op.vocab, op.softcap, call.stream));
+  return {};
+}
+
 Status Runner::run(const LastLogits& op, const Call& call) {
+  if (products_.exact()) return run_exactly(op, call);
   if (op.is_product())
     return products_.run(product_of(op), call[LastLogits::kX].data, call[LastLogits::kW].data, nullptr,
                          call[LastLogits::kLogits].data, call.scratch(), call.stream);
@@ -486,6 +513,7 @@ Status Runner::run(const LastLogits& op, const Call& call) {
 }
 
 Status Runner::run(const CachedAttention& op, const Call& call) {
+  const bool exact = products_.exact(), splits = op.q_len <= kSplitTokens && !exact;
   const CachedBlock block{
       .q = call.as<bf16>(CachedAttention::kQ),
       .kv = call.as<bf16>(CachedAttention::kKv),
@@ -493,8 +521,8 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .slots = op.cache_rows > 0 ? call.as<int32_t>(int(op.slots_operand())) : nullptr,
       .cache = call.as<bf16>(CachedAttention::kCache),
       .o = call.as<bf16>(CachedAttention::kO),
-      .partial = op.q_len <= kSplitTokens ? reinterpret_cast<float*>(call.workspace.data) : nullptr,
-      .splits = op.q_len <= kSplitTokens ? cache_splits(op.capacity) : 0,
+      .partial = splits ? reinterpret_cast<float*>(call.workspace.data) : nullptr,
+      .splits = splits ? cache_splits(op.capacity) : 0,
       .rows = op.rows,
       .q_len = op.q_len,
       .capacity = op.capacity,
@@ -505,6 +533,7 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .scale = 1.0f / std::sqrt(float(op.head_dim)),
       .softcap = op.softcap,
       .sinks = op.has_sinks ? call.as<bf16>(CachedAttention::kSinks) : nullptr,
+      .exact = exact,
   };
   SLUICE_CUDA_TRY(cached_attention(block, call.queue()));
   return {};

@@ -76,6 +76,7 @@ class Runner {
   Status run(const CachedConv& op, const Call& call);
   Status run(const SinkGrad& op, const Call& call);
   Status run(const LastLogits& op, const Call& call);
+  Status run_exactly(const LastLogits& op, const Call& call);
   Status run(const CopyRows& op, const Call& call);
   Status run(const DrawTokens& op, const Call& call);
   Status run(const AddGradients& op, const Call& call);

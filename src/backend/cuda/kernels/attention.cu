@@ -93,6 +93,90 @@ __global__ void __launch_bounds__(kAttentionThreads)
                 head_dim - column, inverse[0], inverse[1]);
 }
 
+// The same by documents: exact_attention_fwd().
+template <int D>
+__global__ void __launch_bounds__(kAttentionThreads)
+    exact_attention_kernel(AttentionBlock<bf16> block, bf16* o, float* lse) {
+  __shared__ int origins[kOwnRows<D>];
+  const ForwardTiles<D> tiles(dynamic_shared());
+  constexpr int C = D / kSharing<D>;
+  const int lane = threadIdx.x % kWarp, head_dim = int(block.head_dim);
+  const int row_in_tile = warp_row<D>(), column = warp_column<D>();
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows<D>;
+  const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
+  const HeadRows<bf16> k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
+  for (int i = threadIdx.x; i < kOwnRows<D>; i += kAttentionThreads) {
+    const int64_t query = first + i;
+    origins[i] = query >= block.q_len ? INT_MAX
+                 : block.packed       ? int(query - block.pos[row * block.q_len + query])
+                                      : 0;
+  }
+  __syncthreads();
+  const int own[2] = {row_in_tile + lane / 4, row_in_tile + lane / 4 + 8};
+  const int origin[2] = {origins[own[0]], origins[own[1]]};
+  const KeyRange seen[2] = {visible_keys(block, row, first + own[0]),
+                            visible_keys(block, row, first + own[1])};
+  const float scale = block.scale * kLog2E;
+
+  float acc[C / 8][4] = {};
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
+  DocumentTiles<kOwnRows<D>, kKeys<D>> step(block, origins, first);
+  copy_tile<D, kOwnRows<D>>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
+  copy_tile<D, kKeys<D>>(tiles.k, k_rows, step.key, head_dim);
+  close_copies();
+  while (!step.done()) {
+    await_copies<0>();
+    __syncthreads();  // K is here, and every warp is done with the last V
+    copy_tile<D, kKeys<D>>(tiles.v, v_rows, step.key, head_dim);
+    close_copies();
+
+    float s[kKeys<D> / 8][4] = {};
+    multiply_rows<D, kKeys<D>>(s, tiles.q + row_in_tile * kTileStride<D>, tiles.k);
+    if (block.softcap > 0) cap_scores<kKeys<D>>(s, block.scale, block.softcap);
+#pragma unroll
+    for (int n = 0; n < kKeys<D> / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool sees =
+            origin[i / 2] == step.origin && seen[i / 2].has(step.key + n * 8 + lane % 4 * 2 + i % 2);
+        if (!sees) s[n][i] = -INFINITY;
+      }
+    }
+    step.advance();
+    await_copies<0>();
+    __syncthreads();  // V is here, and every warp is done with this K
+    if (!step.done()) copy_tile<D, kKeys<D>>(tiles.k, k_rows, step.key, head_dim);
+    close_copies();
+    fold_scores<C, kKeys<D>, true>(s, acc, row_max, row_sum, scale);
+    multiply_columns<D, kKeys<D>, C>(acc, s, tiles.v + column);
+  }
+  await_copies<0>();
+
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = row_sum[r];
+    sum += __shfl_xor_sync(kFullWarp, sum, 1);
+    sum += __shfl_xor_sync(kFullWarp, sum, 2);
+    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
+    const int64_t i = first + own[r];
+    if (column == 0 && lane % 4 == 0 && i < block.q_len) {
+      lse[(row * block.q_heads + head) * block.q_len + i] =
+          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
+    }
+  }
+  const HeadRows<bf16> out = query_rows(block, o, row, head);
+  store_rows<C>(acc, const_cast<bf16*>(out.base) + column, out.stride, first + row_in_tile, out.count,
+                head_dim - column, inverse[0], inverse[1]);
+}
+
+template <int D>
+cudaError_t run_exact(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
+  const dim3 grid(blocks_for(block.q_len, kOwnRows<D>), unsigned(block.q_heads), unsigned(block.rows));
+  return launch(exact_attention_kernel<D>, grid, kAttentionThreads, ForwardTiles<D>::bytes(), stream, block,
+                o, lse);
+}
+
 template <int D>
 cudaError_t run(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
   const dim3 grid(blocks_for(block.q_len, kOwnRows<D>), unsigned(block.q_heads), unsigned(block.rows));
@@ -105,6 +189,11 @@ cudaError_t run(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStre
 cudaError_t attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
   if (hopper_attention(block.head_dim)) return hopper_attention_fwd(block, o, lse, stream);
   return with_head_columns(block.head_dim, [&](auto columns) { return run<columns>(block, o, lse, stream); });
+}
+
+cudaError_t exact_attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream) {
+  return with_head_columns(block.head_dim,
+                           [&](auto columns) { return run_exact<columns>(block, o, lse, stream); });
 }
 
 }  // namespace sluice::core::cuda

@@ -137,8 +137,9 @@ __device__ inline float cap_slope(float capped, float scale, float softcap) {
 }
 
 // Turns a warp's scores of N keys into weights 2^(scale (score - max)) and folds them into the running row
-// maxima and sums; `o` is rescaled to the new maxima. Index r is the row: g or g + 8.
-template <int D, int N>
+// maxima and sums; `o` is rescaled to the new maxima. Index r is the row: g or g + 8. If kExact, keys that a
+// row does not see change no bit of what it has: its sums are rescaled only where its maximum changes.
+template <int D, int N, bool kExact = false>
 __device__ inline void fold_scores(float (&s)[N / 8][4], float (&o)[D / 8][4], float (&row_max)[2],
                                    float (&row_sum)[2], float scale) {
 #pragma unroll
@@ -149,7 +150,7 @@ __device__ inline void fold_scores(float (&s)[N / 8][4], float (&o)[D / 8][4], f
     top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
     top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
     const float base = top == -INFINITY ? 0.0f : top * scale;
-    const float rescale = exp2f(row_max[r] * scale - base);
+    const float rescale = kExact && row_max[r] == top ? 1.0f : exp2f(row_max[r] * scale - base);
     row_max[r] = top;
     float sum = 0;
 #pragma unroll
@@ -202,6 +203,44 @@ __device__ inline KeyRange visible_keys(const AttentionSizes& block, int64_t row
   const int64_t end = min(last + 1, block.kv_len);
   return {int(min(max(begin, int64_t{0}), end)), int(end)};
 }
+
+// The tiles of keys of the documents that a tile of queries has queries of, counted from each document's
+// first key. `origins` are those of the queries, INT_MAX behind the last one. By whole warps.
+template <int ROWS, int KEYS>
+class DocumentTiles {
+ public:
+  __device__ DocumentTiles(const AttentionSizes& block, const int* origins, int64_t first)
+      : origins_(origins), first_(int(first)), window_(int(block.window)) {
+    begin(0);
+  }
+  __device__ bool done() const { return query_ >= ROWS; }
+  __device__ void advance() {
+    key += KEYS;
+    if (key >= end_) begin(last_);
+  }
+
+  int key = 0, origin = 0;
+
+ private:
+  __device__ void begin(int query) {
+    query_ = query < ROWS && origins_[query] != INT_MAX ? query : ROWS;
+    if (done()) return;
+    origin = origins_[query];
+    last_ = ROWS;
+    for (int base = query / kWarp * kWarp; base < ROWS && last_ == ROWS; base += kWarp) {
+      const int other = base + int(threadIdx.x) % kWarp;
+      const unsigned found = __ballot_sync(kFullWarp, other > query && origins_[other] != origin);
+      if (found != 0) last_ = base + __ffs(int(found)) - 1;
+    }
+    const int seen = window_ > 0 ? max(origin, first_ + query - window_ + 1) : origin;
+    key = origin + (seen - origin) / KEYS * KEYS;
+    end_ = first_ + last_;
+  }
+
+  const int* origins_;
+  int first_, window_;
+  int query_ = 0, last_ = 0, end_ = 0;  // of the tile: the document's first query, and behind its last; keys
+};
 
 // The keys that some query of a tile sees, [begin, end), and those that every one sees, [all_begin, all_end).
 struct TileRange {

@@ -112,7 +112,7 @@ __device__ float* partial_of(const CachedBlock& b, int64_t token, int64_t head, 
 }
 
 // One block per (tile of tokens and split, key head, row).
-template <int D>
+template <int D, bool kExact>
 __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(CachedBlock b) {
   bf16* q_tile = reinterpret_cast<bf16*>(dynamic_shared());
   bf16 *k_tile = q_tile + kOwnRows<D> * kTileStride<D>, *v_tile = k_tile + kKeys<D> * kTileStride<D>;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     __syncthreads();  // V is here, and every warp is done with this K
     if (key + kKeys<D> < end) copy_keys(k_tile, key + kKeys<D>, 0);
     close_copies();
-    fold_scores<C, kKeys<D>>(s, acc, row_max, row_sum, scale);
+    fold_scores<C, kKeys<D>, kExact>(s, acc, row_max, row_sum, scale);
     multiply_columns<D, kKeys<D>, C>(acc, s, v_tile + column);
   }
   await_copies<0>();
@@ -293,8 +293,8 @@ cudaError_t run(const CachedBlock& b, Queue queue) {
   const int64_t tokens = kOwnRows<D> / (b.q_heads / b.kv_heads);
   const int64_t splits = b.splits > 0 ? b.splits : 1;
   const dim3 grid(blocks_for(b.q_len, tokens) * unsigned(splits), unsigned(b.kv_heads), unsigned(b.rows));
-  const cudaError_t status =
-      launch(cached_attention_kernel<D>, grid, kAttentionThreads, shared_bytes<D>(), queue, b);
+  const auto kernel = b.exact ? cached_attention_kernel<D, true> : cached_attention_kernel<D, false>;
+  const cudaError_t status = launch(kernel, grid, kAttentionThreads, shared_bytes<D>(), queue, b);
   if (status != cudaSuccess || b.partial == nullptr) return status;
   const dim3 merges(unsigned(b.rows * b.q_len), unsigned(b.q_heads));
   return launch(merge_kernel, merges, kMergeThreads, 0, queue, b);

@@ -358,6 +358,27 @@ cudaError_t few_rows(const FewRows& product, float* y, Queue queue);
 // Any number of rows. REQUIRES: spans
 cudaError_t last_logits(FewRows product, float* logits, Queue queue);
 
+// --- row_product.cu ---
+// d[m, n] = x[m, k] w[n, k]^T + c + bias, rows of d and of c `stride` apart; what is null is absent. An
+// element is summed up in the order of k, 16 at a time, however many rows there are: as grouped_linear() does
+// it. REQUIRES: n and k are multiples of 8, the stride is even
+template <class D>
+struct RowProduct {
+  const bf16 *x, *w;
+  const D* c;
+  const bf16* bias;
+  D* d;
+  int64_t m, n, k, stride;
+};
+template <class D>
+cudaError_t row_product(const RowProduct<D>& product, cudaStream_t stream);
+// The last rows that count of q_len each, by spans as FewRows has them, one after another. REQUIRES: columns
+// are a multiple of 8
+cudaError_t last_rows(const bf16* x, const int32_t* spans, bf16* to, int64_t rows, int64_t q_len,
+                      int64_t columns, cudaStream_t stream);
+// logit = cap tanh(logit / cap), as softmax_loss() has it.
+cudaError_t cap_logits(float* logits, int64_t count, float cap, cudaStream_t stream);
+
 // --- conv.cu ---
 // As in ShortConv; `before` may be null, and so may be what is made or read of pieces beside this one. With
 // two gates x has them, too: [tokens, 3, dim].
@@ -506,6 +527,7 @@ struct CachedBlock {
   float scale;        // of the scores: 1 / sqrt(head_dim)
   float softcap;      // of the scores; 0: none
   const bf16* sinks;  // of query heads; null: none
+  bool exact;         // with the bits of exact_attention_fwd(). REQUIRES: no splits, and no sinks
 };
 cudaError_t cached_attention(const CachedBlock& block, Queue queue);
 // See CopyRows. REQUIRES: row_bytes is a multiple of 16
@@ -527,6 +549,9 @@ struct AttentionBlock : AttentionSizes {
   const T* kv;
 };
 cudaError_t attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream);
+// The same with keys in tiles that are counted from a document's first. A query's bits depend neither on where
+// its document lies nor on what is beside it. REQUIRES: distance is 0
+cudaError_t exact_attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream);
 
 // delta[row, head, i] = sum over the head of o * do
 template <class T>
