@@ -148,6 +148,51 @@ double GroupedWgrad::traffic() const {
          double(o[kDw].bytes()) * (accumulate ? 2 : 1);
 }
 
+Operands GroupedLowRank::operands() const {
+  return {{"u", Read, dtype, mixture.rows() * sizes.inner(), Activations},
+          {"b", Read, dtype, group.count * sizes.adapted() * sizes.rank, Weights},
+          routing_operand(mixture),
+          {"y", Accumulate, dtype, mixture.rows() * sizes.columns, Activations}};
+}
+Work GroupedLowRank::work() const {
+  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
+}
+double GroupedLowRank::traffic() const {
+  const Operands o = operands();
+  return share_of(mixture, group, o[kU]) + double(o[kB].bytes()) + double(o[kRouting].bytes()) +
+         2 * share_of(mixture, group, o[kY]) * double(sizes.adapted()) / double(sizes.columns);
+}
+
+Operands GroupedLowRankDgrad::operands() const {
+  return {{"dy", Read, dtype, (gathers ? mixture.tokens : mixture.rows()) * sizes.columns, Activations},
+          {"b", Read, dtype, group.count * sizes.adapted() * sizes.rank, Weights},
+          routing_operand(mixture),
+          {"du", write_or(accumulate), dtype, mixture.rows() * sizes.inner(), Activations}};
+}
+Work GroupedLowRankDgrad::work() const {
+  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
+}
+double GroupedLowRankDgrad::traffic() const {
+  const Operands o = operands();
+  return share_of(mixture, group, o[kDy]) + double(o[kB].bytes()) + double(o[kRouting].bytes()) +
+         (accumulate ? share_of(mixture, group, o[kDu]) : double(o[kDu].bytes()));
+}
+
+Operands GroupedLowRankWgrad::operands() const {
+  return {{"dy", Read, dtype, (gathers ? mixture.tokens : mixture.rows()) * sizes.columns, Activations},
+          {"u", Read, dtype, mixture.rows() * sizes.inner(), Activations},
+          routing_operand(mixture),
+          {"db", write_or(accumulate), grad_dtype, group.count * sizes.adapted() * sizes.rank, Activations}};
+}
+Work GroupedLowRankWgrad::work() const {
+  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
+}
+double GroupedLowRankWgrad::traffic() const {
+  const Operands o = operands();
+  return share_of(mixture, group, o[kDy]) + share_of(mixture, group, o[kU]) + double(o[kRouting].bytes()) +
+         double(o[kDb].bytes()) * (accumulate ? 2 : 1);
+}
+
 Operands GroupedBiasGrad::operands() const {
   Operands o{{"dy", Read, dtype, (gathers ? mixture.tokens : mixture.rows()) * out, Activations},
              routing_operand(mixture),

@@ -267,6 +267,90 @@ struct GroupedWgrad {
   }
 };
 
+// The sizes of an expert's low-rank adapters, as LowRankSizes has those of a matrix. Results of `parts` of
+// them with `part` rows each are columns [at, at + parts * part) of rows of `columns`.
+struct ExpertRank {
+  int64_t rank;
+  int64_t parts, part;
+  int64_t at, columns;
+
+  int64_t inner() const { return parts * rank; }
+  int64_t adapted() const { return parts * part; }
+  constexpr void fields(auto&& f) const {
+    f("rank", rank), f("parts", parts), f("part", part), f("at", at), f("columns", columns);
+  }
+};
+
+// y[i, at + p part + o] += scale * sum over j of u[i, p rank + j] b_e[p part + o, j]
+// for every row i of each expert e of the group. Products are rounded with the sum. b is [count * parts *
+// part, rank]. `turned`: of one part, and b_e is [rank, part]. Rows of other experts, and other columns,
+// stay.
+struct GroupedLowRank {
+  static constexpr std::string_view kName = "grouped_low_rank";
+  enum { kU, kB, kRouting, kY };
+  Mixture mixture;
+  ExpertGroup group;
+  ExpertRank sizes;
+  DType dtype;
+  float scale = 1;
+  bool turned = false;
+
+  Operands operands() const;
+  Work work() const;
+  double traffic() const;
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const {
+    mixture.fields(f), group.fields(f), sizes.fields(f);
+    f("dtype", dtype), f("scale", scale, kNoCost), f("turned", turned);
+  }
+};
+
+// du[i, p rank + j] = scale * sum over o of dy[i, at + p part + o] b_e[p part + o, j]. dy is [tokens,
+// columns] if it gathers, else [rows, columns]. Rows of other experts are left as they are if `accumulate`,
+// else they become 0.
+struct GroupedLowRankDgrad {
+  static constexpr std::string_view kName = "grouped_low_rank_dgrad";
+  enum { kDy, kB, kRouting, kDu };
+  Mixture mixture;
+  ExpertGroup group;
+  ExpertRank sizes;
+  DType dtype;
+  float scale = 1;
+  bool gathers = false, accumulate = false;
+
+  Operands operands() const;
+  Work work() const;
+  double traffic() const;
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const {
+    mixture.fields(f), group.fields(f), sizes.fields(f);
+    f("dtype", dtype), f("scale", scale, kNoCost), f("gathers", gathers), f("acc", accumulate);
+  }
+};
+
+// db_e[p part + o, j] (+)= scale * sum over e's rows i of dy[i, at + p part + o] u[i, p rank + j], for each
+// expert of the group. It is 0 of one that has no rows. dy as of GroupedLowRankDgrad.
+struct GroupedLowRankWgrad {
+  static constexpr std::string_view kName = "grouped_low_rank_wgrad";
+  enum { kDy, kU, kRouting, kDb };
+  Mixture mixture;
+  ExpertGroup group;
+  ExpertRank sizes;
+  DType dtype, grad_dtype;
+  float scale = 1;
+  bool gathers = false, accumulate = false;
+
+  Operands operands() const;
+  Work work() const;
+  double traffic() const;
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const {
+    mixture.fields(f), group.fields(f), sizes.fields(f);
+    f("dtype", dtype), f("grad", grad_dtype), f("scale", scale, kNoCost), f("gathers", gathers),
+        f("acc", accumulate);
+  }
+};
+
 // dbias_e (+)= the sum over e's rows i of dy[i], for all experts; 0 of one that has no rows. `gathers`: dy is
 // [tokens, out], and its rows are taken times the gates of their choices.
 struct GroupedBiasGrad {

@@ -83,4 +83,62 @@ struct LowRankWgrad {
   }
 };
 
+// norms[o] = sqrt(sum_i (w[first + o, i] + scale * sum_j b[o, j] a[p rank + j, i])^2), with p = o / part.
+// These are the norms of the rows of W + scale * B A that have an adapter, in f32. There are no tokens.
+struct RowNorms {
+  static constexpr std::string_view kName = "row_norms";
+  enum { kW, kA, kB, kNorms };
+  LowRankSizes sizes;
+  int64_t in;
+  DType dtype;
+  float scale = 1;
+
+  Operands operands() const;
+  Work work() const { return Work::product(2.0 * double(sizes.adapted()) * double(sizes.rank) * double(in)); }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const {
+    sizes.fields(f);
+    f("in", in), f("dtype", dtype), f("scale", scale, kNoCost);
+  }
+};
+
+// y[t, c] = z[t, c] * m[c - first] / norms[c - first] (+ bias[c]) (+ residual[t, c]), in f32 and rounded
+// once. Columns without an adapter, which are not among the `adapted` from `first` on, are not scaled. m and
+// norms are f32. So DoRA has it (https://arxiv.org/abs/2402.09353).
+struct Magnitude {
+  static constexpr std::string_view kName = "magnitude";
+  enum { kZ, kM, kNorms, kY };
+  int64_t tokens, columns, first, adapted;
+  DType dtype;
+  bool has_bias = false, has_residual = false;  // these come behind the others, in this order
+
+  size_t bias_operand() const { return kY + 1; }
+  size_t residual_operand() const { return bias_operand() + (has_bias ? 1 : 0); }
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("columns", columns), f("first", first), f("adapted", adapted), f("dtype", dtype),
+        f("bias", has_bias), f("res", has_residual);
+  }
+};
+
+// dz = dy * m / norms, or dy where columns are not scaled; dm (+)= sum over the rows of dy * z / norms. Norms
+// are constants, as in PEFT.
+struct MagnitudeBwd {
+  static constexpr std::string_view kName = "magnitude_bwd";
+  enum { kDy, kZ, kM, kNorms, kDz, kDm };
+  int64_t tokens, columns, first, adapted;
+  DType dtype, grad_dtype;
+  bool accumulate = false;  // dm
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("columns", columns), f("first", first), f("adapted", adapted), f("dtype", dtype),
+        f("grad", grad_dtype), f("acc", accumulate);
+  }
+};
+
 }  // namespace sluice::core

@@ -50,7 +50,8 @@ using AnyOp =
                  Muon, Route, RouteBwd, RouterLoad, SortByExpert, GroupedLinear, GroupedDgrad, GroupedWgrad,
                  GroupedBiasGrad, CombineExperts, ExpertGluBwd, GatedAdd, GatedAddBwd, LowRank, LowRankDgrad,
                  LowRankWgrad, DeltaGates, DeltaGatesBwd, DeltaRule, DeltaRuleBwd, CachedDelta, HeadGate,
-                 HeadGateBwd, ScaleBy, ScaleGates, ScaleGatesBwd, Dropout, Quantize, CopyRows, DrawTokens>;
+                 HeadGateBwd, ScaleBy, ScaleGates, ScaleGatesBwd, Dropout, Quantize, CopyRows, DrawTokens,
+                 RowNorms, Magnitude, MagnitudeBwd, GroupedLowRank, GroupedLowRankDgrad, GroupedLowRankWgrad>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -83,7 +83,12 @@ void add_low_rank(List& list) {
     for (const DType dtype : kDTypes) {
       for (const bool residual : {false, true}) list.add(LowRank{s, dtype, 2, residual});
       list.add(LowRankDgrad{s, dtype, 0.3f});
+      for (const int64_t in : {s.columns + 5, s.columns + 328}) list.add(RowNorms{s, in, dtype, 0.7f});
+      for (const bool bias : {false, true})
+        list.add(Magnitude{s.tokens, s.columns, s.first, s.adapted(), dtype, bias, !bias || s.parts > 1});
     }
+    for (const auto [dtype, grad] : kGradDTypes)
+      list.add(MagnitudeBwd{s.tokens, s.columns, s.first, s.adapted(), dtype, grad, s.rank % 16 == 0});
     for (const auto [dtype, grad] : kGradDTypes) {
       for (const bool accumulate : {false, true}) list.add(LowRankWgrad{s, dtype, grad, 0.3f, accumulate});
     }

@@ -92,6 +92,32 @@ void add_grouped(List& list) {
   }
 }
 
+// Ranks of no whole vector, parts that leave columns on either side, experts without rows and with many.
+void add_experts_adapters(List& list) {
+  for (const ExpertRank s : {ExpertRank{8, 2, 24, 0, 48}, {3, 1, 7, 2, 11}, {16, 1, 40, 40, 80}}) {
+    for (const auto& [m, group] : {std::pair{Mixture{33, 8, 2}, ExpertGroup{0, 8}}, {{70, 8, 2}, {2, 4}}}) {
+      for (const DType dtype : kDTypes) {
+        list.add(GroupedLowRank{m, group, s, dtype, 2});
+        list.add(GroupedLowRank{m, group, {s.rank, 1, s.columns, 0, s.columns}, dtype, 0.5f, true});
+        for (const bool gathers : {false, true})
+          list.add(GroupedLowRankDgrad{m, group, s, dtype, 0.3f, gathers, !gathers});
+      }
+      for (const auto& [dtype, grad] : kGradDTypes) {
+        for (const bool gathers : {false, true})
+          list.add(GroupedLowRankWgrad{m, group, s, dtype, grad, 0.3f, gathers, gathers});
+      }
+    }
+  }
+  const ExpertRank s{16, 2, 136, 0, 272};
+  const Mixture m{200, 4, 2};
+  for (const auto& [spread, note] : kSpreads) {
+    const Data data{.experts = spread};
+    list.add(GroupedLowRank{m, {0, 4}, s, kBf16, 2}, note, data);
+    list.add(GroupedLowRankDgrad{m, {1, 2}, s, kBf16, 1, true, false}, note, data);
+    list.add(GroupedLowRankWgrad{m, {0, 4}, s, kBf16, kF32, 1, true, true}, note, data);
+  }
+}
+
 void add_gates(List& list) {
   using enum GateActivation;
   for (const DType dtype : kDTypes) {
@@ -131,6 +157,7 @@ void add_gates(List& list) {
 void add_experts(List& list) {
   add_routers(list);
   add_grouped(list);
+  add_experts_adapters(list);
   add_gates(list);
 }
 

@@ -271,6 +271,82 @@ Outputs expect(const GroupedWgrad& op, Inputs in) {
   return {dw};
 }
 
+Outputs expect(const GroupedLowRank& op, Inputs in) {
+  using L = GroupedLowRank;
+  const ExpertRank& s = op.sizes;
+  const Places places(op.mixture, in[L::kRouting]);
+  const std::vector<double> u = in[L::kU].values(), b = in[L::kB].values(), before = in[L::kY].values();
+  Expected y{L::kY};
+  for (int64_t i = 0; i < op.mixture.rows(); ++i) {
+    const int64_t e = places.expert_of(i) - op.group.first;
+    for (int64_t c = 0; c < s.columns; ++c) {
+      const int64_t o = c - s.at, part = o / s.part;
+      const Approx old(before[index(i * s.columns + c)]);
+      if (e < 0 || e >= op.group.count || o < 0 || o >= s.adapted()) {
+        y.values.push_back(old);
+        continue;
+      }
+      Sum sum;
+      for (int64_t j = 0; j < s.rank; ++j) {
+        const int64_t at = op.turned ? (e * s.rank + j) * s.part + o : (e * s.adapted() + o) * s.rank + j;
+        sum.add(Approx(u[index(i * s.inner() + part * s.rank + j)]), b[index(at)]);
+      }
+      y.values.push_back(old + sum.total() * Approx(double(op.scale)));
+    }
+  }
+  return {y};
+}
+
+Outputs expect(const GroupedLowRankDgrad& op, Inputs in) {
+  using L = GroupedLowRankDgrad;
+  const ExpertRank& s = op.sizes;
+  const Places places(op.mixture, in[L::kRouting]);
+  const std::vector<double> dy = in[L::kDy].values(), b = in[L::kB].values(), before = in[L::kDu].values();
+  Expected du{L::kDu};
+  for (int64_t i = 0; i < op.mixture.rows(); ++i) {
+    const int64_t e = places.expert_of(i) - op.group.first;
+    const int64_t from = op.gathers ? places.choice[index(i)] / op.mixture.top_k : i;
+    for (int64_t k = 0; k < s.inner(); ++k) {
+      if (e < 0 || e >= op.group.count) {
+        du.values.emplace_back(op.accumulate ? before[index(i * s.inner() + k)] : 0.0);
+        continue;
+      }
+      const int64_t part = k / s.rank, j = k % s.rank;
+      Sum sum;
+      for (int64_t o = part * s.part; o < (part + 1) * s.part; ++o)
+        sum.add(Approx(dy[index(from * s.columns + s.at + o)]), b[index((e * s.adapted() + o) * s.rank + j)]);
+      du.values.push_back(sum.total() * Approx(double(op.scale)));
+    }
+  }
+  return {du};
+}
+
+Outputs expect(const GroupedLowRankWgrad& op, Inputs in) {
+  using L = GroupedLowRankWgrad;
+  const ExpertRank& s = op.sizes;
+  const Places places(op.mixture, in[L::kRouting]);
+  const std::vector<double> dy = in[L::kDy].values(), u = in[L::kU].values();
+  const Old old(op.accumulate, in[L::kDb]);
+  Expected db{L::kDb};
+  for (int64_t e = op.group.first; e < op.group.first + op.group.count; ++e) {
+    for (int64_t o = 0; o < s.adapted(); ++o) {
+      for (int64_t j = 0; j < s.rank; ++j) {
+        Sum sum;
+        for (int64_t i = places.begin[index(e)]; i < places.begin[index(e) + 1]; ++i) {
+          const int64_t from = op.gathers ? places.choice[index(i)] / op.mixture.top_k : i;
+          sum.add(Approx(dy[index(from * s.columns + s.at + o)]),
+                  u[index(i * s.inner() + o / s.part * s.rank + j)]);
+        }
+        const double before = old[db.values.size()];
+        const bool none = places.begin[index(e)] == places.begin[index(e) + 1];
+        const Approx scaled = sum.total() * Approx(double(op.scale));
+        db.values.push_back(none ? Approx(before) : old.any() ? scaled + Approx(before) : scaled);
+      }
+    }
+  }
+  return {db};
+}
+
 Outputs expect(const GroupedBiasGrad& op, Inputs in) {
   const Places places(op.mixture, in[GroupedBiasGrad::kRouting]);
   const std::vector<double> dy = in[GroupedBiasGrad::kDy].values();

@@ -268,6 +268,77 @@ Outputs expect(const LowRankWgrad& op, Inputs in) {
   return {db};
 }
 
+Outputs expect(const RowNorms& op, Inputs in) {
+  const LowRankSizes& s = op.sizes;
+  const Matrix w = matrix(in[RowNorms::kW], op.in), a = matrix(in[RowNorms::kA], op.in),
+               b = matrix(in[RowNorms::kB], s.rank);
+  Expected norms{RowNorms::kNorms};
+  for (int64_t o = 0; o < s.adapted(); ++o) {
+    Sum squares;
+    for (int64_t i = 0; i < op.in; ++i) {
+      Sum change;
+      for (int64_t j = 0; j < s.rank; ++j) change.add(Approx(b(o, j)), a(o / s.part * s.rank + j, i));
+      const Approx x = Approx(w(s.first + o, i)) + change.total() * Approx(double(op.scale));
+      squares.add(x * x);
+    }
+    norms.values.push_back(sqrt(squares.total()));
+  }
+  return {norms};
+}
+
+namespace {
+
+// What columns are multiplied with, and the norm that is divided by.
+struct Scaling {
+  Approx factor, norm;
+};
+Scaling factor_of(const auto& op, const std::vector<double>& m, const std::vector<double>& norms, int64_t c) {
+  const int64_t at = c - op.first;
+  if (at < 0 || at >= op.adapted) return {Approx(1), Approx(1)};
+  return {Approx(m[index(at)]) / Approx(norms[index(at)]), Approx(norms[index(at)])};
+}
+
+}  // namespace
+
+Outputs expect(const Magnitude& op, Inputs in) {
+  const std::vector<double> z = in[Magnitude::kZ].values(), m = in[Magnitude::kM].values(),
+                            norms = in[Magnitude::kNorms].values();
+  const auto bias = op.has_bias ? in[op.bias_operand()].values() : std::vector<double>();
+  const auto residual = op.has_residual ? in[op.residual_operand()].values() : std::vector<double>();
+  Expected y{Magnitude::kY};
+  for (int64_t i = 0; i < op.tokens * op.columns; ++i) {
+    const int64_t c = i % op.columns;
+    Sum sum;
+    sum.add(Approx(z[index(i)]) * factor_of(op, m, norms, c).factor);
+    if (op.has_bias) sum.add(Approx(bias[index(c)]));
+    if (op.has_residual) sum.add(Approx(residual[index(i)]));
+    y.values.push_back(sum.total());
+  }
+  return {y};
+}
+
+Outputs expect(const MagnitudeBwd& op, Inputs in) {
+  using M = MagnitudeBwd;
+  const Matrix dy = matrix(in[M::kDy], op.columns), z = matrix(in[M::kZ], op.columns);
+  const std::vector<double> m = in[M::kM].values(), norms = in[M::kNorms].values();
+  const Old old(op.accumulate, in[M::kDm]);
+  Expected dz{M::kDz}, dm{M::kDm};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t c = 0; c < op.columns; ++c)
+      dz.values.push_back(Approx(dy(t, c)) * factor_of(op, m, norms, c).factor);
+  }
+  for (int64_t o = 0; o < op.adapted; ++o) {
+    Sum sum;
+    for (int64_t t = 0; t < op.tokens; ++t) {
+      const int64_t c = op.first + o;
+      sum.add(Approx(dy(t, c)) * Approx(z(t, c)) / Approx(norms[index(o)]));
+    }
+    if (old.any()) sum.add(old[index(o)]);
+    dm.values.push_back(sum.total());
+  }
+  return {dz, dm};
+}
+
 Outputs expect(const BiasGrad& op, Inputs in) {
   const Matrix dy = matrix(in[BiasGrad::kDy], op.out);
   const Old old(op.accumulate, in[BiasGrad::kDbias]);

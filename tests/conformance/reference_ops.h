@@ -79,6 +79,12 @@ Outputs expect(const Dropout& op, Inputs in);
 Outputs expect(const LowRank& op, Inputs in);
 Outputs expect(const LowRankDgrad& op, Inputs in);
 Outputs expect(const LowRankWgrad& op, Inputs in);
+Outputs expect(const RowNorms& op, Inputs in);
+Outputs expect(const Magnitude& op, Inputs in);
+Outputs expect(const MagnitudeBwd& op, Inputs in);
+Outputs expect(const GroupedLowRank& op, Inputs in);
+Outputs expect(const GroupedLowRankDgrad& op, Inputs in);
+Outputs expect(const GroupedLowRankWgrad& op, Inputs in);
 
 // reference_delta.cpp
 Outputs expect(const DeltaGates& op, Inputs in);

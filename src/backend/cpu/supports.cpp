@@ -71,6 +71,13 @@ constexpr Support kTable[] = {
     row<LowRank>("tokens rank parts part first columns dtype scale res"),
     row<LowRankDgrad>("tokens rank parts part first columns dtype scale"),
     row<LowRankWgrad>("tokens rank parts part first columns dtype grad scale acc"),
+    row<RowNorms>("tokens rank parts part first columns in dtype scale"),
+    row<Magnitude>("tokens columns first adapted dtype bias res"),
+    row<MagnitudeBwd>("tokens columns first adapted dtype grad acc"),
+    row<GroupedLowRank>("tokens experts k first count rank parts part at columns dtype scale turned"),
+    row<GroupedLowRankDgrad>("tokens experts k first count rank parts part at columns dtype scale gathers acc"),
+    row<GroupedLowRankWgrad>(
+        "tokens experts k first count rank parts part at columns dtype grad scale gathers acc"),
     row<DeltaGates>("tokens heads dtype"),
     row<DeltaGatesBwd>("tokens heads dtype grad acc_a acc_dt"),
     row<DeltaRule>("tokens hk hv dk dv dtype before after"),

@@ -24,6 +24,8 @@ constexpr int64_t most_sharing(int64_t head_dim) {
 constexpr int64_t kMostExpertRows = (65535 - 512) * int64_t{128};
 // The longest row that quantize.cu makes a copy of by row alone: a block holds one in shared memory.
 constexpr int64_t kMostRowOf8Bits = 65536;
+// The largest rank of magnitude.cu.
+constexpr int64_t kMaxNormRank = 1024;
 // Rows that are a dimension of a grid.
 constexpr int64_t kMostGridRows = 65535;
 

@@ -328,6 +328,41 @@ Status Runner::run(const LowRankWgrad& op, const Call& call) {
   return {};
 }
 
+Status Runner::run(const RowNorms& op, const Call& call) {
+  const LowRankSizes& s = op.sizes;
+  return with_float(op.dtype, [&]<class T>(T) {
+    cudaError_t status = cudaSuccess;
+    for (int64_t p = 0; p < s.parts && status == cudaSuccess; ++p) {
+      const int64_t row = p * s.part;
+      status =
+          row_norms(call.as<T>(RowNorms::kW) + (s.first + row) * op.in,
+                    call.as<T>(RowNorms::kA) + p * s.rank * op.in, call.as<T>(RowNorms::kB) + row * s.rank,
+                    call.as<float>(RowNorms::kNorms) + row, s.part, op.in, s.rank, op.scale, call.stream);
+    }
+    return status;
+  });
+}
+
+Status Runner::run(const Magnitude& op, const Call& call) {
+  const MagnitudeForm form{op.columns, op.first, op.adapted, call.as<float>(Magnitude::kM),
+                           call.as<float>(Magnitude::kNorms)};
+  return with_float(op.dtype, [&]<class T>(T) {
+    return magnitude(call.as<T>(Magnitude::kZ), op.has_bias ? call.as<T>(op.bias_operand()) : nullptr,
+                     op.has_residual ? call.as<T>(op.residual_operand()) : nullptr, call.as<T>(Magnitude::kY),
+                     op.tokens, form, call.stream);
+  });
+}
+
+Status Runner::run(const MagnitudeBwd& op, const Call& call) {
+  using M = MagnitudeBwd;
+  const MagnitudeForm form{op.columns, op.first, op.adapted, call.as<float>(M::kM),
+                           call.as<float>(M::kNorms)};
+  return with_floats(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    return magnitude_bwd(call.as<T>(M::kDy), call.as<T>(M::kZ), call.as<T>(M::kDz), call.as<G>(M::kDm),
+                         call.workspace.data, op.tokens, form, op.accumulate, call.stream);
+  });
+}
+
 Status Runner::run(const AttnFwd& op, const Call& call) {
   return attention_.run(op, call.operands, call.workspace, call.stream);
 }

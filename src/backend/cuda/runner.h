@@ -98,6 +98,12 @@ class Runner {
   Status run(const LowRank& op, const Call& call);
   Status run(const LowRankDgrad& op, const Call& call);
   Status run(const LowRankWgrad& op, const Call& call);
+  Status run(const RowNorms& op, const Call& call);
+  Status run(const Magnitude& op, const Call& call);
+  Status run(const MagnitudeBwd& op, const Call& call);
+  Status run(const GroupedLowRank& op, const Call& call);
+  Status run(const GroupedLowRankDgrad& op, const Call& call);
+  Status run(const GroupedLowRankWgrad& op, const Call& call);
   Status run(const DeltaGates& op, const Call& call);
   Status run(const DeltaGatesBwd& op, const Call& call);
   Status run(const DeltaRule& op, const Call& call);

@@ -24,7 +24,37 @@ Grouping grouping_of(const auto& op, const int32_t* routing) {
   return out;
 }
 
+RankForm rank_form_of(const auto& op) {
+  const ExpertRank& s = op.sizes;
+  return {s.rank, s.parts, s.part, s.at, s.columns, op.scale};
+}
+
 }  // namespace
+
+Status Runner::run(const GroupedLowRank& op, const Call& call) {
+  using L = GroupedLowRank;
+  SLUICE_CUDA_TRY(grouped_low_rank(grouping_of(op, call.as<int32_t>(L::kRouting)), rank_form_of(op),
+                                   call.as<bf16>(L::kU), call.as<bf16>(L::kB), call.as<bf16>(L::kY),
+                                   op.turned, call.stream));
+  return {};
+}
+
+Status Runner::run(const GroupedLowRankDgrad& op, const Call& call) {
+  using L = GroupedLowRankDgrad;
+  SLUICE_CUDA_TRY(grouped_low_rank_dgrad(grouping_of(op, call.as<int32_t>(L::kRouting)), rank_form_of(op),
+                                         call.as<bf16>(L::kDy), call.as<bf16>(L::kB), call.as<bf16>(L::kDu),
+                                         op.gathers, op.accumulate, call.stream));
+  return {};
+}
+
+Status Runner::run(const GroupedLowRankWgrad& op, const Call& call) {
+  using L = GroupedLowRankWgrad;
+  return with_float(op.grad_dtype, [&]<class G>(G) {
+    return grouped_low_rank_wgrad(grouping_of(op, call.as<int32_t>(L::kRouting)), rank_form_of(op),
+                                  call.as<bf16>(L::kDy), call.as<bf16>(L::kU), call.as<G>(L::kDb), op.gathers,
+                                  op.accumulate, call.stream);
+  });
+}
 
 Status Runner::run(const Route& op, const Call& call) {
   SLUICE_CUDA_TRY(route(call.as<float>(Route::kLogits), op.has_bias ? call.as<float>(Route::kBias) : nullptr,

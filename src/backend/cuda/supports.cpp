@@ -206,6 +206,18 @@ constexpr Support kTable[] = {
     row<LowRank>("tokens rank%8 parts part%8 first%8 columns%8 dtype scale res"),
     row<LowRankDgrad>("tokens rank%8 parts part%8 first%8 columns%8 dtype scale"),
     row<LowRankWgrad>("tokens rank%8 parts part%8 first%8 columns%8 dtype grad scale acc", kF32Gradients),
+    row<RowNorms>("tokens rank parts part first columns in dtype scale",
+                  [](const RowNorms& op, Objection& o) { o.most("rank", op.sizes.rank, cuda::kMaxNormRank); }),
+    row<Magnitude>("tokens columns%8 first%8 adapted%8 dtype bias res"),
+    row<MagnitudeBwd>("tokens columns%8 first%8 adapted%8 dtype grad acc", kF32Gradients),
+    row<GroupedLowRank>(
+        "tokens experts k first count rank%8 parts part%8 at%8 columns%8 dtype:bf16 scale turned", kExpertRows),
+    row<GroupedLowRankDgrad>(
+        "tokens experts k first count rank%8 parts part%8 at%8 columns%8 dtype:bf16 scale gathers acc",
+        kExpertRows),
+    row<GroupedLowRankWgrad>(
+        "tokens experts k first count rank%8 parts part%8 at%8 columns%8 dtype:bf16 grad scale gathers acc",
+        kExpertRows),
     row<DeltaGates>("tokens heads dtype"),
     row<DeltaGatesBwd>("tokens heads dtype grad acc_a acc_dt", kF32Gradients),
     row<DeltaRule>("tokens hk hv dk%8 dv%8 dtype before after", kDelta),

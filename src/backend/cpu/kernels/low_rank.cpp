@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/gemm_packed.h"
+#include "backend/cpu/kernels/grouped_joint.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "ops/low_rank.h"
 
@@ -28,6 +29,44 @@ int64_t scratch_bytes_of(const LowRankSizes& s) {
   Carver size(nullptr);
   LowRankScratch(s, size);
   return size.used();
+}
+
+LowRankSizes of_expert(const ExpertRank& s, int64_t tokens) {
+  return {tokens, s.rank, s.parts, s.part, s.at, s.columns};
+}
+
+// Where the rows of an op's expert are: in place, or those of the tokens of choices.
+template <class T>
+struct RowsOf {
+  const T* data;
+  const int32_t* choice;  // null: they are in place
+  int64_t top_k, columns;
+
+  const T* row(int64_t i) const { return data + (choice == nullptr ? i : choice[i] / top_k) * columns; }
+};
+
+template <class T>
+RowsOf<T> rows_of(const ExpertRows& rows, int64_t expert, bool gathers, const T* data, int64_t columns) {
+  if (gathers) return {data, rows.choice(expert), rows.top_k(), columns};
+  return {data + rows.begin(expert) * columns, nullptr, 1, columns};
+}
+
+// Calls f(expert of the group, the first of its rows, how many, worker) for up to kLowRankRows rows of one
+// expert at a time.
+template <class F>
+void for_each_block(const Mixture& mixture, const ExpertGroup& group, const ExpertRows& rows,
+                    const Machine& machine, F&& f) {
+  const int64_t begin = rows.begin(group.first), end = rows.begin(group.first + group.count);
+  machine.pool.parallel_for(ceil_div(mixture.rows(), kLowRankRows), [&](int64_t task, int worker) {
+    int64_t row = begin + task * kLowRankRows;
+    const int64_t last = std::min(end, row + kLowRankRows);
+    for (int64_t e = 0; e < group.count && row < last; ++e) {
+      const int64_t next = std::min(last, rows.begin(group.first + e) + rows.count(group.first + e));
+      if (next <= row) continue;
+      f(e, row - rows.begin(group.first + e), next - row, worker);
+      row = next;
+    }
+  });
 }
 
 }  // namespace
@@ -91,6 +130,85 @@ Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine) 
       SLUICE_LOOP(machine.isa, low_rank_wgrad, s, op.scale, args.in<T>(LowRankWgrad::kDy) + s.first + at,
                   args.in<T>(LowRankWgrad::kU) + part * s.rank, op.accumulate,
                   args.out<G>(LowRankWgrad::kDb) + at * s.rank, std::min(kPanel, s.part - row), scratch);
+    });
+  });
+  return {};
+}
+
+int64_t scratch_of(const GroupedLowRank& op) {
+  return scratch_bytes_of(of_expert(op.sizes, 1));
+}
+int64_t scratch_of(const GroupedLowRankDgrad& op) {
+  return scratch_bytes_of(of_expert(op.sizes, 1));
+}
+int64_t scratch_of(const GroupedLowRankWgrad& op) {
+  return scratch_bytes_of(of_expert(op.sizes, 1));
+}
+
+Status launch(const GroupedLowRank& op, const Args& args, const Machine& machine) {
+  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLowRank::kRouting));
+  const LowRankSizes s = of_expert(op.sizes, 1);
+  with_type(op.dtype, [&]<class T>(T) {
+    for_each_block(op.mixture, op.group, rows, machine,
+                   [&](int64_t e, int64_t first, int64_t count, int worker) {
+                     Carver place(machine.scratch[size_t(worker)]);
+                     const LowRankScratch scratch(s, place);
+                     const int64_t row = rows.begin(op.group.first + e) + first;
+                     SLUICE_LOOP(machine.isa, add_low_rank, s, op.scale, op.turned,
+                                 args.in<T>(GroupedLowRank::kU) + row * s.inner(),
+                                 args.in<T>(GroupedLowRank::kB) + e * s.adapted() * s.rank,
+                                 args.out<T>(GroupedLowRank::kY) + row * s.columns, count, scratch);
+                   });
+  });
+  return {};
+}
+
+Status launch(const GroupedLowRankDgrad& op, const Args& args, const Machine& machine) {
+  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLowRankDgrad::kRouting));
+  const LowRankSizes s = of_expert(op.sizes, 1);
+  with_type(op.dtype, [&]<class T>(T) {
+    const T* dy = args.in<T>(GroupedLowRankDgrad::kDy);
+    T* du = args.out<T>(GroupedLowRankDgrad::kDu);
+    if (!op.accumulate) {
+      const int64_t end = rows.begin(op.group.first + op.group.count);
+      std::fill_n(du, rows.begin(op.group.first) * s.inner(), T{});
+      std::fill_n(du + end * s.inner(), (op.mixture.rows() - end) * s.inner(), T{});
+    }
+    for_each_block(op.mixture, op.group, rows, machine,
+                   [&](int64_t e, int64_t first, int64_t count, int worker) {
+                     Carver place(machine.scratch[size_t(worker)]);
+                     const LowRankScratch scratch(s, place);
+                     const int64_t expert = op.group.first + e, row = rows.begin(expert) + first;
+                     SLUICE_LOOP(machine.isa, grouped_low_rank_dgrad, s, op.scale,
+                                 rows_of(rows, expert, op.gathers, dy, s.columns), first,
+                                 args.in<T>(GroupedLowRankDgrad::kB) + e * s.adapted() * s.rank,
+                                 du + row * s.inner(), count, scratch);
+                   });
+  });
+  return {};
+}
+
+Status launch(const GroupedLowRankWgrad& op, const Args& args, const Machine& machine) {
+  const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLowRankWgrad::kRouting));
+  const LowRankSizes all = of_expert(op.sizes, 1);
+  const int64_t panels = ceil_div(all.part, kPanel);
+  with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
+    const T* dy = args.in<T>(GroupedLowRankWgrad::kDy);
+    machine.pool.parallel_for(op.group.count * all.parts * panels, [&](int64_t task, int worker) {
+      Carver place(machine.scratch[size_t(worker)]);
+      const LowRankScratch scratch(all, place);
+      const int64_t e = task / (all.parts * panels), expert = op.group.first + e;
+      const int64_t part = task / panels % all.parts, row = task % panels * kPanel;
+      const int64_t at = part * all.part + row, count = std::min(kPanel, all.part - row);
+      G* db = args.out<G>(GroupedLowRankWgrad::kDb) + (e * all.adapted() + at) * all.rank;
+      if (rows.count(expert) == 0) {
+        if (!op.accumulate) std::fill_n(db, count * all.rank, G{});
+        return;
+      }
+      SLUICE_LOOP(machine.isa, grouped_low_rank_wgrad, of_expert(op.sizes, rows.count(expert)), op.scale,
+                  rows_of(rows, expert, op.gathers, dy, all.columns), all.first + at,
+                  args.in<T>(GroupedLowRankWgrad::kU) + rows.begin(expert) * all.inner() + part * all.rank,
+                  op.accumulate, db, count, scratch);
     });
   });
   return {};

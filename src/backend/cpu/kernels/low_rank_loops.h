@@ -85,3 +85,54 @@ void low_rank_wgrad(const LowRankSizes& s, float scale, const T* dy, const T* u,
   }
   put_scaled(x.sums, x.width, rows, s.rank, scale, accumulate ? db : nullptr, db, s.rank);
 }
+
+// Rows of y get what one expert's adapters add. `turned`: of one part, whose b is [rank, part].
+template <class T>
+void add_low_rank(const LowRankSizes& s, float scale, bool turned, const T* u, const T* b, T* y, int64_t rows,
+                  const LowRankScratch& x) {
+  widen(u, s.inner(), rows, s.inner(), x.inner, x.left);
+  for (int64_t p = 0; p < s.parts; ++p) {
+    const Strided a{x.left + p * s.rank, x.inner, 1};
+    for (int64_t o = 0; o < s.part; o += kPanel) {
+      const int64_t cols = std::min(kPanel, s.part - o), at = s.first + p * s.part + o;
+      if (turned) {
+        widen(b + o, s.part, s.rank, cols, kPanel, x.right);
+      } else {
+        pack_columns(b + (p * s.part + o) * s.rank, s.rank, cols, s.rank, x.right);
+      }
+      multiply(rows, kPanel, s.rank, a, x.right, kPanel, x.sums, kPanel, false);
+      put_scaled<T>(x.sums, kPanel, rows, cols, scale, y + at, y + at, s.columns);
+    }
+  }
+}
+
+// Rows [first, first + rows) of an expert.
+template <class T>
+void grouped_low_rank_dgrad(const LowRankSizes& s, float scale, const RowsOf<T>& dy, int64_t first,
+                            const T* b, T* du, int64_t rows, const LowRankScratch& x) {
+  for (int64_t p = 0; p < s.parts; ++p) {
+    for (int64_t o = 0; o < s.part; o += kLowRankDepth) {
+      const int64_t depth = std::min(kLowRankDepth, s.part - o);
+      for (int64_t r = 0; r < rows; ++r)
+        widen(dy.row(first + r) + s.first + p * s.part + o, 0, 1, depth, kLowRankDepth,
+              x.left + r * kLowRankDepth);
+      widen(b + (p * s.part + o) * s.rank, s.rank, depth, s.rank, x.width, x.right);
+      multiply(rows, x.width, depth, {x.left, kLowRankDepth, 1}, x.right, x.width, x.sums, x.width, o > 0);
+    }
+    put_scaled<T>(x.sums, x.width, rows, s.rank, scale, nullptr, du + p * s.rank, s.inner());
+  }
+}
+
+// Makes up to 32 rows of db of an expert, whose columns of dy begin at `column`.
+template <class T, class G>
+void grouped_low_rank_wgrad(const LowRankSizes& s, float scale, const RowsOf<T>& dy, int64_t column,
+                            const T* u, bool accumulate, G* db, int64_t rows, const LowRankScratch& x) {
+  for (int64_t t = 0; t < s.tokens; t += kLowRankDepth) {
+    const int64_t depth = std::min(kLowRankDepth, s.tokens - t);
+    for (int64_t i = 0; i < depth; ++i)
+      widen(dy.row(t + i) + column, 0, 1, rows, kPanel, x.left + i * kPanel);
+    widen(u + t * s.inner(), s.inner(), depth, s.rank, x.width, x.right);
+    multiply(rows, x.width, depth, {x.left, 1, kPanel}, x.right, x.width, x.sums, x.width, t > 0);
+  }
+  put_scaled(x.sums, x.width, rows, s.rank, scale, accumulate ? db : nullptr, db, s.rank);
+}

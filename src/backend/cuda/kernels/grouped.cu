@@ -80,7 +80,12 @@ struct GroupedArgs {
   const int32_t* begin;  // of the group's experts
   C* c;
   int64_t experts, m, n, k;  // m: of Wgrad; k: not of Wgrad
-  bool accumulate;
+  bool accumulate;           // of Wgrad
+  // From an expert's w, or of Wgrad its c, to the next one's, and from a row of c to the next. Adapters of an
+  // expert are parts of these.
+  int64_t step, stride;
+  float scale = 1;    // of what is summed
+  bool adds = false;  // to what rows of c have, not of Wgrad
 };
 
 template <Form kForm, class C>
@@ -99,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm,
   }
   const int64_t depth = kWeights ? tile.rows : args.k;
   const int64_t row = kWeights ? int64_t{blockIdx.y} * kTile : 0;  // of C, of Wgrad
-  const bf16* const w = kWeights ? nullptr : args.w + tile.expert * args.n * args.k;
+  const bf16* const w = kWeights ? nullptr : args.w + tile.expert * args.step;
 
   // Rows of A that the thread copies chunks of, the same for every k. Of Wgrad each k has others: where they
   // are of choices, these are read a piece ahead.
@@ -210,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm,
   }
 
   const int64_t rows_left = kWeights ? args.m - row : tile.rows;
-  C* const out = args.c + (kWeights ? (tile.expert * args.m + row) * args.n : tile.first * args.n);
+  C* const out = args.c + (kWeights ? tile.expert * args.step + row * args.stride : tile.first * args.stride);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -221,15 +226,15 @@ __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm,
       for (int j = 0; j < 8; ++j) {
         const int64_t at = column + n0 + 8 * j + lane % 4 * 2;
         if (at >= args.n) continue;
-        float x = sums[i][j][2 * half], y = sums[i][j][2 * half + 1];
-        C* const to = out + r * args.n + at;
+        float x = sums[i][j][2 * half] * args.scale, y = sums[i][j][2 * half + 1] * args.scale;
+        C* const to = out + r * args.stride + at;
         if constexpr (kForm == Form::Forward) {
           if (args.bias != nullptr) {
             x += to_float(args.bias[tile.expert * args.n + at]);
             y += to_float(args.bias[tile.expert * args.n + at + 1]);
           }
         }
-        if (kWeights && args.accumulate) x += to_float(to[0]), y += to_float(to[1]);
+        if (kWeights ? args.accumulate : args.adds) x += to_float(to[0]), y += to_float(to[1]);
         if constexpr (std::is_same_v<C, bf16>) {
           *reinterpret_cast<uint32_t*>(to) = pack_bf16(x, y);
         } else {
@@ -260,6 +265,12 @@ cudaError_t clear_others(const Grouping& g, bf16* y, int64_t n, cudaStream_t str
 }
 
 template <Form kForm>
+cudaError_t launch_rows(const Grouping& g, const GroupedArgs<kForm, bf16>& args, cudaStream_t stream) {
+  const dim3 grid(tiles_for(args.n), unsigned(g.rows / kTile + g.count));
+  return launch(grouped_kernel<kForm, bf16>, grid, kThreads, kSharedBytes, stream, args);
+}
+
+template <Form kForm>
 cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y, int64_t n,
                       int64_t k, bool gathers, bool accumulate, cudaStream_t stream) {
   if (!accumulate && g.count < g.experts) {
@@ -279,11 +290,100 @@ cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf1
   args.experts = g.count;
   args.n = n;
   args.k = k;
-  const dim3 grid(tiles_for(n), unsigned(g.rows / kTile + g.count));
-  return launch(grouped_kernel<kForm, bf16>, grid, kThreads, kSharedBytes, stream, args);
+  args.step = n * k;
+  args.stride = n;
+  return launch_rows(g, args, stream);
+}
+
+template <class G>
+cudaError_t launch_weights(const Grouping& g, const GroupedArgs<Form::Wgrad, G>& args, cudaStream_t stream) {
+  const dim3 grid(tiles_for(args.n), tiles_for(args.m), unsigned(g.count));
+  return launch(grouped_kernel<Form::Wgrad, G>, grid, kThreads, kSharedBytes, stream, args);
+}
+
+// Rows of y get scale * u b^T, or with `turned` scale * u b, of each part.
+template <Form kForm>
+cudaError_t add_low_rank(const Grouping& g, const RankForm& f, const bf16* u, const bf16* b, bf16* y,
+                         cudaStream_t stream) {
+  for (int64_t p = 0; p < f.parts; ++p) {
+    GroupedArgs<kForm, bf16> args{};
+    args.a = {u + p * f.rank, nullptr, f.parts * f.rank, reciprocal_of(g.top_k)};
+    args.w = b + p * f.part * f.rank;
+    args.begin = g.routing + g.first;
+    args.c = y + f.at + p * f.part;
+    args.experts = g.count;
+    args.n = f.part;
+    args.k = f.rank;
+    args.step = f.parts * f.part * f.rank;
+    args.stride = f.columns;
+    args.scale = f.scale;
+    args.adds = true;
+    const auto status = launch_rows(g, args, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace
+
+cudaError_t grouped_low_rank(const Grouping& g, const RankForm& form, const bf16* u, const bf16* b, bf16* y,
+                             bool turned, cudaStream_t stream) {
+  return turned ? add_low_rank<Form::Dgrad>(g, form, u, b, y, stream)
+                : add_low_rank<Form::Forward>(g, form, u, b, y, stream);
+}
+
+cudaError_t grouped_low_rank_dgrad(const Grouping& g, const RankForm& form, const bf16* dy, const bf16* b,
+                                   bf16* du, bool gathers, bool accumulate, cudaStream_t stream) {
+  const int64_t inner = form.parts * form.rank;
+  if (!accumulate && g.count < g.experts) {
+    const auto status = clear_others(g, du, inner, stream);
+    if (status != cudaSuccess) return status;
+  }
+  for (int64_t p = 0; p < form.parts; ++p) {
+    GroupedArgs<Form::Dgrad, bf16> args{};
+    args.a = {dy + form.at + p * form.part, gathers ? g.choices() : nullptr, form.columns,
+              reciprocal_of(g.top_k)};
+    args.w = b + p * form.part * form.rank;
+    args.begin = g.routing + g.first;
+    args.c = du + p * form.rank;
+    args.experts = g.count;
+    args.n = form.rank;
+    args.k = form.part;
+    args.step = form.parts * form.part * form.rank;
+    args.stride = inner;
+    args.scale = form.scale;
+    const auto status = launch_rows(g, args, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+template <class G>
+cudaError_t grouped_low_rank_wgrad(const Grouping& g, const RankForm& form, const bf16* dy, const bf16* u,
+                                   G* db, bool gathers, bool accumulate, cudaStream_t stream) {
+  for (int64_t p = 0; p < form.parts; ++p) {
+    GroupedArgs<Form::Wgrad, G> args{};
+    args.a = {dy + form.at + p * form.part, gathers ? g.choices() : nullptr, form.columns,
+              reciprocal_of(g.top_k)};
+    args.b = {u + p * form.rank, nullptr, form.parts * form.rank, reciprocal_of(g.top_k)};
+    args.begin = g.routing + g.first;
+    args.c = db + p * form.part * form.rank;
+    args.experts = g.count;
+    args.m = form.part;
+    args.n = form.rank;
+    args.accumulate = accumulate;
+    args.step = form.parts * form.part * form.rank;
+    args.stride = form.rank;
+    args.scale = form.scale;
+    const auto status = launch_weights(g, args, stream);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+template cudaError_t grouped_low_rank_wgrad(const Grouping&, const RankForm&, const bf16*, const bf16*,
+                                            float*, bool, bool, cudaStream_t);
+template cudaError_t grouped_low_rank_wgrad(const Grouping&, const RankForm&, const bf16*, const bf16*, bf16*,
+                                            bool, bool, cudaStream_t);
 
 cudaError_t grouped_linear(const Grouping& g, const bf16* x, const bf16* w, const bf16* bias, bf16* y,
                            int64_t out, int64_t in, bool gathers, bool accumulate, cudaStream_t stream) {
@@ -309,8 +409,9 @@ cudaError_t grouped_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* d
   args.m = out;
   args.n = in;
   args.accumulate = accumulate;
-  const dim3 grid(tiles_for(in), tiles_for(out), unsigned(g.count));
-  return launch(grouped_kernel<Form::Wgrad, G>, grid, kThreads, kSharedBytes, stream, args);
+  args.step = out * in;
+  args.stride = in;
+  return launch_weights(g, args, stream);
 }
 template cudaError_t grouped_wgrad(const Grouping&, const bf16*, const bf16*, float*, int64_t, int64_t, bool,
                                    bool, bool, cudaStream_t);

@@ -88,6 +88,25 @@ template <class T>
 cudaError_t dropout(const T* x, const DropoutArgs* args, T* y, int64_t tokens, const DropoutForm& form,
                     cudaStream_t stream);
 
+// --- magnitude.cu ---
+// Norms of the rows of w + scale * b a, of `rows` rows each of w, b and norms; a is [rank, in].
+template <class T>
+cudaError_t row_norms(const T* w, const T* a, const T* b, float* norms, int64_t rows, int64_t in,
+                      int64_t rank, float scale, cudaStream_t stream);
+
+// Columns of rows, of which `adapted` from `first` on are scaled, by m / norms (Magnitude of ops/low_rank.h).
+struct MagnitudeForm {
+  int64_t columns, first, adapted;
+  const float *m, *norms;
+};
+// `bias` and `residual` may be null.
+template <class T>
+cudaError_t magnitude(const T* z, const T* bias, const T* residual, T* y, int64_t tokens,
+                      const MagnitudeForm& form, cudaStream_t stream);
+template <class T, class G>
+cudaError_t magnitude_bwd(const T* dy, const T* z, T* dz, G* dm, void* workspace, int64_t tokens,
+                          const MagnitudeForm& form, bool accumulate, cudaStream_t stream);
+
 // --- rope.cu ---
 // The rotation of rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
 struct Rotary {
@@ -599,6 +618,18 @@ cudaError_t grouped_dgrad(const Grouping& g, const bf16* dy, const bf16* w, bf16
 template <class G>
 cudaError_t grouped_wgrad(const Grouping& g, const bf16* dy, const bf16* x, G* dw, int64_t out, int64_t in,
                           bool gathers_dy, bool gathers_x, bool accumulate, cudaStream_t stream);
+// Low-rank adapters of experts, of the sizes of ExpertRank in ops/experts.h, which says what these make.
+struct RankForm {
+  int64_t rank, parts, part, at, columns;
+  float scale;
+};
+cudaError_t grouped_low_rank(const Grouping& g, const RankForm& form, const bf16* u, const bf16* b, bf16* y,
+                             bool turned, cudaStream_t stream);
+cudaError_t grouped_low_rank_dgrad(const Grouping& g, const RankForm& form, const bf16* dy, const bf16* b,
+                                   bf16* du, bool gathers, bool accumulate, cudaStream_t stream);
+template <class G>
+cudaError_t grouped_low_rank_wgrad(const Grouping& g, const RankForm& form, const bf16* dy, const bf16* u,
+                                   G* db, bool gathers, bool accumulate, cudaStream_t stream);
 // Sums rows, or with gates the tokens' rows times these.
 template <class G>
 cudaError_t grouped_bias_grad(const Grouping& g, const bf16* dy, const float* gates, G* dbias, int64_t out,
