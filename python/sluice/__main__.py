@@ -7,6 +7,7 @@ from . import _program
 
 
 def main() -> None:
+    os.environ.setdefault("SLUICE_PYTHON", sys.executable)  # for a command that is Python's
     os.execv(_program.path(), ["sluice", *sys.argv[1:]])
 
 
