@@ -15,7 +15,11 @@ Operands Quantize::operands() const {
   if (by_column) o.push_back({"turned", Write, format.over(rows), rows * cols, Activations});
   return o;
 }
-// The largest magnitude of each row and of each column.
+// By column two passes, of which the first finds the largest magnitudes.
+Work Quantize::work() const {
+  return {.pass_bytes = by_column ? double(rows * cols * size_of(dtype)) : 0};
+}
+// These of each row and of each column.
 int64_t Quantize::workspace_bytes(const GpuLibraries&) const {
   return (rows + cols) * size_of(DType::F32);
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/format.h"
 #include "ops/operand.h"
@@ -55,13 +56,22 @@ struct Quantize {
   size_t turned_operand() const { return kY + (by_row ? 1 : 0); }
 
   Operands operands() const;
-  Work work() const { return {}; }
+  Work work() const;
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("rows", rows), f("cols", cols), f("dtype", dtype), f("to", format), f("by_row", by_row),
         f("by_column", by_column);
   }
 };
+
+// An op with `narrow` writes what it would write without, and `op` rounds it: operand `wide` of the op
+// without, whose operands come first, becomes these of the op with it; 0: it has no such copy.
+struct NarrowResult {
+  int wide;
+  Quantize op;
+  int by_row, turned;
+};
+using NarrowResults = std::vector<NarrowResult>;
 
 // y = x s, with one f32 number s, which no gradient moves. The gradient of x is dy s, which is the same op.
 struct ScaleBy {

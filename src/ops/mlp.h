@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/cast.h"
 #include "ops/gate_activation.h"
 #include "ops/operand.h"
 #include "ops/work.h"
@@ -15,7 +16,8 @@ namespace sluice::core {
 // y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU. If `plain`, gu
 // is [tokens, dim] and all gate: y = activation(gu). If `apart`, gu is the gates alone and up an operand of
 // its own. With a `limit` gates are at most that, and in place of up stands 1 + up, held between -limit and
-// limit; what is cut off has no gradient. REQUIRES: then !plain.
+// limit; what is cut off has no gradient. REQUIRES: then !plain. If `narrow`, y is rounded once more, to
+// kFloat8 by row (ops/cast.h). REQUIRES: then !apart.
 struct Swiglu {
   static constexpr std::string_view kName = "swiglu";
   enum { kGu, kY, kUp };  // the last if `apart`
@@ -25,8 +27,10 @@ struct Swiglu {
   bool plain = false;
   float limit = 0;     // 0: none
   bool apart = false;  // REQUIRES: then !plain
+  bool narrow = false;
 
   int64_t columns() const { return plain || apart ? dim : 2 * dim; }  // of gu
+  NarrowResults narrow_results() const;                               // none: it cannot be `narrow`
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -37,32 +41,36 @@ struct Swiglu {
     if (plain) f("plain", plain);
     if (limit > 0) f("limit", limit, kNoCost);
     if (apart) f("apart", apart);
+    if (narrow) f("narrow", narrow);
   }
 };
 
 // dgu = gradient of Swiglu; y = its output again (bit-identical), which the down projection's weight gradient
-// needs: reading gu once serves both.
+// needs: reading gu once serves both. If `narrow`, both are rounded once more, to kFloat8 (ops/cast.h): dgu
+// by row, and turned as kTurned; y turned. REQUIRES: then !apart.
 struct SwigluBwd {
   static constexpr std::string_view kName = "swiglu_bwd";
-  enum { kGu, kDy, kDgu, kY, kUp, kDup };  // the last two if `apart`
+  enum { kGu, kDy, kDgu, kY, kUp, kDup, kTurned = kUp };  // up to kY, and two if `apart`, or one if `narrow`
   int64_t tokens, dim;
   DType dtype;
   GateActivation activation = GateActivation::Silu;
   bool plain = false;
   float limit = 0;  // 0: none
-  bool apart = false;
+  bool apart = false, narrow = false;
 
   int64_t columns() const { return plain || apart ? dim : 2 * dim; }  // of gu
+  NarrowResults narrow_results() const;                               // as Swiglu's
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  Work work() const;
+  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype);
     if (activation != GateActivation::Silu) f("activation", activation);
     if (plain) f("plain", plain);
     if (limit > 0) f("limit", limit, kNoCost);
     if (apart) f("apart", apart);
+    if (narrow) f("narrow", narrow);
   }
 };
 

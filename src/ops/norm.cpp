@@ -8,12 +8,25 @@ using enum Access;
 using enum DType;
 using enum Values;
 
+NarrowResults RmsNorm::narrow_results() const {
+  if (has_residual) return {};
+  return {{kY, {tokens, dim, dtype, kFloat8, true, true}, kY, kTurned}};
+}
 Operands RmsNorm::operands() const {
   Operands o{{"x", Read, dtype, tokens * dim, Activations},
              {"w", Read, dtype, dim, Weights},
-             {"y", Write, dtype, tokens * dim, Activations}};
+             {"y", Write, narrow ? kFloat8.over(dim) : Format(dtype), tokens * dim, Activations}};
   if (has_residual) o.push_back({"residual", Read, dtype, tokens * dim, Activations});
+  if (narrow) o.push_back({"turned", Write, kFloat8.over(tokens), tokens * dim, Activations});
   return o;
+}
+// Two passes, of which the first finds the largest magnitudes.
+Work RmsNorm::work() const {
+  return {.pass_bytes = narrow ? double(tokens * dim * size_of(dtype)) : 0};
+}
+// The magnitudes of rows and columns, and the factor of each row.
+int64_t RmsNorm::workspace_bytes(const GpuLibraries&) const {
+  return narrow ? (2 * tokens + dim) * size_of(F32) : 0;
 }
 
 Operands RmsNormBwd::operands() const {

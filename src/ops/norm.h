@@ -6,29 +6,35 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/cast.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
 namespace sluice::core {
 
-// y = x / sqrt(mean(x^2) + eps) * (offset + w) * scale (+ residual), row by row, computed in fp32.
+// y = x / sqrt(mean(x^2) + eps) * (offset + w) * scale (+ residual), row by row, computed in fp32. If
+// `narrow`, y is rounded once more, to kFloat8 (ops/cast.h): by row, and turned as kTurned. REQUIRES: then
+// !has_residual.
 struct RmsNorm {
   static constexpr std::string_view kName = "rms_norm";
-  enum { kX, kW, kY, kResidual };
+  enum { kX, kW, kY, kResidual, kTurned = kResidual };
   int64_t tokens, dim;
   float eps;
   DType dtype;
   float offset = 0, scale = 1;
   bool has_residual = false;  // kResidual is there
+  bool narrow = false;
 
+  NarrowResults narrow_results() const;  // none: it cannot be `narrow`
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  Work work() const;
+  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype);
     if (offset != 0) f("offset", offset, kNoCost);
     if (scale != 1) f("scale", scale, kNoCost);
     if (has_residual) f("res", has_residual);
+    if (narrow) f("narrow", narrow);
   }
 };
 

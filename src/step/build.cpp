@@ -12,6 +12,7 @@
 #include "ops/generation.h"
 #include "ops/step_args.h"
 #include "program/gradient/gradients.h"
+#include "program/narrow.h"
 
 namespace sluice::core {
 namespace {
@@ -59,6 +60,9 @@ class Builder {
     for (int64_t i = 0; i < shape_.replicas; ++i)
       model_.loss.push_back(metric(i == 0 ? "loss" : fmt::format("loss.{}", i), DType::F64, 2));
   }
+
+  // Copies of what passes make: these objects come after all that the model names.
+  void join() { model_.program = join_copies(std::move(model_.program)); }
 
   ModelInputs inputs() const {
     return {model_.args, inv_freq_, window_inv_freq_, model_.batch, model_.layout, router_, {}};
@@ -240,6 +244,7 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
   }
   program().facts.tokens = shape_.tokens_of_all();
   program().facts.model_flops = double(shape_.tokens()) * model_flops_per_token(spec_, shape_.seq_len);
+  join();
   model_.program = place_updates(program(), model_.weights, model_.params,
                                  {model_.args, model_.clip, sums, shape_.processes}, optimizer, num_);
   return std::move(model_);
@@ -268,6 +273,7 @@ Model Builder::evaluation(const OptimizerConfig* pending) {
                          num_.grad, 0, c);
   }
   program().facts.tokens = shape_.tokens();
+  join();
   if (pending != nullptr) {
     // No backward pass follows, in which moments could come late.
     OptimizerConfig update = *pending;

@@ -552,11 +552,23 @@ void add_narrow_products(List& list) {
     int64_t tokens, in, out;
   };
   for (const auto& [rows, cols] :
-       {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {144, 208}, {1, 64}, {7, 24}}) {
+       {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {144, 208}, {1, 64}, {7, 24}, {3, 2064}}) {
     for (const bool by_column : {false, true}) {
       if (by_column && !is_narrow(rows)) continue;
       list.add(Quantize{rows, cols, kBf16, kFloat8, true, by_column});
       if (by_column) list.add(Quantize{rows, cols, kBf16, kFloat8, false, true});
+    }
+  }
+  for (const auto& [tokens, dim] : {std::pair<int64_t, int64_t>{16, 24}, {144, 208}}) {
+    RmsNorm norm{tokens, dim, kEps, kBf16};
+    norm.narrow = true;
+    list.add(norm);
+    for (const bool plain : {false, true}) {
+      Swiglu glu{tokens, dim, kBf16, GateActivation::Silu, plain};
+      SwigluBwd back{tokens, dim, kBf16, GateActivation::Silu, plain};
+      glu.narrow = back.narrow = true;
+      list.add(glu);
+      list.add(back);
     }
   }
   list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "large", {.spread = 1e30});

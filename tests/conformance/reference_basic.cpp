@@ -20,6 +20,40 @@ Approx inverse_rms(std::span<const double> x, float eps) {
   return Approx(1) / sqrt(squares.total() / Approx(double(x.size())) + Approx(double{eps}));
 }
 
+// Results as they are before they are rounded to 8 bits, and turned, and how far what is stored may be from
+// them: by a bit of bf16, by half a step of three bits of mantissa, and by half the least step of the scale
+// that the largest magnitude has. What the bits are, relations.h says.
+Outputs narrowed(const NarrowResults& results, const Outputs& wide) {
+  Outputs out;
+  for (const NarrowResult& result : results) {
+    const Quantize& q = result.op;
+    const auto of = std::ranges::find(wide, result.wide, &Expected::operand);
+    const auto copy = [&](int operand, bool turned) {
+      Expected e{operand, std::vector<Approx>(of->values.size())};
+      const int64_t row = turned ? q.rows : q.cols;
+      for (int64_t i = 0; i < q.rows * q.cols; ++i) {
+        const int64_t to = turned ? i % q.cols * q.rows + i / q.cols : i;
+        e.values[index(to)] = of->values[index(i)];
+      }
+      for (int64_t first = 0; first < q.rows * q.cols; first += row) {
+        const std::span<Approx> values(&e.values[index(first)], size_t(row));
+        double most = 0;
+        for (const Approx& a : values) most = std::max(most, std::abs(a.value) + a.bound);
+        // The least step is 2^-9 of the scale, which is less than the largest magnitude by 224 at least.
+        for (Approx& a : values) {
+          const double step = std::max(std::abs(a.value) * 0x1p-4, most / 224 * 0x1p-10);
+          a.bound += std::abs(a.value) * 0x1p-8 + step * (1 + 0x1p-7);
+          a.variance += square(step);
+        }
+      }
+      out.push_back(std::move(e));
+    };
+    if (q.by_row) copy(result.by_row, false);
+    if (q.by_column) copy(result.turned, true);
+  }
+  return out;
+}
+
 // What a norm multiplies with.
 Approx weight(double w, float offset) {
   return offset == 0 ? Approx(w) : Approx(double{offset}) + Approx(w);
@@ -132,7 +166,7 @@ Outputs expect(const RmsNorm& op, Inputs in) {
       y.values.push_back(op.has_residual ? v + Approx(residual[index(t * op.dim) + d]) : v);
     }
   }
-  return {y};
+  return op.narrow ? narrowed(op.narrow_results(), {y}) : Outputs{y};
 }
 
 // With r = 1 / rms(x) and g = dy * scale * (offset + w):  dx = r g - x r^3 (g . x) / dim,  dw = sum over rows
@@ -365,7 +399,7 @@ Outputs expect(const Swiglu& op, Inputs in) {
       y.values.push_back(gated(op.activation, x.gate, x.up));
     }
   }
-  return {y};
+  return op.narrow ? narrowed(op.narrow_results(), {y}) : Outputs{y};
 }
 
 // With s the gate's share:  dgate = dy up (s + gate s'(gate)),  dup = dy gate s; s' = s (1 - s) h' for
@@ -388,6 +422,7 @@ Outputs expect(const SwigluBwd& op, Inputs in) {
     }
   }
   Outputs out{dgu, y};
+  if (op.narrow) return narrowed(op.narrow_results(), out);
   if (op.apart) out.push_back(apart);
   return out;
 }

@@ -210,6 +210,37 @@ Findings same_beside_others(Harness& harness) {
   return findings;
 }
 
+// An op that is `narrow` writes what Quantize makes of what it writes without.
+template <class O>
+void add_narrow(std::vector<Relation>& all, O op, const Data& data = {}) {
+  O narrow = op;
+  narrow.narrow = true;
+  const auto same = [=](Harness& harness) {
+    Findings findings;
+    const Operands schema = op.operands();
+    const Tensors given = make_operands(narrow, data);
+    Tensors before;
+    for (size_t i = 0; i < schema.size(); ++i)
+      before.push_back(schema[i].access == Access::Read ? given[i]
+                                                        : make_tensor(schema[i].format, schema[i].elements));
+    const Tensors got = run(harness, narrow, given, findings), values = run(harness, op, before, findings);
+    for (const NarrowResult& result : op.narrow_results()) {
+      if (!findings.empty()) return findings;
+      Tensors operands{values[size_t(result.wide)]};
+      if (result.op.by_row) operands.push_back(given[size_t(result.by_row)]);
+      if (result.op.by_column) operands.push_back(given[size_t(result.turned)]);
+      const Tensors copies = run(harness, result.op, std::move(operands), findings);
+      if (copies.empty()) return findings;
+      if (result.op.by_row && copies[Quantize::kY].bytes != got[size_t(result.by_row)].bytes)
+        findings.push_back(fmt::format("{} by row differs", schema[size_t(result.wide)].name));
+      if (result.op.by_column && copies[result.op.turned_operand()].bytes != got[size_t(result.turned)].bytes)
+        findings.push_back(fmt::format("{} by column differs", schema[size_t(result.wide)].name));
+    }
+    return findings;
+  };
+  all.push_back({fmt::format("{}_is_its_copies_{}", O::kName, all.size()), narrow, same});
+}
+
 // Updates of all bf16, which round stochastically.
 template <class Update>
 Update bf16_update(Update op, int64_t elements, MasterWeights master) {
@@ -589,6 +620,19 @@ std::vector<Relation> all_relations() {
     add(ShortConv{kOfDocuments, 24, 4, dtype, false, false, true});
   }
   all.push_back({"products_of_quantized_tokens_see_no_others", kCopies, same_beside_others});
+  for (const int64_t dim : {24, 208, 2056, 4104}) {
+    add_narrow(all, RmsNorm{dim < 1000 ? 144 : 16, dim, 1e-5f, DType::BF16, 1, 0.5f});
+    if (dim > 1000) continue;
+    for (const GateActivation activation : {GateActivation::Silu, GateActivation::GeluTanh}) {
+      for (const float limit : {0.0f, 0.5f}) {
+        add_narrow(all, Swiglu{33, dim, DType::BF16, activation, false, limit});
+        add_narrow(all, SwigluBwd{144, dim, DType::BF16, activation, false, limit});
+      }
+    }
+    add_narrow(all, Swiglu{33, dim, DType::BF16, GateActivation::Gelu, true});
+    add_narrow(all, SwigluBwd{272, dim, DType::BF16, GateActivation::Gelu, true});
+  }
+  add_narrow(all, SwigluBwd{32, 24, DType::BF16}, {.special = std::numeric_limits<double>::quiet_NaN()});
   add_update(all, "adamw", kAdamW);
   add_update(all, "sgd_momentum", kSgdMomentum);
   add_update(all, "sgd_nesterov", kNesterov);

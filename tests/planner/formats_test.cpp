@@ -175,6 +175,7 @@ TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
         [&](const auto& op) {
           if constexpr (requires { op.dy_format; }) narrow[std::string(op.kName)] += op.dy_format ? 1 : 0;
           if constexpr (requires { op.f32_result; }) narrow["linear"] += op.x_format ? 1 : 0;
+          if constexpr (requires { op.narrow; }) narrow[std::string(op.kName)] += op.narrow ? 1 : 0;
         },
         *task.op);
     if (const auto* copy = std::get_if<Quantize>(&*task.op)) ++copies[copy->by_column ? "both" : "by row"];
@@ -184,10 +185,18 @@ TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
   EXPECT_EQ(narrow["linear"], 5 * kTimes);
   EXPECT_EQ(narrow["linear_dgrad"], 5 * kTimes);
   EXPECT_EQ(narrow["linear_wgrad"], 5 * kTimes);
-  // What the backward pass makes again has a copy by row forward, and one turned copy there.
-  EXPECT_EQ(copies["by row"], kTimes);
-  // Weights once in a step; the inputs h1, o and h2; five gradients, and what is made again.
-  EXPECT_EQ(copies["both"], 2 * 5 + (3 + 5 + 1) * kTimes);
+  // Norms and gates write copies themselves, forward and backward, and nothing in bf16.
+  EXPECT_EQ(narrow["rms_norm"], 2 * kTimes);
+  EXPECT_EQ(narrow["swiglu"], kTimes);
+  EXPECT_EQ(narrow["swiglu_bwd"], kTimes);
+  EXPECT_EQ(copies["by row"], 0);
+  // Weights once in a step; attention's output; the gradients of q, kv, o and down.
+  EXPECT_EQ(copies["both"], 2 * 5 + (1 + 4) * kTimes);
+  const auto named = [&](std::string_view role) {
+    return std::ranges::any_of(model.program.objects(), [&](const Object& o) { return o.role == role; });
+  };
+  EXPECT_TRUE(named("h1_fp8") && named("act_fp8") && named("act2_fp8_turned"));
+  EXPECT_FALSE(named("h1") || named("h2") || named("act") || named("act2") || named("d_gu"));
   EXPECT_EQ(footprint(model.program).by_kind[size_t(ObjectKind::Param)],
             footprint(plain.program).by_kind[size_t(ObjectKind::Param)]);
   // Evaluation's products read the same.

@@ -20,7 +20,7 @@ bool overlaps_others(const Linear& op) {
   return has_few_rows(op);
 }
 bool overlaps_others(const RmsNorm& op) {
-  return op.tokens <= kFewRows;
+  return !op.narrow && op.tokens <= kFewRows;
 }
 bool overlaps_others(const LayerNorm& op) {
   return op.tokens <= kFewRows;
@@ -29,7 +29,7 @@ bool overlaps_others(const HeadNormRope& op) {
   return op.tokens <= kFewRows;
 }
 bool overlaps_others(const Swiglu& op) {
-  return op.tokens <= kFewRows;
+  return !op.narrow && op.tokens <= kFewRows;
 }
 bool overlaps_others(const CachedAttention& op) {
   return op.tokens() <= kFewRows;
@@ -122,6 +122,13 @@ Status Runner::run(const EmbedBwd& op, const Call& call) {
 
 Status Runner::run(const RmsNorm& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (op.narrow)
+        return rms_norm_narrow(call.as<T>(RmsNorm::kX), call.as<T>(RmsNorm::kW),
+                               call.as<uint8_t>(RmsNorm::kY), call.as<uint8_t>(RmsNorm::kTurned),
+                               call.workspace.data, op.tokens, op.dim, NormForm{op.eps, op.offset, op.scale},
+                               call.stream);
+    }
     return rms_norm(call.as<T>(RmsNorm::kX), call.as<T>(RmsNorm::kW),
                     op.has_residual ? call.as<T>(RmsNorm::kResidual) : nullptr, call.as<T>(RmsNorm::kY),
                     op.tokens, op.dim, NormForm{op.eps, op.offset, op.scale}, call.queue());
@@ -428,6 +435,10 @@ Status Runner::run(const Quantize& op, const Call& call) {
 Status Runner::run(const Swiglu& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
     const auto rows = rows_of(op, call.as<T>(Swiglu::kGu), op.apart ? &call[Swiglu::kUp] : nullptr);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (op.narrow)
+        return swiglu_narrow(rows, call.as<uint8_t>(Swiglu::kY), op.tokens, op.dim, form_of(op), call.stream);
+    }
     return swiglu(rows, call.as<T>(Swiglu::kY), op.tokens, op.dim, form_of(op), call.queue());
   });
 }
@@ -436,6 +447,13 @@ Status Runner::run(const SwigluBwd& op, const Call& call) {
   return with_float(op.dtype, [&]<class T>(T) {
     using S = SwigluBwd;
     const auto rows = rows_of(op, call.as<T>(S::kGu), op.apart ? &call[S::kUp] : nullptr);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (op.narrow)
+        return swiglu_bwd_narrow(
+            rows, call.as<T>(S::kDy),
+            {call.as<uint8_t>(S::kDgu), call.as<uint8_t>(S::kTurned), call.as<uint8_t>(S::kY)},
+            call.workspace.data, op.tokens, op.dim, form_of(op), call.stream);
+    }
     T* const d_gate = call.as<T>(S::kDgu);
     return swiglu_bwd(rows, call.as<T>(S::kDy), d_gate, op.apart ? call.as<T>(S::kDup) : d_gate + op.dim,
                       call.as<T>(S::kY), op.tokens, op.dim, form_of(op), call.stream);

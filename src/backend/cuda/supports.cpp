@@ -57,6 +57,9 @@ constexpr auto kConv = [](const auto& op, Objection& o) {
 };
 constexpr auto kGate = [](const auto& op, Objection& o) {
   only_bf16(op.activation != GateActivation::Silu, op.dtype, "a gate other than SiLU", o);
+  only_bf16(op.narrow, op.dtype, "a gate that writes 8 bits", o);
+  // Rows of what is turned are tokens.
+  if (op.narrow) o.multiple("tokens", op.tokens, 8);
 };
 constexpr auto kExpertRows = [](const auto& op, Objection& o) {
   o.most("tokens x k", op.mixture.rows(), cuda::kMostExpertRows);
@@ -71,7 +74,13 @@ constexpr auto kHeadGate = [](const auto& op, Objection& o) {
 constexpr Support kTable[] = {
     row<Embed>("tokens vocab dim%8 dtype scale res"),
     row<EmbedBwd>("tokens vocab dim%8 dtype grad acc scale", kF32Gradients),
-    row<RmsNorm>("tokens dim%8 eps dtype offset scale res", kNorm),
+    row<RmsNorm>(
+        "tokens dim%8 eps dtype offset scale res narrow",
+        [](const RmsNorm& op, Objection& o) {
+          kNorm(op, o);
+          only_bf16(op.narrow, op.dtype, "a norm that writes 8 bits", o);
+        },
+        kFloat8Alone),
     row<RmsNormBwd>("tokens dim%8 eps dtype grad acc res offset scale",
                     [](const RmsNormBwd& op, Objection& o) { kNorm(op, o), kF32Gradients(op, o); }),
     row<LayerNorm>("tokens dim%8 eps dtype:bf16 w bias scale", kNorm),
@@ -154,8 +163,8 @@ constexpr Support kTable[] = {
           }
         },
         kFloat8Alone),
-    row<Swiglu>("tokens dim%8 dtype activation plain limit apart", kGate),
-    row<SwigluBwd>("tokens dim%8 dtype activation plain limit apart", kGate),
+    row<Swiglu>("tokens dim%8 dtype activation plain limit apart narrow", kGate, kFloat8Alone),
+    row<SwigluBwd>("tokens dim%8 dtype activation plain limit apart narrow", kGate, kFloat8Alone),
     row<HeadLoss>("tokens dim%8 vocab sub dtype grad acc_loss acc_dw fwd frozen weighted "
                   "log_probs softcap",
                   [](const HeadLoss& op, Objection& o) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/narrow.h"
 #include "ops/norm.h"
 
 namespace sluice::core::cpu {
@@ -34,7 +35,12 @@ struct BackwardRows {
 
 namespace sluice::core::cpu {
 
+int64_t workspace_of(const RmsNorm& op) {
+  return wide_bytes(op);
+}
+
 Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
+  if (op.narrow) return launch_narrow(op, args, machine);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     const T* residual = op.has_residual ? args.in<T>(RmsNorm::kResidual) : nullptr;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/narrow.h"
 #include "ops/experts.h"
 #include "ops/mlp.h"
 
@@ -33,7 +34,12 @@ constexpr int64_t kRowsPerTask = 8;
 
 }  // namespace
 
+int64_t workspace_of(const Swiglu& op) {
+  return wide_bytes(op);
+}
+
 Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
+  if (op.narrow) return launch_narrow(op, args, machine);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
@@ -47,7 +53,12 @@ Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
   return {};
 }
 
+int64_t workspace_of(const SwigluBwd& op) {
+  return wide_bytes(op);
+}
+
 Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
+  if (op.narrow) return launch_narrow(op, args, machine);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {

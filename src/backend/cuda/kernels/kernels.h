@@ -53,6 +53,11 @@ template <class T>
 cudaError_t rms_norm(const T* x, const T* w, const T* residual, T* y, int64_t tokens, int64_t dim,
                      const NormForm& form, Queue queue);
 
+// The same in 8 bits (ops/norm.h), by row and turned, of a multiple of 8 tokens. `workspace` has 8 bytes for
+// each token, and 4 for each column.
+cudaError_t rms_norm_narrow(const bf16* x, const bf16* w, uint8_t* y, uint8_t* turned, void* workspace,
+                            int64_t tokens, int64_t dim, const NormForm& form, cudaStream_t stream);
+
 // `dres` is null when no residual gradient is added.
 template <class T, class G>
 cudaError_t rms_norm_bwd(const T* x, const T* w, const T* dy, const T* dres, T* dx, G* dw, void* workspace,
@@ -181,6 +186,18 @@ cudaError_t swiglu(const GateRows<T>& rows, T* y, int64_t tokens, int64_t dim, c
 template <class T>
 cudaError_t swiglu_bwd(const GateRows<T>& rows, const T* dy, T* d_gate, T* d_up, T* y, int64_t tokens,
                        int64_t dim, const GateForm& form, cudaStream_t stream);
+
+// The same with results in 8 bits (ops/mlp.h): y by row, of at most kMostRowOf8Bits columns; dgu by row and
+// turned, and y turned, of a multiple of 8 tokens. Rows of gates and of ups lie in one matrix. `workspace`
+// has 4 bytes for each token, for each column of dgu and for each of y.
+cudaError_t swiglu_narrow(const GateRows<bf16>& rows, uint8_t* y, int64_t tokens, int64_t dim,
+                          const GateForm& form, cudaStream_t stream);
+struct NarrowGlu {
+  uint8_t *dgu, *dgu_turned, *y_turned;
+};
+cudaError_t swiglu_bwd_narrow(const GateRows<bf16>& rows, const bf16* dy, const NarrowGlu& out,
+                              void* workspace, int64_t tokens, int64_t dim, const GateForm& form,
+                              cudaStream_t stream);
 
 // ExpertGluBwd's operands; bias and dout are null where there is no bias.
 struct ExpertGlu {

@@ -32,6 +32,13 @@ struct Eight {
     const uint4 raw = *reinterpret_cast<const uint4*>(p);
     return {{raw.x, raw.y, raw.z, raw.w}};
   }
+  __device__ void unpack(float (&x)[kVec]) const {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      x[2 * i] = low_half(pairs[i]);
+      x[2 * i + 1] = high_half(pairs[i]);
+    }
+  }
   // Rounded, as store8() does.
   static __device__ Eight of(const float (&x)[kVec]) {
     Eight out;
@@ -193,6 +200,71 @@ __device__ inline void column_scales(const uint32_t* of_cols, int64_t col, int64
   }
 }
 
+// Scales follow the elements of a matrix.
+inline float* scales_of(uint8_t* elements, int64_t count) {
+  return elements == nullptr ? nullptr : reinterpret_cast<float*>(elements + count);
+}
+
+// A thread's part of a tile of x, whose rows are `stride` apart; what lies outside of it is 0.
+__device__ inline void load_rows(const bf16* x, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                                 int64_t stride, Eight (&to)[kRowsOfThread]) {
+#pragma unroll
+  for (int k = 0; k < kRowsOfThread; ++k) {
+    to[k] = {};
+    if (row + k < rows && col < cols) to[k] = Eight::load(x + (row + k) * stride + col);
+  }
+}
+
+// By row and turned, given the maxima; a null y is left out. `source` makes the values of what x holds:
+// begin() says which columns a thread has. Blocks go backwards: where maxima were looked for last may still
+// be cached.
+template <class Source>
+__global__ void __launch_bounds__(kTileThreads)
+    quantize_tiles_kernel(Source source, const bf16* x, const uint32_t* of_rows, const uint32_t* of_cols,
+                          uint8_t* y, float* y_scales, uint8_t* turned, float* turned_scales, int64_t rows,
+                          int64_t cols) {
+  __shared__ __align__(8) TurnedTile tile;
+  const int64_t tile_row = gridDim.y - 1 - blockIdx.y, tile_col = gridDim.x - 1 - blockIdx.x;
+  const TilePlace at(tile_row, tile_col);
+  Eight values[kTurns][kRowsOfThread];
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn)
+    load_rows(x, at.row + turn * kRowsAtOnce, at.col, rows, cols, cols, values[turn]);
+  if (at.col < cols) source.begin(at.col);
+  float inverse[kVec] = {};
+  column_scales(of_cols, at.col, cols, tile_row == 0 && at.group == 0, turned_scales, inverse);
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const int64_t row = at.row + turn * kRowsAtOnce;
+#pragma unroll
+    for (int k = 0; k < kRowsOfThread; ++k) {
+      if (row + k < rows && at.col < cols) values[turn][k] = source(values[turn][k], row + k);
+    }
+    if (y != nullptr && at.col < cols) {
+#pragma unroll
+      for (int k = 0; k < kRowsOfThread; ++k) {
+        if (row + k >= rows) continue;
+        const float scale = scale_of_e4m3(float_of_bits(of_rows[row + k]));
+        *reinterpret_cast<uint2*>(y + (row + k) * cols + at.col) =
+            rounded_row(values[turn][k], inverse_of(scale));
+        if (at.col == 0) y_scales[row + k] = scale;
+      }
+    }
+    tile.put(values[turn], inverse, at.lane, at.group, turn);
+  }
+  __syncthreads();
+  tile.write(turned, tile_row, tile_col, rows, cols);
+}
+
+template <class Source>
+cudaError_t quantize_tiles(const Source& source, const bf16* x, const uint32_t* of_rows,
+                           const uint32_t* of_cols, uint8_t* y, uint8_t* turned, int64_t rows, int64_t cols,
+                           cudaStream_t stream) {
+  const dim3 grid(blocks_for(cols, kTile), blocks_for(rows, kTile));
+  return launch(quantize_tiles_kernel<Source>, grid, kTileThreads, 0, stream, source, x, of_rows, of_cols, y,
+                scales_of(y, rows * cols), turned, scales_of(turned, rows * cols), rows, cols);
+}
+
 constexpr int kRowThreads = 256;
 
 // By row alone: a block has a row, which it asks `source` for once, eight columns at a time.
@@ -227,10 +299,9 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 template <class Source>
-cudaError_t quantize_rows(const Source& source, uint8_t* y, float* scales, int64_t rows, int64_t cols,
-                          cudaStream_t stream) {
+cudaError_t quantize_rows(const Source& source, uint8_t* y, int64_t rows, int64_t cols, cudaStream_t stream) {
   return launch(quantize_rows_kernel<Source>, dim3(unsigned(rows)), kRowThreads, size_t(cols) * sizeof(bf16),
-                stream, source, y, scales, cols);
+                stream, source, y, scales_of(y, rows * cols), cols);
 }
 
 }  // namespace sluice::core::cuda
