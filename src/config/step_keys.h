@@ -139,6 +139,8 @@ struct TrainKeys {
   std::optional<MasterWeights> master;              // none: by these
   std::optional<bool> stochastic, deferred_update;  // none: by these and the machine
   std::vector<std::string> freeze;                  // see frozen() in model/weights.h
+  // See keep_wide() there; "auto" stands alone for what gains too little.
+  std::vector<std::string> fp8_except{"auto"};
 };
 
 inline Choices optimizer_names() {
@@ -193,8 +195,12 @@ void visit_train_keys(Keys& c, F&& key) {
       {"steps in a row whose gradient is not finite, so that no update was made, that end the run"});
   key("train.compute", c.compute, Numbers{DType::F32, DType::BF16, DType::F8E4M3},
       {"type of weights and activations; fp8: bf16, of which products of dense layers read copies in 8 bits",
-       allowed_by("formats", "products round otherwise; f32: refused", kNarrowProducts),
-       Recorded::Always, KeyOf::Step});
+       allowed_by("formats", "products round otherwise; f32: refused", kNarrowProducts), Recorded::Always,
+       KeyOf::Step});
+  key("train.fp8_except", c.fp8_except, nullptr,
+      {"with train.compute = fp8: patterns over the names of the model's tensors whose products stay bf16; "
+       "auto: those that would gain less than 5 %",
+       allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step, "[]"});
   key("train.grad", c.grad, Numbers{DType::F32, DType::BF16},
       {"type in which weight gradients accumulate", kOtherFormats, Recorded::Always, KeyOf::Step});
   key("train.state", c.state, Numbers{DType::F32, DType::BF16, DType::I8},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/describe.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 #include "base/counts.h"
 #include "ops/cast.h"
 #include "plans/learning_rate.h"
+#include "plans/narrow.h"
 #include "plans/speed.h"
 #include "trace/trace.h"
 #include "version/version.h"
@@ -93,11 +94,26 @@ std::string narrow_text(const Prepared& p) {
       all += w.flops;
     if (task.chunk >= 0 && !is_narrow(p.shape.tokens_in(task.round, task.chunk))) any_wide = true;
   }
+  ModelSpec whole = p.model;
+  whole.wide.clear();
+  std::string gains;
+  for (const NarrowGain& gain : narrow_gains(whole, p.machine.profile, p.config.train.tokens_per_step)) {
+    const char* before = gains.empty() ? ". Gains, copies counted, by this machine's rates: " : ", ";
+    gains += fmt::format("{}{} {:+.0f} %", before, gain.role, 100 * gain.gain);
+  }
+  if (p.machine.traits().shares_cores) gains.clear();
+  if (!p.model.wide.empty())
+    gains += fmt::format(". In bf16, as {}: {}",
+                         p.config.train.fp8_except == TrainKeys().fp8_except
+                             ? fmt::format("they would gain less than {:.0f} %", 100 * kLeastNarrowGain)
+                             : "train.fp8_except says",
+                         fmt::join(p.model.wide, " "));
   return fmt::format(
       "products of dense layers, {:.0f} % of all products' FLOPs, read f8e4m3 by row with scales of powers "
       "of two. A weight's gradient has a scale for each column over all tokens of a chunk, so packed "
-      "documents share it{}",
-      100 * narrow / all, any_wide ? "; of chunks whose tokens are no multiple of 16 it reads bf16" : "");
+      "documents share it{}{}",
+      100 * narrow / all, any_wide ? "; of chunks whose tokens are no multiple of 16 it reads bf16" : "",
+      gains);
 }
 
 // "6.92 B parameters", and how many of them a token meets where it chooses experts.

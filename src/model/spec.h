@@ -283,6 +283,8 @@ struct ModelSpec {
   // The format of all other weights of layers' products that are not trained, but routers, where it fits
   // their rows; of experts beside adapters alone. Products take them in the type that is computed in.
   std::optional<Format> base = {};
+  // Where products read 8 bits (Numerics): patterns, as freeze's, over the tensors whose products do not.
+  std::vector<std::string> wide;
   // The format that config.json says its folder's matrices have; nothing: numbers.
   std::optional<Format> folder_format = {};
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.

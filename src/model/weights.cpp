@@ -126,6 +126,8 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (part == ModelPart::Embedding) learn_rows(adapters.tokens);
   if (part == ModelPart::Head) learn_rows(adapters.head_tokens);
   if (!matrix || layer_ < 0) return;
+  w.wide =
+      std::ranges::any_of(w.sources, [&](const WeightSource& s) { return frozen(spec_.wide, s.tensor); });
   if (spec_.names.transposed) {
     for (WeightSource& source : w.sources) source.transposed = true;
   }
@@ -298,6 +300,23 @@ Status check_stored(const ModelSpec& spec) {
   return {};
 }
 
+Status keep_wide(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key) {
+  spec.wide.clear();
+  std::vector<Weight> products = weights_of(spec);
+  std::erase_if(products, [](const Weight& weight) { return !may_be_narrow(weight); });
+  for (const std::string& pattern : patterns) {
+    const bool any = std::ranges::any_of(products, [&](const Weight& weight) {
+      return std::ranges::any_of(weight.sources,
+                                 [&](const WeightSource& s) { return names(pattern, s.tensor); });
+    });
+    if (!any)
+      return error("{}: '{}' names no product that 8 bits could have; near names are {}", key, pattern,
+                   fmt::join(near_names(pattern, products), ", "));
+  }
+  spec.wide = std::move(patterns);
+  return {};
+}
+
 Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key) {
   spec.freeze = std::move(patterns);
   const std::vector<Weight> weights = weights_of(spec);
@@ -379,7 +398,7 @@ bool may_be_narrow(const Weight& weight) {
   const int64_t cols = weight.sources.front().cols;
   const bool dense = weight.part == ModelPart::Projection || weight.part == ModelPart::AttentionOut ||
                      weight.part == ModelPart::ConvProjection || weight.part == ModelPart::Mlp;
-  return dense && weight.layer >= 0 && !weight.format && is_narrow(cols) &&
+  return dense && weight.layer >= 0 && !weight.wide && !weight.format && is_narrow(cols) &&
          is_narrow(weight.elements() / cols);
 }
 

@@ -108,6 +108,7 @@ struct Weight {
   Init init;
   bool decay = true;  // under weight decay
   bool trainable = true;
+  bool wide = false;  // ModelSpec::wide names one of its tensors
   // As it is stored, and as products take it; nothing: in the type that is computed in.
   std::optional<Format> format = {}, multiplied = {};
   // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
@@ -161,7 +162,7 @@ std::string module_of(const ModelSpec& spec, std::string_view tensor);
 std::vector<Weight> weights_of(const ModelSpec& spec);
 // Whether it is stored with scales.
 bool is_packed(const Weight& weight);
-// Whether it is a dense product of a layer whose sizes operands in 8 bits have (ops/cast.h).
+// Whether it is a dense product of a layer whose sizes operands in 8 bits have (ops/cast.h), and is not wide.
 bool may_be_narrow(const Weight& weight);
 // Whether a pass begins with a token's row of it, which those that generate text are given: the embedding,
 // and tables of layers. Rows are multiplied by row_scale().
@@ -190,6 +191,9 @@ Status check_stored(const ModelSpec& spec);
 // Gives the model adapters. An error names the key of `section` that names no tensor, or one that can have no
 // adapter.
 Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section);
+
+// Has products with these tensors read no 8 bits. An error if a pattern names none of a product that could.
+Status keep_wide(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key);
 
 // Has the patterns freeze tensors of the model. An error if one of them names no tensor, if tensors that are
 // one weight are not frozen together, or if nothing is left to train. `key` stands for the list.

@@ -11,6 +11,7 @@
 #include "model/weights.h"
 #include "planner/refusal.h"
 #include "plans/learning_rate.h"
+#include "plans/narrow.h"
 #include "plans/resolve.h"
 
 namespace sluice::core {
@@ -166,6 +167,7 @@ Result<Question> question_of(Prepared& p, std::optional<MasterWeights> auto_mast
   share_caps(p);
   SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
   SLUICE_TRY(resolve_training(p.config, p.model));
+  SLUICE_TRY(choose_narrow(p.config, p.machine, p.model));
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine, auto_master));
   SLUICE_TRY(check_exact(p.config, p.machine, p.model, p.numerics));

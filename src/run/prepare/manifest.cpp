@@ -10,6 +10,7 @@
 
 #include "model/families/families.h"
 #include "plans/fields.h"
+#include "plans/narrow.h"
 #include "run/data/data.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
@@ -25,6 +26,19 @@ bool read(const std::string& text, bool& value) {
 bool read(const std::string& text, int64_t& value) {
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   return ec == std::errc() && end == text.data() + text.size();
+}
+
+// A list as recorded() writes it; nothing is an empty one.
+std::vector<std::string> list_in(std::string_view text) {
+  std::vector<std::string> out;
+  if (text.size() < 2) return out;
+  text = text.substr(1, text.size() - 2);
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(", "), text.size());
+    out.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), end + 2));
+  }
+  return out;
 }
 
 constexpr std::string_view kLastTokens = "last_tokens", kReplicas = "replicas", kProcesses = "processes",
@@ -56,6 +70,7 @@ RunConfig resolved(const Parts& p) {
   t.master = p.numerics.master;
   t.stochastic = p.numerics.stochastic;
   t.freeze = p.model.freeze;
+  if (p.numerics.narrow_products) t.fp8_except = p.model.wide;
   const Adapters& a = p.model.adapters;
   c.adapter.rank = a.rank;
   c.adapter.alpha = a.alpha;
@@ -142,9 +157,11 @@ Manifest manifest_of(const Prepared& p, const std::string& content) {
   return manifest_of({p.config, p.machine, p.model, p.numerics, p.optimizer, p.shape, content});
 }
 
-Result<Manifest> manifest_before_plans(const RunConfig& c, const Machine& machine, const ModelSpec& model,
+Result<Manifest> manifest_before_plans(const RunConfig& c, const Machine& machine, const ModelSpec& given,
                                        const std::string& content, const Manifest& saved) {
   SLUICE_ASSIGN(const Numerics numerics, resolve_numerics(c, machine));
+  ModelSpec model = given;
+  SLUICE_TRY(choose_narrow(c, machine, model));
   StepShape shape = shape_in(saved).value_or(StepShape());
   const auto ask = [](int64_t& field, int64_t key) { field = key == 0 ? field : key; };
   ask(shape.seq_len, c.train.seq_len);
@@ -279,6 +296,8 @@ Status keep_open(RunConfig& c) {
   const auto stored = t.compute == DType::F8E4M3 ? DType::BF16 : t.compute;
   if (!stored || recorded(*stored) == saved("train.compute"))
     keep({"train.compute", "train.grad", "train.state", "train.master", "train.stochastic"});
+  if (!products.empty() && c.train.compute == DType::F8E4M3 && c.train.fp8_except == TrainKeys().fp8_except)
+    c.train.fp8_except = list_in(saved("train.fp8_except"));
   keep({"train.learning_rate", "train.warmup_steps"});
   if (recorded(t.learning_rate) == saved("train.learning_rate")) keep({"train.min_learning_rate"});
   return {};
