@@ -50,6 +50,7 @@ struct Adapter {
   std::vector<std::string> tokens = {}, head_tokens = {};
   bool decay = false;  // weight decay reaches them
   double dropout = 0;  // of what they read, in training
+  bool dora = false;   // magnitudes of a product's rows are trained, too
 };
 
 // The settings of an optimizer step. Sizes are in tokens.

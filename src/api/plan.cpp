@@ -62,7 +62,9 @@ std::vector<std::string> settings_of(const StepOptions& o) {
     s.add("adapter.targets", a->targets).add("adapter.exclude", a->exclude).add("adapter.decay", a->decay);
     s.add("adapter.rank_pattern", a->ranks).add("adapter.alpha_pattern", a->alphas);
     s.add("adapter.modules_to_save", a->modules_to_save).add("adapter.dropout", a->dropout);
-    s.add("adapter.tokens", a->tokens).add("adapter.head_tokens", a->head_tokens);
+    s.add("adapter.dora", a->dora)
+        .add("adapter.tokens", a->tokens)
+        .add("adapter.head_tokens", a->head_tokens);
   }
   std::vector<std::string> all = s.take();
   all.insert(all.end(), o.settings.begin(), o.settings.end());

@@ -52,7 +52,7 @@ constexpr GoesOn kOtherStrength = allowed_by("adapter", "other weights of what w
 struct AdapterKeys {
   int64_t rank = 0;             // 0: none
   std::optional<double> alpha;  // none: twice the rank
-  bool rslora = false, decay = false;
+  bool rslora = false, dora = false, decay = false;
   double dropout = 0;
   std::vector<std::string> targets, exclude;             // see names_part() in model/weights.h
   std::vector<std::string> rank_pattern, alpha_pattern;  // "pattern=number"
@@ -71,6 +71,9 @@ void visit_adapter_keys(Keys& c, F&& key) {
        Recorded::Always, KeyOf::Step});
   key("adapter.rslora", c.rslora, nullptr,
       {"over the root of the rank instead (rank-stabilised LoRA)", kOtherStrength, Recorded::Always,
+       KeyOf::Step});
+  key("adapter.dora", c.dora, nullptr,
+      {"magnitudes of a product's rows are trained beside A and B (DoRA)", kOtherAdapters, Recorded::Changed,
        KeyOf::Step});
   key("adapter.targets", c.targets, nullptr,
       {"patterns over names of tensors, or ends of them such as q_proj, that LoRA adapters are for; empty, "

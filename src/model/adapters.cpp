@@ -19,6 +19,9 @@ namespace sluice::core {
 namespace {
 
 constexpr int64_t kMostRank = 4096;
+// The endings of PEFT's tensors behind a module's name.
+constexpr std::string_view kLoraA = ".lora_A.weight", kLoraB = ".lora_B.weight",
+                           kMagnitudes = ".lora_magnitude_vector";
 
 // Every token is multiplied with such weights, as Linear does it. A tensor with rows of every layer would
 // have one adapter, which layers' products cannot share.
@@ -28,7 +31,13 @@ bool takes_adapter(const ModelSpec& spec, const Weight& weight) {
       weight.sources.front().tensor.starts_with(fmt::format("{}.{}.", spec.names.layers, weight.layer));
   if (!of_layer) return false;
   return part == ModelPart::Projection || part == ModelPart::AttentionOut ||
-         part == ModelPart::ConvProjection || part == ModelPart::Mlp;
+         part == ModelPart::ConvProjection || part == ModelPart::Mlp || part == ModelPart::Experts;
+}
+
+// Experts have adapters where a pattern says that it means them: one that names parts of layers, such as
+// layers.3 or gate_proj, means what every token goes through.
+bool means_experts(std::string_view pattern) {
+  return pattern.find("experts") != pattern.npos;
 }
 
 // Patterns are over the tensor's own name, and that of its module in the class.
@@ -63,7 +72,11 @@ std::string module_of(const ModelSpec& spec, std::string_view tensor) {
 std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight, std::string_view tensor) {
   const Adapters& all = spec.adapters;
   if (!all.any() || !takes_adapter(spec, weight)) return {};
-  if (!all.targets.empty() && !any_names(spec, all.targets, tensor)) return {};
+  const auto targets = [&](const std::string& pattern) {
+    return (weight.part != ModelPart::Experts || means_experts(pattern)) && names_part(spec, pattern, tensor);
+  };
+  const bool all_products = all.targets.empty() && weight.part != ModelPart::Experts;
+  if (!all_products && std::ranges::none_of(all.targets, targets)) return {};
   if (any_names(spec, all.exclude, tensor) || any_names(spec, all.whole, tensor)) return {};
   const auto rank = int64_t(other_of(spec, all.ranks, tensor, double(all.rank)));
   const double alpha = other_of(spec, all.alphas, tensor, all.alpha);
@@ -77,10 +90,14 @@ std::string adapter_b(std::string_view role, size_t number) {
   return fmt::format("{}_b{}", role, number > 0 ? std::to_string(number) : "");
 }
 
+std::string adapter_magnitudes(std::string_view role) {
+  return fmt::format("{}_m", role);
+}
+
 std::string to_text(const Adapters& a) {
   std::string out = fmt::format(
-      "adapters of rank {}, alpha {:g}{}, beside {}", a.rank, a.alpha,
-      a.rslora ? " over the root of the rank" : "",
+      "adapters{} of rank {}, alpha {:g}{}, beside {}", a.dora ? " with magnitudes (DoRA)" : "", a.rank,
+      a.alpha, a.rslora ? " over the root of the rank" : "",
       a.targets.empty() ? "every product of a layer" : fmt::format("{}", fmt::join(a.targets, ", ")));
   if (!a.exclude.empty()) out += fmt::format(" but {}", fmt::join(a.exclude, ", "));
   for (const auto& [what, others] : {std::pair{"rank", &a.ranks}, {"alpha", &a.alphas}}) {
@@ -111,6 +128,50 @@ Status check_rows(const ModelSpec& spec, std::string_view key, const std::vector
   return {};
 }
 
+// A product has the same adapters for each expert, and those of an expert have one rank and one scale.
+Status check_experts(const ModelSpec& spec, const Weight& weight) {
+  const WeightSource* first = nullptr;
+  for (const WeightSource& source : weight.sources) {
+    if (first == nullptr && adapter_of(spec, weight, source.tensor)) first = &source;
+  }
+  if (first == nullptr) first = &weight.sources.front();
+  const std::optional<AdapterOf> as = adapter_of(spec, weight, first->tensor);
+  if (as && spec.names.experts_in_one != TensorNames::Apart)
+    return error(
+        "adapter.targets: {} has all experts of a layer; adapters are of experts with tensors of their own",
+        first->tensor);
+  if (as && spec.adapters.dora)
+    return error(
+        "adapter.dora: experts have no magnitudes, as in PEFT; take {} and the like from adapter.targets",
+        first->tensor);
+  if (as && spec.adapters.dropout > 0)
+    return error(
+        "adapter.dropout = {:g}: what experts read is not dropped, as in PEFT; take {} and the like from "
+        "adapter.targets",
+        spec.adapters.dropout, first->tensor);
+  const std::string experts = fmt::format("{}.", spec.names.experts);
+  for (const WeightSource& source : weight.sources) {
+    // The same of the layer's first expert.
+    std::string other = source.tensor;
+    const size_t at = other.find(experts) + experts.size();
+    if (spec.names.experts_in_one == TensorNames::Apart) other.replace(at, other.find('.', at) - at, "0");
+    const auto own = adapter_of(spec, weight, source.tensor), like = adapter_of(spec, weight, other);
+    if (own.has_value() != like.has_value())
+      return error("adapter.targets: {} has an adapter and {} has none; experts of a layer are alike",
+                   own ? source.tensor : other, own ? other : source.tensor);
+    if (!own) continue;
+    for (const auto& [tensor, has] : {std::pair{first->tensor, as}, {other, like}}) {
+      if (has && own->rank == has->rank && own->scale == has->scale) continue;
+      return error(
+          "model: the adapter of {} has rank {} and scale {:g}, and that of {} another, and they are one "
+          "product "
+          "here: give both the same",
+          source.tensor, own->rank, own->scale, tensor);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 // Tensors of one weight are one product, whose adapters have one rank and one scale.
@@ -125,16 +186,28 @@ Status validate_adapters(const ModelSpec& spec) {
   for (const auto& [pattern, rank] : adapters.ranks) SLUICE_TRY(check_rank(rank));
   if (!(adapters.dropout >= 0 && adapters.dropout < 1))
     return error("model: dropout {:g} of adapters; numbers from 0 to below 1 are allowed", adapters.dropout);
+  if (adapters.dora && adapters.dropout > 0)
+    return error(
+        "adapter.dora with adapter.dropout = {:g}: PEFT then drops what the base reads, too, which takes a "
+        "second product with it; leave out one",
+        adapters.dropout);
   if (spec.tied_embeddings && !adapters.head_tokens.empty())
     return error(
         "adapter.head_tokens: the head of this model is its embedding; adapter.tokens names rows of both");
   bool any = false;
   for (const Weight& weight : weights_of(spec)) {
     any = any || weight.part == ModelPart::Adapter;
+    if (adapters.dora && weight.multiplied && adapter_of(spec, weight, weight.sources.front().tensor))
+      return error("adapter.dora: products read {} as {}; numbers are needed", weight.sources.front().tensor,
+                   to_text(*weight.multiplied));
     if (weight.part == ModelPart::Embedding)
       SLUICE_TRY(check_rows(spec, "adapter.tokens", adapters.tokens, weight));
     if (weight.part == ModelPart::Head)
       SLUICE_TRY(check_rows(spec, "adapter.head_tokens", adapters.head_tokens, weight));
+    if (weight.part == ModelPart::Experts) {
+      SLUICE_TRY(check_experts(spec, weight));
+      continue;
+    }
     const WeightSource* first = nullptr;
     for (const WeightSource& source : weight.sources) {
       const auto own = adapter_of(spec, weight, source.tensor);
@@ -220,9 +293,17 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
                          [&](const WeightSource& s) { return names_part(spec, pattern, s.tensor); });
     });
   };
+  std::vector<Weight> dense = products;
+  std::erase_if(dense, [](const Weight& w) { return w.part == ModelPart::Experts; });
   const auto check = [&](std::string_view key, std::string_view pattern,
                          const std::vector<Weight>& among) -> Status {
     if (any(among, pattern)) return {};
+    if (any(products, pattern))
+      return error(
+          "{}.{}: '{}' names products of experts alone, which have adapters where a pattern says so: "
+          "experts, or "
+          "experts.*.{}",
+          section, key, pattern, pattern);
     if (any(all, pattern))
       return error(
           "{}.{}: '{}' names no product of a layer that every token goes through, and others have no "
@@ -231,7 +312,8 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
     return error("{}.{}: '{}' names no tensor of this model; near names are {}", section, key, pattern,
                  fmt::join(near_names(pattern, among), ", "));
   };
-  for (const std::string& pattern : adapters.targets) SLUICE_TRY(check("targets", pattern, products));
+  for (const std::string& pattern : adapters.targets)
+    SLUICE_TRY(check("targets", pattern, means_experts(pattern) ? products : dense));
   for (const std::string& pattern : adapters.exclude) SLUICE_TRY(check("exclude", pattern, products));
   for (const auto& [pattern, rank] : adapters.ranks) SLUICE_TRY(check("rank_pattern", pattern, products));
   for (const auto& [pattern, alpha] : adapters.alphas) SLUICE_TRY(check("alpha_pattern", pattern, products));
@@ -289,14 +371,14 @@ bool WeightTable::adapt(const Weight& base, size_t first, size_t end, size_t num
     sizes.columns += source.rows;
     if (!own) continue;
     const std::string module = module_of(spec_, source.tensor);
-    if (a.empty() || a.back().tensor != module + ".lora_A.weight") {
-      a.push_back({module + ".lora_A.weight", own->rank, source.cols});
+    if (a.empty() || a.back().tensor != module + std::string(kLoraA)) {
+      a.push_back({module + std::string(kLoraA), own->rank, source.cols});
       ++sizes.parts;
     }
     if (sizes.parts == 1) sizes.part += source.rows;
     sizes.rank = own->rank;
     adds.scale = own->scale;
-    WeightSource rows{module + ".lora_B.weight", source.rows, own->rank, source.first_row,
+    WeightSource rows{module + std::string(kLoraB), source.rows, own->rank, source.first_row,
                       source.tensor_rows};
     rows.blocks = source.blocks;
     b.push_back(std::move(rows));
@@ -311,9 +393,56 @@ bool WeightTable::adapt(const Weight& base, size_t first, size_t end, size_t num
   adds.target = Hash().add(a.front().tensor).value();
   const float largest = 1 / std::sqrt(float(a.front().cols));  // as PEFT's, and torch's of linear layers
   if (shared == out_.end()) put(adds.a.c_str(), ModelPart::Adapter, std::move(a), {Init::Uniform, largest});
+  std::vector<WeightSource> magnitudes;
+  if (spec_.adapters.dora) {
+    adds.magnitudes = adapter_magnitudes(base.role);
+    for (const WeightSource& rows : b) {
+      WeightSource& m = magnitudes.emplace_back(rows);
+      m.tensor = m.tensor.substr(0, m.tensor.rfind(kLoraB)) + std::string(kMagnitudes);
+      m.cols = 1;
+    }
+  }
+  const std::string role = adds.magnitudes;
+  const int64_t first_row = adds.sizes.first;
   put(adapter_b(base.role, number).c_str(), ModelPart::Adapter, std::move(b), {Init::Zeros});
   out_.back().adds = std::move(adds);
+  if (magnitudes.empty()) return true;
+  // In f32: a norm changes by less than bf16 tells apart.
+  put(role.c_str(), ModelPart::Adapter, std::move(magnitudes), {Init::Ones});
+  Weight& m = out_.back();
+  m.matrix = m.decay = false;
+  m.format = DType::F32;
+  m.norms = Weight::Norms{base.role, first_row};
   return true;
+}
+
+// A of one expert follows that of the one before, and so does B.
+void WeightTable::adapt_experts(const Weight& base) {
+  const Experts& e = *spec_.layers[size_t(base.layer)].experts();
+  if (spec_.names.experts_in_one != TensorNames::Apart) return;
+  const size_t each = base.sources.size() / size_t(e.group);
+  std::vector<WeightSource> a, b;
+  Weight::Adds adds = {};
+  LowRankSizes& sizes = adds.sizes;
+  for (size_t i = 0; i < base.sources.size(); ++i) {
+    const WeightSource& source = base.sources[i];
+    const auto own = adapter_of(spec_, base, source.tensor);
+    if (i < each) {
+      if (own && b.empty()) sizes.first = sizes.columns;
+      sizes.columns += source.rows;
+      if (own) ++sizes.parts, sizes.part = source.rows, sizes.rank = own->rank, adds.scale = own->scale;
+    }
+    if (!own) continue;
+    const std::string module = module_of(spec_, source.tensor);
+    a.push_back({module + std::string(kLoraA), own->rank, source.cols});
+    b.push_back({module + std::string(kLoraB), source.rows, own->rank});
+  }
+  if (b.empty()) return;
+  adds.a = adapter_a(base.role, 0);
+  const float largest = 1 / std::sqrt(float(a.front().cols));
+  put(adds.a.c_str(), ModelPart::Adapter, std::move(a), {Init::Uniform, largest});
+  put(adapter_b(base.role, 0).c_str(), ModelPart::Adapter, std::move(b), {Init::Zeros});
+  out_.back().adds = std::move(adds);
 }
 
 std::optional<ObjectId> Forward::adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
@@ -343,6 +472,45 @@ std::optional<ObjectId> Forward::adapt(const Projection& p, ObjectId x, std::opt
     record();
     residual = sum;
   }
+}
+
+TaskId Forward::magnify(const Projection& p, const Weight::Adds& adds, ObjectId b, ObjectId z, ObjectId y,
+                        std::optional<ObjectId> residual, const Place& at) {
+  const LowRankSizes& s = adds.sizes;
+  const ObjectId m = weight(adds.magnitudes, at.layer);
+  ObjectId& norms = norms_[m.value];
+  if (!norms.valid()) {
+    // Once in a step, by the first pass through the weight: A and B stay as they are until its end.
+    const std::string role = fmt::format("{}_norms", p.weight);
+    norms = program_.add(Object{fmt::format("{}.L{}", role, at.layer), role, ObjectKind::Activation,
+                                DType::F32, s.adapted() * size_of(DType::F32), at.layer});
+    task(role, RowNorms{.sizes = s, .in = p.in, .dtype = compute_, .scale = float(adds.scale)},
+         {multiplied(p.weight, at), weight(adds.a, at.layer), b, norms}, at);
+  }
+  Magnitude op{.tokens = tokens(at),
+               .columns = p.out,
+               .first = s.first,
+               .adapted = s.adapted(),
+               .dtype = compute_,
+               .has_bias = !p.bias.empty(),
+               .has_residual = residual.has_value()};
+  std::vector<Bound> uses{z, m, norms, y};
+  if (op.has_bias) uses.emplace_back(weight(p.bias, at.layer));
+  if (residual) uses.emplace_back(*residual);
+  return program_.add(made(fmt::format("{}_magnitude", p.task), op, uses, at));
+}
+
+void Forward::record_products(std::span<const TaskId> products) {
+  if (gradients_ == nullptr) return;
+  std::vector<TaskId> plain;
+  for (const TaskId& product : products) {
+    if (std::holds_alternative<Magnitude>(*program_.task(product).op)) {
+      gradients_->record(std::span(&product, 1));
+    } else {
+      plain.push_back(product);
+    }
+  }
+  if (!plain.empty()) gradients_->record(plain);
 }
 
 ObjectId Forward::drop(std::string_view name, ObjectId x, int64_t width, uint64_t target, const Place& at) {

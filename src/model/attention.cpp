@@ -172,7 +172,7 @@ Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
                 kv, {}, at));
   }
   if (rotated && !at_once) rotations.push_back(rotate("k_rope", kv, a.kv_heads, a.kv_dim(), at));
-  if (gradients_ != nullptr) gradients_->record(products);
+  record_products(products);
   if (gradients_ != nullptr && !rotations.empty()) gradients_->record(rotations);
   if (finished) return {q, kept, gate};
   const ObjectId normed = norm_heads("q_norm", q, "q", a.heads, 0, at);

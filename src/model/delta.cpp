@@ -84,7 +84,7 @@ ObjectId Forward::mix(const GatedDelta& d, ObjectId x, const Place& at) {
       project({"delta_z", "wdelta_z", "", dim, s.values()}, x, z, {}, at),
       project({.task = "delta_ba", .weight = "wdelta_ba", .in = dim, .out = gate_columns, .f32_result = true},
               x, ba, {}, at)};
-  if (gradients_ != nullptr) gradients_->record(products);
+  record_products(products);
   const ObjectId qkv = convolve("delta_conv", raw, s.columns(), d.width, true, at);
   const ObjectId gates = object("delta_gates", DType::F32, gate_columns, at);
   task("delta_gates", DeltaGates{tokens(at), s.value_heads, compute_},

@@ -58,7 +58,7 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   }
   if (spec.adapters.any()) {
     for (const Weight& w : weights_of(spec)) {
-      if (w.part == ModelPart::Adapter) flops += 6 * double(w.elements());
+      if (w.part == ModelPart::Adapter && w.matrix) flops += 6 * active_elements(spec, w);
     }
   } else if (spec.freeze.empty()) {
     return flops;

@@ -169,7 +169,20 @@ void Forward::add_half(const Projection& p, std::string_view half, std::string_v
 
 TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                         const Place& at) {
-  residual = adapt(p, x, residual, at);
+  const auto& adapters = adapters_[size_t(at.layer + 1)];
+  const auto own = adapters.find(adapter_b(p.weight, 0));
+  if (own == adapters.end() || own->second.magnitudes.empty())
+    return multiply(p, x, y, adapt(p, x, residual, at), at);
+  Projection plain = p;
+  plain.bias = {};
+  const ObjectId z = activation(std::string(p.task) + "_unscaled", p.out, at);
+  multiply(plain, x, z, adapt(p, x, {}, at), at);
+  record();
+  return magnify(p, own->second, weight(own->first, at.layer), z, y, residual, at);
+}
+
+TaskId Forward::multiply(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
+                         const Place& at) {
   const bool rotated = p.rope_heads > 0;
   Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = compute_};
   op.has_residual = residual.has_value();

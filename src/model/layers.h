@@ -187,9 +187,18 @@ class Forward {
   // An op on a cache of the layer, and the copies of its rows behind it.
   void add_cached(std::string_view what, SharedOp op, std::vector<Bound> uses, ObjectId cache,
                   const Place& at);
-  // y = x w^T (+ bias) (+ adapter) (+ residual, or rotated). Not recorded, but for the adapter.
+  // y = x w^T (+ bias) (+ adapter) (+ residual, or rotated). With magnitudes the product and the adapter are
+  // scaled by these. The last task is not recorded, others are.
   TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                  const Place& at);
+  // The product alone.
+  TaskId multiply(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> addend,
+                  const Place& at);
+  // Scales the result z of a product and its adapter.
+  TaskId magnify(const Projection& p, const Weight::Adds& adds, ObjectId b, ObjectId z, ObjectId y,
+                 std::optional<ObjectId> residual, const Place& at);
+  // Products of one input: those that nothing scales are differentiated together.
+  void record_products(std::span<const TaskId> products);
   // The addend of a product: the residual, and the adapter's part of x.
   std::optional<ObjectId> adapt(const Projection& p, ObjectId x, std::optional<ObjectId> residual,
                                 const Place& at);
@@ -252,6 +261,7 @@ class Forward {
   std::vector<std::vector<ObjectId>> kv_;              // [layer][chunk] of the round
   std::vector<ObjectId> embedded_;                     // [chunk]
   std::vector<std::vector<ObjectId>> tails_, states_;  // likewise, of convolutions and of delta rules
+  std::unordered_map<uint32_t, ObjectId> norms_;       // of the step, by the weight of whose rows they are
   // The newest product with an adapter's A, which rows of one tensor share.
   struct {
     ObjectId a, x, u;

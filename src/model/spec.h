@@ -209,6 +209,9 @@ struct Adapters {
   std::vector<int64_t> tokens, head_tokens;
   bool decay = false;  // weight decay reaches A, B and these rows
   double dropout = 0;  // share of an A's input that is 0 in training
+  // Rows of W + scale * B A are divided by their norms, which are constants, and multiplied by magnitudes
+  // that are trained (DoRA, https://arxiv.org/abs/2402.09353).
+  bool dora = false;
 
   bool any() const { return rank > 0; }
   bool operator==(const Adapters&) const = default;

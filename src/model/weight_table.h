@@ -43,6 +43,7 @@ class WeightTable {
   // these has an adapter, which is its so many-th.
   void adapt(const Weight& base);
   bool adapt(const Weight& base, size_t first, size_t end, size_t number);
+  void adapt_experts(const Weight& base);
   void plain_norm(const char* role, std::string tensor, int64_t rows);
   // A norm of the stream, with what its norms have.
   void norm(const std::string& role, const std::string& tensor, int64_t rows);

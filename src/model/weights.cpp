@@ -138,7 +138,9 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   } else if (is_of_base(spec_, w)) {
     w.format = spec_.base->over(row);
   }
-  if (spec_.adapters.any()) adapt(Weight(w));
+  if (!spec_.adapters.any()) return;
+  if (part == ModelPart::Experts) return adapt_experts(Weight(w));
+  adapt(Weight(w));
 }
 
 // Tokens that follow one another are one run.
@@ -413,7 +415,11 @@ float row_scale(const ModelSpec& spec, const Weight& weight) {
 }
 
 double active_elements(const ModelSpec& spec, const Weight& weight) {
-  if (weight.part != ModelPart::Experts) return double(weight.elements());
+  const Experts* const mixture = weight.layer < 0 ? nullptr : spec.layers[size_t(weight.layer)].experts();
+  const std::string numbered = fmt::format(".{}.{}.", weight.layer, spec.names.experts);
+  const bool beside = mixture != nullptr && weight.part == ModelPart::Adapter &&
+                      weight.sources.front().tensor.find(numbered) != std::string::npos;
+  if (weight.part != ModelPart::Experts && !beside) return double(weight.elements());
   const Experts& e = *spec.layers[size_t(weight.layer)].experts();
   return double(weight.elements()) * double(e.top_k) / double(e.count);
 }

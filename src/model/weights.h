@@ -79,8 +79,8 @@ struct Init {
 // The part of a model that a weight is. Experts' weights are those that only tokens that chose them meet.
 // Tables have rows that are looked up and added, as the embedding's: of learnt positions, and of layers' own.
 // Projections are those that make q, k and v,
-// and read the same. Those around a convolution are products; its own weights are not. An adapter's are A and
-// B.
+// and read the same. Those around a convolution are products; its own weights are not. An adapter's are A, B
+// and magnitudes.
 enum class ModelPart : uint8_t {
   Embedding,
   Table,
@@ -112,14 +112,24 @@ struct Weight {
   // As it is stored, and as products take it; nothing: in the type that is computed in.
   std::optional<Format> format = {}, multiplied = {};
   // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
-  // its A. Weights that are rows of one tensor share an A, and `target`, which names it in draws of dropout.
+  // its A, and of its magnitudes, if it has some. Weights that are rows of one tensor share an A, and
+  // `target`, which names it in draws of dropout. Of experts they are sizes of one, and its adapters follow
+  // each other.
   struct Adds {
     LowRankSizes sizes;
     double scale;
     std::string a;
     uint64_t target;
+    std::string magnitudes = {};
   };
   std::optional<Adds> adds = {};
+  // Where it is not loaded it begins as the norms of rows of another weight of its layer, which has that
+  // role: those that hold its own sources' tensors.
+  struct Norms {
+    std::string of;
+    int64_t first;  // row
+  };
+  std::optional<Norms> norms = {};
   // The rows that are trained where not all are, as an adapter's folder has them and in its order, and where
   // they begin among the weight's elements. Empty: all rows are trained, or none.
   struct Learnt {
@@ -140,6 +150,7 @@ struct Weight {
 // which each has for itself, several, one after the other.
 std::string adapter_a(std::string_view role, size_t number);
 std::string adapter_b(std::string_view role, size_t number);
+std::string adapter_magnitudes(std::string_view role);
 
 // The suffix of the roles of experts' weights, by the number of their group.
 std::string group_name(int64_t group);

@@ -93,6 +93,7 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
   if (a.rank == 0) {
     const std::pair<const char*, bool> of_adapters[] = {{"alpha", a.alpha.has_value()},
                                                         {"rslora", a.rslora},
+                                                        {"dora", a.dora},
                                                         {"targets", !a.targets.empty()},
                                                         {"exclude", !a.exclude.empty()},
                                                         {"rank_pattern", !a.rank_pattern.empty()},
@@ -119,7 +120,8 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
                .exclude = a.exclude,
                .whole = a.modules_to_save,
                .decay = a.decay,
-               .dropout = a.dropout};
+               .dropout = a.dropout,
+               .dora = a.dora};
   if (const auto all = std::find(a.targets.begin(), a.targets.end(), kAllLinear); all != a.targets.end()) {
     if (a.targets.size() > 1)
       return error("adapter.targets: {} stands alone; adapter.exclude takes some away", kAllLinear);
@@ -161,7 +163,8 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
   const bool fp8 = config.train.compute == DType::F8E4M3;
   if (fp8 && model.base)
     return error(
-        "train.compute = fp8: model.base_format = {} keeps the base in codes, with other scales than products "
+        "train.compute = fp8: model.base_format = {} keeps the base in codes, with other scales than "
+        "products "
         "of 8 bits read; set one of the two to bf16",
         config.model.base_format);
   if (fp8 && !std::ranges::any_of(weights_of(model), may_be_narrow))

@@ -171,11 +171,11 @@ Result<StoredTensor> merged_tensor(Source& source, const Weight& weight, const W
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(base.tensor);
   const TensorInfo info{part.tensor, to, base.info().shape};
-  SLUICE_ASSIGN(MergedTensor merged,
-                adapter
-                    ? MergedTensor::open(std::move(base), part.transposed,
-                                         module_of(source.spec, part.tensor), *adapter, *source.adapter, to)
-                    : MergedTensor::with_rows(std::move(base), weight.learnt, *source.adapter));
+  SLUICE_ASSIGN(
+      MergedTensor merged,
+      adapter ? MergedTensor::open(std::move(base), part.transposed, module_of(source.spec, part.tensor),
+                                   *adapter, source.spec.adapters.dora, *source.adapter, to)
+              : MergedTensor::with_rows(std::move(base), weight.learnt, *source.adapter));
   source.merged_at[id.value] = source.merged.size();
   source.merged.push_back(std::move(merged));
   return StoredTensor{info, {{id, 0, info.elements() * size_of(TensorType::F32), 0}}, TensorType::F32};

@@ -32,7 +32,7 @@ void add(float by, const float* from, int64_t count, float* to) {
 }  // namespace
 
 Result<MergedTensor> MergedTensor::open(FoundTensor base, bool turned, const std::string& module,
-                                        const AdapterOf& adapter, const TensorFiles& adapters,
+                                        const AdapterOf& adapter, bool dora, const TensorFiles& adapters,
                                         TensorType to) {
   MergedTensor out;
   out.base_ = std::move(base);
@@ -48,6 +48,9 @@ Result<MergedTensor> MergedTensor::open(FoundTensor base, bool turned, const std
   SLUICE_TRY(check_stored(out.a_->info, a, adapters.path()));
   SLUICE_ASSIGN(out.b_, adapters.get(module + ".lora_B.weight"));
   SLUICE_TRY(check_stored(out.b_->info, b, adapters.path()));
+  if (!dora) return out;
+  SLUICE_ASSIGN(out.m_, adapters.get(module + ".lora_magnitude_vector"));
+  SLUICE_TRY(check_stored(out.m_->info, std::array{b.front()}, adapters.path()));
   return out;
 }
 
@@ -67,7 +70,7 @@ Result<MergedTensor> MergedTensor::with_rows(FoundTensor base, const std::vector
   return out;
 }
 
-void MergedTensor::load() {
+Status MergedTensor::load() {
   read_elements(a_->info.type, a_->bytes, right_);
   read_elements(b_->info.type, b_->bytes, left_);
   if (turned_) {
@@ -76,9 +79,45 @@ void MergedTensor::load() {
     left_ = transposed(a, rank_, base_.info().shape.front());
   }
   for (float& value : left_) value *= scale_;
+  return m_ == nullptr ? Status() : find_factors();
+}
+
+void MergedTensor::change(int64_t first, int64_t count) {
+  change_.assign(size_t(count), 0);
+  const int64_t end = first + count, first_row = first / columns_,
+                rows = (end - 1) / columns_ + 1 - first_row;
+  for_each_parallel(rows, search_threads(), [&](int64_t r) {
+    const int64_t row = first_row + r;
+    const int64_t from = std::max(first, row * columns_), to = std::min(end, (row + 1) * columns_);
+    for (int64_t j = 0; j < rank_; ++j)
+      add(left_[size_t(row * rank_ + j)], right_.data() + j * columns_ + (from - row * columns_), to - from,
+          change_.data() + (from - first));
+  });
+}
+
+// Another pass over the tensor, a piece at a time.
+Status MergedTensor::find_factors() {
+  constexpr int64_t kPiece = 1 << 20;
+  read_elements(m_->info.type, m_->bytes, factors_);
+  std::vector<double> squares(factors_.size());
+  const int64_t elements = base_.info().elements();
+  for (int64_t first = 0; first < elements; first += kPiece) {
+    const int64_t count = std::min(kPiece, elements - first);
+    sum_.resize(size_t(count));
+    SLUICE_TRY(base_.read(first, sum_));
+    change(first, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = double(sum_[size_t(i)]) + double(change_[size_t(i)]);
+      squares[size_t(output_of(first + i))] += value * value;
+    }
+  }
+  for (size_t o = 0; o < factors_.size(); ++o)
+    factors_[o] = float(double(factors_[o]) / std::sqrt(squares[o]));
+  return {};
 }
 
 Result<std::span<const float>> MergedTensor::read(int64_t first, int64_t count) {
+  if (rank_ > 0 && left_.empty()) SLUICE_TRY(load());
   const int64_t end = first + count;
   sum_.resize(size_t(count));
   SLUICE_TRY(base_.read(first, sum_));
@@ -88,16 +127,11 @@ Result<std::span<const float>> MergedTensor::read(int64_t first, int64_t count) 
       std::copy(values.begin() + (from - at), values.begin() + (to - at), sum_.begin() + (from - first));
   }
   if (rank_ == 0) return std::span<const float>(sum_);
-  if (left_.empty()) load();
-  change_.assign(size_t(count), 0);
-  const int64_t first_row = first / columns_, rows = (end - 1) / columns_ + 1 - first_row;
-  for_each_parallel(rows, search_threads(), [&](int64_t r) {
-    const int64_t row = first_row + r;
-    const int64_t from = std::max(first, row * columns_), to = std::min(end, (row + 1) * columns_);
-    for (int64_t j = 0; j < rank_; ++j)
-      add(left_[size_t(row * rank_ + j)], right_.data() + j * columns_ + (from - row * columns_), to - from,
-          change_.data() + (from - first));
-  });
+  change(first, count);
+  for (int64_t i = 0; m_ != nullptr && i < count; ++i) {
+    const float before = sum_[size_t(i)], by = factors_[size_t(output_of(first + i))];
+    change_[size_t(i)] = by * (before + change_[size_t(i)]) - before;
+  }
   std::vector<float> exact(sum_);
   for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += change_[i];
   if (round_elements(to_, sum_, rounded_) < 0) {

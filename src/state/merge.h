@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters added to the tensors of their base, piece by piece as these are written: W + scale * B A in f32.
+// With magnitudes its rows are multiplied by these over their norms.
 // Rounding the sum may lose what training changed: how much of it is measured on the way.
 #pragma once
 
@@ -25,7 +26,8 @@ class MergedTensor {
  public:
   // Borrows the files, which have the shapes of the model. `turned`: the base has a row for each input.
   static Result<MergedTensor> open(FoundTensor base, bool turned, const std::string& module,
-                                   const AdapterOf& adapter, const TensorFiles& adapters, TensorType to);
+                                   const AdapterOf& adapter, bool dora, const TensorFiles& adapters,
+                                   TensorType to);
 
   // One whose rows of tokens are the adapter's own.
   static Result<MergedTensor> with_rows(FoundTensor base, const std::vector<Weight::Learnt>& learnt,
@@ -39,7 +41,7 @@ class MergedTensor {
 
  private:
   FoundTensor base_ = {};
-  const SafeTensor *a_ = nullptr, *b_ = nullptr;
+  const SafeTensor *a_ = nullptr, *b_ = nullptr, *m_ = nullptr;  // m: of magnitudes, if there are some
   TensorType to_ = TensorType::F32;
   bool turned_ = false;
   int64_t rank_ = 0, columns_ = 0;
@@ -48,11 +50,18 @@ class MergedTensor {
   float scale_ = 1;
   // Rows of the file by rank, and rank by its columns; while it is read.
   std::vector<float> left_, right_;
+  std::vector<float> factors_;  // of outputs: magnitudes over norms
   std::vector<float> sum_, change_;
   std::vector<std::byte> rounded_;
   double change_squares_ = 0, error_squares_ = 0;
 
-  void load();
+  Status load();
+  // The output that an element of the tensor is of.
+  int64_t output_of(int64_t element) const { return turned_ ? element % columns_ : element / columns_; }
+  // Makes change_, which is added to elements [first, first + count).
+  void change(int64_t first, int64_t count);
+  // Magnitudes over the norms of the whole tensor's outputs.
+  Status find_factors();
 };
 
 MergeLoss loss_of(const std::vector<MergedTensor>& tensors);

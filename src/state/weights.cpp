@@ -511,6 +511,74 @@ Result<std::optional<Checksum>> tables_of(const Model& model, const std::filesys
 
 }  // namespace
 
+namespace {
+
+// Elements [first, first + values.size()) of a parameter, as products in `compute` take them. REQUIRES: of
+// one that is packed they are whole blocks.
+Status read_param(const Executor& executor, ObjectId id, int64_t first, DType compute, PackedBlocks& packed,
+                  std::span<float> values) {
+  const Object& object = executor.program().object(id);
+  const Format& format = object.format;
+  const auto count = int64_t(values.size());
+  const Format codes = format.type;
+  packed.elements.resize(size_t(codes.bytes(count)));
+  SLUICE_TRY(executor.read(id, packed.elements, codes.bytes(first)));
+  if (format.block > 0) {
+    packed.scales.resize(size_t(count / format.block * size_of(format.scale)));
+    SLUICE_TRY(executor.read(id, packed.scales,
+                             codes.bytes(object.elements()) + first / format.block * size_of(format.scale)));
+    unpack(format, packed, 0, values);
+    if (compute == DType::BF16)
+      for (float& value : values) value = float(Bf16(value));
+    return {};
+  }
+  with_type(format.type, [&]<class T>(T) {
+    const auto* from = reinterpret_cast<const T*>(packed.elements.data());
+    std::transform(from, from + count, values.begin(), [](T v) { return float(v); });
+  });
+  return {};
+}
+
+// Norms of rows of a weight of the same layer become the values of `m`.
+Status write_norms(const Model& model, size_t m, Executor& executor) {
+  const Weight& weight = model.weights[m];
+  size_t base = 0;
+  while (model.weights[base].layer != weight.layer || model.weights[base].role != weight.norms->of) ++base;
+  const ObjectId from = model.params[base].param;
+  const int64_t columns = model.weights[base].sources.front().cols, rows = weight.elements();
+  const auto b = std::find_if(model.weights.begin(), model.weights.end(), [&](const Weight& w) {
+    return w.layer == weight.layer && w.adds && w.adds->magnitudes == weight.role;
+  });
+  const DType compute =
+      executor.program().object(model.params[size_t(b - model.weights.begin())].param).format.type;
+  const int64_t step = std::max(kTileElements / columns, int64_t{1});
+  const auto run = [&](int64_t index, Tile& tile) -> Status {
+    const int64_t first = index * step, count = std::min(step, rows - first);
+    std::vector<float> read(size_t(count * columns));
+    SLUICE_TRY(
+        read_param(executor, from, (weight.norms->first + first) * columns, compute, tile.packed, read));
+    tile.values.clear();
+    for (int64_t row = 0; row < count; ++row) {
+      double squares = 0;
+      for (const float x : std::span(read).subspan(size_t(row * columns), size_t(columns)))
+        squares += double(x) * double(x);
+      tile.values.push_back(float(std::sqrt(squares)));
+    }
+    return write_param(executor, model.params[m], first, tile);
+  };
+  return for_each_job((rows + step - 1) / step, rows * columns * 4, run, [] {});
+}
+
+// Values that begin as the norms of others' rows get these.
+Status write_norms(const Model& model, Executor& executor) {
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    if (model.weights[w].norms) SLUICE_TRY(write_norms(model, w, executor));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFrom& from,
                                              Executor& executor) {
   std::optional<BaseValues> values;
@@ -520,7 +588,10 @@ Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFr
   }
   if (!from.folder.empty())
     SLUICE_TRY(load_weights(model, from.folder, executor, Held::Base, &values.emplace()));
-  if (from.adapter.empty()) return values;
+  if (from.adapter.empty()) {
+    SLUICE_TRY(write_norms(model, executor));
+    return values;
+  }
   if (values && !model.looked_up.empty()) {
     SLUICE_ASSIGN(values->tables, tables_of(model, from.folder, from.adapter));
   }

@@ -66,7 +66,8 @@ struct WeightsFrom {
   }
 };
 // Replaces what these have, and returns the checksums of the base of a model with adapters. An adapter that
-// was made by a run beside a base with other values is refused.
+// was made by a run beside a base with other values is refused. Magnitudes that no adapter's folder has
+// become the norms of their rows.
 Result<std::optional<BaseValues>> load_model(const Model& model, const WeightsFrom& from, Executor& executor);
 
 // In the metadata of an adapter's file: the checksums of its base.

@@ -146,6 +146,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"adapter.rank", {{"adapter.rank=2"}, adapted, ""}},
       {"adapter.alpha", {{"adapter.alpha=2"}, adapted, ""}},
       {"adapter.rslora", {{"adapter.rslora=true"}, adapted, ""}},
+      {"adapter.dora", {{"adapter.dora=true"}, adapted, ""}},
       {"adapter.targets", {{"adapter.targets=[\"mlp\"]"}, adapted, ""}},
       {"adapter.exclude", {{"adapter.exclude=[\"mlp\"]"}, adapted, ""}},
       {"adapter.rank_pattern", {{"adapter.rank_pattern=[\"down_proj=2\"]"}, adapted, ""}},

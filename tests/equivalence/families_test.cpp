@@ -108,6 +108,24 @@ TEST(Dropout, IsTheSameOnTwoDevicesAndInLittleMemory) {
   }
 }
 
+// Of tensors that are one product, of rows of one tensor, beside biases, and behind norms.
+TEST(Magnitudes, AreTheSameOnTwoDevicesAndInLittleMemory) {
+  for (const char* type : {"qwen2", "phi3", "gemma2"}) {
+    SCOPED_TRACE(type);
+    ModelSpec spec = tiny(type);
+    spec.adapters = {.rank = 8, .alpha = 16, .dora = true};
+    ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
+    (void)same_on_two_devices_and_in_little_memory(request_of(spec));
+  }
+}
+
+TEST(ExpertsAdapters, AreTheSameOnTwoDevicesAndInLittleMemory) {
+  ModelSpec spec = tiny("olmoe");
+  spec.adapters = {.rank = 8, .alpha = 16, .targets = {"self_attn", "experts"}};
+  ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
+  (void)same_on_two_devices_and_in_little_memory(request_of(spec));
+}
+
 TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
   ModelSpec spec = tiny(GetParam());
   rig::Rig all(request_of(spec));

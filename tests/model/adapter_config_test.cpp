@@ -29,6 +29,7 @@ TEST(AdapterConfig, ReadsBackWhatItWrites) {
       {.rank = 4, .alpha = 4, .ranks = {{"down_proj", 16}}, .alphas = {{"layers.0.mlp.down_proj", 2.5}}},
       {.rank = 4, .alpha = 4, .targets = {"mlp"}, .whole = {"lm_head", "norm"}},
       {.rank = 4, .alpha = 4, .dropout = 0.05},
+      {.rank = 4, .alpha = 4, .targets = {"q_proj", "up_proj"}, .dora = true},
       {.rank = 4, .alpha = 4, .tokens = {63, 3, 4}},
       {.rank = 4, .alpha = 4, .tokens = {3}, .head_tokens = {4, 5}},
       {.rank = 4, .alpha = 4, .head_tokens = {4}},
@@ -67,16 +68,16 @@ TEST(AdapterConfig, NamesModulesByTheirEndsWhereThatIsEnough) {
 
 TEST(AdapterConfig, FollowsAFieldOrRefusesItByName) {
   for (const char* fine :
-       {"", R"("use_dora": false)", R"("bias": "none")", R"("init_lora_weights": "gaussian")",
-        R"("layers_to_transform": null)", R"("eva_config": {"rho": 2.0})", R"("loftq_config": {})",
-        R"("peft_version": "0.21.2")", R"("megatron_core": "megatron.core")", R"("qalora_group_size": 16)",
-        R"("inference_mode": true)", R"("fan_in_fan_out": true)", R"("exclude_modules": ["layers.0"])",
-        R"("a_field_of_later": null)"}) {
+       {"", R"("use_dora": false)", R"("use_dora": true)", R"("bias": "none")",
+        R"("init_lora_weights": "gaussian")", R"("layers_to_transform": null)",
+        R"("eva_config": {"rho": 2.0})", R"("loftq_config": {})", R"("peft_version": "0.21.2")",
+        R"("megatron_core": "megatron.core")", R"("qalora_group_size": 16)", R"("inference_mode": true)",
+        R"("fan_in_fan_out": true)", R"("exclude_modules": ["layers.0"])", R"("a_field_of_later": null)"}) {
     const auto config = parse_adapter_config(with(fine));
     EXPECT_TRUE(config.ok()) << fine << config.message();
   }
   const std::pair<const char*, const char*> refused[] = {
-      {R"("use_dora": true)", "use_dora = true: it is not followed"},
+      {R"("use_bdlora": true)", "use_bdlora = true: it is not followed"},
       {R"("bias": "lora_only")", "bias = \"lora_only\": none is allowed"},
       {R"("init_lora_weights": "pissa")", "init_lora_weights = \"pissa\": it changes the base's own weights"},
       {R"("init_lora_weights": "lora_ga")", "init_lora_weights = \"lora_ga\": it changes the base's own"},

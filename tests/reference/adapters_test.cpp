@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -12,6 +13,7 @@
 #include "equivalence/rig/rig.h"
 #include "model/weights.h"
 #include "ops/op.h"
+#include "state/weights.h"
 
 namespace sluice::core {
 namespace {
@@ -164,6 +166,118 @@ TEST(Adapters, AddNothingAtFirstAndAreAllThatIsTrained) {
   const int64_t attention = (32 + 32) + 2 * (32 + 16) + (32 + 32), mlp = 3 * (32 + 48),
                 conv = (32 + 96) + (32 + 32);
   EXPECT_EQ(adapters, 8 * (2 * attention + 3 * mlp + conv));
+}
+
+// Norms are those of the weights at first, and what is multiplied and divided by nearly the same stays.
+TEST(Adapters, WithMagnitudesAddNothingAtFirst) {
+  ModelSpec spec = small_model();
+  rig::Rig plain(request_for(spec));
+  spec.adapters = {.rank = 8, .alpha = 16, .dora = true};
+  rig::Rig adapted(request_for(spec));
+  for (rig::Rig* run : {&plain, &adapted}) run->initialize();
+  rig::must(load_model(adapted.model(), std::filesystem::path(), adapted.training()));
+  const std::vector<float> m = values_of(adapted, "wd_m.L0"), w = values_of(adapted, "wd.L0");
+  for (size_t row : {size_t{0}, m.size() - 1}) {
+    double squares = 0;
+    for (size_t i = 0; i < 48; ++i) squares += double(w[row * 48 + i]) * double(w[row * 48 + i]);
+    EXPECT_NEAR(m[row], std::sqrt(squares), 1e-6 * m[row]);
+  }
+  const rig::Tokens tokens = rig::random_tokens(kShape, kVocab, 3);
+  const double first = adapted.step(1, tokens).loss;
+  EXPECT_NEAR(first, plain.measure(tokens).loss, 1e-6 * first);
+  double loss = first;
+  for (int64_t step = 2; step <= 6; ++step) loss = adapted.step(step, tokens).loss;
+  EXPECT_LT(loss, first);
+  EXPECT_NE(values_of(adapted, "wd_m.L0"), m);
+  EXPECT_EQ(values_of(adapted, "wd.L0"), w);
+}
+
+// Those of B are scale * dW A^T and those of A scale * B^T dW, where dW is the gradient of the sum's weight
+// in a model that is trained whole.
+TEST(Adapters, OfExpertsHaveTheGradientsOfTheirWeights) {
+  for (const auto& [group, targets] : {std::pair{int64_t{4}, std::vector<std::string>{"experts"}},
+                                       {2, {"experts.*.up_proj", "experts.*.down_proj"}}}) {
+    ModelSpec spec = small_model();
+    for (const size_t layer : {size_t{0}, size_t{2}})
+      spec.layers[layer].feed_forward = Experts{.each = {.ffn = 24}, .count = 4, .top_k = 2, .group = group};
+    StageRequest request = request_for(spec);
+    request.optimizer.deferred = true;
+    rig::Rig merged(request);
+    request.model.adapters = {.rank = 4, .alpha = 8, .targets = targets};
+    ASSERT_TRUE(validate(request.model).ok()) << validate(request.model).message();
+    rig::Rig adapted(request);
+    for (rig::Rig* run : {&adapted, &merged}) run->initialize();
+    std::mt19937_64 random(5);
+    std::normal_distribution<float> normal;
+    for (const Weight& w : adapted.model().weights) {
+      if (w.part != ModelPart::Adapter) continue;
+      std::vector<float> values(size_t(w.elements()));
+      for (float& v : values) v = 0.2f * normal(random);
+      rig::write_floats(adapted.training(), rig::find(adapted.model().program, w.object), values);
+    }
+    // By expert, row, rank and column: f(weight, B, A, the indices of the three).
+    const auto for_each_factor = [&](const Weight& b, const Weight& base, auto&& f) {
+      const LowRankSizes& s = b.adds->sizes;
+      const int64_t cols = base.sources.front().cols;
+      for (int64_t e = 0; e < group; ++e) {
+        for (int64_t o = 0; o < s.adapted(); ++o) {
+          for (int64_t j = 0; j < s.rank; ++j) {
+            for (int64_t i = 0; i < cols; ++i)
+              f(size_t((e * s.columns + s.first + o) * cols + i), size_t((e * s.adapted() + o) * s.rank + j),
+                size_t(((e * s.parts + o / s.part) * s.rank + j) * cols + i));
+          }
+        }
+      }
+    };
+    const auto adapter_beside = [&](const Weight& base) -> const Weight* {
+      for (const Weight& w : adapted.model().weights) {
+        if (w.layer == base.layer && w.role == adapter_b(base.role, 0)) return &w;
+      }
+      return nullptr;
+    };
+    const auto in_layer = [](const std::string& role, const Weight& w) {
+      return fmt::format("{}.L{}", role, w.layer);
+    };
+    for (const Weight& base : merged.model().weights) {
+      std::vector<float> values = values_of(adapted, base.object);
+      if (const Weight* adapter = adapter_beside(base)) {
+        const std::vector<float> a = values_of(adapted, in_layer(adapter->adds->a, base)),
+                                 b = values_of(adapted, adapter->object);
+        for_each_factor(*adapter, base,
+                        [&](size_t w, size_t of_b, size_t of_a) { values[w] += 2 * b[of_b] * a[of_a]; });
+      }
+      rig::write_floats(merged.training(), rig::find(merged.model().program, base.object), values);
+    }
+    const rig::Tokens tokens = rig::random_tokens(kShape, kVocab, 3);
+    const double one = adapted.measure(tokens).loss, other = merged.measure(tokens).loss;
+    EXPECT_NEAR(one, other, 2e-5 * other);
+    int64_t compared = 0;
+    for (const Weight& base : merged.model().weights) {
+      const Weight* adapter = adapter_beside(base);
+      if (adapter == nullptr) continue;
+      const std::string a_object = in_layer(adapter->adds->a, base);
+      const std::vector<float> a = values_of(adapted, a_object), b = values_of(adapted, adapter->object),
+                               dw = values_of(merged, "d_" + base.object);
+      std::vector<double> da(a.size()), db(b.size());
+      for_each_factor(*adapter, base, [&](size_t w, size_t of_b, size_t of_a) {
+        da[of_a] += 2 * double(b[of_b]) * double(dw[w]);
+        db[of_b] += 2 * double(a[of_a]) * double(dw[w]);
+      });
+      for (const auto& [object, expected] : {std::pair{a_object, &da}, {adapter->object, &db}}) {
+        const std::vector<float> got = values_of(adapted, "d_" + object);
+        ASSERT_EQ(got.size(), expected->size());
+        double apart = 0, length = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          apart += (got[i] - (*expected)[i]) * (got[i] - (*expected)[i]);
+          length += (*expected)[i] * (*expected)[i];
+        }
+        EXPECT_LT(std::sqrt(apart), 2e-5 * std::sqrt(length)) << object;
+        EXPECT_GT(length, 0) << object;
+        ++compared;
+      }
+    }
+    EXPECT_GT(compared, 0);
+  }
 }
 
 TEST(Adapters, AreForWhatPatternsName) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters against PEFT on transformers: what it saved is loaded, and gives the same logits, the same
 // gradients and the same twenty steps; what is exported is what it saved, and merged it gives the same
-// logits. Families with joint and with turned tensors, convolutions, windows and soft caps, experts, a
-// tied head, gates beside queries, tables of all layers, and rows of tokens.
+// logits. With magnitudes (DoRA), too. Families with joint and with turned tensors, convolutions, windows and
+// soft caps, experts, a tied head, gates beside queries, tables of all layers, and rows of tokens.
 #include <gtest/gtest.h>
 
 #include "io/elements.h"
@@ -24,9 +24,10 @@ class Peft : public testing::TestWithParam<const char*> {
         rig::must(parse_adapter_config(rig::must(read_file(adapter() / "adapter_config.json"))));
     rig::must(adapt(fixture_.config, read.adapters, "adapter"));
   }
-  fs::path base() const { return fs::path(SLUICE_FIXTURES) / GetParam(); }
-  fs::path adapter() const { return base() / "adapter"; }
-  rig::Tokens tokens() const { return Fixture(GetParam()).tokens("", 64); }
+  static std::string model() { return fs::path(GetParam()).parent_path().string(); }
+  static fs::path base() { return fs::path(SLUICE_FIXTURES) / model(); }
+  static fs::path adapter() { return fs::path(SLUICE_FIXTURES) / GetParam(); }
+  static rig::Tokens tokens() { return Fixture(model()).tokens("", 64); }
 
   std::unique_ptr<rig::Rig> open(const StepShape& shape, const OptimizerConfig& optimizer) const {
     Question request;
@@ -73,7 +74,7 @@ class Peft : public testing::TestWithParam<const char*> {
                      int32_t(fixture_.values<float>("logits").size()) / int32_t(spec.vocab));
   }
 
-  Fixture fixture_{GetParam(), "adapter/expected.safetensors"};
+  Fixture fixture_{model(), (fs::path(GetParam()).filename() / "expected.safetensors").string()};
 };
 
 // Tolerances are those of gradients_test.cpp: an adapter makes the chain of a product longer by two.
@@ -150,7 +151,7 @@ TEST_P(Peft, IsWrittenAsItIsRead) {
     EXPECT_TRUE(std::ranges::equal(a.bytes, b.bytes)) << name;
   }
   const std::string text = rig::must(read_file(dir / "out/adapter_config.json"));
-  ModelSpec again = Fixture(GetParam()).config;
+  ModelSpec again = Fixture(model()).config;
   rig::must(adapt(again, rig::must(parse_adapter_config(text)).adapters, "adapter"));
   const std::vector<Weight> weights = weights_of(fixture_.config), read = weights_of(again);
   ASSERT_EQ(weights.size(), read.size()) << text;
@@ -160,11 +161,20 @@ TEST_P(Peft, IsWrittenAsItIsRead) {
   }
 }
 
+// By folders: of a model, then of an adapter.
 INSTANTIATE_TEST_SUITE_P(Models, Peft,
-                         testing::Values("llama_tiny", "llama_tiny_tied", "gemma2_tiny", "lfm2_tiny",
-                                         "phi3_tiny", "gpt2_tiny", "gpt_neox_tiny", "olmoe_tiny",
-                                         "qwen3_tiny", "qwen3_tiny_tied", "qwen3_5_tiny", "gemma4_tiny"),
-                         [](const auto& test) { return std::string(test.param); });
+                         testing::Values("llama_tiny/adapter", "llama_tiny_tied/adapter",
+                                         "gemma2_tiny/adapter", "lfm2_tiny/adapter", "phi3_tiny/adapter",
+                                         "gpt2_tiny/adapter", "gpt_neox_tiny/adapter", "olmoe_tiny/adapter",
+                                         "qwen3_tiny/adapter", "qwen3_tiny_tied/adapter",
+                                         "qwen3_5_tiny/adapter", "gemma4_tiny/adapter", "llama_tiny/dora",
+                                         "gemma2_tiny/dora", "phi3_tiny/dora", "gpt2_tiny/dora",
+                                         "olmoe_tiny/dora"),
+                         [](const auto& test) {
+                           const fs::path folder = test.param;
+                           const std::string model = folder.parent_path().string();
+                           return folder.filename() == "dora" ? model + "_dora" : model;
+                         });
 
 }  // namespace
 }  // namespace sluice::core

@@ -169,11 +169,27 @@ TEST_P(PackedBases, GiveTheLossesOfTheirValues) {
   EXPECT_TRUE(Session::open(going_on).ok());
 }
 
+// Norms of rows are those of the values, and so are magnitudes, which begin as these.
+TEST_P(PackedBases, GiveTheLossesOfTheirValuesWithMagnitudes) {
+  write_folders("");
+  const std::vector<std::string> adapter{"adapter.rank=2", "adapter.dora=true"};
+  const Prepared codes = must(prepare_on("codes", adapter));
+  EXPECT_EQ(packed_weights(codes), 2 * 5);
+  EXPECT_EQ(run_session(codes, 2, dir_ / "whole"), losses("numbers", adapter));
+  EXPECT_EQ(file_bytes(dir_ / "whole/adapter_model.safetensors"),
+            file_bytes(dir_ / "saved0/adapter_model.safetensors"));
+}
+
 TEST_P(PackedBases, HaveExpertsInCodesBesideAdapters) {
   write_folders("", kExperts);
-  const Prepared codes = must(prepare_on("codes", {"adapter.rank=2"}));
-  EXPECT_EQ(packed_weights(codes), 3 + 2);
-  EXPECT_EQ(run_session(codes, 2, dir_ / "whole"), losses("numbers", {"adapter.rank=2"}));
+  for (const std::vector<std::string>& adapter :
+       {std::vector<std::string>{"adapter.rank=2"},
+        {"adapter.rank=2", "adapter.targets=[\"self_attn\", \"experts\"]"}}) {
+    const Prepared codes = must(prepare_on("codes", adapter));
+    EXPECT_EQ(packed_weights(codes), 3 + 2);
+    EXPECT_EQ(run_session(codes, 2, dir_ / fmt::format("whole{}", adapter.size())),
+              losses("numbers", adapter));
+  }
 }
 
 class BasesInNf4 : public PackedBases {};

@@ -61,6 +61,10 @@ Status read_adapter(RunConfig& config, const std::string& text) {
   a.rank = own.rank;
   if (!a.alpha) a.alpha = own.alpha;
   a.rslora = a.rslora || own.rslora;
+  if (a.dora && !own.dora)
+    return error(
+        "adapter.dora = true: the adapter has no magnitudes; start without adapter.path, or leave it out");
+  a.dora = own.dora;
   if (!config.given.contains("adapter.dropout")) a.dropout = own.dropout;
   const auto take = [](std::vector<std::string>& key, const std::vector<std::string>& is) {
     if (key.empty()) key = is;

@@ -118,6 +118,10 @@ Status read_field(const std::string& key, const Json& value, AdapterConfig& out)
     a.rslora = value == true;
     return {};
   }
+  if (key == "use_dora") {
+    a.dora = value == true;
+    return {};
+  }
   if (key == "target_modules") return read_names(key, value, "all-linear", a.targets);
   if (key == "exclude_modules") return read_names(key, value, "", a.exclude);
   if (key == "modules_to_save") return read_names(key, value, "", a.whole);
@@ -172,7 +176,11 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
       if (weight.matrix) (own ? adapted : others).insert(module);
     }
   }
-  const auto end_of = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  // The end of an expert's says that it is one.
+  const auto end_of = [](const std::string& name) {
+    const size_t expert = name.rfind(".experts.");
+    return name.substr((expert == name.npos ? name.rfind('.') : expert) + 1);
+  };
   std::set<std::string> targets;
   for (const std::string& name : adapted) {
     const bool alone = spec.text_module.empty() &&
@@ -199,6 +207,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
                     {"r", a.rank},
                     {"lora_alpha", a.alpha},
                     {"use_rslora", a.rslora},
+                    {"use_dora", a.dora},
                     {"lora_dropout", a.dropout},
                     {"bias", "none"},
                     {"fan_in_fan_out", spec.names.transposed},

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "ops/op.h"
@@ -151,25 +153,41 @@ void backward(const Rope& q, Node node, Gradients& g) {
          {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
 }
 
-// The gradients of what Linears of one input wrote, in their own type: attention over blocks sums in another.
+// The gradient of what a task wrote, in its own type: attention over blocks sums in another.
+ObjectId output_gradient(const Task& task, ObjectId y, DType dtype, Gradients& g) {
+  const ObjectId dy = g.of(y);
+  const Object& object = g.program().object(dy);
+  if (object.format.type == dtype) return dy;
+  const int64_t elements = object.elements();
+  const DType from = object.format.type;
+  const ObjectId out = g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, dtype);
+  g.task(task, named(task, "_dcast"), Cast{.elements = elements, .in = from, .dtype = dtype}, {dy, out});
+  return out;
+}
+
+// The same of Linears of one input.
 std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
   std::vector<ObjectId> out;
   for (const Task& task : node) {
     const Linear& op = op_of<Linear>(task);
     SLUICE_CHECK(op.rope_heads == 0, "{}: a product that rotates has no gradient", task.name);
-    const ObjectId y = task.uses[Linear::kY].object, dy = g.of(y);
-    const Object& object = g.program().object(dy);
-    if (object.format.type == op.dtype) {
-      out.push_back(dy);
-      continue;
-    }
-    const int64_t elements = object.elements();
-    const DType from = object.format.type;
-    out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, op.dtype));
-    g.task(task, named(task, "_dcast"), Cast{.elements = elements, .in = from, .dtype = op.dtype},
-           {dy, out.back()});
+    out.push_back(output_gradient(task, task.uses[Linear::kY].object, op.dtype, g));
   }
   return out;
+}
+
+// Adds the gradient of a bias that was added to rows of `out` columns, if it is wanted.
+void add_bias_grad(const Task& task, ObjectId bias, ObjectId dy, int64_t tokens, int64_t out, DType dtype,
+                   Gradients& g) {
+  if (!g.wanted(bias)) return;
+  const auto db = g.into(bias);
+  g.task(task, named(task, "_bgrad"),
+         BiasGrad{.tokens = tokens,
+                  .out = out,
+                  .dtype = dtype,
+                  .grad_dtype = g.param_dtype(),
+                  .accumulate = db.accumulate},
+         {dy, db.object});
 }
 
 // A gradient, or a result that was made again, in the formats that products read it in.
@@ -265,16 +283,8 @@ void backward(const Linear&, Node node, Gradients& g) {
     const Linear& op = op_of<Linear>(task);
     const ObjectId w = g.original(task.uses[Linear::kW].object), dy = dys[i];
     if (g.wanted(w)) add_wgrad(task, w, dy, narrow[i].turned, g);
-    if (op.has_bias && g.wanted(task.uses[op.bias_operand()].object)) {
-      const auto db = g.into(task.uses[op.bias_operand()].object);
-      g.task(task, named(task, "_bgrad"),
-             BiasGrad{.tokens = op.tokens,
-                      .out = op.out,
-                      .dtype = op.dtype,
-                      .grad_dtype = g.param_dtype(),
-                      .accumulate = db.accumulate},
-             {dy, db.object});
-    }
+    if (op.has_bias)
+      add_bias_grad(task, task.uses[op.bias_operand()].object, dy, op.tokens, op.out, op.dtype, g);
     if (!op.has_residual) continue;
     const ObjectId residual = task.uses[op.residual_operand()].object;
     if (g.wanted(residual)) g.add(residual, dy);
@@ -295,6 +305,23 @@ void backward(const LowRank& op, Node node, Gradients& g) {
   }
   if (!op.has_residual) return;
   const ObjectId residual = task.uses[LowRank::kResidual].object;
+  if (g.wanted(residual)) g.add(residual, dy);
+}
+
+void backward(const Magnitude& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId z = task.uses[Magnitude::kZ].object, m = task.uses[Magnitude::kM].object,
+                 norms = task.uses[Magnitude::kNorms].object;
+  const ObjectId dy = output_gradient(task, task.uses[Magnitude::kY].object, op.dtype, g);
+  const ObjectId dz = g.into_new(z);
+  const auto dm = g.into(m);
+  MagnitudeBwd bwd{op.tokens, op.columns, op.first, op.adapted, op.dtype, g.param_dtype()};
+  bwd.accumulate = dm.accumulate;
+  g.task(task, named(task, "_bwd"), bwd, {dy, z, m, norms, dz, dm.object});
+  if (op.has_bias)
+    add_bias_grad(task, task.uses[op.bias_operand()].object, dy, op.tokens, op.columns, op.dtype, g);
+  if (!op.has_residual) return;
+  const ObjectId residual = task.uses[op.residual_operand()].object;
   if (g.wanted(residual)) g.add(residual, dy);
 }
 
@@ -500,34 +527,112 @@ void backward(const Route& op, Node node, Gradients& g) {
   g.task(task, named(task, "_bwd"), bwd, uses);
 }
 
+// Products of experts by groups, and what adapters add to their rows.
+struct ExpertProducts {
+  std::vector<const Task*> base, a, b;
+
+  // Tells A's products, whose results B's read, from others.
+  void part() {
+    const auto is_read = [&](const Task* task) {
+      return std::ranges::any_of(b, [&](const Task* reader) {
+        return reader->uses[GroupedLowRank::kU].object == task->uses[GroupedLinear::kY].object;
+      });
+    };
+    std::ranges::copy_if(base, std::back_inserter(a), is_read);
+    std::erase_if(base, is_read);
+  }
+};
+
+// A x, of adapters that there are.
+ObjectId first_read(const ExpertProducts& p) {
+  return p.b.front()->uses[GroupedLowRank::kU].object;
+}
+
+// The gradient of A x, from that of rows; invalid: there are no adapters.
+ObjectId low_rank_gradient(const ExpertProducts& p, ObjectId dy, ObjectId routing, bool gathers,
+                           Gradients& g) {
+  if (p.b.empty()) return {};
+  const auto& first = op_of<GroupedLowRank>(*p.b.front());
+  const ObjectId u = first_read(p);
+  const ObjectId du = g.like(u, gradient_role(g.program().object(u).role), ObjectKind::ActGrad, first.dtype);
+  for (const Task* task : p.b) {
+    const auto& op = op_of<GroupedLowRank>(*task);
+    GroupedLowRankDgrad dgrad{op.mixture, op.group, op.sizes, op.dtype, op.scale, gathers};
+    dgrad.accumulate = task != p.b.front();
+    g.task(*task, named(*task, "_dgrad"), dgrad, {dy, task->uses[GroupedLowRank::kB], routing, du});
+  }
+  return du;
+}
+
+// Adds what comes through A to the gradient of rows that it read.
+void add_through_a(const ExpertProducts& p, ObjectId du, ObjectId routing, ObjectId dx, Gradients& g) {
+  for (const Task* task : p.a) {
+    const auto& op = op_of<GroupedLinear>(*task);
+    g.task(*task, named(*task, "_dgrad"),
+           GroupedLowRank{op.mixture, op.group, {op.out, 1, op.in, 0, op.in}, op.dtype, 1, true},
+           {du, task->uses[GroupedLinear::kW], routing, dx});
+  }
+}
+
+// The gradients of A, from rows x or the tokens' rows, and of B.
+void low_rank_wgrads(const ExpertProducts& p, ObjectId du, ObjectId x, bool gathers_x, ObjectId dy,
+                     bool gathers_dy, ObjectId u, ObjectId routing, Gradients& g) {
+  for (const Task* task : p.a) {
+    const auto& op = op_of<GroupedLinear>(*task);
+    const auto da = g.into(task->uses[GroupedLinear::kW].object);
+    g.task(*task, named(*task, "_wgrad"),
+           GroupedWgrad{op.mixture, op.group, op.in, op.out, op.dtype, g.param_dtype(), false, gathers_x,
+                        da.accumulate},
+           {du, x, routing, da.object});
+  }
+  for (const Task* task : p.b) {
+    const auto& op = op_of<GroupedLowRank>(*task);
+    const auto db = g.into(task->uses[GroupedLowRank::kB].object);
+    g.task(*task, named(*task, "_wgrad"),
+           GroupedLowRankWgrad{op.mixture, op.group, op.sizes, op.dtype, g.param_dtype(), op.scale,
+                               gathers_dy, db.accumulate},
+           {dy, u, routing, db.object});
+  }
+}
+
 // Experts: first products by groups, gates, last products, and the sum by tokens. The gradients of ungated
 // rows bring those of the gates, so results of the last products need not be kept.
 void backward(const GroupedLinear&, Node node, Gradients& g) {
-  const size_t groups = (node.size() - 2) / 2;
-  const Node up = node.first(groups), down = node.subspan(groups + 1, groups);
-  const Task &glu = node[groups], &combine = node.back();
+  ExpertProducts up, down;
+  const Task& combine = node.back();
+  const Task* gates_of_rows = nullptr;
+  for (const Task& task : node.first(node.size() - 1)) {
+    ExpertProducts& products = gates_of_rows == nullptr ? up : down;
+    if (std::holds_alternative<Swiglu>(*task.op)) {
+      gates_of_rows = &task;
+    } else {
+      (std::holds_alternative<GroupedLowRank>(*task.op) ? products.b : products.base).push_back(&task);
+    }
+  }
+  up.part(), down.part();
+  const Task& glu = *gates_of_rows;
   const auto& whole = op_of<CombineExperts>(combine);
   const ObjectId dout = g.of(combine.uses[CombineExperts::kY].object);
   const ObjectId gates = combine.uses[whole.gates_operand()].object;
   const ObjectId routing = combine.uses[CombineExperts::kRouting].object;
-  const ObjectId x = up.front().uses[GroupedLinear::kX].object;
+  const ObjectId x = up.base.front()->uses[GroupedLinear::kX].object;
   const ObjectId gu = glu.uses[Swiglu::kGu].object, act = glu.uses[Swiglu::kY].object,
-                 rows = down.front().uses[GroupedLinear::kY].object;
-  const auto dgrad = [&](Node products, ObjectId dy, bool gathers, ObjectId dx) {
-    for (const Task& task : products) {
-      const auto& op = op_of<GroupedLinear>(task);
-      g.task(task, named(task, "_dgrad"),
+                 rows = down.base.front()->uses[GroupedLinear::kY].object;
+  const auto dgrad = [&](const ExpertProducts& products, ObjectId dy, bool gathers, ObjectId dx) {
+    for (const Task* task : products.base) {
+      const auto& op = op_of<GroupedLinear>(*task);
+      g.task(*task, named(*task, "_dgrad"),
              GroupedDgrad{op.mixture, op.group, op.in, op.out, op.dtype, gathers, op.accumulate},
-             {dy, task.uses[GroupedLinear::kW], routing, dx});
+             {dy, task->uses[GroupedLinear::kW], routing, dx});
     }
   };
-  const auto wgrad = [&](Node products, ObjectId dy, bool gathers_dy, ObjectId from) {
-    for (const Task& task : products) {
-      const auto& op = op_of<GroupedLinear>(task);
-      const ObjectId w = task.uses[GroupedLinear::kW].object;
+  const auto wgrad = [&](const ExpertProducts& products, ObjectId dy, bool gathers_dy, ObjectId from) {
+    for (const Task* task : products.base) {
+      const auto& op = op_of<GroupedLinear>(*task);
+      const ObjectId w = task->uses[GroupedLinear::kW].object;
       if (!g.wanted(w)) continue;
       const auto dw = g.into(w);
-      g.task(task, named(task, "_wgrad"),
+      g.task(*task, named(*task, "_wgrad"),
              GroupedWgrad{op.mixture, op.group, op.in, op.out, op.dtype, g.param_dtype(), gathers_dy,
                           !gathers_dy, dw.accumulate},
              {dy, from, routing, dw.object});
@@ -547,17 +652,21 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
   };
 
   // Their gradients are those of rows before the gates.
-  SLUICE_CHECK(g.readers(gu) == 1 && g.readers(act) == groups && g.readers(rows) == 1,
-               "{}: what its experts make on the way is used elsewhere, too", combine.name);
+  SLUICE_CHECK(
+      g.readers(gu) == 1 && g.readers(act) == down.base.size() + down.a.size() && g.readers(rows) == 1,
+      "{}: what its experts make on the way is used elsewhere, too", combine.name);
   const ObjectId dact = g.into_new(act);
   dgrad(down, dout, true, dact);
+  const ObjectId du_down = low_rank_gradient(down, dout, routing, true, g);
+  add_through_a(down, du_down, routing, dact, g);
   const auto& gate = op_of<Swiglu>(glu);
-  const auto& last = op_of<GroupedLinear>(down.front());
+  const Task &first_up = *up.base.front(), &first_down = *down.base.front();
+  const auto& last = op_of<GroupedLinear>(first_down);
   const ObjectId dgu = g.into_new(gu), dgates = g.into_new(gates);
   const ObjectId gated = g.like(act, g.program().object(act).role + "2", ObjectKind::ActGrad, last.dtype);
   std::vector<Bound> uses{gu, dact, gates, routing, dgu, gated, dgates};
   if (last.has_bias)
-    uses.insert(uses.end(), {Bound(down.front().uses[GroupedLinear::kBias].object), Bound(dout)});
+    uses.insert(uses.end(), {Bound(first_down.uses[GroupedLinear::kBias].object), Bound(dout)});
   g.task(glu, named(glu, "_bwd"),
          ExpertGluBwd{.mixture = last.mixture,
                       .dim = gate.dim,
@@ -567,13 +676,24 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
                       .biased = last.has_bias ? last.out : 0},
          uses);
   wgrad(down, dout, true, gated);
-  bias_grad(down.front(), dout, true);
+  bias_grad(first_down, dout, true);
+  if (!down.a.empty()) {
+    // A x once more, of gated rows: the gradients of their results are then the tokens'.
+    const ObjectId u = first_read(down);
+    const ObjectId again = g.like(u, g.program().object(u).role + "2", ObjectKind::ActGrad, last.dtype);
+    for (const Task* task : down.a)
+      g.task(*task, named(*task, "_again"), op_of<GroupedLinear>(*task),
+             {gated, task->uses[GroupedLinear::kW], routing, again});
+    low_rank_wgrads(down, du_down, gated, false, dout, true, again, routing, g);
+  }
+  const ObjectId du_up = low_rank_gradient(up, dgu, routing, false, g);
   if (g.wanted(x)) {
     // "expert_out" -> "d_expert_in"
     const std::string& out = g.program().object(rows).role;
     const ObjectId drows = g.like(rows, fmt::format("d_{}_in", out.substr(0, out.rfind("_out"))),
                                   ObjectKind::ActGrad, last.dtype);
     dgrad(up, dgu, false, drows);
+    add_through_a(up, du_up, routing, drows, g);
     const auto dx = g.into_sum(x);
     CombineExperts sum = whole;
     sum.has_gates = false;
@@ -583,7 +703,8 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
     g.task(combine, named(combine, "_bwd"), sum, summed);
   }
   wgrad(up, dgu, false, x);
-  bias_grad(up.front(), dgu, false);
+  bias_grad(first_up, dgu, false);
+  if (!up.a.empty()) low_rank_wgrads(up, du_up, x, true, dgu, false, first_read(up), routing, g);
   if (!whole.has_residual) return;
   const ObjectId residual = combine.uses[whole.residual_operand()].object;
   if (g.wanted(residual)) g.add(residual, dout);
