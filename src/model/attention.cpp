@@ -44,6 +44,18 @@ int64_t cached_elements(const Attention& a, int64_t, int64_t capacity) {
   return a.keys_of >= 0 ? 0 : 2 * a.kv_dim() * capacity;
 }
 
+std::string text_of(const Attention& a) {
+  return fmt::format("{} query and {} key-value heads of {}", a.heads, a.kv_heads, a.head_dim);
+}
+
+int64_t looks_back(const Attention&) {
+  return 0;
+}
+
+int64_t state_elements(const Attention&) {
+  return 0;
+}
+
 void WeightTable::add(const Attention& a) {
   const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim();
   const bool own = a.keys_of < 0;

@@ -20,6 +20,18 @@ int64_t cached_elements(const Convolution& c, int64_t dim, int64_t) {
   return (c.width - 1) * dim;
 }
 
+std::string text_of(const Convolution& c) {
+  return fmt::format("convolution of {}", c.width);
+}
+
+int64_t looks_back(const Convolution& c) {
+  return c.width - 1;
+}
+
+int64_t state_elements(const Convolution&) {
+  return 0;
+}
+
 void WeightTable::add(const Convolution& c) {
   const int64_t d = spec_.dim;
   const TensorNames& names = spec_.names;

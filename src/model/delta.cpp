@@ -30,6 +30,19 @@ int64_t cached_elements(const GatedDelta& d, int64_t, int64_t) {
   return (d.width - 1) * d.sizes.columns();
 }
 
+std::string text_of(const GatedDelta& d) {
+  return fmt::format("gated delta rule of {} key heads of {} and {} value heads of {}, convolution of {}",
+                     d.sizes.key_heads, d.sizes.key_dim, d.sizes.value_heads, d.sizes.value_dim, d.width);
+}
+
+int64_t looks_back(const GatedDelta& d) {
+  return d.width - 1;
+}
+
+int64_t state_elements(const GatedDelta& d) {
+  return d.sizes.state();
+}
+
 void WeightTable::add(const GatedDelta& delta) {
   const DeltaSizes& s = delta.sizes;
   const auto named = [&](const char* name) { return at(spec_.names.delta) + name; };

@@ -54,7 +54,7 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
               3 * double(layer.input));
     if (const Attention* a = layer.attention()) flops += 6 * seen_twice(*a, seq_len) * double(a->q_dim());
     // A state takes three products of its size: what its key and its query read, and what its key writes.
-    if (const GatedDelta* delta = layer.delta()) flops += 18 * double(delta->sizes.state());
+    flops += 18 * double(std::visit([](const auto& mixer) { return state_elements(mixer); }, layer.mixer));
   }
   if (spec.adapters.any()) {
     for (const Weight& w : weights_of(spec)) {

@@ -25,6 +25,21 @@ double product_columns(const GatedDelta& d, int64_t dim);
 double product_columns(const Mlp& mlp, int64_t dim);
 double product_columns(const Experts& e, int64_t dim);
 
+// "convolution of 3".
+std::string text_of(const Attention& a);
+std::string text_of(const Convolution& c);
+std::string text_of(const GatedDelta& d);
+
+// Tokens before it that a token reads of its piece's neighbour, beside what attention has of all pieces.
+int64_t looks_back(const Attention& a);
+int64_t looks_back(const Convolution& c);
+int64_t looks_back(const GatedDelta& d);
+
+// Elements of an f32 state that stands for all tokens so far; a token takes three products of its size.
+int64_t state_elements(const Attention& a);
+int64_t state_elements(const Convolution& c);
+int64_t state_elements(const GatedDelta& d);
+
 // Elements that a text of `capacity` tokens keeps in a layer for later ones.
 int64_t cached_elements(const Attention& a, int64_t dim, int64_t capacity);
 int64_t cached_elements(const Convolution& c, int64_t dim, int64_t capacity);

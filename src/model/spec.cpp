@@ -39,17 +39,11 @@ std::string ffn_text(const LayerSpec& layer) {
 }
 
 std::string to_text(const LayerSpec& layer) {
-  if (const Convolution* c = layer.convolution())
-    return fmt::format("convolution of {}, {}", c->width, ffn_text(layer));
-  if (const GatedDelta* d = layer.delta())
-    return fmt::format(
-        "gated delta rule of {} key heads of {} and {} value heads of {}, convolution of {}, {}",
-        d->sizes.key_heads, d->sizes.key_dim, d->sizes.value_heads, d->sizes.value_dim, d->width,
-        ffn_text(layer));
+  std::string out = std::visit([](const auto& mixer) { return text_of(mixer); }, layer.mixer);
+  out += ", " + ffn_text(layer);
+  if (layer.attention() == nullptr) return out;
   const Attention& a = *layer.attention();
   const Mlp& mlp = layer.mlp();
-  std::string out = fmt::format("{} query and {} key-value heads of {}, {}", a.heads, a.kv_heads, a.head_dim,
-                                ffn_text(layer));
   if (a.qk_norm != QkNorm::None) out += a.qk_norm == QkNorm::Heads ? ", head norms" : ", norms of q and k";
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
@@ -276,10 +270,8 @@ Status check_length(const ModelSpec& spec, int64_t tokens, std::string_view key)
 
 int64_t least_piece(const ModelSpec& spec) {
   int64_t out = 1;
-  for (const LayerSpec& layer : spec.layers) {
-    if (const Convolution* c = layer.convolution()) out = std::max(out, c->width - 1);
-    if (const GatedDelta* d = layer.delta()) out = std::max(out, d->width - 1);
-  }
+  for (const LayerSpec& layer : spec.layers)
+    out = std::max(out, std::visit([](const auto& mixer) { return looks_back(mixer); }, layer.mixer));
   return out;
 }
 

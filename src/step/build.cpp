@@ -315,11 +315,11 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
     inputs.cache.layers.push_back(shares ? ObjectId()
                                          : add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache,
                                                num_.compute, elements, int(l)));
-    const GatedDelta* const delta = layer.delta();
-    inputs.cache.states.push_back(delta == nullptr
+    const int64_t state = std::visit([](const auto& mixer) { return state_elements(mixer); }, layer.mixer);
+    inputs.cache.states.push_back(state == 0
                                       ? ObjectId()
                                       : add(fmt::format("state.L{}", l), "state", ObjectKind::Cache,
-                                            DType::F32, shape.cache_rows() * delta->sizes.state(), int(l)));
+                                            DType::F32, shape.cache_rows() * state, int(l)));
   }
 }
 
