@@ -5,6 +5,8 @@
 
 namespace sluice::core {
 
+constexpr std::string_view kNone = "?";  // is no type
+
 std::string_view name_of(DType t) {
   switch (t) {
     case DType::F32:
@@ -28,7 +30,7 @@ std::string_view name_of(DType t) {
     case DType::NF4:
       return "nf4";
   }
-  return "?";
+  return kNone;
 }
 
 void not_a_float(DType t) {
@@ -36,11 +38,12 @@ void not_a_float(DType t) {
 }
 
 Result<DType> parse_dtype(std::string_view text) {
-  for (DType t : {DType::F32, DType::BF16, DType::F64, DType::I32, DType::U8, DType::F8E4M3, DType::F4E2M1,
-                  DType::I8, DType::F8E8M0, DType::NF4}) {
-    if (name_of(t) == text) return t;
+  std::string allowed;
+  for (uint8_t i = 0; name_of(DType(i)) != kNone; ++i) {
+    if (name_of(DType(i)) == text) return DType(i);
+    allowed += fmt::format("{}{}", i == 0 ? "" : ", ", name_of(DType(i)));
   }
-  return error("dtype '{}': allowed are f32, bf16, f64, i32, u8, f8e4m3, f4e2m1, i8, f8e8m0, nf4", text);
+  return error("dtype '{}': allowed are {}", text, allowed);
 }
 
 }  // namespace sluice::core

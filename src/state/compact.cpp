@@ -141,7 +141,8 @@ std::vector<float> expand(const Format& format, std::span<const std::byte> objec
 }
 
 void pack(const Format& format, std::span<const float> values, PackedBlocks& out) {
-  SLUICE_CHECK(values.size() % format.block == 0, "{} values in {}", values.size(), to_text(format));
+  SLUICE_CHECK(is_code(format.type) && values.size() % format.block == 0, "{} values in {}", values.size(),
+               to_text(format));
   out.elements.assign(size_t(format.bytes(int64_t(values.size()))), std::byte{0});
   const size_t codes = size_t(Format(format.type).bytes(int64_t(values.size())));
   out.scales.resize(out.elements.size() - codes);

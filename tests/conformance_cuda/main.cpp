@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
         .make = [] { return make_cuda_backend(conformance::untuned()); },
         .device_bytes = 128 * kMiB,
         .demands = {.same_bits_when_shifted = true},
-        .takes = [](const Op& op) { return cuda_supports(op).ok(); },
+        .takes = [capability = cuda_devices()->front().cc_major](
+                     const Op& op) { return cuda_supports(op, capability).ok(); },
     });
   }
   return RUN_ALL_TESTS();
