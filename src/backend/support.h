@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>

@@ -27,8 +27,6 @@ Status validate(const Numerics& n) {
     return error(
         "numerics: with compute f32, grad is f32, state is f32 or i8, and master and stochastic are off");
   }
-  if (n.narrow_products && n.compute != DType::BF16)
-    return error("numerics: products of 8 bits go with compute bf16");
   if (n.master != MasterWeights::Off && n.state == DType::BF16)
     return error("numerics: master weights need state f32 or i8");
   if (n.master == MasterWeights::I8 && n.stochastic)

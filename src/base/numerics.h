@@ -23,8 +23,6 @@ struct Numerics {
   DType state = DType::F32;    // the optimizer's state; I8: compact (ops/compact.h) where that pays
   MasterWeights master = MasterWeights::Off;
   bool stochastic = false;  // stochastic rounding of bf16 parameters and state
-  // Dense layers' products read activations, gradients and weights in 8 bits (Quantize of ops/cast.h).
-  bool narrow_products = false;
 };
 Status validate(const Numerics& numerics);
 

@@ -154,7 +154,7 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
   p.question = {*in.subject.spec, std::move(config), in.tokens, in.price};
   p.question.model.freeze = p.question.config.train.freeze;
   SLUICE_TRY(resolve_adapters(p.question.config, p.question.model));
-  resolve_base_format(p.question.config, p.question.model);
+  resolve_formats(p.question.config, p.question.model);
   return p;
 }
 

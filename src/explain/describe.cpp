@@ -84,7 +84,7 @@ std::string why_numbers(const Numerics& n) {
 
 // Says what of a step's products reads 8 bits.
 std::string narrow_text(const Prepared& p) {
-  if (!p.numerics.narrow_products) return {};
+  if (!p.model.products.w) return {};
   double narrow = 0, all = 0;
   bool any_wide = false;  // weights' gradients of chunks that have no whole rows
   for (const Task& task : p.stages.main.model.program.tasks()) {

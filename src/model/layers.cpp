@@ -26,8 +26,7 @@ Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
     const size_t layer = size_t(table[w].layer + 1);
     weights_[layer][table[w].role] = weights[w];
     if (table[w].adds) adapters_[layer][table[w].role] = *table[w].adds;
-    if (table[w].multiplied) multiplied_[weights[w].value] = *table[w].multiplied;
-    if (numerics.narrow_products && may_be_narrow(table[w])) narrow_.insert(weights[w].value);
+    products_[weights[w].value] = table[w].product;
   }
   if (spec.tied_embeddings) weights_[0]["head"] = weight("embedding", -1);
 }
@@ -41,8 +40,8 @@ ObjectId Forward::weight(std::string_view role, int layer) const {
 
 ObjectId Forward::multiplied(std::string_view role, const Place& at) {
   const ObjectId stored = weight(role, at.layer);
-  const auto own = multiplied_.find(stored.value);
-  const Format to = own == multiplied_.end() ? Format(compute_) : own->second;
+  const ProductFormats& product = products_.at(stored.value);
+  const Format to = product.x ? Format(compute_) : product.w.value_or(compute_);
   const Format format = program_.object(stored).format;
   if (format == to) return stored;
   SLUICE_CHECK(to.block == 0, "{} of layer {}: products take it in {}", role, at.layer, to_text(to));
@@ -56,30 +55,26 @@ ObjectId Forward::multiplied(std::string_view role, const Place& at) {
   return cast;
 }
 
-ObjectId Forward::quantized(ObjectId x, int64_t cols, bool turned, const Place& at) {
+ObjectId Forward::quantized(ObjectId x, const Format& format, int64_t cols, bool turned, const Place& at) {
   Copies& copies = copies_[x.value];
   const Object of = program_.object(x);
-  Quantize op{of.elements() / cols,
-              cols,
-              compute_,
-              kFloat8,
-              !copies.by_row.valid(),
-              turned && !copies.turned.valid()};
+  Quantize op{
+      of.elements() / cols, cols, compute_, format, !copies.by_row.valid(), turned && !copies.turned.valid()};
   if (!op.by_row && !op.by_column) return copies.by_row;
   std::vector<Bound> uses{x};
-  const auto add = [&](const char* ending, const Format& format) {
+  const auto add = [&](const char* ending, int64_t row) {
     Object copy = of;
     copy.role += ending;
     copy.name = copy.role + of.name.substr(of.role.size());
     copy.kind = ObjectKind::Activation;
-    copy.format = format;
-    copy.bytes = format.bytes(of.elements());
+    copy.format = format.over(row);
+    copy.bytes = copy.format.bytes(of.elements());
     copy.persistent = false;
     copy.stream = Stream::No;
     return uses.emplace_back(program_.add(std::move(copy))).object;
   };
-  if (op.by_row) copies.by_row = add(kByRow, op.format.over(op.cols));
-  if (op.by_column) copies.turned = add(kTurned, op.format.over(op.rows));
+  if (op.by_row) copies.by_row = add(kByRow, op.cols);
+  if (op.by_column) copies.turned = add(kTurned, op.rows);
   program_.add(made("quantize_" + of.role + (op.by_row ? "" : kTurned), op, uses, at));
   if (gradients_ != nullptr) {
     gradients_->stands_for(copies.by_row, x);
@@ -195,13 +190,15 @@ TaskId Forward::multiply(const Projection& p, ObjectId x, ObjectId y, std::optio
   op.has_bias = !p.bias.empty();
   ObjectId w = multiplied(p.weight, at);
   // The turned copies are what gradients of x and of w read.
-  if (narrow_.contains(w.value) && !decodes() && !p.f32_result) {
+  const ProductFormats& product = products_.at(weight(p.weight, at.layer).value);
+  if (product.x && product.w && !decodes() && !p.f32_result) {
     const ObjectId of_x = x, of_w = w;
     const auto wanted = [&](ObjectId o) { return gradients_ != nullptr && gradients_->wanted(o); };
     const bool makes_dw = wanted(of_w) && is_narrow(tokens(at));
-    x = quantized(of_x, p.in, makes_dw && !gradients_->makes_again(of_x), at);
-    w = quantized(of_w, p.in, wanted(of_x), at);
+    x = quantized(of_x, *product.x, p.in, makes_dw && !gradients_->makes_again(of_x), at);
+    w = quantized(of_w, *product.w, p.in, wanted(of_x), at);
     op.x_format = program_.object(x).format;
+    if (gradients_ != nullptr && product.dy) gradients_->read_in(w, *product.dy);
   }
   if (const Format& format = program_.object(w).format; format != compute_) op.weight_format = format;
   std::vector<Bound> uses{x, w, y};

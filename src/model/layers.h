@@ -215,8 +215,8 @@ class Forward {
 
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;
-  // x, of rows of `cols`, in the format of narrow products; `turned`: the backward pass reads that copy.
-  ObjectId quantized(ObjectId x, int64_t cols, bool turned, const Place& at);
+  // x, of rows of `cols`, by row in the format; `turned`: the backward pass reads that copy.
+  ObjectId quantized(ObjectId x, const Format& format, int64_t cols, bool turned, const Place& at);
   // The same as products take it: where it is stored in another format, cast once in each round.
   ObjectId multiplied(std::string_view role, const Place& at);
   Bound batch(const Place& at, BatchColumn column) const;
@@ -251,9 +251,8 @@ class Forward {
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
   std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
-  std::unordered_map<uint32_t, Format> multiplied_;  // by object: as products take it, if not in compute_
-  std::unordered_map<uint32_t, ObjectId> casts_;     // of the round, by the object that is cast
-  std::unordered_set<uint32_t> narrow_;              // weights whose products read 8 bits
+  std::unordered_map<uint32_t, ProductFormats> products_;  // by the object of the weight
+  std::unordered_map<uint32_t, ObjectId> casts_;           // of the round, by the object that is cast
   struct Copies {
     ObjectId by_row, turned;
   };

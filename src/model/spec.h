@@ -246,12 +246,19 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
+// As a product of a layer reads what it multiplies, by role. Nothing: in the type that is computed in, as its
+// results are. With scales x, w and dy all have them, and are copied by row and turned (Quantize in
+// ops/cast.h); a w of another format than it is stored in is cast.
+struct ProductFormats {
+  std::optional<Format> x = {}, w = {}, dy = {};
+};
+
 // The formats of tensors that a pattern names, as one of freeze (model/weights.h). Nothing: that which is
 // computed in.
 struct StoredIn {
   std::string pattern;
   std::optional<Format> format = {};
-  std::optional<Format> multiplied = {};  // as products take them: where it is another one, they are cast
+  ProductFormats product = {};
 };
 
 struct ModelSpec {
@@ -286,7 +293,9 @@ struct ModelSpec {
   // The format of all other weights of layers' products that are not trained, but routers, where it fits
   // their rows; of experts beside adapters alone. Products take them in the type that is computed in.
   std::optional<Format> base = {};
-  // Where products read 8 bits (Numerics): patterns, as freeze's, over the tensors whose products do not.
+  // Those of the products of weights that may_be_narrow().
+  ProductFormats products = {};
+  // Patterns, as freeze's, over the tensors whose products are not among them.
   std::vector<std::string> wide;
   // The format that config.json says its folder's matrices have; nothing: numbers.
   std::optional<Format> folder_format = {};

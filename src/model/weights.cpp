@@ -134,10 +134,12 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   const int64_t row = w.sources.front().cols;
   if (const StoredIn* stored = stored_in(spec_.stored, w.sources.front().tensor)) {
     if (stored->format) w.format = stored->format->over(row);
-    if (stored->multiplied) w.multiplied = stored->multiplied->over(row);
+    w.product = stored->product;
+    if (w.product.w && !w.product.x) w.product.w = w.product.w->over(row);
   } else if (is_of_base(spec_, w)) {
     w.format = spec_.base->over(row);
   }
+  if (!w.product.w && may_be_narrow(w)) w.product = spec_.products;
   if (!spec_.adapters.any()) return;
   if (part == ModelPart::Experts) return adapt_experts(Weight(w));
   adapt(Weight(w));

@@ -34,13 +34,12 @@ void visit_fields(Shape& shape, F&& field) {
 
 template <MaybeConst<Numerics> AnyNumerics, class F>
 void visit_fields(AnyNumerics& numerics, F&& field) {
-  auto& [compute, grad, state, master, stochastic, narrow_products] = numerics;
+  auto& [compute, grad, state, master, stochastic] = numerics;
   field("compute", compute);
   field("grad", grad);
   field("state", state);
   field("master", master);
   field("stochastic", stochastic);
-  if (narrow_products) field("narrow_products", narrow_products);
 }
 
 // Measured op times and workspaces are left to the caller.

@@ -15,11 +15,11 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   const std::optional<MasterWeights> master = config.train.master ? config.train.master : auto_master;
   Numerics n;
   n.compute = config.train.compute.value_or(machine.fast_bf16 ? DType::BF16 : DType::F32);
-  n.narrow_products = n.compute == DType::F8E4M3;
-  if (n.narrow_products) n.compute = DType::BF16;
+  const bool fp8 = n.compute == DType::F8E4M3;  // of products, see resolve_formats()
+  if (fp8) n.compute = DType::BF16;
   const bool bf16 = n.compute == DType::BF16;
   const int capability = machine.card ? machine.card->compute_capability : 0;
-  if (n.narrow_products && capability > 0 && !scales_rows(capability))
+  if (fp8 && capability > 0 && !scales_rows(capability))
     return error(
         "train.compute = fp8: {} has compute capability {}.x, and scales by row need 9.0 or 10.0; set "
         "train.compute = bf16",
@@ -134,7 +134,7 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model) {
   return adapt(model, std::move(out), "adapter");
 }
 
-void resolve_base_format(const RunConfig& config, ModelSpec& model) {
+void resolve_formats(const RunConfig& config, ModelSpec& model) {
   struct Named {
     std::string_view name;
     Format format;
@@ -150,6 +150,8 @@ void resolve_base_format(const RunConfig& config, ModelSpec& model) {
   const std::optional<Format>& there = model.folder_format;
   if (there && config.train.freeze.empty() && (!model.base || model.base->type == there->type))
     model.base = there;
+  model.products = {};
+  if (config.train.compute == DType::F8E4M3) model.products = {kFloat8, kFloat8, kFloat8};
 }
 
 Status resolve_training(const RunConfig& config, ModelSpec& model) {
@@ -159,8 +161,8 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
     return error("train.router_z_loss = {}: this {} model has no routers", z, model.family);
   model.router_z = z;
   SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
-  resolve_base_format(config, model);
-  const bool fp8 = config.train.compute == DType::F8E4M3;
+  resolve_formats(config, model);
+  const bool fp8 = model.products.w.has_value();
   if (fp8 && model.base)
     return error(
         "train.compute = fp8: model.base_format = {} keeps the base in codes, with other scales than "
@@ -209,7 +211,7 @@ Status check_exact(const RunConfig& config, const Machine& machine, const ModelS
                    const Numerics& numerics) {
   if (!config.run.exact) return {};
   constexpr std::string_view kKey = "run.exact = true";
-  if (numerics.narrow_products)
+  if (model.products.w)
     return error("{}: train.compute = fp8 scales rows in training, and texts are sampled in bf16", kKey);
   if (std::ranges::any_of(model.layers, [](const LayerSpec& l) { return l.delta() != nullptr; }))
     return error(

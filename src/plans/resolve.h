@@ -19,8 +19,8 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
 
 // Gives the model the adapters that the configuration has, or none.
 Status resolve_adapters(const RunConfig& config, ModelSpec& model);
-// Gives the base of the model, which is not trained, the format that the configuration has.
-void resolve_base_format(const RunConfig& config, ModelSpec& model);
+// Gives the base of the model, which is not trained, and its products the formats that the configuration has.
+void resolve_formats(const RunConfig& config, ModelSpec& model);
 // Has the model trained as the configuration says: its adapters, what of it is frozen (model/weights.h), in
 // which format that is, and how much the z-loss of its routers counts, which a model without experts has none
 // of.

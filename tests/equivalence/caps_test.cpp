@@ -14,7 +14,7 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
   static constexpr int64_t kSteps = 3;
 
   Question request(Updates updates) const {
-    return small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, updates);
+    return named_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()), updates);
   }
   // The run without caps, updates at the end of the step: what all others must equal.
   rig::History plain() const {

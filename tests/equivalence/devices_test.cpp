@@ -25,9 +25,9 @@ class SeveralDevices : public testing::TestWithParam<std::tuple<NamedDevices, Na
 
 TEST_P(SeveralDevices, ComputeTheSame) {
   const auto& [devices, numerics, updates] = GetParam();
-  ManyPlans one(numerics.numerics, updates);
+  ManyPlans one(numerics, updates, rig::small_backend());
   const rig::History expected = one.run(rig::must(make_plan(one.program(), one.profile(), {})));
-  ManyPlans runs(numerics.numerics, updates, backend());
+  ManyPlans runs(numerics, updates, backend());
   ASSERT_EQ(runs.program().hash(), one.program().hash());
   // A ring with all the memory it wants, and in as little as it takes.
   PlanRequest request;

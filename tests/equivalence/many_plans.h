@@ -22,6 +22,8 @@ class ManyPlans {
   ManyPlans(const Numerics& numerics, Updates updates) : ManyPlans(numerics, updates, rig::small_backend()) {}
   ManyPlans(const Numerics& numerics, Updates updates, std::unique_ptr<Backend> taken)
       : ManyPlans(small_request(kShape, numerics, updates), std::move(taken)) {}
+  ManyPlans(const NamedNumerics& formats, Updates updates, std::unique_ptr<Backend> taken)
+      : ManyPlans(named_request(kShape, formats, updates), std::move(taken)) {}
   // Of another model of that shape.
   ManyPlans(Question request, std::unique_ptr<Backend> taken)
       : request_(std::move(request)),

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "equivalence/small_runs.h"
+#include "ops/cast.h"
 
 namespace sluice::core {
 namespace {
@@ -13,8 +14,9 @@ namespace {
 using Values = std::map<std::string, std::vector<double>>;  // by weight
 
 // Gradients of one step from the same weights.
-Values gradients_of(const Numerics& numerics) {
+Values gradients_of(const Numerics& numerics, const ProductFormats& products = {}) {
   Question request = small_request({16, 32, 1, 1, 16}, numerics, Updates::Deferred);
+  request.model.products = products;
   rig::Rig run(request);
   run.initialize();
   run.step(1, rig::random_tokens(request.shape, request.model.vocab, 1));
@@ -47,7 +49,7 @@ TEST(NarrowProducts, HaveGradientsNearThoseOfF32) {
   const double allowed = kFactor * std::sqrt(2.0 * kProducts);
   const Values f32 = gradients_of({});
   const Values bf16 = gradients_of({.compute = DType::BF16}),
-               fp8 = gradients_of({.compute = DType::BF16, .narrow_products = true});
+               fp8 = gradients_of({.compute = DType::BF16}, {kFloat8, kFloat8, kFloat8});
   for (const auto& [name, values] : f32) {
     const double narrow = off_by(fp8.at(name), values), wide = off_by(bf16.at(name), values);
     RecordProperty(name, std::to_string(narrow) + " fp8, " + std::to_string(wide) + " bf16");

@@ -11,10 +11,10 @@ namespace {
 class RandomPlans : public testing::TestWithParam<std::tuple<NamedNumerics, Updates>> {};
 
 TEST_P(RandomPlans, AreValidAndComputeTheSame) {
-  ManyPlans runs(std::get<0>(GetParam()).numerics, std::get<1>(GetParam()));
+  ManyPlans runs(std::get<0>(GetParam()), std::get<1>(GetParam()), rig::small_backend());
   const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
   if (std::get<1>(GetParam()) == Updates::LateMoments) {
-    ManyPlans early(std::get<0>(GetParam()).numerics, Updates::Deferred);
+    ManyPlans early(std::get<0>(GetParam()), Updates::Deferred, rig::small_backend());
     expect_same(early.run(rig::must(make_plan(early.program(), early.profile(), {}))), expected);
   }
   const uint64_t seeds = random_cases(100);  // in each of the variants

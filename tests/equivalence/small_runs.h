@@ -12,6 +12,7 @@
 
 #include "base/parallel.h"
 #include "equivalence/rig/rig.h"
+#include "ops/cast.h"
 
 namespace sluice::core {
 
@@ -49,6 +50,7 @@ inline const NamedShape kShapes[] = {
 struct NamedNumerics {
   const char* name;
   Numerics numerics;
+  ProductFormats products = {};
   friend void PrintTo(const NamedNumerics& n, std::ostream* out) { *out << n.name; }
 };
 inline const NamedNumerics kNumerics[] = {
@@ -59,8 +61,8 @@ inline const NamedNumerics kNumerics[] = {
     {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}},
 };
 // Products of dense layers read 8 bits. Beside the others as a sample, as all its ops take their time.
-inline const NamedNumerics kFp8{"fp8",
-                                {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true, true}};
+inline const NamedNumerics kFp8{
+    "fp8", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}, {kFloat8, kFloat8, kFloat8}};
 
 // Those that the backend under test takes.
 inline std::vector<NamedNumerics> numerics_under_test() {
@@ -94,6 +96,12 @@ inline Question small_request(const StepShape& shape, const Numerics& numerics,
   request.optimizer.part_elements = 1000;  // weights of one, two and four parts
   request.optimizer.deferred = updates != Updates::AtTheEnd;
   request.optimizer.late_moments = updates == Updates::LateMoments;
+  return request;
+}
+
+inline Question named_request(const StepShape& shape, const NamedNumerics& formats, Updates updates) {
+  Question request = small_request(shape, formats.numerics, updates);
+  request.model.products = formats.products;
   return request;
 }
 

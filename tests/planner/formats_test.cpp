@@ -15,6 +15,7 @@ namespace sluice::core {
 namespace {
 
 constexpr Format kNvfp4{DType::F4E2M1, 16, DType::F8E4M3};
+const ProductFormats kNarrow{kFloat8, kFloat8, kFloat8};
 const StepShape kShape{
     .seq_len = 16, .chunk_tokens = 16, .chunks_per_round = 2, .rounds = 2, .head_tokens = 16};
 
@@ -22,7 +23,7 @@ const StepShape kShape{
 ModelSpec frozen(std::optional<Format> format) {
   ModelSpec spec =
       model_of({.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 512, .vocab = 61});
-  if (format) spec.stored = {{"model.layers", format, format}};
+  if (format) spec.stored = {{"model.layers", format, {.w = format}}};
   spec.freeze = {"model.layers"};
   return spec;
 }
@@ -106,7 +107,8 @@ TEST(NumberFormats, OfModelsFitTheirRowsAndAreNotTrained) {
 TEST(NumberFormats, AreOfEachPart) {
   ModelSpec spec = frozen({});
   constexpr Format kFloat8 = DType::F8E4M3;
-  spec.stored = {{"*.self_attn.*", kNvfp4, kNvfp4}, {"*.q_proj"}, {"*.down_proj", kFloat8, kFloat8}};
+  spec.stored = {
+      {"*.self_attn.*", kNvfp4, {.w = kNvfp4}}, {"*.q_proj"}, {"*.down_proj", kFloat8, {.w = kFloat8}}};
   ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
   const Model model = build_training(spec, kShape, {.compute = DType::BF16}, {});
   const std::map<std::string, std::optional<Format>> expected = {
@@ -164,10 +166,12 @@ TEST(NumberFormats, OfABaseStreamAsTheyAreStored) {
 
 // Dense products read copies in 8 bits in both passes; the others, and all results, are as without.
 TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
-  const ModelSpec spec =
+  ModelSpec spec =
       model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 61});
-  const Numerics bf16{.compute = DType::BF16}, fp8{.compute = DType::BF16, .narrow_products = true};
-  const Model model = build_training(spec, kShape, fp8, {}), plain = build_training(spec, kShape, bf16, {});
+  const Numerics bf16{.compute = DType::BF16};
+  const Model plain = build_training(spec, kShape, bf16, {});
+  spec.products = kNarrow;
+  const Model model = build_training(spec, kShape, bf16, {});
   ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
   std::map<std::string, int> narrow, copies;
   for (const Task& task : model.program.tasks()) {
@@ -200,7 +204,8 @@ TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
   EXPECT_EQ(footprint(model.program).by_kind[size_t(ObjectKind::Param)],
             footprint(plain.program).by_kind[size_t(ObjectKind::Param)]);
   // Evaluation's products read the same.
-  const Model evaluated = build_evaluation(spec, {.seq_len = 16, .chunk_tokens = 16, .head_tokens = 16}, fp8);
+  const Model evaluated =
+      build_evaluation(spec, {.seq_len = 16, .chunk_tokens = 16, .head_tokens = 16}, bf16);
   ASSERT_TRUE(verify(evaluated.program).ok());
   for (const Task& task : evaluated.program.tasks()) {
     const auto* product = std::get_if<Linear>(&*task.op);
@@ -214,8 +219,9 @@ TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
 TEST(NumberFormats, OfProductsNeedWholeRows) {
   ModelSpec spec =
       model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 40, .vocab = 61});
-  const Model model = build_training(spec, {.seq_len = 8, .chunk_tokens = 8, .head_tokens = 8},
-                                     {.compute = DType::BF16, .narrow_products = true}, {});
+  spec.products = kNarrow;
+  const Model model =
+      build_training(spec, {.seq_len = 8, .chunk_tokens = 8, .head_tokens = 8}, {.compute = DType::BF16}, {});
   ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
   for (const Task& task : model.program.tasks()) {
     const auto* gradient = std::get_if<LinearWgrad>(&*task.op);
@@ -228,14 +234,14 @@ TEST(NumberFormats, OfProductsNeedWholeRows) {
 
 // Where weights do not stay on the device, their copies cross the link in each further pass.
 TEST(NumberFormats, OfProductsStreamFewerBytes) {
-  const ModelSpec spec = frozen({});
+  ModelSpec spec = frozen({});
   StepShape shape = kShape;
   shape.rounds = 4;
-  const auto copied = [&](bool narrow) {
-    return copied_bytes(build_training(spec, shape, {.compute = DType::BF16, .narrow_products = narrow}, {}),
-                        420 << 10);
+  const auto copied = [&](const ProductFormats& products) {
+    spec.products = products;
+    return copied_bytes(build_training(spec, shape, {.compute = DType::BF16}, {}), 420 << 10);
   };
-  const int64_t narrow = copied(true), plain = copied(false);
+  const int64_t narrow = copied(kNarrow), plain = copied({});
   EXPECT_GT(narrow, 0);
   EXPECT_LT(narrow, plain * 3 / 4);
 }

@@ -200,7 +200,7 @@ TEST(Adapters, OfExpertsHaveTheGradientsOfTheirWeights) {
     ModelSpec spec = small_model();
     for (const size_t layer : {size_t{0}, size_t{2}})
       spec.layers[layer].feed_forward = Experts{.each = {.ffn = 24}, .count = 4, .top_k = 2, .group = group};
-    StageRequest request = request_for(spec);
+    Question request = request_for(spec);
     request.optimizer.deferred = true;
     rig::Rig merged(request);
     request.model.adapters = {.rank = 4, .alpha = 8, .targets = targets};

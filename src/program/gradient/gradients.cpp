@@ -44,9 +44,17 @@ void Gradients::turned_copy(ObjectId copy, ObjectId turned) {
   state(copy).turned = turned;
 }
 
+void Gradients::read_in(ObjectId w, const Format& dy) {
+  state(w).dy = dy;
+}
+
 ObjectId Gradients::original(ObjectId x) const {
   const bool copy = x.value < states_.size() && states_[x.value].original.valid();
   return copy ? states_[x.value].original : x;
+}
+
+std::optional<Format> Gradients::reads_in(ObjectId w) const {
+  return w.value < states_.size() ? states_[w.value].dy : std::nullopt;
 }
 
 ObjectId Gradients::turned(ObjectId copy) const {

@@ -43,6 +43,8 @@ class Gradients {
   void stands_for(ObjectId copy, ObjectId x);
   // The same values once more, turned (Quantize).
   void turned_copy(ObjectId copy, ObjectId turned);
+  // Products with a weight read the gradients of their results in that format.
+  void read_in(ObjectId w, const Format& dy);
   // Whether the backward pass makes the result y again in passing, so that it need not be kept.
   bool makes_again(ObjectId y) const { return y.value < states_.size() && states_[y.value].remade; }
   // Ends a layer that began with `input`: the object of its gradient, which the layer's backward pass hands
@@ -60,6 +62,8 @@ class Gradients {
   ObjectId original(ObjectId x) const;
   // The turned copy beside a copy; invalid: there is none.
   ObjectId turned(ObjectId copy) const;
+  // As read_in() said; nothing: as they are.
+  std::optional<Format> reads_in(ObjectId w) const;
   // The gradient of y; adds up what it was made of. REQUIRES: something contributed to it.
   ObjectId of(ObjectId y);
   bool has(ObjectId y) const;
@@ -115,6 +119,7 @@ class Gradients {
     ObjectId gradient;          // invalid: none yet
     ObjectId addend;            // to be added to it
     ObjectId original, turned;  // of a copy
+    std::optional<Format> dy;   // see read_in()
     uint32_t readers = 0;
     bool wanted = false, written = false;
     bool remade = false;  // by the backward pass

@@ -223,7 +223,8 @@ void add_wgrad(const Task& task, ObjectId w, ObjectId dy, ObjectId turned_dy, Gr
       from = turned_dy;
       ObjectId turned = g.turned(read);
       if (!turned.valid()) {
-        const Quantize again{op.tokens, op.in, op.dtype, kFloat8, false, true};
+        const Format by_row(op.x_format->type, Format::kRow, op.x_format->scale);
+        const Quantize again{op.tokens, op.in, op.dtype, by_row, false, true};
         turned = quantized(task, "_quantize_again", x, again, g).turned;
       }
       x = turned;
@@ -243,10 +244,12 @@ void backward(const Linear&, Node node, Gradients& g) {
   std::vector<Copies> narrow(node.size());
   for (size_t i = 0; i < node.size(); ++i) {
     const Linear& op = op_of<Linear>(node[i]);
-    const ObjectId w = g.original(node[i].uses[Linear::kW].object);
-    Quantize both{op.tokens, op.out, op.dtype, kFloat8, g.wanted(x), g.wanted(w) && is_narrow(op.tokens)};
-    if (op.x_format && (both.by_row || both.by_column))
-      narrow[i] = quantized(node[i], "_quantize", dys[i], both, g);
+    const ObjectId read = node[i].uses[Linear::kW].object;
+    const std::optional<Format> dy = g.reads_in(read);
+    const bool makes_dw = g.wanted(g.original(read)) && is_narrow(op.tokens);
+    if (dy && (g.wanted(x) || makes_dw))
+      narrow[i] = quantized(node[i], "_quantize", dys[i],
+                            {op.tokens, op.out, op.dtype, *dy, g.wanted(x), makes_dw}, g);
   }
   if (g.wanted(x)) {
     for (size_t i = 0; i < node.size(); ++i) {
@@ -258,7 +261,7 @@ void backward(const Linear&, Node node, Gradients& g) {
                         .dtype = op.dtype,
                         .accumulate = false,
                         .weight_format = op.weight_format};
-      if (op.x_format) {
+      if (narrow[i].by_row.valid()) {
         dy = narrow[i].by_row, w = g.turned(w);
         dgrad.dy_format = g.program().object(dy).format;
         dgrad.weight_format = g.program().object(w).format;

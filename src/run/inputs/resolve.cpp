@@ -67,7 +67,7 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   SLUICE_ASSIGN(ModelSpec model, resolve_base(config));
   SLUICE_TRY(resolve_adapters(config, model));
   // Until something is to be trained nothing is.
-  resolve_base_format(config, model);
+  resolve_formats(config, model);
   if (model.base && !model.adapters.any()) model.freeze = {"*"};
   if (!model.base || model.base != model.folder_format) return model;
   // Some of the folder's matrices may be numbers, which stay so.

@@ -70,7 +70,7 @@ RunConfig resolved(const Parts& p) {
   t.master = p.numerics.master;
   t.stochastic = p.numerics.stochastic;
   t.freeze = p.model.freeze;
-  if (p.numerics.narrow_products) t.fp8_except = p.model.wide;
+  if (p.model.products.w) t.fp8_except = p.model.wide;
   const Adapters& a = p.model.adapters;
   c.adapter.rank = a.rank;
   c.adapter.alpha = a.alpha;
@@ -102,7 +102,7 @@ Manifest manifest_of(const Parts& p) {
   for (auto& field : recorded_keys(resolved(p))) {
     if (p.model.adapters.any() || !field.first.starts_with("adapter.")) out.push_back(std::move(field));
   }
-  if (p.numerics.narrow_products) out.emplace_back(kNarrowProducts, recorded(DType::F8E4M3));
+  if (p.model.products.w) out.emplace_back(kNarrowProducts, recorded(p.model.products.w->type));
   out.emplace_back("train.clip_norm", fmt::format("{}", p.optimizer.clip_norm));
   out.emplace_back("data.content", p.content);
   return out;

@@ -37,6 +37,7 @@ void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& n
                const OptimizerConfig& optimizer) {
   request.add("model", to_text(model));
   visit_fields(numerics, [&](std::string_view name, const auto& value) { request.add(name, value); });
+  if (model.products.w) request.add("narrow_products", true);
   request.add("optimizer", optimizer.optimizer->name);
   for (const double value : optimizer.values) request.add("hyperparameter", value);
 }

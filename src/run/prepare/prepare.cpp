@@ -63,7 +63,7 @@ std::string step_kind(const Prepared& p) {
   const std::string frozen =
       p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
   return fmt::format("{}{}, {}{} {} {}{}, sequences of {}{}", to_text(p.model), frozen, name_of(n.compute),
-                     n.narrow_products ? " and fp8" : "", name_of(n.grad), name_of(n.state),
+                     p.model.products.w ? " and fp8" : "", name_of(n.grad), name_of(n.state),
                      n.master == MasterWeights::Off   ? ""
                      : n.master == MasterWeights::F32 ? " master"
                                                       : " master i8",

@@ -82,7 +82,7 @@ class Kept {
     const RunConfig& c = p.config;
     request_.add("data", content).add("side", part.side).add("weights", weights);
     request_.add("model", to_json(p.model)).add("compute", name_of(p.numerics.compute));
-    if (p.numerics.narrow_products) request_.add("products", name_of(DType::F8E4M3));
+    if (p.model.products.w) request_.add("products", name_of(p.model.products.w->type));
     request_.add("backend", p.machine.backend->name);
     // All that decides which rows there are, and the order of their sums.
     request_.add("sequence", c.train.seq_len).add("seed", c.train.seed).add("chunk", p.shape.chunk_tokens);
