@@ -448,9 +448,11 @@ std::string describe(const GenerationPlans& plans) {
 void summarize(const GenerationCounts& counts, CachedModel& model, const BytesByTier& caps) {
   const auto rate = [](int64_t tokens, double s) { return s > 0 ? double(tokens) / s : 0.0; };
   say(stderr,
-      "prompts {} tokens in {:.2f} s, {:.1f} tokens/s; text {} tokens, {:.1f} tokens/s in {} passes\n",
+      "prompts {} tokens in {:.2f} s, {:.1f} tokens/s; text {} tokens, {:.1f} tokens/s in {} passes, whose "
+      "program takes {:.0f} % of their time\n",
       counts.prompt_tokens, counts.prompt_s, rate(counts.prompt_tokens, counts.prompt_s), counts.new_tokens,
-      rate(counts.in_token_passes, counts.token_s), counts.token_passes);
+      rate(counts.in_token_passes, counts.token_s), counts.token_passes,
+      counts.token_s > 0 ? 100 * model.program_s() / counts.token_s : 0.0);
   const LoadedBytes& loaded = model.loaded_bytes();
   const int64_t passes = std::max<int64_t>(1, counts.token_passes);
   say(stderr, "loads   {} to the device in a pass that makes tokens{}\n", format_bytes(loaded.all / passes),

@@ -15,8 +15,8 @@ namespace {
 
 // A host cap counts pages of the files that were touched; the system reads some around each.
 constexpr int64_t kMostReadBytes = 4 << 20, kTouchedBytes = 64 << 10;
-// Fewer rows take less time than another thread to begin.
-constexpr int64_t kRowsPerThread = 8;
+// Fewer rows take less time than another thread to begin. Random ones are computed, which takes a multiple.
+constexpr int64_t kRowsPerThread = 8, kRandomRowsPerThread = 2;
 
 }  // namespace
 
@@ -90,7 +90,8 @@ Status EmbeddingRows::read_rows(const Table& table, std::span<const int32_t> tok
                                 std::span<std::byte> to) const {
   const int64_t width = table.weight.sources.front().cols;
   const auto count = int64_t(tokens.size());
-  const auto threads = int(std::clamp<int64_t>(count / kRowsPerThread, 1, search_threads()));
+  const int64_t each = table.tensor == nullptr ? kRandomRowsPerThread : kRowsPerThread;
+  const auto threads = int(std::clamp<int64_t>(count / each, 1, search_threads()));
   std::vector<Status> done(static_cast<size_t>(threads));
   for_each_parallel(threads, threads, [&](int64_t part) {
     std::vector<float> row;

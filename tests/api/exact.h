@@ -13,7 +13,7 @@
 
 namespace sluice::api_rig {
 
-// What differs between the families: mixers, windows, norms, biases, caps and sinks of attention, mixtures.
+// The families differ in mixers, windows, norms, biases, caps and sinks of attention, mixtures.
 struct Family {
   const char* name;
   std::string config;
@@ -36,7 +36,7 @@ inline std::vector<Family> families() {
         "layer_types": ["conv", "full_attention", "conv"], "tie_word_embeddings": true})"},
       {"experts", "{" + kSizes + R"("model_type": "qwen3_moe", "num_hidden_layers": 2, "head_dim": 32,
         "decoder_sparse_step": 1, "mlp_only_layers": [], "moe_intermediate_size": 24, "norm_topk_prob": true,
-        "num_experts": 12, "num_experts_per_tok": 4})"},
+        "num_experts": 16, "num_experts_per_tok": 4})"},
       {"sinks", "{" + kSizes + R"("model_type": "gpt_oss", "num_hidden_layers": 2, "head_dim": 32,
         "attention_bias": true, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 20,
         "swiglu_limit": 7.0, "layer_types": ["sliding_attention", "full_attention"]})"},

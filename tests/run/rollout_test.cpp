@@ -180,6 +180,19 @@ TEST(Rollouts, GoOnWithEqualBitsAlsoBetweenIterations) {
   EXPECT_TRUE(std::isfinite(must(recorded.session->step()).loss));
 }
 
+TEST(Rollouts, SampleByTheLogProbabilitiesOfTraining) {
+  const Graded graded;
+  for (const char* compute : {"f32", "bf16"}) {
+    SCOPED_TRACE(compute);
+    std::vector<std::string> settings = sampled(graded, "letters");
+    settings.insert(settings.end(),
+                    {"run.exact=true", "shape.chunk_tokens=40", fmt::format("train.compute={}", compute)});
+    Graded::Opened run = graded.open(settings);
+    for (int step = 0; step < 2; ++step)
+      EXPECT_EQ(value_of(must(run.session->step()), "sampling/sampling_logp_difference/max"), 0) << step;
+  }
+}
+
 // bench/rollouts/learns has a task that is harder.
 TEST(Rollouts, LearnWhatIsRewarded) {
   const Graded graded;

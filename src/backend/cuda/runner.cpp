@@ -566,7 +566,10 @@ Status Runner::run(const LastLogits& op, const Call& call) {
 }
 
 Status Runner::run(const CachedAttention& op, const Call& call) {
-  const bool exact = products_.exact(), splits = op.q_len <= kSplitTokens && !exact;
+  // Where there are key heads enough for the whole GPU, splits are partial results to be written and merged.
+  constexpr int64_t kManyHeads = 1024;
+  const bool exact = products_.exact(), few = op.rows * op.kv_heads < kManyHeads;
+  const bool splits = op.q_len <= kSplitTokens && few && !exact;
   const CachedBlock block{
       .q = call.as<bf16>(CachedAttention::kQ),
       .kv = call.as<bf16>(CachedAttention::kKv),
@@ -583,7 +586,8 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .kv_heads = op.kv_heads,
       .head_dim = op.head_dim,
       .window = op.window,
-      .scale = 1.0f / std::sqrt(float(op.head_dim)),
+      // Training's rounding of it is another one for heads of 24, 96 or 112.
+      .scale = exact ? float(1 / std::sqrt(double(op.head_dim))) : 1.0f / std::sqrt(float(op.head_dim)),
       .softcap = op.softcap,
       .sinks = op.has_sinks ? call.as<bf16>(CachedAttention::kSinks) : nullptr,
       .exact = exact,

@@ -55,6 +55,8 @@ class CachedModel {
   const BytesByTier& peak_memory() const { return loaded_.peak_bytes(); }
   // Loads of all passes that made tokens.
   const LoadedBytes& loaded_bytes() const { return loads_; }
+  // Seconds that the program of passes that make tokens took.
+  double program_s() const { return texts_.program_s(); }
 
  private:
   CachedModel(const GenerationPlans& plans, EmbeddingRows embedding, Loaded loaded);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/stopwatch.h"
+
 namespace sluice::core {
 
 Status TextPass::forget() {
@@ -53,7 +55,9 @@ Status TextPass::run(std::span<const RowInput> inputs, std::span<const RowCopy> 
     draws_.resize(size_t(model_.program.object(model_.draws).bytes) / sizeof(TokenDraw));
     SLUICE_TRY(write(model_.draws, draws_));
   }
+  const Stopwatch watch;
   SLUICE_TRY(executor_.step());
+  program_s_ += watch.seconds();
   if (this->draws()) {
     drawn_.resize(draws_.size());
     return executor_.read(model_.drawn, std::as_writable_bytes(std::span(drawn_)));

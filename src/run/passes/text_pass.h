@@ -35,6 +35,8 @@ class TextPass {
   // Results of the last run, until the next.
   std::span<const float> logits(size_t input) const;
   std::span<const DrawnToken> drawn() const { return drawn_; }
+  // Seconds that the program took in all passes: what is beside them is done on the host in between.
+  double program_s() const { return program_s_; }
 
  private:
   // The text of the program that has an input.
@@ -53,6 +55,7 @@ class TextPass {
   std::vector<DrawnToken> drawn_;
   std::vector<std::byte> embedded_, staging_;
   std::vector<float> logits_;
+  double program_s_ = 0;
 };
 
 // The two programs that generate text on one cache, as one model.
@@ -74,6 +77,8 @@ class TextPasses : public CachedTextModel {
   int64_t prompt_tokens() const override { return for_prompts().new_tokens(); }
   bool copies_rows() const override { return for_prompts().copies_rows(); }
   bool draws() const override { return tokens_.draws(); }
+  // The same of passes that make tokens.
+  double program_s() const { return tokens_.program_s(); }
   Status pass(bool prompts, std::span<const RowInput> inputs, std::span<const RowCopy> copies) override {
     return run(prompts, inputs, copies, {});
   }

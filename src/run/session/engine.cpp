@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <unordered_map>
 
 #include "base/bytes.h"
+#include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "host/host_memory.h"
 #include "io/directory.h"
@@ -410,7 +412,17 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
 }
 
 Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::byte>& rows) const {
+  // A copy from a device takes some microseconds to begin and to end, whatever it copies. Several threads
+  // wait for theirs side by side, and a token that comes again, as padding does, is copied once.
+  constexpr int64_t kRowsPerThread = 16;
   const Model& model = p_.stages.main.model;
+  std::unordered_map<int32_t, size_t> place;  // of a token's row, its first place
+  std::vector<size_t> firsts;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    if (place.emplace(tokens[t], t).second) firsts.push_back(t);
+  }
+  const auto count = int64_t(firsts.size());
+  const auto threads = int(std::clamp<int64_t>(count / kRowsPerThread, 1, search_threads()));
   rows.clear();
   for (size_t w = 0; w < model.weights.size(); ++w) {
     const Weight& weight = model.weights[w];
@@ -418,9 +430,20 @@ Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::
     const int64_t row_bytes = weight.sources.front().cols * size_of(p_.numerics.compute);
     const size_t before = rows.size();
     rows.resize(before + tokens.size() * size_t(row_bytes));
+    const auto row = [&](size_t t) {
+      return std::span(rows).subspan(before + t * size_t(row_bytes), size_t(row_bytes));
+    };
+    std::vector<Status> done(static_cast<size_t>(threads));
+    for_each_parallel(threads, threads, [&](int64_t part) {
+      Status& status = done[size_t(part)];
+      for (int64_t i = part * count / threads; status.ok() && i < (part + 1) * count / threads; ++i) {
+        const size_t t = firsts[size_t(i)];
+        status = loaded_->main().read(model.params[w].param, row(t), int64_t{tokens[t]} * row_bytes);
+      }
+    });
+    for (Status& status : done) SLUICE_TRY(std::move(status));
     for (size_t t = 0; t < tokens.size(); ++t) {
-      const std::span row = std::span(rows).subspan(before + t * size_t(row_bytes), size_t(row_bytes));
-      SLUICE_TRY(loaded_->main().read(model.params[w].param, row, int64_t{tokens[t]} * row_bytes));
+      if (const size_t first = place.at(tokens[t]); first != t) std::ranges::copy(row(first), row(t).begin());
     }
     scale_embedding(p_.numerics.compute, row_scale(p_.model, weight), std::span(rows).subspan(before));
   }
