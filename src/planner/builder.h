@@ -12,20 +12,28 @@
 
 namespace sluice::core {
 
+// How it is decided what of the activations stays, leaves or is computed again.
+enum class Rule : uint8_t {
+  Links,        // by weights: computing again against what links have to spare (see SavePolicy)
+  Bytes,        // by weights: computing again against the time of a copy
+  Prices,       // by the prices of memory and links at every moment: see choose_saves()
+  NoRecompute,  // nothing is computed again
+  LeastHost,    // everything is, and the device is full
+  LeastDevice,  // everything is, and nothing stays
+};
+constexpr bool is_searched(Rule rule) {
+  return rule <= Rule::Prices;
+}
+
 // A candidate's settings.
 struct Policy {
-  bool tight = false;  // as little on the device as possible: everything is computed again and nothing stays
-  double reserve = 0;  // part of the device budget that is held back for transfers under way
+  Rule rule = Rule::Links;
+  double reserve = 0;       // part of the device budget that is held back for transfers under way
   double again_weight = 1;  // see SavePolicy
   bool overlap = false;     // rounds overlap
-  bool priced = true;       // see SavePolicy
-  // As little on the host as possible: everything is computed again and the device is full.
-  bool lean = false;
-  bool keep = false;  // nothing is computed again
   // As the floor's plans: the host is as large as need be, and packed in as little of it as goes.
   bool floor = false;
-  bool market = false;      // saves by prices: see choose_saves()
-  double lag = 1;           // with it: the part of the device budget that a transfer may wait for
+  double lag = 1;           // by prices: the part of the device budget that a transfer may wait for
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
   // Loads begin early only as far as `under_way` has room for them: see Limits::early_bytes.
   bool steady = false;
@@ -68,7 +76,7 @@ class PlanBuilder {
   PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request,
               const LeftOut& left_out = {});
 
-  // Finds the prices that policies with `market` need at these pinned bytes, in that order; false when that
+  // Finds the prices that policies by prices need at these pinned bytes, in that order; false when that
   // pass is left out. No thread may build meanwhile.
   bool find_prices(bool overlap, std::vector<int64_t> pinned_bytes, int threads);
   bool has_prices(const Policy& policy) const { return prices_for(policy) != nullptr; }

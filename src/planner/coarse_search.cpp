@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "base/parallel.h"
@@ -13,13 +14,123 @@
 namespace sluice::core {
 namespace {
 
+constexpr int64_t kMostAtOnce = 8;  // settings that are tried around those that were fastest
+
+// Settings that are tried before a plan is known: by weights, by weights with less held back, or by prices.
+enum class Kind : uint8_t { Weights, Roomy, Prices };
+// Of which ways a search has to be.
+enum class If : uint8_t { Asked, NotAsked, Always };
+constexpr double kNone[] = {0};
+struct Start {
+  Kind kind;
+  bool overlap = false;
+  std::span<const double> pinned = kNone;  // parts of what can be; where some must be, none is left out
+  bool must = false;                       // only where some must be pinned
+  If way = If::Asked;
+};
+
+// Other settings than those of the fastest plan so far, or of the fastest by weights or by prices.
+enum class Fastest : uint8_t { Any, Weights, Prices };
+struct Move {
+  Fastest where = Fastest::Any;  // which has to be the fastest
+  Fastest of = where;            // whose settings are varied
+  std::optional<double> reserve = {}, lag = {}, under_way = {}, again_weight = {};
+  std::optional<Rule> rule = {};
+  // By so much, times the range of the step: factors but for what is added to.
+  double add_reserve = 0, reserve_by = 0, under_way_by = 0, pinned_by = 0, share_by = 0;
+};
+
+enum class When : uint8_t { Always, NothingFound, LastResort, NotBrief };
+struct Step {
+  std::span<const Start> starts = {};
+  std::span<const Move> moves = {};
+  When when = When::Always;
+  double range = 1;
+};
+
+// Where the host has room for all that outlives the step.
+constexpr Start kQuick[] = {{Kind::Weights, true}, {Kind::Prices, true}};
+// Where prices do not pack, weights may, and the order as written leaves most room.
+constexpr Start kOtherWay[] = {{Kind::Weights, true, kNone, false, If::NotAsked}};
+constexpr Start kInOrder[] = {{Kind::Weights, false, kNone, false, If::Always}};
+constexpr Start kAll[] = {{Kind::Weights, false}, {Kind::Weights, true}, {Kind::Prices, true}};
+constexpr Move kFar[] = {{.where = Fastest::Prices, .reserve = 0.04, .lag = 1.3},
+                         {.where = Fastest::Prices, .reserve = 0.04, .lag = 4},
+                         {.where = Fastest::Prices, .reserve = 0.08, .lag = 1.3},
+                         {.where = Fastest::Prices, .reserve = 0.08, .lag = 4},
+                         {.where = Fastest::Prices, .reserve = 0.12, .lag = 1.3},
+                         {.where = Fastest::Prices, .reserve = 0.12, .lag = 4},
+                         // Where links have little to do, less held back for them may get ahead.
+                         {.where = Fastest::Prices, .of = Fastest::Weights, .reserve = 0.1},
+                         {.where = Fastest::Weights, .reserve = 0.1},
+                         {.where = Fastest::Weights, .reserve = 0.2},
+                         {.where = Fastest::Weights, .reserve = 0.5},
+                         {.where = Fastest::Weights, .reserve = 0.65}};
+constexpr Move kNear[] = {{.where = Fastest::Prices, .add_reserve = -0.02},
+                          {.where = Fastest::Prices, .add_reserve = -0.01},
+                          {.where = Fastest::Prices, .add_reserve = 0.01},
+                          {.where = Fastest::Prices, .add_reserve = 0.02},
+                          {.where = Fastest::Prices, .under_way = 0.15},
+                          {.where = Fastest::Prices, .under_way = 0.2},
+                          {.where = Fastest::Prices, .under_way = 0.3},
+                          {.where = Fastest::Prices, .under_way = 0.35},
+                          {.where = Fastest::Weights, .again_weight = 0.5, .rule = Rule::Links},
+                          {.where = Fastest::Weights, .again_weight = 1, .rule = Rule::Links},
+                          {.where = Fastest::Weights, .again_weight = 4, .rule = Rule::Links},
+                          {.where = Fastest::Weights, .again_weight = 8, .rule = Rule::Links},
+                          {.where = Fastest::Weights, .again_weight = 2, .rule = Rule::Bytes},
+                          {.where = Fastest::Weights, .again_weight = 8, .rule = Rule::Bytes}};
+constexpr Step kQuickSteps[] = {{.starts = kQuick},
+                                {.starts = kOtherWay, .when = When::NothingFound},
+                                {.starts = kInOrder, .when = When::NothingFound}};
+constexpr Step kRoomySteps[] = {{.starts = kAll}, {.moves = kFar}, {.moves = kNear}};
+
+// Where it has not. How much is pinned decides most, and the fastest plan's neighbours are fast: settings are
+// tried closer and closer around it.
+constexpr double kNoneOrHalf[] = {0, 0.5}, kThreeQuarters[] = {0.75}, kAboveHalf[] = {0.65, 0.85},
+                 kPinnedParts[] = {0, 0.3, 0.5, 0.75, 0.9};
+constexpr double kAsFastest[] = {-1};  // as the fastest by prices, or else half
+constexpr Start kQuickPinned[] = {{Kind::Prices, true, kThreeQuarters, true},
+                                  {Kind::Roomy, false, kThreeQuarters, true},
+                                  {Kind::Prices, true, kNoneOrHalf},
+                                  {Kind::Roomy, false, kNoneOrHalf},
+                                  {Kind::Weights, false}};
+constexpr Start kQuickPricesInOrder[] = {{Kind::Prices, false, kAsFastest}};
+constexpr Start kQuickMore[] = {{Kind::Roomy, false, kAboveHalf, false, If::Always}};
+constexpr Start kPinned[] = {{Kind::Prices, true, kPinnedParts},
+                             {Kind::Prices, false, kPinnedParts},
+                             {Kind::Roomy, false, kPinnedParts},
+                             {Kind::Weights, false}};
+constexpr Move kAround[] = {{.pinned_by = -0.1},
+                            {.reserve_by = -0.4},
+                            {.under_way_by = -0.5},
+                            {.pinned_by = 0.1},
+                            {.reserve_by = 0.4},
+                            {.under_way_by = 0.5},
+                            {.reserve_by = 0.7},
+                            // Budgets are lowered in steps until a plan packs.
+                            {.share_by = 0.02}};
+constexpr Step kQuickPinnedSteps[] = {{.starts = kQuickPinned},
+                                      {.starts = kQuickPricesInOrder},
+                                      {.starts = kQuickMore, .when = When::LastResort}};
+constexpr Step kPinnedSteps[] = {{.starts = kPinned},
+                                 {.moves = kAround, .when = When::NotBrief},
+                                 {.moves = kAround, .when = When::NotBrief, .range = 0.5}};
+
 // The settings that a way's fastest plan so far was made by, and the shares with which it packed.
 struct Leader {
   Policy policy;
   double ns = std::numeric_limits<double>::infinity();
+
+  bool is_there() const { return std::isfinite(ns); }
 };
 
-constexpr int64_t kMostAtOnce = 8;  // settings that are tried around those that were fastest
+bool by_prices(const Policy& p) {
+  return p.rule == Rule::Prices;
+}
+bool same_way(const Policy& a, const Policy& b) {
+  return by_prices(a) == by_prices(b) && a.overlap == b.overlap;
+}
 
 class CoarseSearch {
  public:
@@ -28,65 +139,26 @@ class CoarseSearch {
         request_(request),
         pins_(plans.pin_range(plans.limits.device_bytes())),
         best_(best),
-        by_weights_(request.ways != Ways::Prices),
-        by_prices_(request.ways != Ways::Weights),
         tried_(request.watch, "planning") {}
 
-  std::vector<FoundSettings> run() {
-    const KnownSettings* known = request_.known.get();
-    if (known != nullptr && known->subject == plans_.subject()) {
-      for (const FoundSettings& found : known->found) take(found);
-    }
-    known_ = found_.size();
-    if (pins_.tight) {
-      request_.quick ? quick_with_pins() : with_pins();
-    } else if (known_ == 0) {
-      request_.quick ? quick() : all();
-    }
-    build_fastest_of_known();
-    return std::move(found_);
-  }
+  std::vector<FoundSettings> run();
 
  private:
-  void quick();
-  void all();
-  void quick_with_pins();
-  void with_pins();
-  // Whether the host has no room for everything that could be pinned. If it has, plans as for a roomy host
-  // may be fastest.
-  bool must_pin() const { return pins_.least > 0; }
+  std::span<const Step> steps() const;
+  bool applies(When when) const;
+  // Adds settings to policies_.
+  void add(const Start& start);
+  void add(const Move& move, double range);
   // Builds what was added, before so many more lists of kMostAtOnce at most.
-  void consider(int more = 0);
+  void consider(int64_t more);
   void build(const std::vector<Policy>& policies);
   void take(const FoundSettings& found);
   void build_fastest_of_known();
-  void add_weights(bool overlap) {
-    policies_.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
-  }
-  void add_prices(bool overlap, int64_t pinned) {
-    // Shares of the bytes that are not pinned.
-    policies_.push_back({.reserve = pinned > 0 ? 0.17 : 0.08,
-                         .overlap = overlap,
-                         .market = true,
-                         .lag = 4,
-                         .pinned_bytes = pinned});
-  }
-  // Rounds that do not overlap leave most room.
-  void add_roomy(int64_t pinned) {
-    policies_.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pinned});
-  }
-  // Shares that pack for one mostly pack for the others of its way, and an attempt that does not pack costs
-  // as much as one that does. So where a way has several, the one in the middle goes before them.
-  void vary(const Leader& leader, auto&& change) {
-    policies_.push_back(leader.policy);
-    change(policies_.back());
-  }
 
   PlanBuilder& plans_;
   const PlanRequest& request_;
   const PinRange pins_;
   std::optional<Candidate>* const best_;
-  const bool by_weights_, by_prices_;
   Leader weights_, prices_;
   std::vector<Policy> policies_;
   std::vector<FoundSettings> found_;
@@ -94,9 +166,103 @@ class CoarseSearch {
   Candidates tried_;
 };
 
+std::vector<FoundSettings> CoarseSearch::run() {
+  const KnownSettings* known = request_.known.get();
+  if (known != nullptr && known->subject == plans_.subject()) {
+    for (const FoundSettings& found : known->found) take(found);
+  }
+  known_ = found_.size();
+  // Around what is known more is tried where pins decide.
+  const std::span<const Step> steps = known_ > 0 && !pins_.tight ? std::span<const Step>() : this->steps();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    if (!applies(step.when)) continue;
+    if (known_ == 0) {
+      for (const Start& start : step.starts) add(start);
+    }
+    for (const Move& move : step.moves) add(move, step.range);
+    consider(std::ranges::count_if(steps.subspan(i + 1),
+                                   [&](const Step& s) { return !s.moves.empty() && applies(s.when); }));
+  }
+  build_fastest_of_known();
+  return std::move(found_);
+}
+
+std::span<const Step> CoarseSearch::steps() const {
+  if (pins_.tight) return request_.quick ? std::span<const Step>(kQuickPinnedSteps) : kPinnedSteps;
+  return request_.quick ? std::span<const Step>(kQuickSteps) : kRoomySteps;
+}
+
+bool CoarseSearch::applies(When when) const {
+  switch (when) {
+    case When::Always:
+      return true;
+    case When::NothingFound:
+      return found_.empty();
+    case When::LastResort:
+      return found_.empty() && request_.resort;
+    case When::NotBrief:
+      return !request_.brief && (known_ == 0 || request_.known->brief);
+  }
+  return false;
+}
+
+void CoarseSearch::add(const Start& start) {
+  const bool is_asked = request_.ways != (start.kind == Kind::Prices ? Ways::Weights : Ways::Prices);
+  if (start.way != If::Always && is_asked != (start.way == If::Asked)) return;
+  const bool must = pins_.least > 0;
+  if (start.must && !must) return;
+  for (const double part : start.pinned) {
+    if (part == 0 && must) continue;
+    const int64_t pinned = !pins_.tight         ? 0
+                           : part >= 0          ? pins_.at(part)
+                           : prices_.is_there() ? prices_.policy.pinned_bytes
+                                                : pins_.at(0.5);
+    switch (start.kind) {
+      case Kind::Weights:
+        policies_.push_back({.reserve = 0.35, .again_weight = 2, .overlap = start.overlap});
+        break;
+      case Kind::Roomy:  // rounds that do not overlap leave most room
+        policies_.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pinned});
+        break;
+      case Kind::Prices:
+        // Shares of the bytes that are not pinned.
+        policies_.push_back({.rule = Rule::Prices,
+                             .reserve = pinned > 0 ? 0.17 : 0.08,
+                             .overlap = start.overlap,
+                             .lag = 4,
+                             .pinned_bytes = pinned});
+        break;
+    }
+  }
+}
+
+void CoarseSearch::add(const Move& move, double range) {
+  const bool any = move.where == Fastest::Any;
+  const bool prices_lead = prices_.ns < weights_.ns || (any && prices_.ns == weights_.ns);
+  if (!any && prices_lead != (move.where == Fastest::Prices)) return;
+  const bool of_prices = any ? prices_lead : move.of == Fastest::Prices;
+  const Leader& from = of_prices ? prices_ : weights_;
+  // Where nothing was found weights are varied all the same.
+  if (!from.is_there() && (any || prices_lead)) return;
+  if (move.lag && move.lag == from.policy.lag && move.reserve == from.policy.reserve) return;
+  Policy& p = policies_.emplace_back(from.policy);
+  p.reserve = move.reserve.value_or(p.reserve) + move.add_reserve;
+  p.lag = move.lag.value_or(p.lag);
+  p.under_way = move.under_way.value_or(p.under_way);
+  p.again_weight = move.again_weight.value_or(p.again_weight);
+  p.rule = move.rule.value_or(p.rule);
+  p.reserve *= 1 + range * move.reserve_by;
+  p.under_way *= 1 + range * move.under_way_by;
+  if (move.pinned_by != 0)
+    p.pinned_bytes =
+        std::clamp(p.pinned_bytes + pins_.at(range * move.pinned_by) - pins_.least, pins_.least, pins_.most);
+  if (move.share_by != 0) p.device_share = std::min(1.0, p.device_share + range * move.share_by);
+}
+
 void CoarseSearch::take(const FoundSettings& found) {
   found_.push_back(found);
-  Leader& leader = found.policy.market ? prices_ : weights_;
+  Leader& leader = by_prices(found.policy) ? prices_ : weights_;
   if (found.step_ns < leader.ns) leader = {found.policy, found.step_ns};
 }
 
@@ -114,16 +280,14 @@ void CoarseSearch::build(const std::vector<Policy>& policies) {
 
 // Shares that pack for one mostly pack for the others of its way, and an attempt that does not pack costs as
 // much as one that does: where a way has several, the one in the middle goes before them.
-void CoarseSearch::consider(int more) {
+void CoarseSearch::consider(int64_t more) {
   tried_.expect(tried_.tried() + std::ssize(policies_) + more * kMostAtOnce);
   std::vector<Policy> first, others;
-  for (const auto& [market, overlap] :
-       {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
+  for (const Policy& way :
+       {Policy{.rule = Rule::Prices, .overlap = true}, {.rule = Rule::Prices}, {.overlap = true}, {}}) {
     std::vector<Policy> alike;
     std::ranges::copy_if(policies_, std::back_inserter(alike),
-                         [market = market, overlap = overlap](const Policy& p) {
-                           return p.market == market && p.overlap == overlap;
-                         });
+                         [&](const Policy& p) { return same_way(p, way); });
     if (alike.empty()) continue;
     const bool fresh = std::ranges::all_of(alike, [](const Policy& p) { return p.device_share == 1; });
     const auto middle = alike.begin() + std::ssize(alike) / 2;
@@ -134,102 +298,13 @@ void CoarseSearch::consider(int more) {
   const size_t before = found_.size();
   build(first);
   for (Policy& p : others) {
-    const auto same_way = [&](const FoundSettings& f) {
-      return f.policy.market == p.market && f.policy.overlap == p.overlap;
-    };
-    const auto packed = std::find_if(found_.begin() + long(before), found_.end(), same_way);
+    const auto packed = std::find_if(found_.begin() + long(before), found_.end(),
+                                     [&](const FoundSettings& f) { return same_way(f.policy, p); });
     if (packed == found_.end()) continue;
     p.device_share = packed->policy.device_share;
     p.host_share = packed->policy.host_share;
   }
   build(others);
-}
-
-void CoarseSearch::quick() {
-  if (by_weights_) add_weights(true);
-  // The other order never won by them.
-  if (by_prices_) add_prices(true, 0);
-  consider();
-  // Where this does not pack, weights may, and the order as written leaves most room.
-  if (found_.empty() && !by_weights_) add_weights(true), consider();
-  if (found_.empty()) add_weights(false), consider();
-}
-
-void CoarseSearch::all() {
-  if (by_weights_) add_weights(false), add_weights(true);
-  if (by_prices_) add_prices(true, 0);
-  consider(2);
-  if (prices_.ns < weights_.ns) {
-    for (const double reserve : {0.04, 0.08, 0.12}) {
-      for (const double lag : {1.3, 4.}) {
-        if (reserve != prices_.policy.reserve || lag != prices_.policy.lag)
-          vary(prices_, [&](Policy& p) { p.reserve = reserve, p.lag = lag; });
-      }
-    }
-    // Where links have little to do, weights with less held back for them may get ahead.
-    if (std::isfinite(weights_.ns)) vary(weights_, [&](Policy& p) { p.reserve = 0.1; });
-  } else {
-    for (const double reserve : {0.1, 0.2, 0.5, 0.65})
-      vary(weights_, [&](Policy& p) { p.reserve = reserve; });
-  }
-  consider(1);
-  if (prices_.ns < weights_.ns) {
-    for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary(prices_, [&](Policy& p) { p.reserve += more; });
-    for (const double under_way : {0.15, 0.2, 0.3, 0.35})
-      vary(prices_, [&](Policy& p) { p.under_way = under_way; });
-  } else {
-    for (const auto& [weight, priced] :
-         {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
-      vary(weights_,
-           [&weight = weight, &priced = priced](Policy& p) { p.again_weight = weight, p.priced = priced; });
-    }
-  }
-  consider();
-}
-
-void CoarseSearch::quick_with_pins() {
-  for (const double part : {must_pin() ? 0.75 : 0, 0.5}) {
-    if (by_prices_) add_prices(true, pins_.at(part));
-    if (by_weights_) add_roomy(pins_.at(part));
-  }
-  if (by_weights_ && !must_pin()) add_weights(false);
-  consider();
-  if (by_prices_)
-    add_prices(false, std::isfinite(prices_.ns) ? prices_.policy.pinned_bytes : pins_.at(0.5)), consider();
-  if (!found_.empty() || !request_.resort) return;
-  for (const double part : {0.65, 0.85}) add_roomy(pins_.at(part));
-  consider();
-}
-
-// How much is pinned decides most, and the fastest plan's neighbours are fast: settings are tried closer and
-// closer around it.
-void CoarseSearch::with_pins() {
-  std::vector<double> parts = {0.3, 0.5, 0.75, 0.9};  // with those of a quick search among them
-  if (!must_pin()) parts.insert(parts.begin(), 0);
-  for (const double part : parts) {
-    if (known_ > 0) break;
-    if (by_prices_) add_prices(true, pins_.at(part)), add_prices(false, pins_.at(part));
-    if (by_weights_) add_roomy(pins_.at(part));
-  }
-  if (by_weights_ && !must_pin() && known_ == 0) add_weights(false);
-  const bool alone = request_.brief || (known_ > 0 && !request_.known->brief);
-  consider(alone ? 0 : 2);
-  if (alone) return;
-  for (const double range : {1.0, 0.5}) {
-    const Leader from = prices_.ns <= weights_.ns ? prices_ : weights_;
-    if (!std::isfinite(from.ns)) return;
-    for (const double by : {-0.1, 0.1}) {
-      const int64_t more = pins_.at(range * by) - pins_.least;
-      vary(from,
-           [&](Policy& p) { p.pinned_bytes = std::clamp(p.pinned_bytes + more, pins_.least, pins_.most); });
-      vary(from, [&](Policy& p) { p.reserve *= 1 + 4 * range * by; });
-      vary(from, [&](Policy& p) { p.under_way *= 1 + 5 * range * by; });
-    }
-    vary(from, [&](Policy& p) { p.reserve *= 1 + 0.7 * range; });
-    // Budgets are lowered in steps until a plan packs.
-    vary(from, [&](Policy& p) { p.device_share = std::min(1.0, p.device_share + 0.02 * range); });
-    consider(range == 1 ? 1 : 0);
-  }
 }
 
 }  // namespace
@@ -244,13 +319,13 @@ std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<
   for (const bool overlap : {false, true}) {
     std::vector<int64_t> pinned;
     for (const Policy& p : settings) {
-      if (p.market && p.overlap == overlap) pinned.push_back(p.pinned_bytes);
+      if (by_prices(p) && p.overlap == overlap) pinned.push_back(p.pinned_bytes);
     }
     plans.find_prices(overlap, std::move(pinned), threads);
   }
   std::vector<Policy> possible = settings;
   std::erase_if(possible, [&](const Policy& p) {
-    const bool none = p.market && !plans.has_prices(p);
+    const bool none = by_prices(p) && !plans.has_prices(p);
     if (none && tried != nullptr) tried->count();
     return none;
   });

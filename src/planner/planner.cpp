@@ -25,14 +25,14 @@
 namespace sluice::core {
 namespace {
 
-constexpr Policy kTight{.tight = true};
-constexpr Policy kLean{.lean = true};
-constexpr Policy kEverything{};
+constexpr Policy kTight{.rule = Rule::LeastDevice};
+constexpr Policy kLean{.rule = Rule::LeastHost};
 // A plan without the least of the host may take more of the device than one with it.
 constexpr double kMoreShare = 0.04;
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
-// Weights of computing again, with and without prices for links.
-constexpr std::pair<double, bool> kPrices[] = {{0.5, true}, {2, true}, {2, false}, {8, false}};
+// Weights of computing again, against what links have to spare and against the time of a copy.
+constexpr std::pair<double, Rule> kWeights[] = {
+    {0.5, Rule::Links}, {2, Rule::Links}, {2, Rule::Bytes}, {8, Rule::Bytes}};
 
 // Nothing ever leaves the device.
 bool stays(const Candidate& c) {
@@ -150,11 +150,11 @@ std::vector<Policy> Planner::policies(int64_t device_budget) const {
   for (const bool overlap : {false, true}) {
     if (overlap && !is_ring()) continue;
     for (const double reserve : kReserves) {
-      for (const auto& [weight, priced] : kPrices)
-        out.push_back({.reserve = reserve, .again_weight = weight, .overlap = overlap, .priced = priced});
+      for (const auto& [weight, rule] : kWeights)
+        out.push_back({.rule = rule, .reserve = reserve, .again_weight = weight, .overlap = overlap});
     }
   }
-  out.push_back({.keep = true});
+  out.push_back({.rule = Rule::NoRecompute});
   const PinRange pins = plans_.pin_range(device_budget);
   for (const double part : {0.4, 0.7, 1.0}) {
     if (pins.tight) out.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pins.at(part)});
@@ -169,7 +169,7 @@ std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
   const PinRange pins = plans_.pin_range(device_budget);
   std::vector<Policy> out;
   for (const double part : {1.0, 0.96, 0.92, 0.88, 0.8, 0.65, 0.5, 0.25}) {
-    if (pins.tight) out.push_back({.lean = true, .pinned_bytes = pins.at(part)});
+    if (pins.tight) out.push_back({.rule = Rule::LeastHost, .pinned_bytes = pins.at(part)});
   }
   out.push_back(kLean);
   return out;
@@ -372,8 +372,9 @@ Error Planner::infeasible() {
 }
 
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
-  const Saves saves = policy.lean ? plans_.all_again() : Saves();
-  const StepSchedule s = policy.lean ? plans_.unrolled(false, saves) : plans_.plain(false);
+  const bool again = policy.rule == Rule::LeastHost;
+  const Saves saves = again ? plans_.all_again() : Saves();
+  const StepSchedule s = again ? plans_.unrolled(false, saves) : plans_.plain(false);
   Limits limits = plans_.limits;
   limits.pinned = plans_.pins(policy.pinned_bytes);
   const auto cuts = plans_.gaps_cut(s, limits, saves, device_budget);

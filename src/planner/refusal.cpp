@@ -180,9 +180,8 @@ Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_b
                   const Tightest& tightest) {
   const std::string device =
       device_cap_bytes == kUnlimited ? "no device cap" : "a device cap of " + format_bytes(device_cap_bytes);
-  const std::string held = given_bytes == kUnlimited
-                               ? ""
-                               : ", of which the process itself takes " + format_bytes(held_bytes);
+  const std::string held =
+      given_bytes == kUnlimited ? "" : ", of which the process itself takes " + format_bytes(held_bytes);
   const std::string message = fmt::format(
       "host memory: the smallest cap that works beside {} is {}, {} was given{}. The tightest moment is {}, "
       "with {} on the host; its largest residents are {}. Raise the host cap or the device cap, use fewer "

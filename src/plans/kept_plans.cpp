@@ -55,8 +55,7 @@ nlohmann::json as_json(const KnownSettings& settings) {
     nlohmann::json one = {{"step_ns", f.step_ns},
                           {"pinned_bytes", f.policy.pinned_bytes},
                           {"overlap", f.policy.overlap},
-                          {"priced", f.policy.priced},
-                          {"market", f.policy.market}};
+                          {"rule", int(f.policy.rule)}};
     visit_settings(f.policy, [&](const char* name, double value, double) { one[name] = value; });
     found.push_back(std::move(one));
   }
@@ -77,15 +76,14 @@ Result<std::shared_ptr<const KnownSettings>> settings_in(const nlohmann::json& j
   auto out = std::make_shared<KnownSettings>(KnownSettings{json["subject"], json["brief"], {}});
   for (const Json& one : json["found"]) {
     FoundSettings f{};
-    const auto take = [&](const char* name, bool& value) {
-      if (!has(one, name, &Json::is_boolean)) return false;
-      value = one[name];
-      return true;
-    };
     Policy& p = f.policy;
-    bool good = take("overlap", p.overlap) && take("priced", p.priced) && take("market", p.market) &&
+    bool good = has(one, "overlap", &Json::is_boolean) && has(one, "rule", &Json::is_number_unsigned) &&
                 has(one, "step_ns", &Json::is_number) && has(one, "pinned_bytes", &Json::is_number_unsigned);
-    if (!good || one["pinned_bytes"].get<int64_t>() > kMostPinned) return strange();
+    if (!good || one["pinned_bytes"].get<int64_t>() > kMostPinned ||
+        one["rule"].get<uint64_t>() > uint64_t(Rule::Prices))
+      return strange();
+    p.overlap = one["overlap"];
+    p.rule = Rule(one["rule"].get<uint8_t>());
     f.step_ns = one["step_ns"];
     p.pinned_bytes = one["pinned_bytes"];
     visit_settings(p, [&](const char* name, double& value, double most) {

@@ -72,7 +72,7 @@ TEST_F(MarketTest, PlansHoldUnderEveryCapTheyAreFoundFor) {
     for (const bool overlap : {false, true}) {
       plans.find_prices(overlap, {0}, 1);
       for (const double lag : {0.5, 2.}) {
-        const auto c = plans.build({.reserve = 0.05, .overlap = overlap, .market = true, .lag = lag},
+        const auto c = plans.build({.rule = Rule::Prices, .reserve = 0.05, .overlap = overlap, .lag = lag},
                                    plans.limits.bytes[kDevice]);
         if (!c) continue;
         ++found;

@@ -212,10 +212,9 @@ TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
   request.cut = {.seq_len = 16, .tokens_per_step = 128};
   const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
   ShapeChoice choice = must(choose_shape(subject, request.cut, request.caps, request, profile_));
-  const Policy policy{.reserve = 0.1,
+  const Policy policy{.rule = Rule::Prices,
+                      .reserve = 0.1,
                       .overlap = true,
-                      .priced = false,
-                      .market = true,
                       .lag = 4,
                       .under_way = 1.0 / 3,
                       .pinned_bytes = 12345,
@@ -232,8 +231,12 @@ TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
   const Policy& p = found->settings->found.front().policy;
   EXPECT_EQ(std::tuple(p.reserve, p.again_weight, p.lag, p.under_way, p.device_share, p.host_share),
             std::tuple(0.1, 1.0, 4.0, 1.0 / 3, 0.96, 0.9975));
-  EXPECT_EQ(std::tuple(p.overlap, p.priced, p.market, p.pinned_bytes), std::tuple(true, false, true, 12345));
-  for (const Policy& wrong : {Policy{.reserve = -1}, {.lag = 1e9}, {.pinned_bytes = -1}, {.host_share = 2}}) {
+  EXPECT_EQ(std::tuple(p.rule, p.overlap, p.pinned_bytes), std::tuple(Rule::Prices, true, 12345));
+  for (const Policy& wrong : {Policy{.reserve = -1},
+                              {.rule = Rule::LeastHost},
+                              {.lag = 1e9},
+                              {.pinned_bytes = -1},
+                              {.host_share = 2}}) {
     choice.settings = std::make_shared<KnownSettings>(KnownSettings{1, true, {{wrong, 1}}});
     cache_.keep(subject, request, profile_, choice);
     Warnings warnings;
