@@ -5,6 +5,8 @@
 //
 // --plans: also the text of every plan of the corpus, of its whole models and of the runs below; minutes.
 //
+// --only=TEXT: of groups and runs whose names have it.
+//
 // --update: says what changed and rewrites fingerprints.txt; a commit that does so says why.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -29,6 +31,15 @@ namespace sluice::core {
 namespace {
 
 using Fingerprints = std::map<std::string, std::string>;  // by what they are of
+
+bool& with_plans() {
+  static bool plans = false;
+  return plans;
+}
+std::string& only() {
+  static std::string name;
+  return name;
+}
 
 // The text of a plan without its first line, which names the program's hash.
 std::string fingerprint(const Program& program, const Plan& plan) {
@@ -71,10 +82,14 @@ void add_plans(const corpus::Group& group, Fingerprints& out) {
   }
 }
 
+std::string name_of_run(int64_t device_gib) {
+  return device_gib == 0 ? "8B h200 none" : fmt::format("8B h200 {}GiB", device_gib);
+}
+
 // Whole runs of Llama-3 8B on the preset of an H200: the shape is chosen, and every stage planned.
 void add_run(int64_t device_gib, Fingerprints& out) {
   const Profile profile = *profile_of(*find_card("h200"), DType::BF16);
-  const std::string name = device_gib == 0 ? "8B h200 none" : fmt::format("8B h200 {}GiB", device_gib);
+  const std::string name = name_of_run(device_gib);
   Question r;
   r.threads = search_threads();
   r.model = *model_preset("8");
@@ -125,15 +140,20 @@ Fingerprints collect(size_t n, const std::function<void(size_t, Fingerprints&)>&
   return all;
 }
 
+bool is_wanted(const std::string& name) {
+  return name.find(only()) != std::string::npos;
+}
+
 Fingerprints fingerprints(bool plans) {
   std::vector<corpus::Group> groups = corpus::groups(false);
   for (corpus::Group& g : corpus::groups(true)) groups.push_back(std::move(g));
+  std::erase_if(groups, [](const corpus::Group& g) { return !is_wanted(g.name()); });
   Fingerprints all = collect(groups.size(), [&](size_t i, Fingerprints& out) {
     add_programs(groups[i].name(), request_of(groups[i]), out);
     if (plans) add_plans(groups[i], out);
   });
-  if (plans) {
-    for (const int64_t gib : {0, 24, 16, 9}) add_run(gib, all);
+  for (const int64_t gib : {0, 24, 16, 9}) {
+    if (plans && is_wanted(name_of_run(gib))) add_run(gib, all);
   }
   return all;
 }
@@ -155,10 +175,6 @@ Result<Fingerprints> committed() {
   return out;
 }
 
-bool& with_plans() {
-  static bool plans = false;
-  return plans;
-}
 
 TEST(Fingerprints, AreTheCommittedOnes) {
   const auto expected = committed();
@@ -182,8 +198,8 @@ int update() {
       if (it != before->end() && it->second != value)
         fmt::print("{}: was {}, now {}\n", name, it->second, value);
     }
-    // Without --plans the plans stay as they are in the list.
-    if (!with_plans()) now.insert(before->begin(), before->end());
+    // What was not asked for stays as it is in the list.
+    if (!with_plans() || !only().empty()) now.insert(before->begin(), before->end());
   }
   const Status written = write_file(SLUICE_FINGERPRINTS, to_lines(now));
   fmt::print("{}\n",
@@ -199,6 +215,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     sluice::core::with_plans() |= argv[i] == std::string_view("--plans");
     rewrite |= argv[i] == std::string_view("--update");
+    if (const std::string_view text = argv[i]; text.starts_with("--only="))
+      sluice::core::only() = text.substr(text.find('=') + 1);
   }
   if (rewrite) return sluice::core::update();
   testing::InitGoogleTest(&argc, argv);
