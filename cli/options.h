@@ -11,7 +11,7 @@
 
 #include "commands/commands.h"
 
-void add_run_commands(CLI::App& app, int& status);      // train, plan, simulate, demo, sweep, compare
+void add_run_commands(CLI::App& app, int& status);      // train, plan, simulate, demo, sweep, compare, serve
 void add_model_commands(CLI::App& app, int& status);    // estimate, data, tokens, generate, export
 void add_machine_commands(CLI::App& app, int& status);  // machines, doctor, bench, keys
 

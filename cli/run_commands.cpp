@@ -290,6 +290,55 @@ void add_compare(CLI::App& app, int& status) {
   compare.callback([=, &status] { status = report(sluice::core::compare(*request, watch_stops())); });
 }
 
+void add_serve(CLI::App& app, int& status) {
+  struct Options {
+    sluice::core::ServeRequest request;
+    bool verbs = false;
+  };
+  const auto options = std::make_shared<Options>();
+  sluice::core::ServeRequest& request = options->request;
+  CLI::App& serve =
+      add_command(app, "serve", "train and sample for clients of others, over loopback",
+                  "sluice serve --verbs --model models/SmolLM2-135M --device-mem 1GiB --host-mem 3GiB\n"
+                  "    the verbs of Tinker's client; it says what it refuses (docs/verbs.md)");
+  serve
+      .add_flag("--verbs", options->verbs,
+                "the verbs of Tinker's client: forward_backward, optim_step, sample, save")
+      ->required()
+      ->group("Serving");
+  serve
+      .add_option("CONFIG", request.config_path,
+                  "configuration file (TOML): model, memory, and keys of a step")
+      ->type_name("FILE")
+      ->group("Arguments");
+  serve.add_option("--name", request.name, "what clients call the model; its path unless given")
+      ->type_name("NAME")
+      ->group("Serving");
+  serve.add_option("--port", request.port, "of 127.0.0.1; one that is free unless given")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->check(CLI::Range(int64_t{0}, int64_t{65535}))
+      ->group("Serving");
+  serve.add_option("--sample-rows", request.sample_rows, "texts that are sampled at once; 16 unless given")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->group("Serving");
+  serve
+      .add_option("--allow", request.allow,
+                  "pass over what clients ask for, where it is not followed: train_unembed")
+      ->type_name("WHAT[,WHAT]")
+      ->group("Serving");
+  add_caps(serve, request.settings, "24GiB", "110GiB");
+  add_setting(serve, request.settings, "--model", "model.path", "folder of a Hugging Face model", "PATH",
+              "Configuration");
+  add_setting(serve, request.settings, "--run-dir", "run.dir", "where checkpoints go; runs/verbs unless given",
+              "DIR", "Configuration");
+  add_backend(serve, request.settings);
+  add_set(serve, request.settings);
+  serve.callback([=, &status] { status = report(sluice::core::serve(options->request)); });
+}
+
 }  // namespace
 
 void add_run_commands(CLI::App& app, int& status) {
@@ -299,4 +348,5 @@ void add_run_commands(CLI::App& app, int& status) {
   add_demo(app, status);
   add_sweep(app, status);
   add_compare(app, status);
+  add_serve(app, status);
 }

@@ -304,6 +304,18 @@ struct ExportRequest {
 // nothing.
 Outcome export_model(const ExportRequest& request, Requests& asked);
 
+struct ServeRequest {
+  std::string config_path;            // empty: defaults
+  std::vector<std::string> settings;  // "key=value", as in RunRequest
+  std::string name;                   // what clients call the model; empty: as model.path says
+  std::string allow;                  // what clients ask for and is passed over, with commas between
+  int64_t port = 0;                   // 0: one that is free
+  int64_t sample_rows = 16;           // texts that are sampled at once
+};
+
+// Becomes the Python package's server of verbs (docs/verbs.md). Returns only where that cannot be started.
+Outcome serve(const ServeRequest& request);
+
 // Prints every configuration key with its default and what it means, by section: those that have `filter` in
 // their name or meaning, in any case. Finding none is an error, which names a key that is spelt nearly so.
 Outcome keys(const std::string& filter);

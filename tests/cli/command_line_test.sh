@@ -99,6 +99,8 @@ expect 1 err 'a.toml: a configuration (TOML), no text' evaluate tiny a.toml
 expect 1 err 'a.toml: a configuration (TOML), no text' data a.toml a.toml
 expect 1 err "no key has 'train.lora_r' in its name or meaning; did you mean 'adapter.rank'?" keys train.lora_r
 expect 2 err 'run.device=1: an option (run.device=0) says it, too' plan --device 0 --set run.device=1
+expect 2 err '--verbs is required' serve
+SLUICE_PYTHON=/nowhere/python3 expect 1 err '/nowhere/python3' serve --verbs
 expect 2 err 'train.seq_len=16: --seq-len says it, too' compare tiny --seq-len 32 --set train.seq_len=16
 expect 1 err 'data.paths: sluice compare goes by no such key' compare tiny --set data.paths=x
 expect 2 err '--list and --show-template ask for different things' data a.toml --show-template --list no-row
