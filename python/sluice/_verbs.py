@@ -292,7 +292,7 @@ class Memory:
             rows = sum(len(waiting.tokens) for waiting in weights.waiting) + len(batch.tokens)
             if not forward_only and rows * self.seq_len > self.tokens_per_step:
                 raise Refused(f"forward_backward: the step's data take {rows} sequences of {self.seq_len} tokens; train.tokens_per_step = "
-                              f"{self.tokens_per_step} has room for {self.tokens_per_step // self.seq_len}")
+                              f"{self.tokens_per_step} has room for {self.tokens_per_step // self.seq_len}; start the server with more")
             found = session.forward(batch.tokens, batch.targets, positions=batch.positions)
             each = [found[row, where] for row, where in batch.places]
             total = 0.0

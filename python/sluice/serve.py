@@ -170,6 +170,9 @@ class Server:
         self.base, self.allow, self.key = base, tuple(allow), key or f"tml-{secrets.token_urlsafe(24)}"
         self.store = Store(directory)
         self._scratch = directory / f".memory.{os.getpid()}"
+        for left in directory.glob(".memory.*"):    # of servers that were killed
+            if not pathlib.Path("/proc", left.suffix[1:]).exists():
+                shutil.rmtree(left, ignore_errors=True)
         self.memory = Memory(base, self._scratch)
         self._idle = idle
         self._lock = threading.Condition()
@@ -208,10 +211,10 @@ class Server:
         finally:
             self.http.shutdown()
             self.http.server_close()
-            for promise in self._promises.values():
+            for promise in list(self._promises.values()):
                 if not promise.done.is_set():
                     promise.keep({"error": "the server was stopped", "category": "server"})
-            for client in self._clients.values():
+            for client in list(self._clients.values()):
                 for model in client.models.values():
                     if model.steps > model.saved:
                         print(f"sluice serve: {model.name}: its last {model.steps - model.saved} steps are in no checkpoint", file=sys.stderr)
@@ -311,7 +314,9 @@ class Server:
         return {"status": "accepted"}
 
     def create_session(self, body: Any) -> dict[str, Any]:
-        take(body, "create_session", tags="list", user_metadata="object?", sdk_version="text", project_id="text?", display_name="text?", type="text?")
+        given = take(body, "create_session", tags="list", user_metadata="object?", sdk_version="text", project_id="text?", display_name="text?", type="text?")
+        if given["project_id"] is not None:
+            raise Refused("create_session.project_id: there are no projects here")
         name = secrets.token_hex(8)
         with self._lock:
             self._clients[name] = Client(time.monotonic())

@@ -20,8 +20,11 @@ import sluice.serve
 from sluice import _verbs, _wire
 
 SEQ_LEN = 32
-SMALL = {"model.preset": "tiny", "train.seq_len": SEQ_LEN, "train.tokens_per_step": 128, "train.compute": "f32", "memory.host": "1GiB",
-         "memory.device": "256MiB", "run.backend": "cpu", "run.threads": 1}
+CONFIG = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+          "tie_word_embeddings": False}
+SMALL = {"train.seq_len": SEQ_LEN, "train.tokens_per_step": 128, "train.compute": "f32", "memory.host": "1GiB",
+         "memory.device": "64MiB", "run.backend": "cpu", "run.threads": 1}
 ADAM = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0, "grad_clip_norm": 0.0}
 LORA = {"rank": 4, "train_unembed": False, "train_mlp": True, "train_attn": True}
 
@@ -39,8 +42,21 @@ def datum(tokens, targets, **inputs):
 
 
 def text(seed, length):
-    ids = np.random.default_rng(seed).integers(0, 256, length + 1)
+    ids = np.random.default_rng(seed).integers(0, 64, length + 1)
     return ids[:-1], ids[1:]
+
+
+def plan(model, **more):
+    return sluice.plan(model, sluice.Machine.here(backend="cpu", threads=1), device="64MiB", host="1GiB", seq_len=SEQ_LEN, tokens_per_step=128,
+                       compute="f32", packed=True, weighted=True, **more)
+
+
+def setUpModule():
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    SMALL["model.path"] = str(pathlib.Path(folder.name) / "model")
+    with sluice.Session(plan(sluice.Model.config(json.dumps(CONFIG)))) as session:
+        session.save_weights(SMALL["model.path"])
 
 
 class Failed(Exception):
@@ -79,7 +95,7 @@ class Client:
         return self.numbers[name]
 
     def create(self, number=0, lora=LORA):
-        return self.result(self.post("create_model", session_id=self.session, model_seq_id=number, base_model="tiny", lora_config=lora))["model_id"]
+        return self.result(self.post("create_model", session_id=self.session, model_seq_id=number, base_model="small", lora_config=lora))["model_id"]
 
     def call(self, verb, model, **body):
         return self.result(self.post(verb, model_id=model, seq_id=self.next(model), **body))
@@ -138,7 +154,7 @@ class Verbs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.server = sluice.serve.Server(sluice.serve.make(SMALL, sample_rows=4), pathlib.Path(cls.folder.name), idle=60)
+        cls.server = sluice.serve.Server(sluice.serve.make(SMALL, name="small", sample_rows=4), pathlib.Path(cls.folder.name), idle=60)
         cls.server.start()
         cls.runs = threading.Thread(target=cls.server.run)
         cls.runs.start()
@@ -160,14 +176,12 @@ class Verbs(unittest.TestCase):
             client.step(model)
         self.assertLess(losses[2], losses[0])
 
-        plan = sluice.plan("tiny", sluice.Machine.here(backend="cpu", threads=1), device="256MiB", host="1GiB", seq_len=SEQ_LEN, tokens_per_step=128,
-                           compute="f32", packed=True, weighted=True, sample_window=SEQ_LEN, sample_rows=4,
-                           adapter=sluice.Adapter(rank=4, alpha=32, decay=True))
         tokens, targets, positions = np.zeros((2, SEQ_LEN), np.int32), np.full((2, SEQ_LEN), -1), np.zeros((2, SEQ_LEN), np.int32)
         for row, where, (inputs, wanted) in zip((0, 0, 1), (slice(0, 20), slice(20, 30), slice(0, 32)), data):
             tokens[row, where], targets[row, where], positions[row, where] = inputs, wanted, np.arange(len(inputs))
         positions[0, 30:] = np.arange(2)
-        with sluice.Session(plan) as session:
+        model = sluice.Model.from_pretrained(SMALL["model.path"])
+        with sluice.Session(plan(model, adapter=sluice.Adapter(rank=4, alpha=32, decay=True))) as session:
             for _ in range(2):
                 session.forward_backward(tokens, targets, positions=positions, seeds=np.full(tokens.shape, -0.5, np.float32))
                 session.optim_step(0.001, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0, clip_norm=0)
@@ -179,7 +193,7 @@ class Verbs(unittest.TestCase):
         client = Client(self.server)
         model = client.create(lora={"rank": 0})
         info = client.post("get_info", model_id=model)
-        self.assertEqual((info["is_lora"], info["lora_rank"], info["model_data"]["model_name"]), (False, None, "tiny"))
+        self.assertEqual((info["is_lora"], info["lora_rank"], info["model_data"]["model_name"]), (False, None, "small"))
         before = client.learn(model, [datum(*text(1, 20))])[0]
         self.assertGreater(client.step(model)["gradient_norm"], 0)
         self.assertLess(client.learn(model, [datum(*text(1, 20))], forward_only=True)[0], before)
@@ -269,10 +283,10 @@ class Verbs(unittest.TestCase):
                            ({**LORA, "train_mlp": False, "train_attn": False}, "leave nothing to train"), ({**LORA, "rank": 100000}, "adapter.rank = 100000")):
             with self.assertRaisesRegex(Failed, said):
                 client.create(client.next("models") + 10, lora)
-        for body, said in (({"base_model": "other"}, "base_model = other: this server has tiny"), ({"extra": 1}, "create_model.extra: it is not known"),
+        for body, said in (({"base_model": "other"}, "base_model = other: this server has small"), ({"extra": 1}, "create_model.extra: it is not known"),
                            ({"optimizer_config": {"type": "dimuon", "version": 1}}, "allowed is"), ({"session_id": "gone"}, "no such session")):
             with self.assertRaisesRegex(Failed, said):
-                client.post("create_model", **{"session_id": client.session, "model_seq_id": 99, "base_model": "tiny", "lora_config": LORA, **body})
+                client.post("create_model", **{"session_id": client.session, "model_seq_id": 99, "base_model": "small", "lora_config": LORA, **body})
         model = client.create(1000)
         tokens, targets = text(8, 20)
         several = datum(tokens, targets)
@@ -297,7 +311,7 @@ class Verbs(unittest.TestCase):
             client.learn(model, [datum(tokens, targets)], "ppo", clip=0.2)
         with self.assertRaisesRegex(Failed, "adam_params.momentum"):
             client.step(model, momentum=0.9)
-        sampler = client.sampler(base_model="tiny")
+        sampler = client.sampler(base_model="small")
         for more, said in (({"params": {"top_k": 5}}, "top_k = 5"), ({"params": {"min_p": 0.1}}, "min_p"), ({"topk_sample_logprobs": 2}, "topk_sample_logprobs"),
                            ({"params": {"max_tokens": 40}}, "max_tokens = 40: the prompt has 3 tokens"), ({"record_stability_info": True}, "record_stability")):
             with self.assertRaisesRegex(Failed, said):
@@ -306,6 +320,8 @@ class Verbs(unittest.TestCase):
         for verb, said in (("save_weights_external", "404 .*does not have it"), ("optim_step?", "422 ")):
             with self.assertRaisesRegex(Failed, said):
                 client.post(verb, model_id=model)
+        with self.assertRaisesRegex(Failed, "project_id: there are no projects"):
+            client.post("create_session", tags=[], user_metadata={}, sdk_version="0.38.0", project_id="p")
         with self.assertRaisesRegex(Failed, "401 .*TINKER_API_KEY"):
             client.send("create_session", b"{}", "tml-other")
         with self.assertRaisesRegex(Failed, "ForwardBackwardRequest: field 15 is not known"):
@@ -341,7 +357,7 @@ class Program(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             settings = [word for key, value in {**SMALL, "run.dir": folder}.items() for word in ("--set", f"{key}={value}")]
             environment = {**os.environ, "TINKER_API_KEY": "tml-chosen", "PYTHONPATH": str(pathlib.Path(sluice.__file__).parents[1])}
-            command = [sys.executable, "-B", "-m", "sluice.serve", "--verbs", "--allow", "train_unembed", *settings]
+            command = [sys.executable, "-B", "-m", "sluice.serve", "--verbs", "--name", "small", "--allow", "train_unembed", *settings]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
                 lines = []
                 while "passed over" not in (lines or [""])[-1]:
