@@ -32,12 +32,13 @@ uint32_t spread_over_layers(int32_t layer) {
 }
 
 std::string describe_choices(const Policy& p) {
-  if (p.rule == Rule::LeastDevice) return "the plan keeps as little on the device as possible";
-  if (p.rule == Rule::LeastHost) return "the plan keeps as little on the host as possible";
-  if (p.rule == Rule::NoRecompute) return "the plan computes nothing again";
+  if (p.rule == SaveRule::LeastDevice) return "the plan keeps as little on the device as possible";
+  if (p.rule == SaveRule::LeastHost) return "the plan keeps as little on the host as possible";
+  if (p.rule == SaveRule::NoRecompute) return "the plan computes nothing again";
   const std::string kept_free =
       fmt::format("{:.0f} % of the device budget is kept free for transfers", 100 * p.reserve);
-  if (p.rule == Rule::Prices) return "memory and links have prices, by which each is decided; " + kept_free;
+  if (p.rule == SaveRule::Prices)
+    return "memory and links have prices, by which each is decided; " + kept_free;
   return fmt::format("{}time to compute again counts {} as time to copy",
                      p.reserve > 0 ? kept_free + "; " : "",
                      p.again_weight == 1 ? "as much" : fmt::format("{:g} times as much", p.again_weight));
@@ -198,7 +199,7 @@ std::vector<TaskId> PlanBuilder::order(bool overlap) const {
 SaveChoices PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const {
   SaveChoices out{none_again(), {}};
   const Limits seen = seen_by_one(within);
-  const std::vector<Prices>* prices = policy.rule == Rule::Prices ? prices_for(policy) : nullptr;
+  const std::vector<Prices>* prices = policy.rule == SaveRule::Prices ? prices_for(policy) : nullptr;
   for (size_t d = 0; d < placement_.devices; ++d) {
     const SaveChoice none{none_again(), {}};
     const Prices no_prices;
@@ -443,7 +444,7 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
 std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
   Limits within = limits;
   within.set_device_bytes(device_budget);
-  within.store_around = policy.rule == Rule::Prices;
+  within.store_around = policy.rule == SaveRule::Prices;
   within.pinned = pins(policy.pinned_bytes);
   within.host_closely = policy.floor || limits.host_closely;
   within.host_is_short = within.host_closely || pin_range(device_budget).tight;
@@ -454,7 +455,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   const auto pinned = double(policy.pinned_bytes);
   std::optional<Candidate> best;
   Misfit misfit;
-  const bool fixed_saves = !is_searched(policy.rule), tight = policy.rule == Rule::LeastDevice;
+  const bool fixed_saves = !is_searched(policy.rule), tight = policy.rule == SaveRule::LeastDevice;
   const int attempts = quick_ ? 4 : 8;  // over the same range
   for (int attempt = 0; attempt < (policy.floor ? 8 : attempts); ++attempt) {
     if (stop_.stop_requested()) return std::nullopt;
@@ -465,16 +466,16 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     saving.target_bytes = static_cast<int64_t>(fill - open * reserve);
     saving.host_bytes = static_cast<int64_t>(double(seen_by_one(within).bytes[kHost]) * host_share);
     // A link that is behind keeps what it will move on the device.
-    saving.lag_ns = 1e9 * (policy.rule == Rule::Prices ? policy.lag : reserve) * open /
+    saving.lag_ns = 1e9 * (policy.rule == SaveRule::Prices ? policy.lag : reserve) * open /
                     std::max(profile_.bytes_per_s(kHost, kDevice), profile_.bytes_per_s(kDevice, kHost));
     saving.most_under_way = static_cast<int64_t>(policy.under_way * open * (1 - reserve));
     if (policy.steady) within.early_bytes = saving.most_under_way;
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
-    saving.priced = policy.rule != Rule::Bytes;
-    auto [saves, costs] = is_searched(policy.rule)           ? chosen(policy, saving, within)
-                          : policy.rule == Rule::NoRecompute ? SaveChoices{none_again(), {}}
-                                                             : SaveChoices{all_again(), {}};
+    saving.priced = policy.rule != SaveRule::Bytes;
+    auto [saves, costs] = is_searched(policy.rule)               ? chosen(policy, saving, within)
+                          : policy.rule == SaveRule::NoRecompute ? SaveChoices{none_again(), {}}
+                                                                 : SaveChoices{all_again(), {}};
     const auto fitting = fitted(policy.overlap, within, saving, costs, fixed_saves, saves, misfit);
     if (!fitting && misfit.is_host() && reserve > 0) {
       // A byte that the device keeps takes one from the host at most, so less of what is held back may do, or

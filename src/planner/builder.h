@@ -13,7 +13,7 @@
 namespace sluice::core {
 
 // How it is decided what of the activations stays, leaves or is computed again.
-enum class Rule : uint8_t {
+enum class SaveRule : uint8_t {
   Links,        // by weights: computing again against what links have to spare (see SavePolicy)
   Bytes,        // by weights: computing again against the time of a copy
   Prices,       // by the prices of memory and links at every moment: see choose_saves()
@@ -21,13 +21,13 @@ enum class Rule : uint8_t {
   LeastHost,    // everything is, and the device is full
   LeastDevice,  // everything is, and nothing stays
 };
-constexpr bool is_searched(Rule rule) {
-  return rule <= Rule::Prices;
+constexpr bool is_searched(SaveRule rule) {
+  return rule <= SaveRule::Prices;
 }
 
 // A candidate's settings.
 struct Policy {
-  Rule rule = Rule::Links;
+  SaveRule rule = SaveRule::Links;
   double reserve = 0;       // part of the device budget that is held back for transfers under way
   double again_weight = 1;  // see SavePolicy
   bool overlap = false;     // rounds overlap

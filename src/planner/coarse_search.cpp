@@ -18,7 +18,7 @@ constexpr int64_t kMostAtOnce = 8;  // settings that are tried around those that
 
 // Settings that are tried before a plan is known: by weights, by weights with less held back, or by prices.
 enum class Kind : uint8_t { Weights, Roomy, Prices };
-// Of which ways a search has to be.
+// Which ways the request has to ask for.
 enum class If : uint8_t { Asked, NotAsked, Always };
 constexpr double kNone[] = {0};
 struct Start {
@@ -35,9 +35,11 @@ struct Move {
   Fastest where = Fastest::Any;  // which has to be the fastest
   Fastest of = where;            // whose settings are varied
   std::optional<double> reserve = {}, lag = {}, under_way = {}, again_weight = {};
-  std::optional<Rule> rule = {};
-  // By so much, times the range of the step: factors but for what is added to.
-  double add_reserve = 0, reserve_by = 0, under_way_by = 0, pinned_by = 0, share_by = 0;
+  std::optional<SaveRule> rule = {};
+  double add_reserve = 0;
+  // Times the range of the step: parts of a setting's own value, of what can be pinned, of the device's
+  // share.
+  double reserve_by = 0, under_way_by = 0, pinned_by = 0, share_by = 0;
 };
 
 enum class When : uint8_t { Always, NothingFound, LastResort, NotBrief };
@@ -74,12 +76,12 @@ constexpr Move kNear[] = {{.where = Fastest::Prices, .add_reserve = -0.02},
                           {.where = Fastest::Prices, .under_way = 0.2},
                           {.where = Fastest::Prices, .under_way = 0.3},
                           {.where = Fastest::Prices, .under_way = 0.35},
-                          {.where = Fastest::Weights, .again_weight = 0.5, .rule = Rule::Links},
-                          {.where = Fastest::Weights, .again_weight = 1, .rule = Rule::Links},
-                          {.where = Fastest::Weights, .again_weight = 4, .rule = Rule::Links},
-                          {.where = Fastest::Weights, .again_weight = 8, .rule = Rule::Links},
-                          {.where = Fastest::Weights, .again_weight = 2, .rule = Rule::Bytes},
-                          {.where = Fastest::Weights, .again_weight = 8, .rule = Rule::Bytes}};
+                          {.where = Fastest::Weights, .again_weight = 0.5, .rule = SaveRule::Links},
+                          {.where = Fastest::Weights, .again_weight = 1, .rule = SaveRule::Links},
+                          {.where = Fastest::Weights, .again_weight = 4, .rule = SaveRule::Links},
+                          {.where = Fastest::Weights, .again_weight = 8, .rule = SaveRule::Links},
+                          {.where = Fastest::Weights, .again_weight = 2, .rule = SaveRule::Bytes},
+                          {.where = Fastest::Weights, .again_weight = 8, .rule = SaveRule::Bytes}};
 constexpr Step kQuickSteps[] = {{.starts = kQuick},
                                 {.starts = kOtherWay, .when = When::NothingFound},
                                 {.starts = kInOrder, .when = When::NothingFound}};
@@ -126,7 +128,7 @@ struct Leader {
 };
 
 bool by_prices(const Policy& p) {
-  return p.rule == Rule::Prices;
+  return p.rule == SaveRule::Prices;
 }
 bool same_way(const Policy& a, const Policy& b) {
   return by_prices(a) == by_prices(b) && a.overlap == b.overlap;
@@ -227,7 +229,7 @@ void CoarseSearch::add(const Start& start) {
         break;
       case Kind::Prices:
         // Shares of the bytes that are not pinned.
-        policies_.push_back({.rule = Rule::Prices,
+        policies_.push_back({.rule = SaveRule::Prices,
                              .reserve = pinned > 0 ? 0.17 : 0.08,
                              .overlap = start.overlap,
                              .lag = 4,
@@ -283,8 +285,10 @@ void CoarseSearch::build(const std::vector<Policy>& policies) {
 void CoarseSearch::consider(int64_t more) {
   tried_.expect(tried_.tried() + std::ssize(policies_) + more * kMostAtOnce);
   std::vector<Policy> first, others;
-  for (const Policy& way :
-       {Policy{.rule = Rule::Prices, .overlap = true}, {.rule = Rule::Prices}, {.overlap = true}, {}}) {
+  for (const Policy& way : {Policy{.rule = SaveRule::Prices, .overlap = true},
+                            {.rule = SaveRule::Prices},
+                            {.overlap = true},
+                            {}}) {
     std::vector<Policy> alike;
     std::ranges::copy_if(policies_, std::back_inserter(alike),
                          [&](const Policy& p) { return same_way(p, way); });

@@ -63,7 +63,7 @@ int Floor::step_within(int64_t device_bytes) {
 
 const Floor::Point& Floor::tightest() {
   if (tightest_) return *tightest_;
-  tightest_ = Point{{.rule = Rule::LeastDevice, .floor = true}};
+  tightest_ = Point{{.rule = SaveRule::LeastDevice, .floor = true}};
   const StepSchedule s = plans_.unrolled(false, plans_.all_again());
   Limits limits = plans_.limits;
   limits.bytes[kHost] = kUnlimited / 4;
@@ -121,7 +121,7 @@ const Floor::Point& Floor::at(int step) {
   if (plans_.resident_bytes() <= device && packs({.floor = true})) return point;
   const int64_t most = plans_.most_pinned(device);
   const auto packs_with = [&](int part) {
-    return packs({.rule = Rule::LeastHost, .floor = true, .pinned_bytes = most / kParts * part});
+    return packs({.rule = SaveRule::LeastHost, .floor = true, .pinned_bytes = most / kParts * part});
   };
   int works = -1, fails = kParts + 1;
   for (const int part : kTried) {

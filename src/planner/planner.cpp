@@ -25,14 +25,14 @@
 namespace sluice::core {
 namespace {
 
-constexpr Policy kTight{.rule = Rule::LeastDevice};
-constexpr Policy kLean{.rule = Rule::LeastHost};
+constexpr Policy kTight{.rule = SaveRule::LeastDevice};
+constexpr Policy kLean{.rule = SaveRule::LeastHost};
 // A plan without the least of the host may take more of the device than one with it.
 constexpr double kMoreShare = 0.04;
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 // Weights of computing again, against what links have to spare and against the time of a copy.
-constexpr std::pair<double, Rule> kWeights[] = {
-    {0.5, Rule::Links}, {2, Rule::Links}, {2, Rule::Bytes}, {8, Rule::Bytes}};
+constexpr std::pair<double, SaveRule> kWeights[] = {
+    {0.5, SaveRule::Links}, {2, SaveRule::Links}, {2, SaveRule::Bytes}, {8, SaveRule::Bytes}};
 
 // Nothing ever leaves the device.
 bool stays(const Candidate& c) {
@@ -154,7 +154,7 @@ std::vector<Policy> Planner::policies(int64_t device_budget) const {
         out.push_back({.rule = rule, .reserve = reserve, .again_weight = weight, .overlap = overlap});
     }
   }
-  out.push_back({.rule = Rule::NoRecompute});
+  out.push_back({.rule = SaveRule::NoRecompute});
   const PinRange pins = plans_.pin_range(device_budget);
   for (const double part : {0.4, 0.7, 1.0}) {
     if (pins.tight) out.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pins.at(part)});
@@ -169,7 +169,7 @@ std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
   const PinRange pins = plans_.pin_range(device_budget);
   std::vector<Policy> out;
   for (const double part : {1.0, 0.96, 0.92, 0.88, 0.8, 0.65, 0.5, 0.25}) {
-    if (pins.tight) out.push_back({.rule = Rule::LeastHost, .pinned_bytes = pins.at(part)});
+    if (pins.tight) out.push_back({.rule = SaveRule::LeastHost, .pinned_bytes = pins.at(part)});
   }
   out.push_back(kLean);
   return out;
@@ -372,7 +372,7 @@ Error Planner::infeasible() {
 }
 
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
-  const bool again = policy.rule == Rule::LeastHost;
+  const bool again = policy.rule == SaveRule::LeastHost;
   const Saves saves = again ? plans_.all_again() : Saves();
   const StepSchedule s = again ? plans_.unrolled(false, saves) : plans_.plain(false);
   Limits limits = plans_.limits;

@@ -80,10 +80,10 @@ Result<std::shared_ptr<const KnownSettings>> settings_in(const nlohmann::json& j
     bool good = has(one, "overlap", &Json::is_boolean) && has(one, "rule", &Json::is_number_unsigned) &&
                 has(one, "step_ns", &Json::is_number) && has(one, "pinned_bytes", &Json::is_number_unsigned);
     if (!good || one["pinned_bytes"].get<int64_t>() > kMostPinned ||
-        one["rule"].get<uint64_t>() > uint64_t(Rule::Prices))
+        one["rule"].get<uint64_t>() > uint64_t(SaveRule::Prices))
       return strange();
     p.overlap = one["overlap"];
-    p.rule = Rule(one["rule"].get<uint8_t>());
+    p.rule = SaveRule(one["rule"].get<uint8_t>());
     f.step_ns = one["step_ns"];
     p.pinned_bytes = one["pinned_bytes"];
     visit_settings(p, [&](const char* name, double& value, double most) {

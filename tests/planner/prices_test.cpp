@@ -72,8 +72,9 @@ TEST_F(MarketTest, PlansHoldUnderEveryCapTheyAreFoundFor) {
     for (const bool overlap : {false, true}) {
       plans.find_prices(overlap, {0}, 1);
       for (const double lag : {0.5, 2.}) {
-        const auto c = plans.build({.rule = Rule::Prices, .reserve = 0.05, .overlap = overlap, .lag = lag},
-                                   plans.limits.bytes[kDevice]);
+        const auto c =
+            plans.build({.rule = SaveRule::Prices, .reserve = 0.05, .overlap = overlap, .lag = lag},
+                        plans.limits.bytes[kDevice]);
         if (!c) continue;
         ++found;
         EXPECT_LE(c->plan.arenas[kDevice].bytes, cap) << part;

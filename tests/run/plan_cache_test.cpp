@@ -212,7 +212,7 @@ TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
   request.cut = {.seq_len = 16, .tokens_per_step = 128};
   const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
   ShapeChoice choice = must(choose_shape(subject, request.cut, request.caps, request, profile_));
-  const Policy policy{.rule = Rule::Prices,
+  const Policy policy{.rule = SaveRule::Prices,
                       .reserve = 0.1,
                       .overlap = true,
                       .lag = 4,
@@ -231,9 +231,9 @@ TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
   const Policy& p = found->settings->found.front().policy;
   EXPECT_EQ(std::tuple(p.reserve, p.again_weight, p.lag, p.under_way, p.device_share, p.host_share),
             std::tuple(0.1, 1.0, 4.0, 1.0 / 3, 0.96, 0.9975));
-  EXPECT_EQ(std::tuple(p.rule, p.overlap, p.pinned_bytes), std::tuple(Rule::Prices, true, 12345));
+  EXPECT_EQ(std::tuple(p.rule, p.overlap, p.pinned_bytes), std::tuple(SaveRule::Prices, true, 12345));
   for (const Policy& wrong : {Policy{.reserve = -1},
-                              {.rule = Rule::LeastHost},
+                              {.rule = SaveRule::LeastHost},
                               {.lag = 1e9},
                               {.pinned_bytes = -1},
                               {.host_share = 2}}) {
