@@ -112,11 +112,14 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
                             .evaluate = options.evaluate,
                             .sample_window = options.sample_window,
                             .sample_rows = options.sample_rows};
-  SLUICE_TRY(core::check_early(config, machine.machine(), step.model));
+  SLUICE_ASSIGN(core::Notices checked, core::check_early(config, machine.machine(), step.model));
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();
   auto prepared = core::prepare_on(std::move(config), machine.machine(), step,
-                                   {nullptr, keeps ? &cache : nullptr, &observer, stop});
+                                   {.cache = keeps ? &cache : nullptr,
+                                    .observer = &observer,
+                                    .stop = stop,
+                                    .notices = std::move(checked)});
   // Whatever else came of it: a search that was ended may have found that nothing fits.
   if (stop.stop_requested()) return core::stopped_planning();
   if (!prepared.ok()) return prepared.error();
@@ -164,7 +167,7 @@ bool Plan::packed() const {
   return prepared_->shape.packed;
 }
 std::vector<std::string> Plan::notices() const {
-  return prepared_->config.notices;
+  return prepared_->notices;
 }
 
 std::string Plan::text() const {

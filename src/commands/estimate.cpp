@@ -17,6 +17,7 @@
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
+#include "plans/card_cap.h"
 #include "plans/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/training/trial.h"
@@ -143,6 +144,8 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
   SLUICE_ASSIGN(RunConfig config, config_of(r, in));
   SLUICE_ASSIGN(p.machine, resolve_machine(config, r.machine));
   SLUICE_TRY(check_early(config, p.machine, *in.subject.spec));
+  SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, p.machine));
+  config.caps = on_machine.caps;
   p.host_caps = {least_host_cap(p.machine)};
   if (!r.host_mem.empty()) {
     SLUICE_ASSIGN(const std::vector<int64_t> caps, parse_sizes("--host-mem", r.host_mem));

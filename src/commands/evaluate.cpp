@@ -15,6 +15,7 @@
 #include "config/files/load_config.h"
 #include "draw/axis.h"
 #include "io/file.h"
+#include "plans/settle.h"
 #include "run/data/data.h"
 #include "run/inference/evaluator.h"
 #include "run/inputs/paths.h"
@@ -81,7 +82,8 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
         "{}: its held-out loss is that of train.objective = {}, which metrics.jsonl has; files give the loss "
         "of text",
         run.string(), config.train.objective);
-  SLUICE_TRY(keep_shape(config));
+  SLUICE_ASSIGN(const RunFacts facts, facts_of(config));
+  if (facts.shape) config.shape = kept_keys(config.shape, *facts.shape);
   return config;
 }
 
@@ -312,7 +314,8 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, ""));
   if (!machine.traits().runs_models)
     return error("run.backend = {}: no model runs on a simulated machine", machine.backend->name);
-  SLUICE_TRY(check_early(config, machine, model));
+  SLUICE_ASSIGN(Notices checked, check_early(config, machine, model));
+  add_notices(std::move(checked), config.notices);
   if (!request.each.empty()) return run_each(request, std::move(config), std::move(model), machine, asked);
   SLUICE_TRY(keep_date(config));
   Console console;

@@ -18,6 +18,8 @@
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "model/families/families.h"
+#include "plans/card_cap.h"
+#include "plans/settle.h"
 #include "records/recognise.h"
 #include "run/inference/cached_model.h"
 #include "run/inputs/resolve.h"
@@ -522,10 +524,13 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
     return error("{}: no model runs on a machine that is not here; --plan says how fast it would be there",
                  machine.description);
   }
-  SLUICE_TRY(check_early(config, machine, model));
+  SLUICE_ASSIGN(Notices checked, check_early(config, machine, model));
+  SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, machine));
+  config.caps = on_machine.caps;
   for (const std::string& notice : model.notices) console.warned(notice);
   // Notices of a plan for another machine are about its memory.
   if (!request.plan) {
+    add_notices(std::move(checked), config.notices);
     for (const std::string& notice : config.notices) console.warned(notice);
   }
   SLUICE_TRY(check_ignored(request, source));

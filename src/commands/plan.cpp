@@ -16,6 +16,7 @@
 #include "io/directory.h"
 #include "io/file.h"
 #include "plans/learning_rate.h"
+#include "plans/settle.h"
 #include "plans/speed.h"
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
@@ -36,9 +37,8 @@ constexpr const char* kStopped =
 // Whatever of the schedule cannot take effect. Epochs are counted in data, which no plan reads.
 void add_schedule_notices(Prepared& p) {
   if (p.config.train.epochs > 0) return;
-  for (std::string& notice : schedule_notices(p.config, p.model))
-    p.config.notices.push_back(std::move(notice));
-  warn_of_idle(p.config);
+  add_notices(schedule_notices(p.config, p.model), p.notices);
+  add_notices(idle_notices(p.config), p.notices);
 }
 
 // Runs `search(std::stop_token)`, which a signal ends with the plan that there is by then.

@@ -19,7 +19,9 @@
 #include "io/lock_file.h"
 #include "io/set_aside.h"
 #include "model/families/families.h"
+#include "plans/card_cap.h"
 #include "plans/fields.h"
+#include "plans/settle.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/training/trial.h"
@@ -122,7 +124,11 @@ Status SweepRun::make_groups() {
           RunConfig with_caps = config;
           with_caps.caps[kDevice] = device_cap;
           with_caps.caps[kHost] = host_cap;
-          SLUICE_TRY(check_early(with_caps, machine_, shapes));
+          SLUICE_ASSIGN(Notices checked, check_early(with_caps, machine_, shapes));
+          SLUICE_ASSIGN(CapsOnMachine on_machine, caps_on(with_caps, machine_));
+          with_caps.caps = on_machine.caps;
+          add_notices({std::move(on_machine.notice)}, with_caps.notices);
+          add_notices(std::move(checked), with_caps.notices);
           SweepCell cell{{.model = model,
                           .machine = machine_.profile.name,
                           .mode = r_.measure ? "measure" : "simulate",

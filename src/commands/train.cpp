@@ -19,6 +19,7 @@
 #include "explain/describe.h"
 #include "io/file.h"
 #include "plans/learning_rate.h"
+#include "plans/settle.h"
 #include "run/directory/save_plan.h"
 #include "run/directory/start.h"
 #include "run/inputs/resolve.h"
@@ -30,8 +31,6 @@
 
 namespace sluice::core {
 namespace {
-
-constexpr std::string_view kOpenPrompt = "auto";  // of sample.prompt
 
 // Describes the held-out text, its evaluated part, and the cost of that.
 std::string describe_heldout(const Session& session) {
@@ -263,6 +262,7 @@ struct Beginning {
   std::optional<RunDirectory> directory;  // of the process that writes to it
   std::optional<RunData> data;
   GoingOn going_on;
+  std::optional<StepShape> shape;  // of another process
 };
 
 Status read_request(const RunRequest& request, const Job& job, Beginning& b) {
@@ -311,19 +311,15 @@ Status take_directory(const RunRequest& request, Job& job, Observer& observer, B
 Status open_run_data(Observer& observer, Beginning& b) {
   RunConfig& config = b.config;
   SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
-  SLUICE_TRY(check_early(config, b.machine, model));
+  SLUICE_ASSIGN(Notices checked, check_early(config, b.machine, model));
   SLUICE_TRY(keep_date(config));
-  SLUICE_TRY(keep_open(config));
+  SLUICE_ASSIGN(RunFacts facts, facts_of(config));
   SLUICE_ASSIGN(b.data, open_data(config, model.vocab, observer));
   if (!b.data->unlearnt.empty()) return error("{}", b.data->unlearnt);
-  SLUICE_TRY(count_steps(config, *b.data));
+  facts.notices = std::move(checked);
+  facts.data = RunFacts::Data{b.data->train->epoch_rows(), b.data->prompt};
+  SLUICE_ASSIGN(config, settled(std::move(config), b.machine, model, std::move(facts)));
   for (std::string& notice : step_notices(config, *b.data)) b.data->notices.push_back(std::move(notice));
-  SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
-  if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
-  for (std::string& notice : schedule_notices(config, model)) config.notices.push_back(std::move(notice));
-  warn_of_idle(config);
-  config.train.warmup_steps = warmup_steps(config);
-  if (config.sample.prompt == kOpenPrompt && config.sample.tokens > 0) config.sample.prompt = b.data->prompt;
   SLUICE_ASSIGN(b.going_on, check_checkpoint(config, b.machine, model, *b.data));
   return {};
 }
@@ -371,7 +367,8 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     const PrepareOptions options{.cache = &cache,
                                  .observer = &observer,
                                  .rows = sample_rows(*b.data),
-                                 .longest_document = b.data->train_documents.longest};
+                                 .longest_document = b.data->train_documents.longest,
+                                 .shape = b.shape};
     SLUICE_ASSIGN(prepared, prepare_on(std::move(b.config), std::move(b.machine), std::move(step), options));
     return {};
   };
@@ -379,7 +376,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   const auto share = [&]() -> Status {
     StepShape shape = job.speaks() ? prepared->shape : StepShape();
     SLUICE_TRY(job.share(shape));
-    if (!job.speaks()) keep_shape(b.config, shape);
+    if (!job.speaks()) b.shape = shape;
     return {};
   };
   SLUICE_TRY(job.first_here(plan, share));

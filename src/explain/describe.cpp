@@ -239,7 +239,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"samples", samples_text(p)},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
                            format_bytes(p.config.caps[kHost]))},
-      {"note", fmt::format("{}", fmt::join(p.config.notices, "; "))},
+      {"note", fmt::format("{}", fmt::join(p.notices, "; "))},
   };
 }
 
@@ -248,7 +248,7 @@ std::string describe_run(const Prepared& p) {
   for (const auto& [name, words] : facts_of(p)) {
     if (!words.empty() && name != "note") out += fmt::format("{:<9}{}\n", name, words);
   }
-  for (const std::string& notice : p.config.notices) out += fmt::format("{:<9}{}\n", "note", notice);
+  for (const std::string& notice : p.notices) out += fmt::format("{:<9}{}\n", "note", notice);
   return out;
 }
 

@@ -12,7 +12,6 @@
 #include "explain/describe.h"
 #include "model/families/families.h"
 #include "planner/builder.h"
-#include "plans/card_cap.h"
 #include "plans/decide.h"
 
 namespace sluice::core {
@@ -142,9 +141,7 @@ Result<Prepared> undecided_of(const AskedPlan& asked) {
   SLUICE_ASSIGN(ModelSpec model, asked.model_config.empty() ? model_preset(config.model.preset)
                                                             : parse_model_config(asked.model_config));
   StepSpec step = step_without_data(config, std::move(model));
-  Prepared p = undecided(std::move(config), std::move(machine), std::move(step));
-  SLUICE_TRY(keep_to_card(p.config, *p.machine.card));
-  return p;
+  return undecided(std::move(config), std::move(machine), std::move(step));
 }
 
 Result<Prepared> planned_by(const AskedPlan& asked, const Effort& effort, PlanHost& here) {

@@ -18,15 +18,18 @@ Error cap_above(Tier tier, int64_t cap, int64_t there, const std::string& why_no
                       fmt::format("memory.{} = {}: {}", name_of(tier), exact_bytes(cap), why_not));
 }
 
-Status keep_to_card(RunConfig& config, const Card& card) {
-  int64_t& cap = config.caps[kDevice];
+Result<CapsOnMachine> caps_on(const RunConfig& config, const Machine& machine) {
+  CapsOnMachine out{config.caps};
+  if (!machine.card) return out;
+  const Card& card = *machine.card;
+  int64_t& cap = out.caps[kDevice];
   const std::string usable = format_bytes(card.usable_bytes());
   if (cap == kUnlimited) {
     cap = card.usable_bytes();
-    config.notices.push_back(
-        fmt::format("memory.device: {}, what the card {} has less 1 GiB for its driver", usable, card.name));
+    out.notice =
+        fmt::format("memory.device: {}, what the card {} has less 1 GiB for its driver", usable, card.name);
   }
-  if (cap <= card.memory_bytes) return {};
+  if (cap <= card.memory_bytes) return out;
   return cap_above(kDevice, cap, card.memory_bytes,
                    fmt::format("the card {} has {}; without a cap its usable {} are planned for", card.name,
                                exact_gib(card.memory_bytes), usable));

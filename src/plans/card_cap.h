@@ -5,13 +5,17 @@
 #include <string>
 
 #include "config/config.h"
-#include "cost/card.h"
+#include "plans/machine.h"
 
 namespace sluice::core {
 
-// A card implies its memory, less what its driver keeps, where no device cap is given, and a notice says so.
-// A cap of more than the card has is refused.
-Status keep_to_card(RunConfig& config, const Card& card);
+// Caps as given. A card that was named implies its memory, less what its driver keeps, where no device cap is
+// given, and a notice says so. A cap of more than the card has is refused.
+struct CapsOnMachine {
+  BytesByTier caps;
+  std::string notice = {};
+};
+Result<CapsOnMachine> caps_on(const RunConfig& config, const Machine& machine);
 
 // An error of kind DoesNotFit for a cap above the `there` bytes that exist, with the reason.
 Error cap_above(Tier tier, int64_t cap, int64_t there, const std::string& why_not);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -10,17 +11,11 @@
 #include "base/stopwatch.h"
 #include "model/weights.h"
 #include "planner/refusal.h"
-#include "plans/learning_rate.h"
 #include "plans/narrow.h"
 #include "plans/resolve.h"
 
 namespace sluice::core {
 namespace {
-
-// The device cap is that of each.
-void share_caps(Prepared& p) {
-  for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
-}
 
 // Gives by a rule what is left open of a shape.
 void cut_by_rule(Cut& c) {
@@ -164,11 +159,9 @@ Result<Replicas> replicas_of(const RunConfig& config, int processes) {
 }
 
 Result<Question> question_of(Prepared& p, std::optional<MasterWeights> auto_master) {
-  share_caps(p);
   SLUICE_TRY(check_length(p.model, p.config.train.seq_len, "train.seq_len"));
   SLUICE_TRY(resolve_training(p.config, p.model));
   SLUICE_TRY(choose_narrow(p.config, p.machine, p.model));
-  SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine, auto_master));
   SLUICE_TRY(check_exact(p.config, p.machine, p.model, p.numerics));
   p.optimizer = resolve_optimizer(p.config, p.machine);
@@ -201,18 +194,18 @@ StepSpec step_without_data(const RunConfig& config, ModelSpec model) {
   return step;
 }
 
-Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t longest_document) {
+Result<Prepared> undecided(RunConfig config, Machine machine, StepSpec wanted, RunFacts facts,
+                           int64_t longest_document) {
   Prepared p;
   static_cast<StepSpec&>(p) = std::move(wanted);
-  p.config = std::move(config);
-  const std::vector<std::string>& of_model = p.model.notices;
-  p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
+  SLUICE_ASSIGN(p.config, settled(std::move(config), machine, p.model, std::move(facts)));
+  p.notices = p.config.notices;
+  p.notices.insert(p.notices.end(), p.model.notices.begin(), p.model.notices.end());
   const TextRows rows{p.config.train.seq_len, p.cut.packed, longest_document};
-  for (std::string& notice : notices_of_length(p.model, rows, "train.seq_len"))
-    p.config.notices.push_back(std::move(notice));
+  std::ranges::move(notices_of_length(p.model, rows, "train.seq_len"), std::back_inserter(p.notices));
   if (p.config.run.exact) {
     const bool here = machine.traits().runs_models;
-    p.config.notices.push_back(
+    p.notices.push_back(
         here ? "run.exact = true: predicted times have its price; run.exact = false predicts them without"
              : "run.exact = true: sequences are whole; its kernels are measured where they run");
   }
@@ -228,7 +221,7 @@ Status decide(Prepared& p, const Effort& effort, PlanHost& here) {
   p.machine.profile.overhead_bytes = overhead;  // of which a refusal may have taken the rounding
   const Status compact = search(p, MasterWeights::I8, effort, here);
   if (!compact.ok()) return refused(found.error(), compact.error());
-  p.config.notices.push_back(
+  p.notices.push_back(
       "train.master = auto: i8, masters of 24 bits and state of 8, as bf16 state does not fit these caps");
   return {};
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "plans/prepared.h"
+#include "plans/settle.h"
 
 namespace sluice::core {
 
@@ -42,7 +43,8 @@ Result<Question> question_of(Prepared& prepared, std::optional<MasterWeights> au
 
 // The start of decide(): the configuration, the step as it is wanted, and the machine. Notices say what the
 // model's author should know, by the data's longest document; 0: unknown.
-Prepared undecided(RunConfig config, Machine machine, StepSpec wanted, int64_t longest_document = 0);
+Result<Prepared> undecided(RunConfig config, Machine machine, StepSpec wanted, RunFacts facts = {},
+                           int64_t longest_document = 0);
 // Fills in the rest: number formats, the shape that the caps leave to choose, and plans. A quick one cuts the
 // step by a rule. Estimates chose the shape, on a machine at hand with costs that were not measured yet: one
 // that has no plan in full leads to the next. Asked to stop, it ends when what is measured has been, or in

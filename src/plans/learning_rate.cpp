@@ -72,19 +72,15 @@ ChosenRate rate_of(const RunConfig& c, const ModelSpec& model) {
 
 }  // namespace
 
-Result<std::string> choose_rate(RunConfig& c, const ModelSpec& model) {
-  std::string why;
-  if (!c.train.learning_rate) {
-    ChosenRate chosen = rate_of(c, model);
-    c.train.learning_rate = chosen.rate;
-    why = std::move(chosen.why);
-  }
-  if (c.train.min_learning_rate && *c.train.min_learning_rate > *c.train.learning_rate) {
+Result<ChosenRate> choose_rate(const RunConfig& c, const ModelSpec& model) {
+  const ChosenRate chosen =
+      c.train.learning_rate ? ChosenRate{*c.train.learning_rate, ""} : rate_of(c, model);
+  if (c.train.min_learning_rate && *c.train.min_learning_rate > chosen.rate) {
     return error(
         "train.min_learning_rate = {}: must be at most train.learning_rate = {}{}; auto is a tenth of it",
-        *c.train.min_learning_rate, *c.train.learning_rate, why.empty() ? "" : " (auto)");
+        *c.train.min_learning_rate, chosen.rate, chosen.why.empty() ? "" : " (auto)");
   }
-  return why;
+  return chosen;
 }
 
 int64_t warmup_steps(const RunConfig& c) {

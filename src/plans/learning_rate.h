@@ -22,15 +22,15 @@ struct RateSubject {
 
 struct ChosenRate {
   double rate = 0;
-  std::string why;  // the rule with its values
+  std::string why;  // the rule with its values; empty: it was given
 };
 
 // docs/learning-rate.md has the rule, where it is from, and how near the best rate it came.
 ChosenRate automatic_rate(const RateSubject& subject);
 
-// Gives train.learning_rate, where it is left open, the automatic value, and returns why; empty: it was
-// given. Errors: train.min_learning_rate is above it.
-Result<std::string> choose_rate(RunConfig& config, const ModelSpec& model);
+// train.learning_rate, or where it is left open the automatic value and why. Errors: train.min_learning_rate
+// is above it.
+Result<ChosenRate> choose_rate(const RunConfig& config, const ModelSpec& model);
 
 // train.warmup_steps, or what it is where it is left open.
 int64_t warmup_steps(const RunConfig& config);

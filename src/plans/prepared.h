@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "plans/machine.h"
@@ -25,6 +26,7 @@ struct StartUp {
 // Everything decided before memory is taken: what `sluice plan` shows.
 struct Prepared : StepSpec {
   RunConfig config;
+  std::vector<std::string> notices;  // a sentence each: commands show them
   StepShape shape;
   std::string why_shape;
   double least_bound = 1;       // of the shapes that were tried: see ShapeChoice

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "draw/axis.h"
+#include "plans/card_cap.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "study/sweep_table.h"
@@ -29,7 +30,8 @@ void plan_for(ComparedCard& cell, RunConfig config, const Clusters& clusters, co
     config.caps = cell.caps;
     SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
     SLUICE_TRY(check_early(config, machine, model));
-    cell.caps = config.caps;
+    SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, machine));
+    cell.caps = on_machine.caps;
     SLUICE_ASSIGN(cell.found, outlook(std::move(config), machine, watch));
     if (cell.found.refusal) cell.missing = missing_memory(*cell.found.refusal);
     return {};

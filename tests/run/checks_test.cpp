@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is refused before anything is measured, searched for or written.
 #include "run/prepare/checks.h"
+#include "plans/settle.h"
 #include "run/inputs/paths.h"
 
 #include <nlohmann/json.hpp>
@@ -82,8 +83,8 @@ class OfferedWeights : public testing::Test {
         must(load_config("", small_run(dir_, {"model.path=" + folder, "model.unread=" + unread})));
     config.model.config = folder;
     const ModelSpec model = must(resolve_model(config));
-    const Status checked = check_early(config, must(resolve_machine(config, "")), model);
-    notices_ = config.notices;
+    const auto checked = check_early(config, must(resolve_machine(config, "")), model);
+    notices_ = checked.ok() ? *checked : Notices();
     return checked.ok() ? "" : checked.message();
   }
 
@@ -249,8 +250,7 @@ TEST(EarlyChecks, AHostCapThatTheSearchWouldExceed) {
 TEST(EarlyChecks, ANamedCardImpliesItsMemoryAndSaysSo) {
   const Machine card = must(resolve_machine(RunConfig(), "RTX 4090"));
   const ModelSpec model = must(model_preset("tiny"));
-  RunConfig config;
-  ASSERT_TRUE(check_early(config, card, model).ok());
+  RunConfig config = must(settled({}, card, model));
   EXPECT_EQ(config.caps[kDevice], 24564 * kMiB - kGiB);
   EXPECT_EQ(config.caps[kHost], kUnlimited);
   EXPECT_EQ(config.notices,
@@ -258,22 +258,21 @@ TEST(EarlyChecks, ANamedCardImpliesItsMemoryAndSaysSo) {
                 "memory.device: 23.0 GiB, what the card RTX 4090 24 GB has less 1 GiB for its driver"});
   config = {};
   config.caps[kDevice] = 16 * kGiB;
-  ASSERT_TRUE(check_early(config, card, model).ok());
+  config = must(settled(config, card, model));
   EXPECT_EQ(config.caps[kDevice], 16 * kGiB);
   EXPECT_TRUE(config.notices.empty());
   config = {};
-  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100-40gb")), model).ok());
+  config = must(settled(config, must(resolve_machine(config, "a100-40gb")), model));
   EXPECT_EQ(config.caps[kDevice], 39 * kGiB);
   config = {};
-  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100")), model).ok());
+  config = must(settled(config, must(resolve_machine(config, "a100")), model));
   EXPECT_EQ(config.caps[kDevice], 79 * kGiB);
 }
 
 TEST(EarlyChecks, ACapAboveTheCardIsRefusedWithBothNumbers) {
   RunConfig config;
   config.caps[kDevice] = 200 * kGiB;
-  const Status status =
-      check_early(config, must(resolve_machine(config, "h100")), must(model_preset("tiny")));
+  const auto status = check_early(config, must(resolve_machine(config, "h100")), must(model_preset("tiny")));
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().kind, ErrorKind::DoesNotFit);
   for (const char* part : {"memory.device = 200GiB", "H100 80 GB", "79.65 GiB", "78.6 GiB"})
@@ -331,8 +330,7 @@ TEST(EarlyChecks, ACapThatLeavesTheSystemNothingIsSaid) {
     config.data.cache.clear();
     config.caps[kHost] = host_cap;
     config.caps[kDevice] = device_cap;
-    EXPECT_TRUE(check_early(config, here, must(model_preset("tiny"))).ok());
-    return config.notices;
+    return must(check_early(config, here, must(model_preset("tiny"))));
   };
   EXPECT_TRUE(notices(host_limit().bytes / 2).empty());
   const auto said = notices(host_limit().bytes);
@@ -349,7 +347,7 @@ TEST(EarlyChecks, WhatIsHeldOutOrAskedForAndNeverEvaluatedIsSaid) {
   const auto said = [](std::vector<std::string> settings) {
     const TempDir dir;
     const Prepared prepared = must(prepare_small(dir, std::move(settings)));
-    return fmt::format("{}", fmt::join(prepared.config.notices, "; "));
+    return fmt::format("{}", fmt::join(prepared.notices, "; "));
   };
   EXPECT_NE(said({"eval.every=5"}).find("eval.every = 5: nothing is evaluated"), std::string::npos);
 }
@@ -358,8 +356,7 @@ TEST(EarlyChecks, SettingsThatCannotTakeEffectAreSaid) {
   const auto said = [](std::vector<std::string> settings, int64_t steps = 6) {
     RunConfig config = must(load_config("", std::move(settings)));
     config.train.steps = steps;
-    warn_of_idle(config);
-    return fmt::format("{}", fmt::join(config.notices, "; "));
+    return fmt::format("{}", fmt::join(idle_notices(config), "; "));
   };
   EXPECT_EQ(said({}), "");
   EXPECT_EQ(said({"eval.every=3", "run.checkpoint_every=6", "eval.patience=1", "sample.texts=2"}), "");
@@ -420,7 +417,7 @@ TEST(EarlyChecks, DevicesAndThreadsThatACpuHasNot) {
   const TempDir dir;
   const Prepared prepared = must(
       prepare_small(dir, {"run.threads=1000", "run.shard_state=true", "sample.tokens=0", "sample.every=5"}));
-  const auto& said = prepared.config.notices;
+  const auto& said = prepared.notices;
   for (const char* begins : {"run.threads = 1000: ", "run.shard_state = true: this one process has the state",
                              "sample.every: no text is sampled"})
     EXPECT_TRUE(std::ranges::any_of(said, [&](const std::string& n) { return n.starts_with(begins); }))

@@ -75,21 +75,20 @@ TEST(LearningRate, ThatIsGivenStays) {
   const ModelSpec model = model_of({256, 2, 4, 2, 64, 704, 512});
   RunConfig config;
   config.train.learning_rate = 2e-5;
-  auto why = choose_rate(config, model);
-  ASSERT_TRUE(why.ok());
-  EXPECT_EQ(*why, "");
-  EXPECT_EQ(config.train.learning_rate, 2e-5);
+  auto chosen = choose_rate(config, model);
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ(chosen->why, "");
+  EXPECT_EQ(chosen->rate, 2e-5);
   config.train.learning_rate.reset();
-  why = choose_rate(config, model);
-  ASSERT_TRUE(why.ok());
-  EXPECT_NE(why->find("train.learning_rate = auto: "), std::string::npos) << *why;
-  EXPECT_NE(why->find("random weights"), std::string::npos) << *why;
-  EXPECT_GT(*config.train.learning_rate, 0);
-  config.train.learning_rate.reset();
+  chosen = choose_rate(config, model);
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_NE(chosen->why.find("train.learning_rate = auto: "), std::string::npos) << chosen->why;
+  EXPECT_NE(chosen->why.find("random weights"), std::string::npos) << chosen->why;
+  EXPECT_GT(chosen->rate, 0);
   config.train.min_learning_rate = 1;
-  why = choose_rate(config, model);
-  ASSERT_FALSE(why.ok());
-  EXPECT_NE(why.message().find("train.min_learning_rate = 1"), std::string::npos) << why.message();
+  chosen = choose_rate(config, model);
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_NE(chosen.message().find("train.min_learning_rate = 1"), std::string::npos) << chosen.message();
 }
 
 // A rate that is part of the weights' size, or of a schedule of its own.

@@ -505,21 +505,6 @@ RowSample sample_rows(const RunData& data) {
   return sample;
 }
 
-Status count_steps(RunConfig& c, const RunData& data) {
-  if (c.train.epochs == 0) return {};
-  if (c.data.paths.empty())
-    return error("train.epochs = {}: random tokens (data.paths is empty) have no epochs; set train.steps",
-                 c.train.epochs);
-  const double rows = c.train.epochs * double(data.train->epoch_rows());
-  const auto steps = int64_t(std::ceil(rows * double(c.train.seq_len) / double(c.train.tokens_per_step)));
-  if (c.train.steps != steps && c.given.contains("train.steps")) {
-    c.notices.push_back(fmt::format("train.epochs = {} makes {}; train.steps = {} does not count",
-                                    c.train.epochs, counted(steps, "step"), c.train.steps));
-  }
-  c.train.steps = steps;
-  return {};
-}
-
 std::vector<std::string> step_notices(const RunConfig& c, const RunData& data) {
   if (c.data.paths.empty() || data.prompts != nullptr) return {};
   const int64_t rows = data.train->epoch_rows(), step = c.train.tokens_per_step / c.train.seq_len;

@@ -93,8 +93,6 @@ Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& obse
 // How documents lie in the rows of training; empty, where none begins inside one.
 RowSample sample_rows(const RunData& data);
 
-// Sets train.steps, where train.epochs says how many there are. Errors: random tokens have no epochs.
-Status count_steps(RunConfig& config, const RunData& data);
 // Sentences on steps beside the data, once they are counted.
 std::vector<std::string> step_notices(const RunConfig& config, const RunData& data);
 

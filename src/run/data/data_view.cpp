@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/counts.h"
+#include "plans/settle.h"
 #include "run/inputs/resolve.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
@@ -113,7 +114,8 @@ Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, 
                            const Findings::Told& told) {
   RunConfig config = given;
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, observer, DataUse::Look, told));
-  SLUICE_TRY(count_steps(config, data));
+  SLUICE_ASSIGN(const int64_t steps, counted_steps(given, data.train->epoch_rows()));
+  config.train.steps = steps;
   SLUICE_ASSIGN(const Speller speller, Speller::open(config));
   DataView view;
   for (const std::string& path : config.data.paths) {
@@ -150,9 +152,7 @@ Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, 
   }
   view.warnings.insert(view.warnings.end(), data.heldout_notices.begin(), data.heldout_notices.end());
   view.step_notices = step_notices(config, data);
-  // And what counting them said.
-  view.step_notices.insert(view.step_notices.end(), config.notices.begin() + std::ssize(given.notices),
-                           config.notices.end());
+  add_notices({idle_steps(given, steps)}, view.step_notices);
   return view;
 }
 

@@ -8,16 +8,12 @@
 
 namespace sluice::core {
 
-// The configuration against the machine. Caps: none of more than the machine has. A card that was named
-// implies its memory, less what its driver keeps, where no cap is given, and a notice says so. On a machine
-// that will run the model also the cache, which measuring writes to.
-Status check_settings(RunConfig& config, const Machine& machine);
+using Notices = std::vector<std::string>;
+// The configuration against the machine. Caps: none of more than the machine has. On a machine that will run
+// the model also the cache, which measuring writes to. Returns notices, as the next does.
+Result<Notices> check_settings(const RunConfig& config, const Machine& machine);
 // Beside it the weights' files, against what `model` reads of them, on a machine that will run it: a tied
 // head is compared byte by byte.
-Status check_early(RunConfig& config, const Machine& machine, const ModelSpec& model);
-
-// Notices on settings that cannot take effect in a run of so many steps.
-// REQUIRES: the steps of train.epochs are counted.
-void warn_of_idle(RunConfig& config);
+Result<Notices> check_early(const RunConfig& config, const Machine& machine, const ModelSpec& model);
 
 }  // namespace sluice::core

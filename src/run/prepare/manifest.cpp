@@ -28,19 +28,6 @@ bool read(const std::string& text, int64_t& value) {
   return ec == std::errc() && end == text.data() + text.size();
 }
 
-// A list as recorded() writes it; nothing is an empty one.
-std::vector<std::string> list_in(std::string_view text) {
-  std::vector<std::string> out;
-  if (text.size() < 2) return out;
-  text = text.substr(1, text.size() - 2);
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(", "), text.size());
-    out.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(text.size(), end + 2));
-  }
-  return out;
-}
-
 constexpr std::string_view kLastTokens = "last_tokens", kReplicas = "replicas", kProcesses = "processes",
                            kReplicasName = "run.replicas";
 
@@ -260,47 +247,21 @@ Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const 
   return out;
 }
 
-Status keep_shape(RunConfig& c) {
-  if (c.checkpoint().empty()) return {};
+Result<RunFacts> facts_of(const RunConfig& c) {
+  RunFacts facts;
+  if (c.checkpoint().empty()) return facts;
   if (c.latest.empty()) SLUICE_TRY(check_input(c, "run.resume", c.run.resume));
-  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+  SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
   const auto shape = shape_in(info.manifest);
   // Another step has no use for it; the session says what differs.
-  if (!shape || shape->seq_len != c.train.seq_len || shape->tokens() != c.train.tokens_per_step) return {};
-  keep_shape(c, *shape);
-  if (c.run.replicas == 0) c.run.replicas = shape->replicas;
-  return {};
-}
-
-void keep_shape(RunConfig& c, const StepShape& shape) {
-  const auto keep = [](int64_t& key, int64_t value) { key = key == 0 ? value : key; };
-  keep(c.shape.chunk_tokens, shape.chunk_tokens);
-  keep(c.shape.rounds, shape.rounds);
-  keep(c.shape.first_round_chunks, shape.chunks_in(0));
-  keep(c.shape.head_tokens, shape.head_tokens);
-}
-
-Status keep_open(RunConfig& c) {
-  SLUICE_TRY(keep_shape(c));
-  if (c.checkpoint().empty()) return {};
-  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
-  const auto saved = [&](std::string_view key) { return value_of(info.manifest, key); };
-  const std::string products = saved(kNarrowProducts);
-  const auto keep = [&](std::initializer_list<std::string_view> keys) {
-    fill_open(c, [&](std::string_view key) {
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) return std::string();
-      return key == "train.compute" && !products.empty() ? products : saved(key);
-    });
+  if (shape && shape->seq_len == c.train.seq_len && shape->tokens() == c.train.tokens_per_step) {
+    facts.shape = shape;
+    facts.replicas = shape->replicas;
+  }
+  facts.saved = [manifest = std::move(info.manifest)](std::string_view key) {
+    return value_of(manifest, key);
   };
-  const auto& t = c.train;
-  const auto stored = t.compute == DType::F8E4M3 ? DType::BF16 : t.compute;
-  if (!stored || recorded(*stored) == saved("train.compute"))
-    keep({"train.compute", "train.grad", "train.state", "train.master", "train.stochastic"});
-  if (!products.empty() && c.train.compute == DType::F8E4M3 && c.train.fp8_except == TrainKeys().fp8_except)
-    c.train.fp8_except = list_in(saved("train.fp8_except"));
-  keep({"train.learning_rate", "train.warmup_steps"});
-  if (recorded(t.learning_rate) == saved("train.learning_rate")) keep({"train.min_learning_rate"});
-  return {};
+  return facts;
 }
 
 }  // namespace sluice::core

@@ -41,13 +41,7 @@ Status check_goes_on(const RunConfig& config, const Manifest& saved, const Manif
 // `now` with what is allowed as it was saved, and with what it means by leaving out keys that were saved.
 Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const std::string> allow);
 
-// Gives the keys shape.* that are left open the values of the checkpoint that the run goes on from, if any:
-// whatever caps it goes on under, the run keeps its shape.
-Status keep_shape(RunConfig& config);
-// The keys that are left open, as this shape has them.
-void keep_shape(RunConfig& config, const StepShape& shape);
-// The same of all that is left open: also keys of number formats, where train.compute is not another one,
-// and of the learning rate; of its least one where train.learning_rate is that of the checkpoint.
-Status keep_open(RunConfig& config);
+// The facts in the checkpoint that a run goes on from; none where it begins.
+Result<RunFacts> facts_of(const RunConfig& config);
 
 }  // namespace sluice::core

@@ -218,27 +218,30 @@ int64_t most_host_bytes(const RunConfig& config, const Machine& machine) {
 
 }  // namespace
 
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
-                            const PrepareOptions& options) {
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PrepareOptions options) {
   SLUICE_ASSIGN(StepSpec step, step_of(config, between_steps));
-  SLUICE_TRY(check_early(config, machine, step.model));
-  return prepare_on(std::move(config), std::move(machine), std::move(step), options);
+  SLUICE_ASSIGN(options.notices, check_early(config, machine, step.model));
+  return prepare_on(std::move(config), std::move(machine), std::move(step), std::move(options));
 }
 
-Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, const PrepareOptions& options) {
-  Prepared p = undecided(std::move(config), std::move(machine), std::move(step), options.longest_document);
-  SLUICE_TRY(check_settings(p.config, p.machine));
+Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, PrepareOptions options) {
+  SLUICE_ASSIGN(Notices notices, check_settings(config, machine));
+  add_notices(std::move(notices), options.notices);
+  SLUICE_ASSIGN(RunFacts facts, facts_of(config));
+  facts.notices = std::move(options.notices);
+  if (options.shape) facts.shape = options.shape;
+  SLUICE_ASSIGN(Prepared p, undecided(std::move(config), std::move(machine), std::move(step),
+                                      std::move(facts), options.longest_document));
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
   p.document_tokens = document_tokens(options.rows);
   options.observer->progress({"planning"});
-  SLUICE_TRY(keep_open(p.config));
   // Ops with a state take longer in one long row than in several.
   RowSample rows = options.rows;
   if (rows.sequence == 0) rows.sequence = p.config.train.seq_len;
   OnThisHost here(options.cache, *options.observer, rows, options.hurry);
   SLUICE_TRY(decide(p, {.threads = search_threads(), .passes = options.passes, .stop = options.stop}, here));
   if (here.hurried())
-    p.config.notices.push_back(
+    p.notices.push_back(
         "the search was stopped: this is the first plan of the fastest shape so far, "
         "and is not kept; a run searches on");
   release_freed_memory();  // of the search, which takes more than running the plan
@@ -260,11 +263,13 @@ Status check_fit(RunConfig config, Machine machine) {
 }
 
 Status check_fit(RunConfig config, Machine machine, StepSpec step) {
-  SLUICE_TRY(keep_open(config));
+  SLUICE_ASSIGN(RunFacts facts, facts_of(config));
   machine.profile.most_host_bytes = most_host_bytes(config, machine);
   const RowSample unknown;
   OnThisHost here(nullptr, silent_observer(), unknown);
-  return check_shape(undecided(std::move(config), std::move(machine), std::move(step)), here);
+  SLUICE_ASSIGN(Prepared p,
+                undecided(std::move(config), std::move(machine), std::move(step), std::move(facts)));
+  return check_shape(std::move(p), here);
 }
 
 }  // namespace sluice::core

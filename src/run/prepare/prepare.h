@@ -31,6 +31,8 @@ struct PrepareOptions {
   // Facts of the data, where it is open.
   RowSample rows = {};
   int64_t longest_document = 0;
+  std::optional<StepShape> shape = {};    // that another process has chosen for all
+  std::vector<std::string> notices = {};  // that were said of the run
 };
 
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
@@ -42,11 +44,10 @@ PlanCache plan_cache_of(const RunConfig& config);
 // As prepare() on a machine that is resolved already. Several threads may prepare for one that is only
 // simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
-                            const PrepareOptions& options = {});
+                            PrepareOptions options = {});
 // The same for a step that is given; what the configuration says of model and data does not matter. Weights
 // are not compared with the model: check_early() did.
-Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step,
-                            const PrepareOptions& options = {});
+Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, PrepareOptions options = {});
 // The same programs under other caps: shape and formats stay what they are, whatever these caps would choose.
 Result<Prepared> prepare_under(Prepared prepared, const BytesByTier& caps, std::stop_token stop = {});
 // Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names

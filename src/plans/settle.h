@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that fills in a configuration after it is read: what is left open becomes what the machine,
+// the checkpoint that a run goes on from, and its data have for it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "model/spec.h"
+#include "plans/machine.h"
+#include "program/shape.h"
+
+namespace sluice::core {
+
+// Facts of a run beside its configuration and its machine.
+struct RunFacts {
+  // Where it goes on from a checkpoint: values of keys there as text, "" for none; and what it keeps whatever
+  // its caps are.
+  std::function<std::string(std::string_view key)> saved = {};
+  int64_t replicas = 0;
+  std::optional<StepShape> shape = {};
+  // Where its data is open.
+  struct Data {
+    int64_t epoch_rows = 0;
+    std::string prompt;  // that samples go on from
+  };
+  std::optional<Data> data = {};
+  std::vector<std::string> notices = {};  // of checks that were made
+};
+
+// Number formats stay those of the checkpoint, where train.compute is not another one, and so does the
+// learning rate; the least one only where train.learning_rate is the same. With data, steps are counted, and
+// notices name settings that cannot take effect in so many.
+Result<RunConfig> settled(RunConfig config, const Machine& machine, ModelSpec model, RunFacts facts = {});
+
+// Keys of a shape: those that are left open as this one has them.
+ShapeKeys kept_keys(ShapeKeys keys, const StepShape& shape);
+// train.steps, or as many as train.epochs makes. Errors: random tokens have no epochs.
+Result<int64_t> counted_steps(const RunConfig& config, int64_t epoch_rows);
+// A sentence where counting makes train.steps idle; empty: it does not.
+std::string idle_steps(const RunConfig& config, int64_t counted);
+// Notices on settings that cannot take effect in a run of train.steps.
+std::vector<std::string> idle_notices(const RunConfig& config);
+// Adds those that are not there.
+void add_notices(std::vector<std::string> more, std::vector<std::string>& notices);
+
+}  // namespace sluice::core
