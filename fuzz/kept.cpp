@@ -29,10 +29,10 @@ const SealedRequest& request_of_seal() {
   return request;
 }
 
-ShapeRequest shape_request() {
-  ShapeRequest request;
-  request.seq_len = 16, request.tokens_per_step = 128;
-  return request;
+Question question() {
+  Question question;
+  question.cut = {.seq_len = 16, .tokens_per_step = 128};
+  return question;
 }
 
 std::string identity_of_libraries() {
@@ -54,9 +54,9 @@ std::string seed_sealed() {
 }
 
 void kept_shape(Bytes input) {
-  const auto choice = shape_in(text_in(input), shape_request(), profile_of_nothing(), {});
+  const auto choice = shape_in(text_in(input), question(), profile_of_nothing());
   if (!choice.ok()) return;
-  require(choice->shape.tokens() == shape_request().tokens_per_step, "a step of other tokens");
+  require(choice->shape.tokens() == question().cut.tokens_per_step, "a step of other tokens");
   (void)to_text(choice->shape);
 }
 std::string seed_kept_shape() {

@@ -15,7 +15,7 @@ namespace {
 
 // A small model, its training and the flush of its updates, on one device or on two that share a step.
 struct Subject {
-  StageRequest request;
+  Question request;
   Profile profile;
   Stages stages;
   std::vector<int64_t> workspaces;
