@@ -108,8 +108,9 @@ Result<RunConfig> config_of(const GenerateRequest& request, const Source& source
   }
   settings.insert(settings.end(), request.settings.begin(), request.settings.end());
   SLUICE_ASSIGN(RunConfig config, load_config("", settings));
-  SLUICE_TRY(expect_read(request.settings, "sluice generate",
-                         keys_read({"data.chat_template", "data.template_kwargs", "data.date"})));
+  SLUICE_TRY(
+      expect_read(request.settings, "sluice generate",
+                  keys_read({"run.exact", "data.chat_template", "data.template_kwargs", "data.date"})));
   return config;
 }
 
@@ -372,6 +373,7 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
   GenerationSetup setup;
   setup.model = std::move(model);
   SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
+  SLUICE_TRY(check_exact(config, machine, setup.model, setup.numerics));
   setup.rows = std::min(request.batch.value_or(kFewTexts), texts_of(work));
   setup.copies = request.samples > 1;
   setup.draws = draws;
