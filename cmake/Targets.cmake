@@ -43,8 +43,7 @@ if(SLUICE_PCH)
   target_link_libraries(sluice_pch PRIVATE sluice_flags fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
   set(sluice_precompiled <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <cstdint> <cstring> <filesystem>
     <fstream> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <ranges> <set> <span> <string> <string_view>
-    <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h>
-    ${PROJECT_SOURCE_DIR}/cmake/precompiled_json.h)
+    <thread> <tuple> <unordered_map> <utility> <variant> <vector> ${PROJECT_SOURCE_DIR}/cmake/precompiled.h)
   target_precompile_headers(sluice_pch PRIVATE ${sluice_precompiled})
 endif()
 

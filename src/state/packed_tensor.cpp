@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "io/elements.h"
 #include "ops/packed.h"
@@ -84,9 +85,8 @@ Status PackedTensor::open_fp8(const SafeTensor& scales) {
 }
 
 Status PackedTensor::open_bitsandbytes(const TensorFiles& files, const SafeTensor& state) {
-  const auto json = nlohmann::json::parse(
-      reinterpret_cast<const char*>(state.bytes.data()),
-      reinterpret_cast<const char*>(state.bytes.data()) + state.bytes.size(), nullptr, false);
+  const std::string_view text(reinterpret_cast<const char*>(state.bytes.data()), state.bytes.size());
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   const auto whole = [&](const char* key) -> int64_t {
     if (!json.is_object() || !json.contains(key) || !json[key].is_number_integer()) return 0;
     return json[key].get<int64_t>();
