@@ -22,10 +22,6 @@ struct Spec {
   int64_t steps() const { return (width + std::max<int64_t>(0, precision)) / 4; }
 };
 
-bool is_digit_char(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // A number at `at`, which is left behind it; -1: there is none, or it is too large.
 int64_t number_at(std::string_view text, size_t& at) {
   int64_t number = 0;

@@ -7,7 +7,7 @@
 namespace sluice::core::jinja {
 namespace {
 
-constexpr int64_t kMostSteps = 5'000'000;          // beside some for each byte that was passed in
+constexpr int64_t kStepsOfNoInput = 5'000'000;     // beside some for each byte that was passed in
 constexpr int64_t kMostBytes = int64_t{24} << 20;  // beside some times of what was passed in
 constexpr int64_t kUsualBytes = int64_t{1} << 20;  // of a string, beside some times of what was passed in
 constexpr int kMostNesting = 200;                  // of lists in lists
@@ -18,7 +18,7 @@ Interpreter::Interpreter(const Syntax& syntax, const Inputs& inputs)
     : syntax_(syntax),
       inputs_(inputs),
       most_bytes_(kMostBytes + 24 * inputs.bytes),
-      most_steps_(kMostSteps + 16 * inputs.bytes),
+      most_steps_(kStepsOfNoInput + 16 * inputs.bytes),
       usual_bytes_(kUsualBytes + 4 * inputs.bytes),
       globals_(syntax.names.size()) {
   for (const auto& [name, value] : inputs.variables) {

@@ -24,10 +24,6 @@ bool is_word(uint32_t code) {
   return code == '_' || is_letter(code) || is_numeric(code);
 }
 
-bool is_digit_char(char c) {
-  return c >= '0' && c <= '9';
-}
-
 class Lexer {
  public:
   explicit Lexer(std::string_view text) : text_(with_unix_lines(text)) {

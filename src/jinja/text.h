@@ -68,6 +68,10 @@ size_t byte_of(std::string_view text, int64_t index);
 // Where each character begins, and the end.
 std::vector<size_t> boundaries(std::string_view text);
 
+// A digit of ASCII.
+constexpr bool is_digit_char(char c) {
+  return c >= '0' && c <= '9';
+}
 bool is_space(uint32_t code);      // str.isspace()
 bool is_printable(uint32_t code);  // str.isprintable()
 bool is_letter(uint32_t code);     // str.isalpha()

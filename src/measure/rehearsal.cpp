@@ -117,7 +117,7 @@ std::vector<std::byte> small_values(const Operand& operand) {
     case Values::Clip:
       fill(float{}, [](int64_t) { return 1; });
       break;
-    case Values::StepArgs: {
+    case Values::StepScalars: {
       const StepArgs args{
           .step = 1, .seed = 1, .learning_rate = 1e-4f, .loss_scale = 1e-4f, .update = 1, .updates = 1};
       std::memcpy(out.data(), &args, sizeof args);

@@ -9,7 +9,7 @@ using enum Values;
 
 Operands Dropout::operands() const {
   return {{"x", Read, dtype, tokens * width, Activations},
-          {"args", Read, DType::U8, int64_t{sizeof(DropoutArgs)}, Values::StepArgs},
+          {"args", Read, DType::U8, int64_t{sizeof(DropoutArgs)}, Values::StepScalars},
           {"y", write_or(accumulate), dtype, tokens * width, Activations}};
 }
 

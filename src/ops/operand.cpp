@@ -6,7 +6,7 @@
 namespace sluice::core {
 
 Operand args_operand() {
-  return {"args", Access::Read, DType::U8, int64_t{sizeof(StepArgs)}, Values::StepArgs};
+  return {"args", Access::Read, DType::U8, int64_t{sizeof(StepArgs)}, Values::StepScalars};
 }
 
 }  // namespace sluice::core

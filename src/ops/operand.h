@@ -29,7 +29,7 @@ enum class Values : uint8_t {
   Spans,        // pairs: tokens held before, up to the limit, and new ones (ops/generation.h)
   Frequencies,  // of a rotation: from 1 downwards
   Clip,         // a norm, and the factor by which gradients are scaled
-  StepArgs,     // one of ops/step_args.h
+  StepScalars,  // one of ops/step_args.h
   Routing,      // of rows to experts, as many as the limit (ops/experts.h)
 };
 

@@ -433,7 +433,7 @@ Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
       tensor.set(0, 3.0);
       tensor.set(1, double{data.clip});
       break;
-    case Values::StepArgs:
+    case Values::StepScalars:
       set_args(tensor, {.step = 5, .seed = data.seed, .loss_scale = 1, .updates = 3});
       break;
   }
