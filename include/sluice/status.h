@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace sluice {
@@ -34,9 +33,20 @@ constexpr std::string_view name_of(ErrorKind kind) {
 }
 
 struct [[nodiscard]] Error {
+  using Details = std::vector<std::pair<std::string, std::string>>;  // names and values; sizes are in bytes
+
+  Error();
+  explicit Error(std::string message, ErrorKind kind = ErrorKind::Invalid, Details details = {});
+  // Compiled once, as thousands of calls may pass an error on.
+  Error(const Error&);
+  Error(Error&&) noexcept;
+  Error& operator=(const Error&);
+  Error& operator=(Error&&) noexcept;
+  ~Error();
+
   std::string message;
   ErrorKind kind = ErrorKind::Invalid;
-  std::vector<std::pair<std::string, std::string>> details;  // names and values; sizes are in bytes
+  Details details;
 
   // The value of a detail; empty: there is none of that name.
   std::string_view detail(std::string_view name) const {
@@ -54,11 +64,13 @@ struct [[nodiscard]] Error {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Error e) : error_(std::move(e)) {}  // NOLINT(google-explicit-constructor)
+  Status(const Error& e) : error_(e) {}                 // NOLINT(google-explicit-constructor)
+  Status(Error&& e) noexcept : error_(std::move(e)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return !error_.has_value(); }
   // REQUIRES: !ok()
-  const Error& error() const { return *error_; }
+  const Error& error() const& { return *error_; }
+  Error&& error() && { return std::move(*error_); }
   const std::string& message() const { return error_->message; }
 
  private:
@@ -69,11 +81,15 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Result(Error e) : value_(std::move(e)) {}      // NOLINT(google-explicit-constructor)
+  Result(const T& value) : value_(value) {}             // NOLINT(google-explicit-constructor)
+  Result(T&& value) : value_(std::move(value)) {}       // NOLINT(google-explicit-constructor)
+  Result(const Error& e) : error_(e) {}                 // NOLINT(google-explicit-constructor)
+  Result(Error&& e) noexcept : error_(std::move(e)) {}  // NOLINT(google-explicit-constructor)
 
-  bool ok() const { return value_.index() == 0; }
-  const Error& error() const { return std::get<1>(value_); }
+  bool ok() const { return value_.has_value(); }
+  // REQUIRES: !ok()
+  const Error& error() const& { return *error_; }
+  Error&& error() && { return std::move(*error_); }
   const std::string& message() const { return error().message; }
 
   // REQUIRES: ok(); the program ends with the error's message otherwise.
@@ -88,10 +104,11 @@ class [[nodiscard]] Result {
   static auto& checked(Self& self) {
     if (!self.ok()) [[unlikely]]
       fail_unread(self.error());
-    return std::get<0>(self.value_);
+    return *self.value_;
   }
 
-  std::variant<T, Error> value_;
+  std::optional<T> value_;
+  std::optional<Error> error_;  // one of the two is there
 };
 
 }  // namespace sluice

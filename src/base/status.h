@@ -35,14 +35,14 @@ inline Error error_at(std::string_view place, Error e) {
 #define SLUICE_CONCAT(a, b) SLUICE_CONCAT_(a, b)
 
 // Returns the error of a Status expression to the caller.
-#define SLUICE_TRY(expression)                                              \
-  do {                                                                      \
-    if (auto status_ = (expression); !status_.ok()) return status_.error(); \
+#define SLUICE_TRY(expression)                                                         \
+  do {                                                                                 \
+    if (auto status_ = (expression); !status_.ok()) return std::move(status_).error(); \
   } while (false)
 
 // Assigns the value of a Result expression, or returns its error: SLUICE_ASSIGN(auto x, f());
 #define SLUICE_ASSIGN(target, expression) SLUICE_ASSIGN_(SLUICE_CONCAT(result_, __LINE__), target, expression)
-#define SLUICE_ASSIGN_(result, target, expression) \
-  auto result = (expression);                      \
-  if (!result.ok()) return result.error();         \
+#define SLUICE_ASSIGN_(result, target, expression)    \
+  auto result = (expression);                         \
+  if (!result.ok()) return std::move(result).error(); \
   target = std::move(*result)

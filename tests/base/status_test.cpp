@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 
 namespace sluice::core {
 namespace {
@@ -60,6 +61,19 @@ TEST(Result, ErrorsPassThroughTryAndAssign) {
   const auto result = doubled(true);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.message(), "needed 2, had 1");
+}
+
+TEST(Result, AnOptionalOfNothingIsAValue) {
+  const Result<std::optional<int>> result(std::nullopt);
+  ASSERT_TRUE(result.ok());
+  EXPECT_FALSE(result->has_value());
+}
+
+TEST(Result, AnErrorStaysWhereItWasRead) {
+  const auto result = doubled(true);
+  const Status copied = result.error();
+  EXPECT_EQ(result.message(), "needed 2, had 1");
+  EXPECT_EQ(copied.message(), "needed 2, had 1");
 }
 
 TEST(ResultDeathTest, ReadingAnErrorAsValueNamesIt) {
