@@ -16,7 +16,9 @@
 
 // Specializations that are declared, so that no source instantiates them.
 #define SLUICE_MEMBER template <>
-#define SLUICE_MEMBER_TEMPLATE template <> template <>
+#define SLUICE_MEMBER_TEMPLATE \
+  template <>                  \
+  template <>
 #define SLUICE_FUNCTION extern template
 #define SLUICE_PARSE(Json, Text) \
   SLUICE_MEMBER_TEMPLATE Json Json::parse(Text, const Json::parser_callback_t, const bool, const bool);
