@@ -36,7 +36,8 @@ struct [[nodiscard]] Error {
   using Details = std::vector<std::pair<std::string, std::string>>;  // names and values; sizes are in bytes
 
   Error();
-  explicit Error(std::string message, ErrorKind kind = ErrorKind::Invalid, Details details = {});
+  explicit Error(std::string message);
+  Error(std::string message, ErrorKind kind, Details details = {});
   // Compiled once, as thousands of calls may pass an error on.
   Error(const Error&);
   Error(Error&&) noexcept;

@@ -20,6 +20,7 @@ void check_failed(const char* file, int line, const char* condition, std::string
 namespace sluice {
 
 Error::Error() = default;
+Error::Error(std::string m) : message(std::move(m)) {}
 Error::Error(std::string m, ErrorKind k, Details d) : message(std::move(m)), kind(k), details(std::move(d)) {}
 Error::Error(const Error&) = default;
 Error::Error(Error&&) noexcept = default;
