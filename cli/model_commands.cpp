@@ -327,6 +327,13 @@ void add_export(CLI::App& app, int& status) {
       ->type_name("DIR")
       ->group("Arguments");
   command
+      .add_option(
+          "--layout", request->layout,
+          "of an adapter of experts: folder, each expert's own, or peft5, one of all experts of a layer, "
+          "as PEFT has it beside classes of transformers 5")
+      ->type_name("NAME")
+      ->group("Output");
+  command
       .add_flag("--drop-unread", request->drop_unread,
                 "leave out tensors of the folder that the model does not read (model.unread)")
       ->group("Arguments");

@@ -292,6 +292,7 @@ struct ExportRequest {
   std::string shard_size = "5GB";  // of one file of weights
   bool best = false;               // of a run: the best model, not the newest
   bool merged = false;             // an adapter is added to its base
+  std::string layout = "folder";   // of an adapter's experts: as the folder has them, or peft5
   std::string base;                // as in GenerateRequest
   bool drop_unread = false;        // leave out tensors that the model does not read
   bool end_token = false;          // the end of a turn is the eos_token of tokenizer_config.json

@@ -111,6 +111,9 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   options.around = request.around;
   options.without = request.without;
   options.merged = request.merged;
+  options.experts_in_one = request.layout == "peft5";
+  if (!options.experts_in_one && request.layout != "folder")
+    return error("--layout {}: allowed are folder and peft5", request.layout);
   if (request.end_token) options.texts = with_end_token;
   return options;
 }

@@ -163,8 +163,7 @@ Status check_experts(const ModelSpec& spec, const Weight& weight) {
     for (const auto& [tensor, has] : {std::pair{first->tensor, as}, {other, like}}) {
       if (has && own->rank == has->rank && own->scale == has->scale) continue;
       return error(
-          "model: the adapter of {} has rank {} and scale {:g}, and that of {} another, and they are one "
-          "product "
+          "model: the adapter of {} has rank {} and scale {:g}, that of {} another, and they are one product "
           "here: give both the same",
           source.tensor, own->rank, own->scale, tensor);
     }
@@ -301,8 +300,8 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
     if (any(products, pattern))
       return error(
           "{}.{}: '{}' names products of experts alone, which have adapters where a pattern says so: "
-          "experts, or "
-          "experts.*.{}",
+          "experts, "
+          "or experts.*.{}",
           section, key, pattern, pattern);
     if (any(all, pattern))
       return error(

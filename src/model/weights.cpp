@@ -416,12 +416,14 @@ float row_scale(const ModelSpec& spec, const Weight& weight) {
                           : std::sqrt(0.5f * float(weight.sources.front().cols));
 }
 
+bool is_of_experts(const ModelSpec& spec, const Weight& weight) {
+  return weight.part == ModelPart::Adapter &&
+         weight.sources.front().tensor.find(fmt::format(".{}.{}.", weight.layer, spec.names.experts)) !=
+             std::string::npos;
+}
+
 double active_elements(const ModelSpec& spec, const Weight& weight) {
-  const Experts* const mixture = weight.layer < 0 ? nullptr : spec.layers[size_t(weight.layer)].experts();
-  const std::string numbered = fmt::format(".{}.{}.", weight.layer, spec.names.experts);
-  const bool beside = mixture != nullptr && weight.part == ModelPart::Adapter &&
-                      weight.sources.front().tensor.find(numbered) != std::string::npos;
-  if (weight.part != ModelPart::Experts && !beside) return double(weight.elements());
+  if (weight.part != ModelPart::Experts && !is_of_experts(spec, weight)) return double(weight.elements());
   const Experts& e = *spec.layers[size_t(weight.layer)].experts();
   return double(weight.elements()) * double(e.top_k) / double(e.count);
 }

@@ -179,6 +179,8 @@ bool may_be_narrow(const Weight& weight);
 // and tables of layers. Rows are multiplied by row_scale().
 bool is_looked_up(const Weight& weight);
 float row_scale(const ModelSpec& spec, const Weight& weight);
+// Whether it is A or B of experts.
+bool is_of_experts(const ModelSpec& spec, const Weight& weight);
 // Elements of a weight that a token is multiplied with: only those of chosen experts.
 double active_elements(const ModelSpec& spec, const Weight& weight);
 

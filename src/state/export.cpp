@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "model/families/families.h"
 #include "state/checkpoint.h"
 #include "state/found_tensor.h"
+#include "state/stacked_experts.h"
 #include "state/store.h"
 #include "state/weights.h"
 #include "state/write.h"
@@ -48,6 +50,11 @@ struct Source {
   std::optional<TensorFiles> adapter = {};
   std::vector<MergedTensor> merged = {};      // in the place of parts
   std::map<uint32_t, size_t> merged_at = {};  // by the numbers of StoredPart
+  // Adapters of experts that are written together, each as A or as B, and the newest one's values.
+  std::vector<StackedExperts> stacks = {};
+  std::map<uint32_t, std::pair<size_t, bool>> stacked_at = {};
+  uint32_t stacked = UINT32_MAX;
+  std::vector<float> stacked_values = {};
 };
 
 // An adapter of a model: its tensors, or both to be added up.
@@ -167,6 +174,10 @@ Result<StoredTensor> merged_tensor(Source& source, const Weight& weight, const W
                                    const std::optional<TensorType>& type) {
   SLUICE_ASSIGN(FoundTensor base, find_tensor(source.files, part, true));
   SLUICE_TRY(check_codes(source, base, type));
+  if (base.info().shape.size() != 2)
+    return error(
+        "--merged: {} of the base has all experts of a layer; adapters are added to experts' own tensors",
+        base.info().name);
   const TensorType to = type.value_or(base.info().type);
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(base.tensor);
@@ -269,6 +280,31 @@ Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
   return out;
 }
 
+// A and B of all experts of a layer, beside which those of one are not written. Of two parameters of a module
+// the first is within the second in PEFT.
+Result<std::vector<StoredTensor>> stacked_tensors(Source& source, const std::optional<TensorType>& type) {
+  SLUICE_ASSIGN(source.stacks, stacked_experts(source.spec));
+  std::vector<StoredTensor> out;
+  for (size_t s = 0; s < source.stacks.size(); ++s) {
+    const StackedExperts& stack = source.stacks[s];
+    const bool within = std::ranges::any_of(source.stacks, [&](const StackedExperts& other) {
+      return other.module == stack.module && other.parameter != stack.parameter &&
+             stack.parameter == source.spec.names.gate_up_in_one;
+    });
+    for (const bool b : {false, true}) {
+      const std::string end = b ? ".lora_B.weight" : ".lora_A.weight";
+      SLUICE_ASSIGN(const SafeTensor* const one, source.files.get(stack.modules.front() + end));
+      const ObjectId id(uint32_t(source.parts.size()));
+      source.parts.push_back(one);
+      source.stacked_at[id.value] = {s, b};
+      const TensorInfo info{name_in(source.held, stack.module + (within ? ".base_layer" : "") + end),
+                            type.value_or(one->info.type), stack.shape(b)};
+      out.push_back({info, {{id, 0, info.elements() * size_of(TensorType::F32), 0}}, TensorType::F32});
+    }
+  }
+  return out;
+}
+
 // In the form of `folder`.
 Result<std::vector<StoredTensor>> tensors_of(Source& source, const TensorFiles& folder,
                                              const std::optional<TensorType>& type) {
@@ -279,6 +315,7 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const TensorFiles& 
   const std::vector<Weight> weights = weights_of(source.spec);
   for (const Weight& weight : weights) {
     if (!holds(source.held, weight)) continue;
+    if (!source.stacks.empty() && is_of_experts(source.spec, weight)) continue;
     const size_t first = out.size();
     std::vector<WeightSource> written;
     for (const auto& [at, rows] : rows_in(source.held, weight)) {
@@ -360,6 +397,15 @@ PartReader reader_of(Source& source) {
       SLUICE_ASSIGN(const std::span<const float> sum,
                     source.merged[at->second].read((part.offset + offset) / size, bytes / size));
       return std::as_bytes(sum);
+    }
+    if (const auto at = source.stacked_at.find(part.object.value); at != source.stacked_at.end()) {
+      const auto [stack, b] = at->second;
+      if (source.stacked != at->first) {
+        SLUICE_ASSIGN(source.stacked_values, source.stacks[stack].read(source.files, b));
+        source.stacked = at->first;
+      }
+      return std::as_bytes(std::span<const float>(source.stacked_values))
+          .subspan(size_t(part.offset + offset), size_t(bytes));
     }
     if (const auto at = source.packed.find(part.object.value); at != source.packed.end()) {
       const int64_t size = size_of(TensorType::F32);
@@ -517,8 +563,19 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   if (wraps_text(whole) && source.held != Held::Adapter) {
     SLUICE_ASSIGN(wrapping, TensorFiles::open(around));
   }
+  std::vector<StoredTensor> stacked;
+  if (options.experts_in_one) {
+    if (source.held != Held::Adapter)
+      return error("--layout peft5: it is of adapters that are written by themselves, which {} is not",
+                   options.merged ? "--merged" : dir.string());
+    SLUICE_ASSIGN(stacked, stacked_tensors(source, options.type));
+    if (stacked.empty())
+      return error("--layout peft5: the adapter in {} is of no experts, and is as PEFT has it anyway",
+                   dir.string());
+  }
   SLUICE_ASSIGN(std::vector<StoredTensor> tensors,
                 tensors_of(source, wrapping ? *wrapping : source.files, options.type));
+  std::ranges::move(stacked, std::back_inserter(tensors));
   if (wrapping) {
     SLUICE_TRY(wrap(source, *wrapping, options.without, tensors));
     source.spec.config = whole;
@@ -558,9 +615,10 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   for (const auto& [name, sum] : weights) out.weights.push_back(name);
   // `context` is of models that were not read.
   const std::string config =
-      source.held == Held::Adapter ? adapter_config(source.spec, base_name(options.base))
-      : options.type               ? config_beside_weights(source.spec, type_in_config(*options.type), 0)
-                                   : source.spec.config;
+      source.held == Held::Adapter
+          ? adapter_config(source.spec, base_name(options.base), options.experts_in_one)
+      : options.type ? config_beside_weights(source.spec, type_in_config(*options.type), 0)
+                     : source.spec.config;
   out.config = source.held == Held::Adapter ? kAdapterConfigName : kConfigName;
   SLUICE_TRY(write_file(fresh.temporary() / out.config, config));
   if (const auto copied = files.copy_to(fresh.temporary()); !copied.ok()) return copied.error();

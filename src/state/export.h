@@ -27,6 +27,9 @@ struct ExportOptions {
   // The folder of an adapter's base, and whether the adapter is added to it. Empty: `from` has a model.
   std::filesystem::path base = {};
   bool merged = false;
+  // Adapters of a layer's experts are one A and one B, as of PEFT's target_parameters
+  // (state/stacked_experts.h).
+  bool experts_in_one = false;
   // A folder of a model that wraps `from`'s (model/families/families.h); empty: `from` itself, if it wraps
   // one.
   std::filesystem::path around = {};

@@ -11,6 +11,7 @@
 #include "run/inputs/resolve.h"
 #include "run/small_session.h"
 #include "state/checkpoint.h"
+#include "state/export.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -75,21 +76,75 @@ TEST_F(AdapterRuns, SaveWhatIsTrainedAsPeftDoes) {
 }
 
 TEST_F(AdapterRuns, GoOnWithTheSameBitsUnderOtherCaps) {
-  const Prepared p = prepared();
-  const std::vector<double> whole = run_session(p, 6, dir_ / "whole");
-  (void)run_session(p, 3, dir_ / "half");
-  const auto too_little = prepare(must(load_config("", settings({"memory.device=4KiB"}))), "", false);
-  ASSERT_FALSE(too_little.ok());
-  const int64_t least = shortage_of(too_little.error())->least_bytes;
-  const Prepared later =
-      prepared({"run.resume=" + (dir_ / "half").string(), fmt::format("memory.device={}B", least)});
-  EXPECT_LT(later.stages.arena_bytes()[kDevice], p.stages.arena_bytes()[kDevice]);
-  const auto session = must(Session::open(later));
-  EXPECT_EQ(session->steps_done(), 3);
-  for (size_t step = 3; step < 6; ++step) EXPECT_EQ(must(session->step()).loss, whole[step]) << step;
-  must(session->save(dir_ / "again"));
-  EXPECT_EQ(file_bytes(dir_ / "again/adapter_model.safetensors"),
-            file_bytes(dir_ / "whole/adapter_model.safetensors"));
+  for (const std::string dora : {"adapter.dora=false", "adapter.dora=true"}) {
+    const fs::path all = dir_ / dora;
+    fs::create_directories(all);
+    const Prepared p = prepared({dora});
+    const std::vector<double> whole = run_session(p, 6, all / "whole");
+    (void)run_session(p, 3, all / "half");
+    const auto too_little = prepare(must(load_config("", settings({dora, "memory.device=4KiB"}))), "", false);
+    ASSERT_FALSE(too_little.ok());
+    const int64_t least = shortage_of(too_little.error())->least_bytes;
+    const Prepared later =
+        prepared({dora, "run.resume=" + (all / "half").string(), fmt::format("memory.device={}B", least)});
+    EXPECT_LT(later.stages.arena_bytes()[kDevice], p.stages.arena_bytes()[kDevice]);
+    const auto session = must(Session::open(later));
+    EXPECT_EQ(session->steps_done(), 3);
+    for (size_t step = 3; step < 6; ++step) EXPECT_EQ(must(session->step()).loss, whole[step]) << step;
+    must(session->save(all / "again"));
+    EXPECT_EQ(file_bytes(all / "again/adapter_model.safetensors"),
+              file_bytes(all / "whole/adapter_model.safetensors"));
+  }
+}
+
+// One A and one B of all experts are as PEFT has them of a parameter with three sizes: gate and up are one.
+TEST_F(AdapterRuns, OfExpertsAreWrittenEachOrTogether) {
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy_file(fs::path(SLUICE_FIXTURES) / "olmoe_tiny" / name, base() / name,
+                  fs::copy_options::overwrite_existing);
+  (void)run_session(prepared({"adapter.targets=[\"experts\"]"}), 4, dir_ / "saved");
+  const auto going_on = prepared({"adapter.path=" + (dir_ / "saved").string()});
+  EXPECT_TRUE(Session::open(going_on).ok());
+  const auto quiet = [](std::string_view, int64_t, int64_t) { return Status(); };
+  (void)must(
+      export_model(dir_ / "saved", dir_ / "together", {.base = base(), .experts_in_one = true}, quiet));
+  (void)must(export_model(dir_ / "saved", dir_ / "merged",
+                          {.type = TensorType::F32, .base = base(), .merged = true}, quiet));
+  const auto config = nlohmann::json::parse(file_bytes(dir_ / "together/adapter_config.json"));
+  EXPECT_EQ(config["target_parameters"].dump(), R"(["mlp.experts.gate_up_proj","mlp.experts.down_proj"])");
+  EXPECT_EQ(config["target_modules"].dump(), "[]");
+  const std::string experts = "model.layers.1.mlp.experts";
+  for (const bool down : {false, true}) {
+    const std::string within = experts + (down ? "" : ".base_layer");
+    const std::vector<float> a = values_in(dir_ / "together", within + ".lora_A.weight"),
+                             b = values_in(dir_ / "together", within + ".lora_B.weight");
+    const auto key = fmt::format("mlp.experts.{}", down ? "down_proj" : "gate_up_proj");
+    const auto rank = config["rank_pattern"][key].get<size_t>();
+    EXPECT_EQ(rank, down ? 4U : 8U);
+    const double scale = config["alpha_pattern"][key].get<double>() / double(rank);
+    const Experts& e = *going_on.model.layers[1].experts();
+    const auto count = size_t(e.count), f = size_t(e.each.ffn), d = size_t(going_on.model.dim);
+    const size_t in = down ? f : d;
+    ASSERT_EQ(a.size(), count * rank * in);
+    ASSERT_EQ(b.size(), (down ? d : 2 * f) * rank * count);
+    double moved = 0;
+    for (size_t expert : {size_t{0}, count - 1}) {
+      for (const char* part : down ? std::vector{"down_proj"} : std::vector{"gate_proj", "up_proj"}) {
+        const std::string name = fmt::format("{}.{}.{}.weight", experts, expert, part);
+        const std::vector<float> before = values_in(base(), name), after = values_in(dir_ / "merged", name);
+        const size_t first = part == std::string("up_proj") ? f : 0;
+        for (size_t i = 0; i < before.size(); ++i) {
+          double change = 0;
+          for (size_t j = 0; j < rank; ++j)
+            change += double(b[((first + i / in) * rank + j) * count + expert]) *
+                      double(a[(expert * rank + j) * in + i % in]);
+          moved += std::abs(change);
+          ASSERT_NEAR(after[i], before[i] + scale * change, 1e-6) << name;
+        }
+      }
+    }
+    EXPECT_GT(moved, 0);
+  }
 }
 
 // Losses beside a base in f8e4m3 are those beside its values in another format, under any cap.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -161,13 +162,26 @@ Result<AdapterConfig> parse_adapter_config(std::string_view json) {
   return out;
 }
 
-std::string adapter_config(const ModelSpec& spec, std::string_view base) {
+std::string adapter_config(const ModelSpec& spec, std::string_view base, bool experts_in_one) {
   const Adapters& a = spec.adapters;
   // Ends of names, if they stand for these alone, or else the names: of a model within another these.
   std::set<std::string> adapted, others, whole;
   std::map<std::string, AdapterOf> of;
+  Json parameters, ranks = Json::object(), alphas = Json::object();
   for (const Weight& weight : weights_of(spec)) {
-    if (weight.part == ModelPart::Adapter) continue;
+    if (weight.part == ModelPart::Adapter) {
+      // B of experts: gate and up have one there, of both ranks.
+      if (!experts_in_one || !weight.adds || !is_of_experts(spec, weight)) continue;
+      const bool down = weight.role.starts_with("wd");
+      const std::string name =
+          fmt::format("{}.{}", spec.names.experts, down ? spec.names.down_in_one : spec.names.gate_up_in_one);
+      const auto rank = double(weight.adds->sizes.inner());
+      if (std::ranges::find(parameters, name) == parameters.end()) parameters.push_back(name);
+      ranks[name] = weight.adds->sizes.inner();
+      alphas[name] = weight.adds->scale * (a.rslora ? std::sqrt(rank) : rank);
+      continue;
+    }
+    if (experts_in_one && weight.part == ModelPart::Experts) continue;
     for (const WeightSource& source : weight.sources) {
       const std::string module = module_of(spec, source.tensor.substr(0, source.tensor.rfind('.')));
       const auto own = adapter_of(spec, weight, source.tensor);
@@ -195,7 +209,6 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
   } else if (!a.tokens.empty()) {
     tokens = a.tokens;
   }
-  Json ranks = Json::object(), alphas = Json::object();
   for (const auto& [name, own] : of) {
     if (own.rank != a.rank) ranks[name] = own.rank;
     if (own.alpha != a.alpha) alphas[name] = own.alpha;
@@ -212,6 +225,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base) {
                     {"bias", "none"},
                     {"fan_in_fan_out", spec.names.transposed},
                     {"target_modules", targets},
+                    {"target_parameters", parameters},
                     {"modules_to_save", whole.empty() ? Json() : Json(whole)},
                     {"trainable_token_indices", tokens},
                     {"rank_pattern", ranks},

@@ -17,7 +17,8 @@ struct AdapterConfig {
 };
 Result<AdapterConfig> parse_adapter_config(std::string_view json);
 
-// As PEFT reads it, of a model with adapters on the base of that name.
-std::string adapter_config(const ModelSpec& spec, std::string_view base);
+// As PEFT reads it, of a model with adapters on the base of that name. `experts_in_one`: those of experts are
+// of the parameters that classes of transformers hold all experts of a layer in.
+std::string adapter_config(const ModelSpec& spec, std::string_view base, bool experts_in_one = false);
 
 }  // namespace sluice::core

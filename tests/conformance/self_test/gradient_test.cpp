@@ -512,5 +512,35 @@ TEST(Gradients, LowRank) {
   expect_gradient(values_of(db, LowRankWgrad::kDb), forward, in, LowRank::kB, LowRank::kY, dy.values());
 }
 
+TEST(Gradients, Magnitude) {
+  const Magnitude forward{4, 13, 1, 10, kF32};
+  const auto given = make_operands(MagnitudeBwd{4, 13, 1, 10, kF32, kF32}, {});
+  using M = MagnitudeBwd;
+  const auto out = reference(MagnitudeBwd{4, 13, 1, 10, kF32, kF32}, given);
+  const std::vector<Tensor> in{given[M::kZ], given[M::kM], given[M::kNorms], make_tensor(kF32, 4 * 13)};
+  const auto dy = given[M::kDy].values();
+  expect_gradient(values_of(out, M::kDz), forward, in, Magnitude::kZ, Magnitude::kY, dy);
+  expect_gradient(values_of(out, M::kDm), forward, in, Magnitude::kM, Magnitude::kY, dy);
+}
+
+TEST(Gradients, GroupedLowRank) {
+  const Mixture mixture{5, 4, 2};
+  const ExpertGroup group{0, 4};
+  const ExpertRank sizes{3, 2, 5, 1, 13};
+  const GroupedLowRank forward{mixture, group, sizes, kF32, 0.7f};
+  const auto in = make_operands(forward, {});
+  const Tensor &u = in[GroupedLowRank::kU], &b = in[GroupedLowRank::kB],
+               &routing = in[GroupedLowRank::kRouting];
+  const GroupedLowRankDgrad dgrad{mixture, group, sizes, kF32, 0.7f};
+  const GroupedLowRankWgrad wgrad{mixture, group, sizes, kF32, kF32, 0.7f};
+  const Tensor dy = make_operands(dgrad, {})[GroupedLowRankDgrad::kDy];
+  const auto du = reference(dgrad, std::vector<Tensor>{dy, b, routing, make_tensor(kF32, 10 * 6)});
+  const auto db = reference(wgrad, std::vector<Tensor>{dy, u, routing, make_tensor(kF32, 4 * 10 * 3)});
+  expect_gradient(values_of(du, GroupedLowRankDgrad::kDu), forward, in, GroupedLowRank::kU,
+                  GroupedLowRank::kY, dy.values());
+  expect_gradient(values_of(db, GroupedLowRankWgrad::kDb), forward, in, GroupedLowRank::kB,
+                  GroupedLowRank::kY, dy.values());
+}
+
 }  // namespace
 }  // namespace sluice::core::conformance

@@ -8,7 +8,6 @@
 namespace sluice::core::cpu {
 namespace {
 
-constexpr int64_t kNormRows = 4;        // of a weight, which share what is loaded of A
 constexpr int64_t kNormTaskRows = 16;   // of a task
 constexpr int64_t kScaledRows = 16;     // tokens of a task
 constexpr int64_t kScaledColumns = 64;  // columns of a task that sums over tokens
@@ -30,7 +29,7 @@ Status launch(const RowNorms& op, const Args& args, const Machine& machine) {
       // Rows of one part, which have one A.
       for (int64_t row = task * kNormTaskRows; row < end;) {
         const int64_t part = row / s.part;
-        const int64_t rows = std::min({kNormRows, end - row, (part + 1) * s.part - row});
+        const int64_t rows = std::min(end, (part + 1) * s.part) - row;
         SLUICE_LOOP(machine.isa, row_norms, args.in<T>(RowNorms::kW) + (s.first + row) * op.in,
                     args.in<T>(RowNorms::kA) + part * s.rank * op.in, args.in<T>(RowNorms::kB) + row * s.rank,
                     op.in, s.rank, op.scale, rows, args.out<float>(RowNorms::kNorms) + row);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
+// Rows that share what is loaded of A, and whose sums stay in registers.
+constexpr int64_t kNormRows = SLUICE_REGISTERS >= 32 ? 4 : 2;
+
 // Norms of up to kNormRows rows of w + scale * b a, where `a` has `rank` rows.
 template <class T>
-void row_norms(const T* w, const T* a, const T* b, int64_t in, int64_t rank, float scale, int64_t rows,
-               float* norms) {
+void norms_of_rows(const T* w, const T* a, const T* b, int64_t in, int64_t rank, float scale, int64_t rows,
+                   float* norms) {
   F16 squares[kNormRows] = {};
   const auto of = [&](int64_t r) { return std::min(r, rows - 1); };  // the last row stands for absent ones
   for_each_vector(in, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
@@ -19,6 +22,13 @@ void row_norms(const T* w, const T* a, const T* b, int64_t in, int64_t rank, flo
     }
   });
   for (int64_t r = 0; r < rows; ++r) norms[r] = std::sqrt(sum(squares[r]));
+}
+
+template <class T>
+void row_norms(const T* w, const T* a, const T* b, int64_t in, int64_t rank, float scale, int64_t rows,
+               float* norms) {
+  for (int64_t r = 0; r < rows; r += kNormRows)
+    norms_of_rows(w + r * in, a, b + r * rank, in, rank, scale, std::min(kNormRows, rows - r), norms + r);
 }
 
 template <class T>
