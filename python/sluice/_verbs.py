@@ -204,7 +204,7 @@ class Memory:
         key = json.dumps([str(weights.source), weights.keys], sort_keys=True)
         if key not in self._plans:
             if self._machine is None:
-                self._machine = _sluice.Machine.here(**self.base.machine)
+                self._machine = _sluice.Machine.here(**self.base.machine, cache=self._scratch.parent / "cache")
             model = self.base.model() if weights.source is None else _sluice.Model.from_pretrained(weights.source)
             keys = {**{name: _options.toml(value) for name, value in weights.keys.items()}, **self.base.settings}
             if "adapter.rank" not in keys:

@@ -852,7 +852,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server.start()
         server.run()
     except KeyboardInterrupt:
-        return 130
+        # Clients that are connected have threads, which end with the process: the interpreter would report what they hold.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)
     except (Refused, Error, OSError, OverflowError, tomllib.TOMLDecodeError) as error:
         print(f"sluice serve: {error}", file=sys.stderr)
         return 1

@@ -373,7 +373,7 @@ class Program(unittest.TestCase):
                     self.assertEqual(process.wait(20), 130)
                 finally:
                     process.kill()
-                self.assertEqual((process.stderr.read(), os.listdir(folder)), ("", []))
+                self.assertEqual((process.stderr.read(), os.listdir(folder)), ("", ["cache"]))
 
     def test_refuses_other_keys(self):
         for setting, said in (("train.steps=3", "train.steps: allowed are model.path"), ("adapter.rank=3", "the client says it"),
