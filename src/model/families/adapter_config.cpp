@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
+#include <vector>
 
 #include "model/weights.h"
 #include "text/json.h"
@@ -167,7 +168,8 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base, bool ex
   // Ends of names, if they stand for these alone, or else the names: of a model within another these.
   std::set<std::string> adapted, others, whole;
   std::map<std::string, AdapterOf> of;
-  Json parameters, ranks = Json::object(), alphas = Json::object();
+  std::vector<std::string> parameters;
+  Json ranks = Json::object(), alphas = Json::object();
   for (const Weight& weight : weights_of(spec)) {
     if (weight.part == ModelPart::Adapter) {
       // B of experts: gate and up have one there, of both ranks.
@@ -225,7 +227,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base, bool ex
                     {"bias", "none"},
                     {"fan_in_fan_out", spec.names.transposed},
                     {"target_modules", targets},
-                    {"target_parameters", parameters},
+                    {"target_parameters", parameters.empty() ? Json() : Json(parameters)},
                     {"modules_to_save", whole.empty() ? Json() : Json(whole)},
                     {"trainable_token_indices", tokens},
                     {"rank_pattern", ranks},
