@@ -295,7 +295,10 @@ Result<std::vector<StoredTensor>> stacked_tensors(Source& source, const std::opt
       const std::string end = b ? ".lora_B.weight" : ".lora_A.weight";
       SLUICE_ASSIGN(const SafeTensor* const one, source.files.get(stack.modules.front() + end));
       const ObjectId id(uint32_t(source.parts.size()));
-      source.parts.push_back(one);
+      for (const std::string& module : stack.modules) {
+        SLUICE_ASSIGN(const SafeTensor* const own, source.files.get(module + end));
+        source.parts.push_back(own);
+      }
       source.stacked_at[id.value] = {s, b};
       const TensorInfo info{name_in(source.held, stack.module + (within ? ".base_layer" : "") + end),
                             type.value_or(one->info.type), stack.shape(b)};

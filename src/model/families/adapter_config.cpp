@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
-#include <vector>
 
 #include "model/weights.h"
 #include "text/json.h"
@@ -168,7 +167,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base, bool ex
   // Ends of names, if they stand for these alone, or else the names: of a model within another these.
   std::set<std::string> adapted, others, whole;
   std::map<std::string, AdapterOf> of;
-  std::vector<std::string> parameters;
+  std::set<std::string> parameters;
   Json ranks = Json::object(), alphas = Json::object();
   for (const Weight& weight : weights_of(spec)) {
     if (weight.part == ModelPart::Adapter) {
@@ -178,7 +177,7 @@ std::string adapter_config(const ModelSpec& spec, std::string_view base, bool ex
       const std::string name =
           fmt::format("{}.{}", spec.names.experts, down ? spec.names.down_in_one : spec.names.gate_up_in_one);
       const auto rank = double(weight.adds->sizes.inner());
-      if (std::ranges::find(parameters, name) == parameters.end()) parameters.push_back(name);
+      parameters.insert(name);
       ranks[name] = weight.adds->sizes.inner();
       alphas[name] = weight.adds->scale * (a.rslora ? std::sqrt(rank) : rank);
       continue;
