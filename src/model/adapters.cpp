@@ -196,7 +196,8 @@ Status validate_adapters(const ModelSpec& spec) {
   bool any = false;
   for (const Weight& weight : weights_of(spec)) {
     any = any || weight.part == ModelPart::Adapter;
-    if (adapters.dora && weight.product.w && adapter_of(spec, weight, weight.sources.front().tensor))
+    if (adapters.dora && weight.product.w && !weight.product.x &&
+        adapter_of(spec, weight, weight.sources.front().tensor))
       return error("adapter.dora: products read {} as {}; numbers are needed", weight.sources.front().tensor,
                    to_text(*weight.product.w));
     if (weight.part == ModelPart::Embedding)

@@ -75,7 +75,8 @@ constexpr Support kTable[] = {
     row<Magnitude>("tokens columns first adapted dtype bias res"),
     row<MagnitudeBwd>("tokens columns first adapted dtype grad acc"),
     row<GroupedLowRank>("tokens experts k first count rank parts part at columns dtype scale turned"),
-    row<GroupedLowRankDgrad>("tokens experts k first count rank parts part at columns dtype scale gathers acc"),
+    row<GroupedLowRankDgrad>(
+        "tokens experts k first count rank parts part at columns dtype scale gathers acc"),
     row<GroupedLowRankWgrad>(
         "tokens experts k first count rank parts part at columns dtype grad scale gathers acc"),
     row<DeltaGates>("tokens heads dtype"),

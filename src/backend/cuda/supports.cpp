@@ -21,6 +21,11 @@ void only_bf16(bool holds, DType dtype, std::string_view what, Objection& o) {
 
 constexpr auto kF32Gradients = [](const auto& op, Objection& o) { f32_with_f32(op.dtype, op.grad_dtype, o); };
 constexpr auto kNorm = [](const auto& op, Objection& o) { o.most("dim", op.dim, cuda::kMaxNormDim); };
+// Results in 8 bits that are turned: rows of theirs are tokens.
+void examine_turned(DType dtype, int64_t tokens, Objection& o) {
+  only_bf16(true, dtype, "a result in 8 bits", o);
+  o.multiple("tokens", tokens, 8);
+}
 // Heads that lanes share out in pairs of eight columns, or of four.
 constexpr auto kHeadNorm = [](const auto& op, Objection& o) {
   o.most("hd", op.head_dim, kMaxHeadDim);
@@ -57,9 +62,6 @@ constexpr auto kConv = [](const auto& op, Objection& o) {
 };
 constexpr auto kGate = [](const auto& op, Objection& o) {
   only_bf16(op.activation != GateActivation::Silu, op.dtype, "a gate other than SiLU", o);
-  only_bf16(op.narrow, op.dtype, "a gate that writes 8 bits", o);
-  // Rows of what is turned are tokens.
-  if (op.narrow) o.multiple("tokens", op.tokens, 8);
 };
 constexpr auto kExpertRows = [](const auto& op, Objection& o) {
   o.most("tokens x k", op.mixture.rows(), cuda::kMostExpertRows);
@@ -78,7 +80,7 @@ constexpr Support kTable[] = {
         "tokens dim%8 eps dtype offset scale res narrow",
         [](const RmsNorm& op, Objection& o) {
           kNorm(op, o);
-          only_bf16(op.narrow, op.dtype, "a norm that writes 8 bits", o);
+          if (op.narrow) examine_turned(op.dtype, op.tokens, o);
         },
         kFloat8Alone),
     row<RmsNormBwd>("tokens dim%8 eps dtype grad acc res offset scale",
@@ -163,8 +165,22 @@ constexpr Support kTable[] = {
           }
         },
         kFloat8Alone),
-    row<Swiglu>("tokens dim%8 dtype activation plain limit apart narrow", kGate, kFloat8Alone),
-    row<SwigluBwd>("tokens dim%8 dtype activation plain limit apart narrow", kGate, kFloat8Alone),
+    row<Swiglu>(
+        "tokens dim%8 dtype activation plain limit apart narrow",
+        [](const Swiglu& op, Objection& o) {
+          kGate(op, o);
+          if (!op.narrow) return;
+          only_bf16(true, op.dtype, "a result in 8 bits", o);
+          o.most("dim", op.dim, cuda::kMostRowOf8Bits);
+        },
+        kFloat8Alone),
+    row<SwigluBwd>(
+        "tokens dim%8 dtype activation plain limit apart narrow",
+        [](const SwigluBwd& op, Objection& o) {
+          kGate(op, o);
+          if (op.narrow) examine_turned(op.dtype, op.tokens, o);
+        },
+        kFloat8Alone),
     row<HeadLoss>("tokens dim%8 vocab sub dtype grad acc_loss acc_dw fwd frozen weighted "
                   "log_probs softcap",
                   [](const HeadLoss& op, Objection& o) {
@@ -215,12 +231,14 @@ constexpr Support kTable[] = {
     row<LowRank>("tokens rank%8 parts part%8 first%8 columns%8 dtype scale res"),
     row<LowRankDgrad>("tokens rank%8 parts part%8 first%8 columns%8 dtype scale"),
     row<LowRankWgrad>("tokens rank%8 parts part%8 first%8 columns%8 dtype grad scale acc", kF32Gradients),
-    row<RowNorms>("tokens rank parts part first columns in dtype scale",
-                  [](const RowNorms& op, Objection& o) { o.most("rank", op.sizes.rank, cuda::kMaxNormRank); }),
+    row<RowNorms>(
+        "tokens rank parts part first columns in dtype scale",
+        [](const RowNorms& op, Objection& o) { o.most("rank", op.sizes.rank, cuda::kMaxNormRank); }),
     row<Magnitude>("tokens columns%8 first%8 adapted%8 dtype bias res"),
     row<MagnitudeBwd>("tokens columns%8 first%8 adapted%8 dtype grad acc", kF32Gradients),
     row<GroupedLowRank>(
-        "tokens experts k first count rank%8 parts part%8 at%8 columns%8 dtype:bf16 scale turned", kExpertRows),
+        "tokens experts k first count rank%8 parts part%8 at%8 columns%8 dtype:bf16 scale turned",
+        kExpertRows),
     row<GroupedLowRankDgrad>(
         "tokens experts k first count rank%8 parts part%8 at%8 columns%8 dtype:bf16 scale gathers acc",
         kExpertRows),
