@@ -248,7 +248,7 @@ struct LayerSpec {
 
 // As a product of a layer reads what it multiplies, by role. Nothing: in the type that is computed in, as its
 // results are. With scales x, w and dy all have them, and are copied by row and turned (Quantize in
-// ops/cast.h); a w of another format than it is stored in is cast.
+// ops/cast.h). A w of another format than it is stored in is cast.
 struct ProductFormats {
   std::optional<Format> x = {}, w = {}, dy = {};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that fills in a configuration after it is read: what is left open becomes what the machine,
-// the checkpoint that a run goes on from, and its data have for it.
+// The one place that fills in a configuration after it is read. What is left open comes from the machine, from
+// the checkpoint that a run goes on from, and from its data.
 #pragma once
 
 #include <functional>

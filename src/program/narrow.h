@@ -6,9 +6,9 @@
 
 namespace sluice::core {
 
-// The same program, in which ops that can be `narrow` (NarrowResult of ops/cast.h) are, where all of what
-// they write has no other reader than the Quantize that `narrow` stands for: these tasks and results are
-// gone. No value changes. Objects keep their ids up to the first such result.
+// The same program with ops that are `narrow` (NarrowResult of ops/cast.h). An op is made so where nobody but
+// the Quantize that `narrow` stands for reads what it writes: these tasks and results are gone. No value
+// changes. Objects keep their ids up to the first such result.
 Program join_copies(Program program);
 
 }  // namespace sluice::core

@@ -114,7 +114,7 @@ void for_each_stretch(const Order& order, F&& f) {
   int64_t before = 0, elements_of_all = 0, rows_of_all = 0;
   for (const WeightPlace& place : order.places)
     elements_of_all += place.source->elements(), rows_of_all += place.source->rows;
-  // What is no matrix has one row, in which every element is a column.
+  // A vector has one row, in which every element is a column.
   if (order.each != Each::Element && order.numbers != elements_of_all) {
     // Rows lie as the tensor's do. Columns are those of each matrix by itself, one matrix after the other.
     const bool rows = order.each == Each::Row && order.numbers == rows_of_all;

@@ -2,8 +2,8 @@
 // Matrix products, by kernels of our own: few rows (gemm_few.h), bf16 in tiles where the CPU has what
 // multiplies them (gemm_tiles.h), and all else in f32 (gemm_vector.h).
 //
-// Each element of a product is summed up in an order that depends on the shape alone, so results depend
-// neither on scheduling nor on the number of threads; if `exact`, not on the number of rows either.
+// Each element of a product is summed up in an order that depends on the shape alone. So results depend
+// neither on scheduling nor on the number of threads. With `exact` the number of rows does not matter either.
 #pragma once
 
 #include <compare>
