@@ -52,7 +52,7 @@ class FakeBackend : public Backend {
     calls.emplace_back("finish");
     if (timeline) timeline->clear();
     for (size_t i = 0; timeline && i < commands.size(); ++i) timeline->push_back({double(i), double(i + 1)});
-    if (fault_at && commands.size() > *fault_at) return Fault{fault_at, {"fault"}};
+    if (fault_at && commands.size() > *fault_at) return Fault{fault_at, Error{"fault"}};
     return {};
   }
   Status upload(Location, const std::byte*, int64_t) override {

@@ -84,7 +84,9 @@ class LossProgram {
     gradients.backward();
     rig::must(verify(program));
     const auto backend = rig::small_backend();
-    const Plan plan = rig::must(make_plan(program, rig::profile_of(*backend), {.quick = true}));
+    PlanRequest request;
+    request.quick = true;
+    const Plan plan = rig::must(make_plan(program, rig::profile_of(*backend), request));
     const Arenas arenas = rig::must(backend->reserve(plan.arena_bytes()));
     std::vector<SharedOp> ops;
     for (const Task& task : program.tasks()) ops.push_back(task.op);

@@ -108,7 +108,7 @@ TEST(Harness, RelationsHoldForAPerfectBackend) {
 
 TEST(Harness, ReportsAFailingBackend) {
   struct Failing : ReferenceBackend {
-    std::optional<Fault> finish(std::vector<Interval>*) override { return Fault{0, {"out of luck"}}; }
+    std::optional<Fault> finish(std::vector<Interval>*) override { return Fault{0, Error{"out of luck"}}; }
   } backend;
   expect_caught(backend, "out of luck", always);
 }
