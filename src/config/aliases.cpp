@@ -70,7 +70,6 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"lora_alpha", "adapter.alpha"},
     {"use_rslora", "adapter.rslora"},
     {"use_dora", "adapter.dora"},
-    {"dora", "adapter.dora"},
     {"target_modules", "adapter.targets"},
     {"lora_target", "adapter.targets"},
     {"lora_target_modules", "adapter.targets"},

@@ -20,36 +20,39 @@ Approx inverse_rms(std::span<const double> x, float eps) {
   return Approx(1) / sqrt(squares.total() / Approx(double(x.size())) + Approx(double{eps}));
 }
 
-// Results as they are before they are rounded to 8 bits, and turned, and how far what is stored may be from
-// them: by a bit of bf16, by half a step of three bits of mantissa, and by half the least step of the scale
-// that the largest magnitude has. What the bits are, relations.h says.
+// What Quantize makes of results as they are stored. A backend's may be off by what they may be off before, and
+// by a bit of bf16. Near the middle between two numbers of 8 bits that is a whole step: of three bits of mantissa,
+// or the least one of the scale that the largest magnitude has. What the bits are, relations.h says.
 Outputs narrowed(const NarrowResults& results, const Outputs& wide) {
   Outputs out;
   for (const NarrowResult& result : results) {
     const Quantize& q = result.op;
-    const auto of = std::ranges::find(wide, result.wide, &Expected::operand);
-    const auto copy = [&](int operand, bool turned) {
-      Expected e{operand, std::vector<Approx>(of->values.size())};
+    const std::vector<Approx>& before = std::ranges::find(wide, result.wide, &Expected::operand)->values;
+    std::vector<double> values;
+    for (const Approx& a : before) values.push_back(a.value);
+    const std::vector<Tensor> stored{make_tensor(q.dtype, values)};
+    for (Expected& copy : expect(q, stored)) {
+      const bool turned = q.by_column && copy.operand == size_t(q.turned_operand());
+      copy.operand = size_t(turned ? result.turned : result.by_row);
       const int64_t row = turned ? q.rows : q.cols;
-      for (int64_t i = 0; i < q.rows * q.cols; ++i) {
-        const int64_t to = turned ? i % q.cols * q.rows + i / q.cols : i;
-        e.values[index(to)] = of->values[index(i)];
-      }
       for (int64_t first = 0; first < q.rows * q.cols; first += row) {
-        const std::span<Approx> values(&e.values[index(first)], size_t(row));
+        const auto wide_of = [&](int64_t i) {
+          return before[index(turned ? (i % row) * q.cols + i / row : i)];
+        };
         double most = 0;
-        for (const Approx& a : values) most = std::max(most, std::abs(a.value) + a.bound);
-        // The least step is 2^-9 of the scale, which is less than the largest magnitude by 224 at least.
-        for (Approx& a : values) {
-          const double step = std::max(std::abs(a.value) * 0x1p-4, most / 224 * 0x1p-10);
-          a.bound += std::abs(a.value) * 0x1p-8 + step * (1 + 0x1p-7);
-          a.variance += square(step);
+        for (int64_t i = first; i < first + row; ++i)
+          most = std::max(most, std::abs(wide_of(i).value) + wide_of(i).bound);
+        for (int64_t i = first; i < first + row; ++i) {
+          const Approx was = wide_of(i);
+          // The least step is 2^-9 of the scale, which is less than the largest magnitude by 224 at least.
+          const double step = std::max(std::abs(was.value) * 0x1p-3, most / 224 * 0x1p-9);
+          Approx& a = copy.values[index(i)];
+          a.bound += was.bound + std::abs(was.value) * 0x1p-8 + step * (1 + 0x1p-7);
+          a.variance += was.variance + square(step);
         }
       }
-      out.push_back(std::move(e));
-    };
-    if (q.by_row) copy(result.by_row, false);
-    if (q.by_column) copy(result.turned, true);
+      out.push_back(std::move(copy));
+    }
   }
   return out;
 }
