@@ -358,7 +358,8 @@ def in_the_browser(checks, shots):
     listed = {}
     for key in page.driver.execute_script("return [...document.querySelectorAll('#listed select')].map(one => listed[one.id].name)"):
         said = subprocess.run([PROGRAM, "keys", key], capture_output=True, text=True, check=True).stdout
-        listed[key] = re.findall(r"\(([^()]*)\)$", said.strip())[0].split(", ")
+        own = re.search(rf"^{re.escape(key)} = .*\n(    .*\n)*", said, re.MULTILINE).group()  # others may speak of it
+        listed[key] = re.findall(r"\(([^()]*)\)$", own.strip())[0].split(", ")
     shown = {f"train.{name}": options for name, options in page.driver.execute_script(
         "return [...document.querySelectorAll('#listed select')].map(one => [one.id, [...one.options].map(o => o.value)])")}
     checks.check("optimizers and number formats are the program's", len(shown) == 5 and shown == listed, str(shown))
