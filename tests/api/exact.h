@@ -46,15 +46,7 @@ inline std::vector<Family> families() {
 inline constexpr int64_t kSeqLen = 160, kVocab = 88, kSamples = 3;
 
 inline Result<Machine> exact_machine(const char* backend) {
-  static const TempDir cache;
-  MachineOptions options;
-  options.cache = cache / "costs";
-  options.backend = backend;
-  options.threads = 2;
-  options.exact = true;
-  // Runs are compared that were taught apart: gradients of a GPU's library repeat with this alone.
-  options.deterministic = true;
-  return Machine::here(options);
+  return machine_of(backend, 2, /*exact=*/true);
 }
 
 inline StepOptions step_of(Format compute, int64_t sample_rows) {

@@ -24,14 +24,15 @@ inline Model tiny() {
   return *Model::from_config(kTiny);
 }
 
-// One thread; costs are measured once for all tests.
-inline Result<Machine> machine_of(const char* backend) {
+// Costs are measured once for all tests.
+inline Result<Machine> machine_of(const char* backend, int threads = 1, bool exact = false) {
   static const TempDir cache;
   MachineOptions options;
   options.cache = cache / "costs";
   options.backend = backend;
-  options.threads = 1;
-  options.deterministic = true;
+  options.threads = threads;
+  options.exact = exact;
+  options.deterministic = true;  // runs are compared that were taught apart
   return Machine::here(options);
 }
 inline Machine here() {

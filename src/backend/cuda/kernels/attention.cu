@@ -26,6 +26,26 @@ struct ForwardTiles {
 
 static_assert(ForwardTiles<512>::bytes() <= 99 * 1024);
 
+// The end of a lane's two rows, queries i0 + lane / 4 and eight behind it: what their sums of exponentials are
+// divided by, and, if `writes`, their lse.
+__device__ inline void end_rows(const AttentionBlock<bf16>& block, int64_t row, int64_t head, int64_t i0,
+                                bool writes, const float (&row_max)[2], const float (&row_sum)[2],
+                                float (&inverse)[2], float* lse) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = row_sum[r];
+    sum += __shfl_xor_sync(kFullWarp, sum, 1);
+    sum += __shfl_xor_sync(kFullWarp, sum, 2);
+    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
+    const int64_t i = i0 + lane / 4 + 8 * r;
+    if (writes && lane % 4 == 0 && i < block.q_len) {
+      lse[(row * block.q_heads + head) * block.q_len + i] =
+          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
+    }
+  }
+}
+
 // One block per (tile of queries, query head, row).
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
@@ -76,18 +96,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   await_copies<0>();
 
   float inverse[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float sum = row_sum[r];
-    sum += __shfl_xor_sync(kFullWarp, sum, 1);
-    sum += __shfl_xor_sync(kFullWarp, sum, 2);
-    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
-    const int64_t i = first + row_in_tile + lane / 4 + 8 * r;
-    if (column == 0 && lane % 4 == 0 && i < block.q_len) {
-      lse[(row * block.q_heads + head) * block.q_len + i] =
-          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
-    }
-  }
+  end_rows(block, row, head, first + row_in_tile, column == 0, row_max, row_sum, inverse, lse);
   const HeadRows<bf16> out = query_rows(block, o, row, head);
   store_rows<C>(acc, const_cast<bf16*>(out.base) + column, out.stride, first + row_in_tile, out.count,
                 head_dim - column, inverse[0], inverse[1]);
@@ -153,18 +162,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   await_copies<0>();
 
   float inverse[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float sum = row_sum[r];
-    sum += __shfl_xor_sync(kFullWarp, sum, 1);
-    sum += __shfl_xor_sync(kFullWarp, sum, 2);
-    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
-    const int64_t i = first + own[r];
-    if (column == 0 && lane % 4 == 0 && i < block.q_len) {
-      lse[(row * block.q_heads + head) * block.q_len + i] =
-          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
-    }
-  }
+  end_rows(block, row, head, first + row_in_tile, column == 0, row_max, row_sum, inverse, lse);
   const HeadRows<bf16> out = query_rows(block, o, row, head);
   store_rows<C>(acc, const_cast<bf16*>(out.base) + column, out.stride, first + row_in_tile, out.count,
                 head_dim - column, inverse[0], inverse[1]);
