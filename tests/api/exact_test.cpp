@@ -10,7 +10,7 @@ class Exact : public testing::TestWithParam<std::tuple<size_t, Format>> {};
 
 TEST_P(Exact, SamplersHaveTheLogProbabilitiesOfTraining) {
   const auto& [number, compute] = GetParam();
-  expect_exact(families()[number], compute, "cpu", 0.6);
+  expect_exact(families()[number], compute, "cpu", 0.6, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Exact,
