@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/parallel.h"
 #include "io/elements.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr int64_t kMostReadBytes = 4 << 20, kTouchedBytes = 64 << 10;
 // Fewer rows take less time than another thread to begin. Random ones are computed, which takes a multiple.
 constexpr int64_t kRowsPerThread = 8, kRandomRowsPerThread = 2;
+constexpr int64_t kMostKept = int64_t{1} << 30;  // values of a table
 
 }  // namespace
 
@@ -39,7 +41,7 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
   for (Weight& weight : weights_of(spec)) {
     if (!is_looked_up(weight)) continue;
     const std::filesystem::path& checkpoint = from.of(weight);
-    Table& table = rows.tables_.emplace_back(Table{std::move(weight), 1, nullptr, {}});
+    Table& table = rows.tables_.emplace_back(Table{std::move(weight), 1, nullptr, {}, {}});
     table.scale = row_scale(spec, table.weight);
     if (checkpoint.empty()) continue;
     if (!rows.files_) {
@@ -61,6 +63,20 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, co
     }
   }
   return rows;
+}
+
+void EmbeddingRows::keep_random() {
+  for (Table& table : tables_) {
+    const int64_t width = table.weight.sources.front().cols,
+                  elements = table.weight.sources.front().elements();
+    if (table.tensor != nullptr || elements > kMostKept) continue;
+    std::vector<int32_t> tokens(size_t(elements / width));
+    std::iota(tokens.begin(), tokens.end(), 0);
+    std::vector<std::byte> rows(size_t(elements * size_of(dtype_)));
+    // Rows of random values name no error.
+    (void)read_rows(table, tokens, rows);
+    table.kept = std::move(rows);
+  }
 }
 
 Status EmbeddingRows::read_row(const Table& table, int32_t token, std::vector<float>& row) const {
@@ -90,6 +106,14 @@ Status EmbeddingRows::read_rows(const Table& table, std::span<const int32_t> tok
                                 std::span<std::byte> to) const {
   const int64_t width = table.weight.sources.front().cols;
   const auto count = int64_t(tokens.size());
+  if (!table.kept.empty()) {
+    const auto row_bytes = size_t(width * size_of(dtype_));
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      const auto kept = std::span(table.kept).subspan(size_t(tokens[t]) * row_bytes, row_bytes);
+      std::ranges::copy(kept, to.begin() + long(t * row_bytes));
+    }
+    return {};
+  }
   const int64_t each = table.tensor == nullptr ? kRandomRowsPerThread : kRowsPerThread;
   const auto threads = int(std::clamp<int64_t>(count / each, 1, search_threads()));
   std::vector<Status> done(static_cast<size_t>(threads));

@@ -25,6 +25,10 @@ class EmbeddingRows {
   static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const WeightsFrom& from,
                                     uint64_t seed);
 
+  // Makes the rows of random tables once and keeps them in host memory, so that a pass takes the time that it
+  // takes with a folder's. A table of more than 2^30 values is made row by row all the same.
+  void keep_random();
+
   // The rows of these tokens, one after another, of the weights that are looked up in turn, as a pass begins
   // with them: times their scale. An error names one with a value that is not finite. REQUIRES: tokens below
   // the vocabulary's size.
@@ -37,6 +41,7 @@ class EmbeddingRows {
     float scale;
     const SafeTensor* tensor;               // null: random
     std::vector<const SafeTensor*> learnt;  // by run of weight.learnt; empty: the table's own rows
+    std::vector<std::byte> kept;            // every row in dtype_; empty: each is read or made when asked for
   };
   Status read_row(const Table& table, int32_t token, std::vector<float>& row) const;
   Status read_rows(const Table& table, std::span<const int32_t> tokens, std::span<std::byte> to) const;

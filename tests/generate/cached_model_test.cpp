@@ -14,6 +14,7 @@
 #include "model/families/families.h"
 #include "run/inference/cached_model.h"
 #include "run/passes/evaluation.h"
+#include "state/embedding_rows.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -347,6 +348,21 @@ TEST(CachedModel, SamplesAreEqualForAllRowsAndCaps) {
           EXPECT_NEAR(log_probs[i], expected.log_probs.at(text).at(i), 1e-4) << name;
       }
     }
+  }
+}
+
+// A scale, a table of layers beside the embedding, and neither.
+TEST(RandomEmbedding, RowsThatAreKeptAreThoseThatAreMadeOnTheWay) {
+  for (const char* name : {"llama_tiny", "gemma3_tiny", "gemma4_tiny"}) {
+    const ModelSpec spec = setup_of(name, 1, 1).model;
+    auto made = must(EmbeddingRows::open(spec, DType::BF16, "", 7));
+    auto kept = must(EmbeddingRows::open(spec, DType::BF16, "", 7));
+    kept.keep_random();
+    const std::vector<int32_t> tokens = {5, 0, 5, int32_t(spec.vocab) - 1};
+    std::vector<std::byte> on_the_way, once;
+    must(made.read(tokens, on_the_way));
+    must(kept.read(tokens, once));
+    EXPECT_EQ(on_the_way, once) << name;
   }
 }
 

@@ -82,6 +82,7 @@ Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& pl
                                                        Observer& observer) {
   const GenerationSetup& s = plans.setup;
   SLUICE_ASSIGN(EmbeddingRows embedding, EmbeddingRows::open(s.model, s.numerics.compute, weights, seed));
+  if (s.caps[kHost] == kUnlimited) embedding.keep_random();
   SLUICE_ASSIGN(Loaded loaded, load(machine, plans.stages, s.caps, weights, seed, observer));
   return std::unique_ptr<CachedModel>(new CachedModel(plans, std::move(embedding), std::move(loaded)));
 }
