@@ -40,8 +40,8 @@ struct CopyPart {
   int64_t begin, bytes;
 };
 
-// Copies from one tier's arena to another's, which the command's lane joins; or, on a compute lane, within
-// the arena of its device, from and to places that do not overlap.
+// Copies from one tier's arena to another's, which the command's lane joins. On a compute lane they are
+// within the arena of its device, between places that do not overlap.
 struct Copy {
   Location from, to;
   int64_t bytes;

@@ -35,7 +35,7 @@ struct ProfiledCall {
 };
 
 // In order of start, with the commands that started them, moved to the timeline of the step (one interval per
-// command): a command's activities lie within its interval, which fixes where the profiler's clock began.
+// command). A command's activities lie within its interval, which fixes where the profiler's clock began.
 // Without any such pair the first activity begins at 0.
 std::vector<DeviceActivity> place_on_timeline(std::vector<ProfiledActivity> activities,
                                               std::span<const ProfiledCall> calls,

@@ -27,7 +27,7 @@ struct CpuOptions {
 //
 // Commands of a step may be any mix of launches (on the compute lane) and copies (on the others). A launch
 // fails, and with it the step, when its op was not given to prepare() or its buffers have other sizes than
-// the op asks for, and when ids or targets lie outside the vocabulary.
+// the op asks for. So it does when ids or targets lie outside the vocabulary.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
 
 const BackendKind& cpu_kind();

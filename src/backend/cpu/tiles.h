@@ -192,8 +192,8 @@ SLUICE_INLINE void pair_columns(const Bf16* from, int64_t stride, int64_t cols, 
   for (int64_t i = 0; i < kVec; ++i) store(reinterpret_cast<float*>(to + 32 * i), x[i]);
 }
 
-// Two tiles of a left operand from rows [rows, cols] along k, that is, from its transpose: top has the rows 0
-// to 15 of the left operand, bottom the next 16.
+// Two tiles of a left operand from rows [rows, cols] along k, that is, from its transpose. The top one has
+// the rows 0 to 15 of the left operand, bottom the next 16.
 SLUICE_INLINE void transpose_rows(const Bf16* from, int64_t stride, int64_t rows, int64_t cols, Bf16* top,
                                   Bf16* bottom) {
   pair_rows(from, stride, rows, cols, top, bottom);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sixteen lanes on registers of any width. A vector that is wider than a register is two halves, each of
-// which is a vector again: compilers have no registers for wider ones and would keep them in memory.
-// Included by simd.h, once per instruction set, inside that one's namespace; SLUICE_VECTOR_BYTES is the width
-// of a register.
+// which is a vector again. Compilers have no registers for wider ones and would keep them in memory. Included
+// by simd.h, once per instruction set, inside that one's namespace; SLUICE_VECTOR_BYTES is the width of a
+// register.
 
 #define SLUICE_INLINE inline __attribute__((always_inline))
 // Goes before the braces of a function object: a call per vector would be slow.

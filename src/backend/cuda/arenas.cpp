@@ -21,7 +21,7 @@ namespace sluice::core::cuda {
 namespace {
 
 // Registered at a time; also the unit that a thread works on. The driver lets one thread in after the other,
-// some 3 GB/s together, and a thread that waits there cannot be ended: a signal is obeyed once all of them
+// some 3 GB/s together, and a thread that waits there cannot be ended. A signal is obeyed once all of them
 // have their piece, within a second.
 constexpr int64_t kPiece = 128 * kMiB;
 constexpr int64_t kMostThreads = 16;

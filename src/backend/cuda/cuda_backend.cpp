@@ -207,9 +207,9 @@ Status CudaBackend::prepare(Gpu& gpu, Tier tier, const Op& op) {
   return lane_of(op) == LaneKind::Network ? Status() : rehearse(gpu, tier, op);
 }
 
-// Runs the op once on zeros in the arena, if it fits there: the driver loads kernels when they first run, and
-// what they take belongs to the memory that memory() reports before the first step. Zeros are valid ids and
-// positions.
+// Runs the op once on zeros in the arena, if it fits there. The driver loads kernels when they first run, and
+// the memory that they take belongs to the memory that memory() reports before the first step. Zeros are
+// valid ids and positions.
 Status CudaBackend::rehearse(Gpu& gpu, Tier tier, const Op& op) {
   int64_t end = 0;
   const auto place = [&](int64_t bytes) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory through which bytes come from the device to memory that is not pinned.
 //
-// The driver's own copies to such memory wait for one another, and the most of one is the filling of memory
-// that is new to the process, at some 4 GB/s. Here each thread has a piece, and the link works for one while
-// others fill.
+// The driver's own copies to such memory wait for one another. Most of one is the filling of memory that is
+// new to the process, at some 4 GB/s. Here each thread has a piece, and the link works for one while others
+// fill.
 #pragma once
 
 #include <condition_variable>

@@ -42,7 +42,7 @@ Status SimBackend::submit(const Command& command) {
   return {};
 }
 
-// From one event to the next. Between two of them everything runs at a constant rate: whenever the number of
+// From one event to the next. Between two of them everything runs at a constant rate. Whenever the number of
 // copies or networks at work changes, what is left of the running compute commands is stretched or shrunk.
 std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
   std::vector<Interval> times(queued_.size());

@@ -11,7 +11,7 @@
 namespace sluice::core {
 
 struct SimOptions {
-  // Part of its speed that a compute lane loses to each copy from or to its device that is at work: with k of
+  // Part of its speed that a compute lane loses to each copy from or to its device that is at work. With k of
   // them it runs at 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth
   // and cores from products.
   double copy_slowdown = 0;

@@ -13,7 +13,7 @@ namespace sluice::core {
 // number `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that
 // lets fail_at run from 1 to the number of calls of a good run visits every place where a backend can fail.
 //
-// A failing submit behaves as backend.h says of a fault: its command and all later ones of the step do not
+// A failing submit behaves as backend.h says of a fault. Its command and all later ones of the step do not
 // run, and finish() waits for the earlier ones and then reports the fault with the command's id.
 class FailingBackend final : public ForwardingBackend {
  public:

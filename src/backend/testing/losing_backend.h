@@ -22,8 +22,8 @@ struct Loss {
   static Loss of_lane(Lane lane, int64_t at) { return {{lane}, std::nullopt, at}; }
 };
 
-// As a GPU that falls off its bus does: submit() knows nothing of it, other lanes go on with what waits for
-// nothing that was lost, and only finish() tells, with the first command that failed: "injected loss".
+// As a GPU that falls off its bus does. There submit() knows nothing of it, and other lanes go on with what
+// waits for nothing that was lost. Only finish() tells, with the first command that failed: "injected loss".
 // Commands behind it on their lanes, and all that wait for these, never run.
 class LosingBackend final : public ForwardingBackend {
  public:

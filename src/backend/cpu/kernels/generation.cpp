@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over a cache by the online softmax (Dao et al., 2022), in blocks of keys counted from the text's
-// beginning: what a token gets depends neither on how many come with it nor on the capacity.
+// beginning. A token's result depends neither on how many come with it nor on the capacity.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -11,8 +11,8 @@
 namespace sluice::core::cpu {
 namespace {
 
-// Along k, multiplied before the next rows' turn; columns that one task packs, and rows that
-// it multiplies with them, so that what it works on stays in a core's second-level cache.
+// A task packs kStrip columns and multiplies kRowsPerTask rows with them, kDepth along k before the next
+// rows' turn. So all that it works on stays in a core's second-level cache.
 constexpr int64_t kDepth = 160, kStrip = 4 * kPanel, kRowsPerTask = 512;
 
 // C (+)= A B, or A B^T, for some rows of an expert and columns of B from first_column on. Row i of A is that

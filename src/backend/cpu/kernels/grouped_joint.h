@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // f32 products over the rows of experts, cut into tasks all together, so that few rows of each keep threads
-// busy: a task packs what it multiplies with, and reads rows of tokens where they are. An element is summed
+// busy. A task packs what it multiplies with, and reads rows of tokens where they are. An element is summed
 // up in the order of k.
 #pragma once
 

@@ -6,8 +6,8 @@ struct SinCos {
   F16 sin, cos;
 };
 
-// Reduction modulo pi/2 in double, so that angles of millions keep the precision of their f32 value; then the
-// minimax polynomials of Cephes' sinf and cosf on [-pi/4, pi/4] (error below 1e-7).
+// Reduction modulo pi/2 in double, so that angles of millions keep the precision of their f32 value. Then
+// come the minimax polynomials of Cephes' sinf and cosf on [-pi/4, pi/4] (error below 1e-7).
 SLUICE_INLINE SinCos sin_cos(F16 angle) {
   float angles[kVec], reduced_lanes[kVec];
   store(angles, angle);

@@ -24,7 +24,7 @@ using CopyRecord = CUpti_ActivityMemcpy5;
 #endif
 using FillRecord = CUpti_ActivityMemset4;
 
-// Kernels and copies; the calls that started them, and the commands that those belong to: CUPTI puts the
+// Kernels and copies, the calls that started them, and the commands that those belong to. CUPTI puts the
 // number that was pushed before the record of each call, and records no number without recording calls.
 constexpr std::array kKinds{
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,    CUPTI_ACTIVITY_KIND_MEMCPY,  CUPTI_ACTIVITY_KIND_MEMSET,

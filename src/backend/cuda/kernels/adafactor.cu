@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adafactor's update of a matrix. Sums are formed in an order that the matrix alone gives: of a row by one
-// block, of a column by rows in parts, of the tensor by one block over the sums of rows. Parts of a weight
-// begin where a tensor does, so that nothing is aligned but to its elements. Whether to update at all is data
-// on the device, as in update.cuh.
+// Adafactor's update of a matrix. Sums are formed in an order that the matrix alone gives. One block sums a
+// row, rows in parts a column, and one block the tensor over the sums of rows. Parts of a weight begin where
+// a tensor does, so that nothing is aligned but to its elements. Whether to update at all is data on the
+// device, as in update.cuh.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/reduce.cuh"

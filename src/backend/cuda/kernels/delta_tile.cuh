@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of gated delta rules share: products of tiles in shared memory, of bf16 on tensor cores
-// and of f32 on plain units with the same places of results, and copies of rows to tiles.
+// What the kernels of gated delta rules share. They are products of tiles in shared memory, of bf16 on tensor
+// cores and of f32 on plain units with the same places of results, and copies of rows to tiles.
 #pragma once
 
 #include "backend/cuda/kernels/kernels.h"

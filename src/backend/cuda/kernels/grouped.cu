@@ -27,9 +27,9 @@ constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
 
 enum class Form { Forward, Dgrad, Wgrad };
 
-// Where a chunk of a tile lies in shared memory: of one whose rows lie along k, four chunks each, and of one
-// that has a row for each k, sixteen. Chunks are exchanged so that neither eight rows of a column of chunks
-// share a bank.
+// Where a chunk of a tile lies in shared memory. Rows along k have four chunks each; a tile with a row for
+// each k has sixteen in each. Chunks are exchanged so that neither eight rows of a column of chunks share a
+// bank.
 __device__ int along_k(int row, int chunk) {
   return row * 64 + ((chunk ^ ((row >> 1) & 3)) * 16);
 }

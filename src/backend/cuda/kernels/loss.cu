@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy over rows of f32 logits, and its gradient, in bf16 or f32, in the same memory.
 //
-// A row of 128,256 logits is 513 KB, more than a block's shared memory: one pass finds maximum and sum
-// online, a second one, which mostly hits the L2 cache, writes the gradient.
+// A row of 128,256 logits is 513 KB, more than a block's shared memory. One pass finds maximum and sum
+// online. A second one, which mostly hits the L2 cache, writes the gradient.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/ptx.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions that C++ does not reach: warp-level matrix products on bf16, asynchronous copies to shared
-// memory, stores that must stay whole, fast roots, kernels that begin before the last one has ended. Compute
-// capability 8.0 and up.
+// memory, stores that must stay whole, fast roots, and kernels that begin early. Compute capability 8.0 and
+// up.
 //
 // Fragments of m16n8k16, with g = lane / 4 and t = lane % 4:
 //   A (16 x 16)  a[0] row g,     columns 2t, 2t+1     a[1] row g + 8, the same columns
@@ -20,7 +20,7 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Four 8x8 matrices of 16-bit elements in shared memory; lane l gives the address of row l % 8 of matrix l /
+// Four 8x8 matrices of 16-bit elements in shared memory. Lane l gives the address of row l % 8 of matrix l /
 // 8 and receives, of each matrix, row g, columns 2t and 2t+1.
 __device__ inline void load_matrices(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -67,9 +67,9 @@ __device__ inline void store_vector(void* p, uint4 v) {
 }
 
 // For a kernel that launch() starts early: waits until the kernels before it have ended and what they wrote
-// is seen here. Every thread that reads or writes what another kernel writes or reads calls it before, and
-// every block calls it, so that a kernel that has ended means that those before it have. A no-op in one that
-// was not started early, and below compute capability 9.0.
+// is seen here. Every thread that reads or writes what another kernel writes or reads calls it before, and so
+// does every block. Thus a kernel that has ended means that those before it have. A no-op in one that was not
+// started early, and below compute capability 9.0.
 __device__ inline void await_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
