@@ -10,9 +10,9 @@
 
 namespace sluice::core {
 
-// Elements of one type. With a block, as many consecutive elements share a scale: all elements come first and
-// the scales of all blocks follow, in one range of bytes, so that memory and copies see one
-// object. Rows that are to be read alone hold whole blocks. A block may be a row, or all of a tensor.
+// Elements of one type. With a block, as many consecutive elements share a scale. All elements come first and
+// the scales of all blocks follow, in one range of bytes, so that memory and copies see one object. Rows that
+// are to be read alone hold whole blocks. A block may be a row, or all of a tensor.
 struct Format {
   DType type = DType::F32, scale = DType::F32;
   uint32_t block = 0;  // 0: no scales

@@ -10,8 +10,8 @@
 namespace sluice::core {
 
 // The fewest letters to insert, remove, replace, or swap with their neighbour that turn `a` into `b`; no
-// letter is touched twice. A name beyond kLongestName, which a file may hold and nobody types, is as far
-// from all others as it is long: distances take time with the product of both lengths.
+// letter is touched twice. A name beyond kLongestName, which a file may hold and nobody types, is as far from
+// all others as it is long. Distances take time with the product of both lengths.
 inline constexpr size_t kLongestName = 1000;
 size_t edit_distance(std::string_view a, std::string_view b);
 

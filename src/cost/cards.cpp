@@ -18,9 +18,9 @@ struct Shares {
   double products = 0, attention_forward = 0, attention_backward = 0;
   std::string_view source;
 };
-// H200: measured within training steps of 1B and 8B, which its limit on power slows down (large products 687
+// H200: measured within training steps of 1B and 8B, which its limit on power slows down. (Large products 687
 // to 767 TFLOP/s, those of 2,048 x 2,048 526 to 680, cuDNN attention 502 and 420 with heads of 128 columns
-// and 439 and 376 with 64). H100: the same chip. The others were never measured; consumer cards hold a larger
+// and 439 and 376 with 64.) H100: the same chip. The others were never measured; consumer cards hold a larger
 // share of a lower peak, and those whose limit on power is low beside their peak a smaller one.
 constexpr Shares kH200{0.69, 0.59, 0.49, "measured"};
 constexpr Shares kH100{0.66, 0.59, 0.49, "attention as the H200's, the rest estimated"};
@@ -49,7 +49,7 @@ struct Row {
 // Dense rates with f32 sums; those that data sheets give with sparsity are halved. GeForce cards of Ada and
 // Blackwell: 512 FLOPs of bf16 and 1,024 of fp8 a clock and multiprocessor, f32 and tf32 as the white papers
 // of their architectures have them. Links: PCIe 4 and 5 of 16 lanes sustain 23 and 45 to 50 GB/s each way
-// with both busy, of 8 lanes half; two thirds of NVLink-C2C's 450 GB/s are a guess. Between cards: 335 of
+// with both busy, of 8 lanes half. Two thirds of NVLink-C2C's 450 GB/s are a guess. Between cards: 335 of
 // NVLink 4's 450 GB/s each way with both busy were measured between two H100; the others get the same part of
 // theirs.
 // clang-format off

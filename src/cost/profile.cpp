@@ -13,7 +13,7 @@ constexpr double kSoftmaxColumns = 20;
 constexpr int64_t kMostLibraryHeadDim = 256;
 
 // Products with a state reach this much of a dense one's rate, those that are computed a second time
-// included: gated delta rules of 32 and 48 heads of 128 on an H200, forward and backward alike.
+// included. It is of gated delta rules of 32 and 48 heads of 128 on an H200, forward and backward alike.
 constexpr double kStateShare = 0.1;
 
 // Products of operands in 8 bits reach this much of the rate of others: of 8B's shapes on an H200.

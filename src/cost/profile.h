@@ -31,8 +31,8 @@ struct Rates {
   double memory_bytes = 1e10;  // device memory, read + write, per second
   double launch_ns = 1000;
   double idle_part = 1;  // of Work::idle_flops; 0 where products have no tiles of rows
-  // Products over the rows of experts reach this much of a dense one's rate, forward and backward together:
-  // as measured of experts with 2,048 rows, by kernels that take tiles one by one.
+  // Products over the rows of experts reach this much of a dense one's rate, forward and backward together.
+  // It was measured of experts with 2,048 rows, by kernels that take tiles one by one.
   double grouped_share = 0.45;
   // Heads above 256, for which no library has kernels, reach this much of what others would.
   double wide_forward_share = 1, wide_backward_share = 1;

@@ -9,9 +9,9 @@
 
 namespace sluice::core {
 
-// Earlier chunks of its sequence that a chunk of `chunk` tokens attends to, as Forward does (model/layers.h):
-// on average over the chunks of a sequence of seq_len tokens and over layers. 0 where chunks are whole
-// sequences.
+// How many earlier chunks of its sequence a chunk of `chunk` tokens attends to, as Forward does
+// (model/layers.h). It is a mean over the chunks of a sequence of seq_len tokens and over layers. 0 where
+// chunks are whole sequences.
 inline double earlier_blocks(const ModelSpec& spec, int64_t seq_len, int64_t chunk) {
   const int64_t chunks = std::max<int64_t>(1, seq_len / chunk);
   double sum = 0;

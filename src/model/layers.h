@@ -44,9 +44,9 @@ struct ModelInputs {
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
   BatchLayout layout;                        // of each
   RouterSums router;
-  // Passes that generate text: caches of keys and values by layer, for so many tokens of each row; spans
-  // (ops/generation.h); and the tokens' rows of what is_looked_up(), of one weight after another, which the
-  // host looks up. Without caches attention covers the round alone.
+  // Passes that generate text: caches of keys and values by layer, for so many tokens of each row, and spans
+  // (ops/generation.h). They also have the tokens' rows of what is_looked_up(), of one weight after another,
+  // which the host looks up. Without caches attention covers the round alone.
   struct {
     std::vector<ObjectId> layers, states;  // states: of gated delta rules, f32
     ObjectId spans, embedded;

@@ -143,7 +143,7 @@ struct TensorNames {
              *o = "self_attn.o_proj", *sinks = "self_attn.sinks";
   const char *q_norm = "self_attn.q_norm", *k_norm = "self_attn.k_norm";
   const char *conv_in = "conv.in_proj", *conv = "conv.conv", *conv_out = "conv.out_proj";
-  // Names of a gated delta rule: what its tensors' names begin with, and whether those that read x have the
+  // Names of a gated delta rule: what its tensors' names begin with. Also whether those that read x have the
   // rows of a key head, with the value heads that share it, before those of the next.
   const char* delta = "linear_attn";
   bool delta_by_heads = false;
@@ -153,9 +153,9 @@ struct TensorNames {
   const char *router = "mlp.gate", *experts = "mlp.experts";
   const char *expert_gate = "gate_proj", *expert_up = "up_proj", *expert_down = "down_proj";
   const char* selection_bias = "mlp.expert_bias";
-  // Or all experts of a layer are one tensor, [experts, rows, columns]: gates before up, or turned, with rows
-  // for inputs, and then columns of gates and of up stand in turn. Classes of transformers hold the others in
-  // such tensors, too.
+  // Or all experts of a layer are one tensor, [experts, rows, columns], gates before up. Or it is turned,
+  // with rows for inputs, and then columns of gates and of up stand in turn. Classes of transformers hold the
+  // others in such tensors, too.
   enum InOne : uint8_t { Apart, Stacked, Turned } experts_in_one = Apart;
   const char *gate_up_in_one = "gate_up_proj", *down_in_one = "down_proj";
   // The expert that all tokens share, and its gate.
@@ -180,8 +180,8 @@ struct TensorNames {
   bool operator==(const TensorNames&) const = default;
 };
 
-// Which rows of a head are rotated, as checkpoints have them: the first `rows`, or all if that is 0, of which
-// neighbours are pairs, or else each of the first half with its like of the second.
+// Which rows of a head are rotated, as checkpoints have them. They are the first `rows`, or all if that is 0,
+// of which neighbours are pairs, or else each of the first half with its like of the second.
 struct RotatedRows {
   int64_t rows = 0;
   bool neighbours = false;
@@ -316,7 +316,7 @@ struct ModelSpec {
   const RopeScaling& rope_of(const Attention& attention) const {
     return rotates_as_window(attention) ? *window_rope : rope;
   }
-  // The stream is kept divided by residual_scale, so that what is added to it need not be multiplied: the
+  // The stream is kept divided by residual_scale, so that what is added to it need not be multiplied. The
   // embedding begins it so, and norms of it have an epsilon that is as much smaller as its squares are.
   double stream_embedding_scale() const { return embedding_scale / residual_scale; }
   double stream_norm_eps() const { return norm_eps / (residual_scale * residual_scale); }
@@ -362,8 +362,8 @@ std::string to_text(const ModelSpec& spec);
 // "adapters of rank 16, alpha 32, beside q_proj, v_proj".
 std::string to_text(const Adapters& adapters);
 
-// inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens: of the rows of a head that are rotated,
-// 0 for all, and 0 for the others, which no angle turns.
+// inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens. `rotated` says how many rows of a head
+// are rotated, 0 for all; the others have 0, as no angle turns them.
 std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len,
                                  int64_t rotated = 0);
 

@@ -57,8 +57,8 @@ void WeightTable::layer(int index) {
   out_.back().trainable = false;
 }
 
-// Tables and projections of all layers are one tensor each: a token's rows stand beside each other in a row
-// of the first, and layers' rows follow each other in the second.
+// Tables and projections of all layers are one tensor each. In a row of the first a token's rows stand beside
+// each other; layers' rows follow each other in the second.
 void WeightTable::add_input(int64_t width) {
   const TensorNames& names = spec_.names;
   const auto layers = int64_t(spec_.layers.size());

@@ -146,8 +146,8 @@ struct Weight {
   std::vector<Stretch> learnt_elements() const;
 };
 
-// The roles of the weights of the adapters of a weight: those of all its tensors are one, or, with dropout,
-// which each has for itself, several, one after the other.
+// The roles of the weights of the adapters of a weight. Those of all its tensors are one. With dropout, which
+// each has for itself, they are several, one after the other.
 std::string adapter_a(std::string_view role, size_t number);
 std::string adapter_b(std::string_view role, size_t number);
 std::string adapter_magnitudes(std::string_view role);
@@ -190,7 +190,7 @@ double active_elements(const ModelSpec& spec, const Weight& weight);
 bool frozen(std::span<const std::string> patterns, std::string_view tensor);
 
 // Whether a pattern, which is as freeze's but for the mark, names a tensor or what it is part of, from any
-// part of its name on: "k_proj" and "layers.3" do, of the third layer's keys.
+// part of its name on. So "k_proj" and "layers.3" do, of the third layer's keys.
 bool names_part(std::string_view pattern, std::string_view tensor);
 // The names of tensors, or of their parts ("self_attn", "q_proj.weight"), that are nearest to a pattern's
 // text between its stars.

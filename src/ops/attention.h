@@ -15,7 +15,7 @@ namespace sluice::core {
 // The shape of one attention block: queries of a chunk against one block of keys and values.
 //
 // A chunk is `rows` independent rows of q_len tokens. distance is the index of the first query minus that of
-// the first key within the sequence: 0 is the diagonal block (q_len == kv_len, causal), otherwise the block
+// the first key within the sequence: 0 is the diagonal block (q_len == kv_len, causal). Otherwise the block
 // lies wholly before the queries (distance >= kv_len) and rows is 1. Query i may look at key j exactly when
 //     distance + i - pos[i] <= j <= distance + i  and  distance + i - window < j,
 // where pos[i] is the query's position inside its document: causal, and never across a document boundary.
@@ -46,9 +46,9 @@ struct AttnShape {
 
 // o = softmax(q k^T / sqrt(head_dim)) v over the keys of one block, lse = log of the softmax denominator
 // (natural log, scores scaled). q and o are [tokens, q_heads * head_dim]; kv is [rows * kv_len, 2 * kv_heads
-// * head_dim] with K in the first half of the columns and V in the second; lse is f32 [rows, q_heads, q_len].
-// With merge, o (f32) and lse hold the result over other blocks and become the result over their union
-// (log-sum-exp merge). A query with no visible key in the block contributes nothing: o = 0, lse = -inf.
+// * head_dim] with K in the first half of the columns and V in the second. And lse is f32 [rows, q_heads,
+// q_len]. With merge, o (f32) and lse hold the result over other blocks and become the result over their
+// union (log-sum-exp merge). A query with no visible key in the block contributes nothing: o = 0, lse = -inf.
 //
 // Sinks are a learnt logit of every head, [q_heads], which is in the softmax's sum beside the scores and has
 // no value. The first block takes them, so that lse, and with it what is merged later, has them.

@@ -3,8 +3,8 @@
 // code; the CPU's kernels have it once more in vectors, which the conformance tests compare.
 //
 // Groups of 32 consecutive elements share a scale s in f32, the largest magnitude of their values. A scale of
-// fewer bits would be rounded to itself where it falls by less than one of its steps, and a mean of squares
-// with beta2 = 0.999 could never fall again.
+// fewer bits would be rounded to itself where it falls by less than one of its steps. A mean of squares with
+// beta2 = 0.999 could never fall again.
 //   around zero:      q = round(127 c(x / s)) with c(r) = 2 r / (1 + |r|), which gives small values more of
 //                     the 255 steps (FlashOptim, arXiv 2602.23349);
 //   sums of squares:  s is that of the roots, q = round(255 sqrt(v) / s), and 1 where that would make nothing

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated delta rule (Yang et al. 2024), which layers of Qwen3-Next and later have in place of attention:
-// over a chunk, its gradient, and over new tokens of texts that are generated; and the gates that it reads.
+// The gated delta rule (Yang et al. 2024), which layers of Qwen3-Next and later have in place of attention.
+// It is here over a chunk, with its gradient, and over new tokens of texts that are generated. So are the
+// gates that it reads.
 //
 // Each value head has a state S, f32 [key_dim, value_dim], which is 0 where a document begins. With q and k
 // normalised as x / sqrt(sum x^2 + 1e-6), and q over sqrt(key_dim) after that, a token does

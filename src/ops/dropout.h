@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout of what an adapter reads: which values stay depends on the seed, the step and the place of a token
+// Dropout of what an adapter reads. Which values stay depends on the seed, the step and the place of a token
 // among those of the step, and on nothing of how a step is cut.
 #pragma once
 

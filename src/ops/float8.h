@@ -5,7 +5,7 @@
 // calls it float8_e4m3fn. A float becomes one by rounding to nearest, ties to even; what is larger becomes
 // 448, and what is no number stays so.
 //
-// A block's scale is the least power of two that leaves no magnitude above 448: it moves exponents alone, and
+// A block's scale is the least power of two that leaves no magnitude above 448. It moves exponents alone, and
 // the product of an element and its scale is exact in f32 and bf16.
 #pragma once
 

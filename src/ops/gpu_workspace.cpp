@@ -46,7 +46,7 @@ int64_t divisor_below(int64_t n, int64_t most) {
 }
 
 // The backward's scratch as measured on Hopper: bf16 dK and dV per query head where these share key heads,
-// and bf16 dS when deterministic; on other architectures also an f32 dQ. Plans that want more are not used.
+// and bf16 dS when deterministic. On other architectures also an f32 dQ. Plans that want more are not used.
 int64_t backward_graph_bytes(const AttnShape& s, int64_t rows, int64_t kv_heads,
                              const GpuLibraries& libraries) {
   const int64_t group = s.q_heads / s.kv_heads;
@@ -176,7 +176,7 @@ bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& librarie
 }
 
 // Only deterministic backward is cut up, when all at once is more than its cap: into some key heads of one
-// row, or some rows. Two calls run side by side where they fit: the keys of a causal block have unequal work,
+// row, or some rows. Two calls run side by side where they fit. The keys of a causal block have unequal work,
 // and one call alone would leave a fifth of the device idle at its end.
 AttnCalls calls_of(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
   const AttnCalls whole{s.rows, s.kv_heads, 1};

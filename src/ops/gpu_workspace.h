@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ops need on a GPU beside their operands, where libraries run products and attention: for the backend,
-// which lays the parts out, and for planning for a GPU that is not there.
+// What ops need on a GPU beside their operands, where libraries run products and attention. The backend lays
+// the parts out by it, and plans for a GPU that is not there count on it.
 #pragma once
 
 #include <cstdint>
@@ -76,8 +76,8 @@ DeltaParts parts_of(const DeltaRuleBwd& op);
 // Whether cuDNN takes the block; own kernels take the rest.
 bool suits_cudnn(const AttnShape& shape, bool backward, const GpuLibraries& libraries);
 
-// How backward is cut up: rows and key heads per call of the graph, and how many calls run side by side, so
-// that one fills the multiprocessors that the end of another leaves idle.
+// How backward is cut up: rows and key heads per call of the graph, and how many calls run side by side. One
+// fills the multiprocessors that the end of another leaves idle.
 struct AttnCalls {
   int64_t rows, kv_heads, lanes;
 };

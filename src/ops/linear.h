@@ -15,14 +15,14 @@
 namespace sluice::core {
 
 // Products take operands in the op's dtype, or in a format that is named for them. Where both operands have
-// scales, their rows run along the product's sum, as tensor cores for 8 bits read them: LinearDgrad has w as
+// scales, their rows run along the product's sum, as tensor cores for 8 bits read them. LinearDgrad has w as
 // [in, out] then, and LinearWgrad dy as [out, tokens] and x as [in, tokens]. Elements are multiplied with the
 // scale of their block; results and sums are as of other products.
 
 // y = x w^T (+ bias) (+ residual). A bias and a residual may be added to each other and rounded to dtype
 // before the product is. With rope_heads > 0 the first rope_heads * head_dim columns of y are rotated as Rope
-// (ops/attention.h) does it: for programs that decode, where a kernel for a few rows does both at once. It
-// has no gradient, and never comes with a residual.
+// (ops/attention.h) does it. This is for programs that decode, where a kernel for a few rows does both at
+// once. It has no gradient, and never comes with a residual.
 struct Linear {
   static constexpr std::string_view kName = "linear";
   enum { kX, kW, kY };

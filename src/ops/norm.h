@@ -111,9 +111,9 @@ struct HeadNormRope {
   }
 };
 
-// dx = d(loss)/dx through HeadNormRope, given that of its rotated y; a rest that is copied is converted to
-// dtype, and what comes to heads from a rest of their own is rounded to it before it is added.
-// dw (+)= sum over rows and heads. The statistics are computed again from x.
+// dx = d(loss)/dx through HeadNormRope, given that of its rotated y. A rest that is copied is converted to
+// dtype, and what comes to heads from a rest of their own is rounded to it before it is added. dw (+)= sum
+// over rows and heads. The statistics are computed again from x.
 struct HeadNormRopeBwd {
   static constexpr std::string_view kName = "head_norm_rope_bwd";
   enum { kDy, kX, kW, kPos, kInvFreq, kDx, kDw };

@@ -2,7 +2,7 @@
 // The schema of every op: attributes, operands with their access, FLOPs and bytes. No kernels here.
 //
 // An op is a plain struct of attributes in the header of its family, and its members say all that others need
-// to know of it: an op that leaves something out does not compile (OpSchema). Its operands come in a fixed
+// to know of it. An op that leaves something out does not compile (OpSchema). Its operands come in a fixed
 // order, named by the struct's enum; the same order is used by Task::uses in a Program and by the operand
 // span a backend receives. Matrices are row-major; weights are [out, in] as in Hugging Face checkpoints;
 // `tokens` counts all rows of a chunk.

@@ -47,7 +47,7 @@ struct ClipScale {
 // AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
 //   g' = clip[1] * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
 //   w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w)
-// with bias = 1 - b^args.updates in f64, rounded to fp32 (ops/adam_bias.h); the rest is computed in fp32.
+// with bias = 1 - b^args.updates in f64, rounded to fp32 (ops/adam_bias.h). The rest is computed in fp32.
 // With masters in f32, w is the copy and p its rounding to dtype (nearest). With masters of 8 bits, p and
 // they are w (ops/master.h). Without, w is p itself; bf16 p, m and v are then rounded stochastically when
 // `stochastic`, by random bits keyed by (args.seed, args.step, object, element), else to nearest. State of I8

@@ -57,8 +57,8 @@ Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>
   return {};
 }
 
-// A model that has a text model among others, the family of that where its part does not say it, and the
-// module that the text model is in the class that transformers has for causal language models. Empty: the
+// A model that has a text model among others, and the family of that where its part does not say it. The
+// module is what the text model is in the class that transformers has for causal language models. Empty: the
 // class is the text model's own.
 struct Wrapper {
   std::string_view model_type, text, module;

@@ -16,7 +16,7 @@ namespace sluice::core {
 // out is as in transformers' class of the family. Sizes are so only where it says its model_type, and a
 // notice of the model names them. Keys that say nothing about the arithmetic are passed over, as checkpoints
 // carry many. A value that would change it in a way Sluice does not do (another activation, another kind of
-// rotary embedding, experts) is an error, and so is a key that is one letter off one that is read.
+// rotary embedding, experts) is an error. So is a key that is one letter off one that is read.
 //
 // A model that wraps a text model (gemma3, qwen3_5) is that one, whose tensors have kTextPart
 // (io/safetensors.h) in front of their names.

@@ -55,7 +55,7 @@ struct OwnKeys {
 };
 
 // Whether layers with a window are rotated in a way of their own, and how where the file is of transformers
-// 4: by `key` where there is one, else by `theta`, or as the others if that is 0.
+// 4. It is by `key` where there is one, else by `theta`, or as the others if that is 0.
 struct WindowRope {
   bool has = false;
   const char* key = nullptr;
