@@ -22,7 +22,7 @@ namespace sluice::core {
 // plan wastes nothing at its end.
 using Ledger = BytesByTier;
 
-// A caller's change of an object in the middle of a step: when the last task that writes it has run, and
+// A caller's change of an object in the middle of a step. When the last task that writes it has run, and
 // before anything that comes behind reads it, `with` gets its bytes, which it may change. An error ends the
 // step.
 struct Amendment {

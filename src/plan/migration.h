@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Migration moves what outlives the steps of a program from where one plan has it to where another one has
-// it, between two steps, inside the arenas that are there. Like a Plan it is immutable data: searched by
-// planner/migrate.h, proved by verify(), run by exec/migrate.h.
+// it. It does so between two steps, inside the arenas that are there. Like a Plan it is immutable data:
+// searched by planner/migrate.h, proved by verify(), run by exec/migrate.h.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Migration {
 LaneTable migration_lanes(const LaneTable& lanes);
 
 // Proves that `migration` takes every persistent object of the program from its homes under `before` to all
-// of its homes under `after`, whatever the timing: every copy reads what it says, written before it starts.
+// of its homes under `after`, whatever the timing. Every copy reads what it says, written before it starts.
 // None writes over what another may still be using; none covers its own source; all of it lies inside arenas
 // of so many bytes. An error names the copy and the object. REQUIRES: both plans are proved.
 Status verify(const Program& program, const Migration& migration, const Plan& before, const Plan& after,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Plan says how one Program runs inside an arena per tier: for every task run and copy its lane, its place
-// in the order, what it waits for, its addresses, and its predicted time. Plans are immutable data: searched
-// by the planner, proved by verify(), run by exec, shown by describe().
+// A Plan says how one Program runs inside an arena per tier. Every task run and copy has a lane, a place in
+// the order, what it waits for, addresses, and a predicted time. Plans are immutable data: searched by the
+// planner, proved by verify(), run by exec, shown by describe().
 #pragma once
 
 #include <cstdint>
@@ -88,7 +88,7 @@ struct Plan {
   std::vector<Home> homes;    // by object; nowhere for what does not outlive the step
   double makespan_ns = 0;     // simulated
   double lower_bound_ns = 0;  // no plan for this program and profile can be faster
-  // About how many times as fast the step would be with kMoreMemory more of a tier; 0: not known, as in small
+  // About how many times as fast the step would be with kMoreMemory more of a tier. 0: not known, as in small
   // programs, on several devices, and where there is no cap.
   ByTier<double> speedup_with_more;
   std::string policy;  // the planner's decisions, in words
@@ -108,14 +108,14 @@ struct Plan {
   }
 };
 
-// Proves that running `plan` computes what `program` says, whatever the timing: every use finds the right
+// Proves that running `plan` computes what `program` says, whatever the timing. Every use finds the right
 // version of its object at its address, arrived before it starts (by the order of lanes and waits, not by
-// predicted time); no two actions touch the same bytes unordered when one of them writes. Nothing lies
-// outside the arenas; what must survive the step is at its home with its last version; what processes
-// exchange is in one order, that of exchanges(); of weights that came in part, because a task chooses, none
-// but that task reads any, and its choice was made before. `workspace_bytes[t]` is what task t needs. An
-// error names the action and the object. Safe on a plan with any content at all, such as one that was read
-// from a file; everything else that takes a plan takes one that was proved.
+// predicted time). No two actions touch the same bytes unordered when one of them writes. Nothing lies
+// outside the arenas, and what must survive the step is at its home with its last version. Processes exchange
+// in one order, that of exchanges(). Weights that came in part, because a task chooses, are read by that task
+// alone, and its choice was made before. `workspace_bytes[t]` is what task t needs. An error names the action
+// and the object. Safe on a plan with any content at all, such as one that was read from a file; everything
+// else that takes a plan takes one that was proved.
 Status verify(const Program& program, const Plan& plan, std::span<const int64_t> workspace_bytes);
 
 // Proves that `plan`, which runs between two steps in the same arenas, finds what outlives them where the

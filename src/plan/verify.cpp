@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proof of a Plan. Runs the plan's actions in order over a map of every arena that says which version of
-// which object lies where and who touched it last, and checks every dependency against happens-before.
+// Proof of a Plan. Runs the plan's actions in order over a map of every arena. The map says which version of
+// which object lies where and who touched it last. Every dependency is checked against happens-before.
 // Happens-before comes from vector clocks: lanes are few, so an action's clock is one index per lane.
 //
-// A plan may come from a file that anybody wrote. Whatever its numbers are, the proof ends with an answer:
-// what is used as an index is checked before anything else (well_formed), no sum of two of its numbers is
-// made before both are known to be in bounds, and time and memory are bounded by the plan's size.
+// A plan may come from a file that anybody wrote. Whatever its numbers are, the proof ends with an answer.
+// Numbers that are used as an index are checked before anything else (well_formed). No sum of two of its
+// numbers is made before both are known to be in bounds. Time and memory are bounded by the plan's size.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -325,7 +325,7 @@ Status Verifier::copy(uint32_t id) {
   return {};
 }
 
-// The task reads the object as one of which it chooses parts, and nowhere else; the chooser, which tells
+// The task reads the object as one of which it chooses parts, and nowhere else. The chooser, which tells
 // which, is on the device, in the version that the task will read, before the copy. So whoever submits the
 // copy can read it then.
 Status Verifier::choice_is_made(uint32_t id) {

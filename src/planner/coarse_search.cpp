@@ -50,9 +50,9 @@ struct Step {
   double range = 1;
 };
 
-// Where the host has room for all that outlives the step. Measured in ten searches for Llama-3 8B on the preset
-// of an H200 with 9, 16 and 24 GiB: the best start was 0 to 6.3 % behind the fastest settings of all, 0.7 % in
-// the median. The best of kFar was 0 to 0.21 % behind.
+// Where the host has room for all that outlives the step. Measured in ten searches for Llama-3 8B on the
+// preset of an H200 with 9, 16 and 24 GiB. The best start was 0 to 6.3 % behind the fastest settings of all,
+// 0.7 % in the median. The best of kFar was 0 to 0.21 % behind.
 constexpr Start kQuick[] = {{Kind::Weights, true}, {Kind::Prices, true}};
 // Where prices do not pack, weights may, and the order as written leaves most room.
 constexpr Start kOtherWay[] = {{Kind::Weights, true, kNone, false, If::NotAsked}};
@@ -283,7 +283,7 @@ void CoarseSearch::build(const std::vector<Policy>& policies) {
 }
 
 // Shares that pack for one mostly pack for the others of its way, and an attempt that does not pack costs as
-// much as one that does: where a way has several, the one in the middle goes before them.
+// much as one that does. Where a way has several, the one in the middle goes before them.
 void CoarseSearch::consider(int64_t more) {
   tried_.expect(tried_.tried() + std::ssize(policies_) + more * kMostAtOnce);
   std::vector<Policy> first, others;

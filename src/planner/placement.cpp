@@ -63,7 +63,7 @@ std::vector<size_t> dealt_in_turns(std::span<const double> piece_ns, std::span<c
 }
 
 // Shifts the ends of stages by a piece, one or two of them at once, for as long as that makes the devices'
-// parts more even: `left_ns`, by device, is what each would have in addition. No stage goes away.
+// parts more even. `left_ns`, by device, is what each would have in addition. No stage goes away.
 class Evening {
  public:
   Evening(std::span<const double> piece_ns, std::vector<double> left_ns, std::vector<size_t>& device_of)

@@ -12,8 +12,9 @@
 
 namespace sluice::core {
 
-// How a program of many tasks finds what leaves the device and what is computed again: by fixed weights, by
-// prices of the moments of its step, or by whichever is faster. Where prices give no plan, weights are asked.
+// How a program of many tasks finds what leaves the device and what is computed again. It goes by fixed
+// weights, by prices of the moments of its step, or by whichever is faster. Where prices give no plan,
+// weights are asked.
 enum class Ways : uint8_t { Both, Weights, Prices };
 
 // How weights of experts that do not stay on a device come to it.
@@ -69,10 +70,10 @@ Error stopped_planning();
 // Programs of more tasks than this are large: a candidate costs too much to try every policy at every budget.
 constexpr size_t kLargeProgram = 1'500;
 
-// The fastest plan found. Deterministic. For programs that are not large, and unless `quick`, a larger
-// device cap never gives a slower plan: the plans of all smaller budgets on a fixed grid stay candidates.
-// When no plan fits, the error names the tier and, if asked to explain, what is needed at least, what was
-// given, the largest residents at the tightest moment, and what to change.
+// The fastest plan found. Deterministic. For programs that are not large, and unless `quick`, a larger device
+// cap never gives a slower plan: the plans of all smaller budgets on a fixed grid stay candidates. When no
+// plan fits, the error names the tier. If asked to explain, it says what is needed at least, what was given,
+// the largest residents at the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
 // Gives the plan's actions their costs by a profile, and predicts its times anew. Loads of chosen parts are

@@ -21,13 +21,13 @@ namespace {
 // Limits on quickly planned rings whose tasks do not follow one device's order: as many as have so many tasks
 // in all.
 constexpr size_t kTriedTasks = 200'000, kLeastTried = 3, kMostTried = 12;
-// How many of these, the fastest, have their parts made even, which takes several plans each: as many as make
-// so many tasks; and how many of those are planned in full.
+// How many of these, the fastest, have their parts made even, which takes several plans each. There are as
+// many as make so many tasks. And how many of those are planned in full.
 constexpr size_t kEvenedTasks = 60'000, kLeastEvened = 3, kInFull = 2;
 // Who is this much behind in quick plans is not first in full.
 constexpr double kAlikeInFull = 1.01;
 // The share of spill time that appears in a step. Quick plans of 8B on two to eight H100 show 0.01 to 0.1
-// where persistent objects fit, and up to 0.2 where they do not, as links have more to do.
+// where persistent objects fit. Where they do not it is up to 0.2, as links have more to do.
 constexpr double kShown = 0.05, kShownTight = 0.2;
 // Orders that begin this much behind the fastest did not get ahead.
 constexpr double kHopeful = 1.05;

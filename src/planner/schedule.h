@@ -91,7 +91,7 @@ struct Schedule {
 // The same of every device.
 struct StepSchedule {
   std::vector<Schedule> devices;  // by number
-  // By position, its turn, which lengths of lives are counted in: a run that only changes in place what the
+  // By position, its turn, which lengths of lives are counted in. A run that only changes in place what the
   // run before it wrote has no turn of its own, so that it makes nothing longer.
   std::vector<uint32_t> turns;
 

@@ -23,8 +23,8 @@ struct ShapeSubject {
   std::function<BytesByTier(const StepShape& shape)> room_between_steps;
 };
 
-// How many tasks a step has, by how it is cut, for those who decide before they build its Program: counted in
-// those of one sequence in one chunk and in two.
+// How many tasks a step has, by how it is cut, for those who decide before they build its Program. It is
+// counted in those of one sequence in one chunk and in two.
 class TaskCount {
  public:
   TaskCount(const ShapeSubject& subject, int64_t seq_len, bool packed);
@@ -51,7 +51,7 @@ struct Cut {
 struct ShapeChoice {
   StepShape shape;
   bool late_moments = false;  // see ShapeSubject
-  // The least bound of the shapes that were tried, as a part of that of this one: no plan of any of them is
+  // The least bound of the shapes that were tried, as a part of that of this one. No plan of any of them is
   // faster than this part of the time that none of this one is faster than. 1: this one's is the least.
   double least_bound = 1;
   std::string why;                                // the candidates and their estimated speed, in words
@@ -60,8 +60,8 @@ struct ShapeChoice {
 
 // The shape whose plan is fastest on the profile, with some microseconds more for every run of a task. Coarse
 // plans are compared among chunk sizes, from large to small as long as that pays, at two numbers of rounds
-// each; then from there step by step to other numbers of rounds and a longer first one. Shapes of large
-// programs that these hardly tell apart are planned in full. Deterministic.
+// each. Then the search goes from there step by step to other numbers of rounds and a longer first one.
+// Shapes of large programs that these hardly tell apart are planned in full. Deterministic.
 // The shape that takes the least memory is not searched for: it is taken if the caps work for it, and a
 // refusal names no cap. In a `hurry` the search ends with the fastest shape so far.
 Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const Cut& cut, const BytesByTier& caps,

@@ -49,9 +49,9 @@ void for_each_stage(AnyStages& stages, F&& f) {
 std::vector<SharedOp> all_ops(const Stages& stages);
 std::vector<SharedOp> all_ops(const Program& program);
 
-// Bytes that a program needs in each tier when everything that outlives it lies elsewhere: a little more than
-// the least, so that other residents than assumed still leave a place for everything. Its caches are those of
-// the program that it runs beside, or its own, for which there is room then.
+// Bytes that a program needs in each tier when everything that outlives it lies elsewhere. That is a little
+// more than the least, so that other residents than assumed still leave a place for everything. Its caches
+// are those of the program that it runs beside, or its own, for which there is room then.
 enum class Caches : uint8_t { Shared, Own };
 Result<BytesByTier> room_beside(const Program& program, const Profile& profile,
                                 Caches caches = Caches::Shared);

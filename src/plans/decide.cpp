@@ -55,8 +55,8 @@ Result<Question> decide_shape(Prepared& p, std::optional<MasterWeights> auto_mas
 }
 
 // The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
-// more than was rounded is planned for with what the process holds, so that a cap which one start names works
-// for the next one, whose pages differ. False: this changes nothing, or has been done.
+// more than was rounded is planned for with what the process holds. So a cap which one start names works for
+// the next one, whose pages differ. False: this changes nothing, or has been done.
 bool drop_rounding(Prepared& p, const Error& refusal) {
   const auto shortage = shortage_of(refusal);
   if (!shortage || shortage->tier != name_of(kHost) || shortage->least_bytes == kNowhere) return false;

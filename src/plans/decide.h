@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a configuration, a machine and a model become plans. What that takes from the host it runs on, it asks
-// for: as it is here, it opens no file, and starts no thread where it is told to use one.
+// for. As it is here, it opens no file, and starts no thread where it is told to use one.
 #pragma once
 
 #include <optional>

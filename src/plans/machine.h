@@ -14,8 +14,8 @@
 
 namespace sluice::core {
 
-// The host overhead that is planned with is what the process holds, rounded up to a multiple of this: what it
-// holds differs by pages from start to start, and equal starts have equal plans.
+// The host overhead that is planned with is what the process holds, rounded up to a multiple of this. It
+// differs by pages from start to start, and equal starts have equal plans.
 constexpr int64_t kOverheadGrain = 4 * kMiB;
 
 struct Machine {

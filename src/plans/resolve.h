@@ -10,10 +10,10 @@
 
 namespace sluice::core {
 
-// "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
-// backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.
-// Master weights that are asked for bring f32 state. What the machine does not compute in is refused.
-// `auto_master`: what train.master = auto stands for; none: what these rules say.
+// "auto" becomes bf16 where bf16 products are fast, elsewhere f32. With bf16, backends that prefer compact
+// state have bf16 gradients and state and stochastic rounding; others have f32 gradients, state and master
+// weights. Master weights that are asked for bring f32 state. What the machine does not compute in is
+// refused. `auto_master`: what train.master = auto stands for; none: what these rules say.
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine,
                                   std::optional<MasterWeights> auto_master = {});
 
@@ -22,8 +22,7 @@ Status resolve_adapters(const RunConfig& config, ModelSpec& model);
 // Gives the base of the model, which is not trained, and its products the formats that the configuration has.
 void resolve_formats(const RunConfig& config, ModelSpec& model);
 // Has the model trained as the configuration says: its adapters, what of it is frozen (model/weights.h), in
-// which format that is, and how much the z-loss of its routers counts, which a model without experts has none
-// of.
+// which format that is, and how much the z-loss of its routers counts. A model without experts has no z-loss.
 Status resolve_training(const RunConfig& config, ModelSpec& model);
 
 // An error names what a run with run.exact cannot have, and why. REQUIRES: the model is resolved.

@@ -39,7 +39,7 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.
 StepShape evaluation_shape(const StepShape& training);
 // 8B's weights take 0.64 s to come at 25 GB/s, in which an H100 computes less than three chunks of 8,192
-// tokens, and slower cards fewer: four in a pass hide it.
+// tokens, and slower cards fewer. Four in a pass hide it.
 inline constexpr int64_t kLongChunks = 4;
 // The same of several chunks.
 StepShape long_evaluation_shape(const StepShape& training);

@@ -35,7 +35,7 @@ std::vector<Attribute> attributes_of(const O& op) {
   return out;
 }
 
-// Adds an op's name and those of its attributes that differ from their defaults, each by name: programs keep
+// Adds an op's name and those of its attributes that differ from their defaults, each by name. Programs keep
 // their hashes when an op they use gets an attribute, or when the list of ops grows.
 template <class O>
 void add_op(const O& op, Hash& hash) {

@@ -118,7 +118,7 @@ class Program {
   Hash objects_hash_, tasks_hash_;
 };
 
-// Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never
+// Checks a Program's own rules: uses lie inside their objects and agree with the op's schema. A task never
 // binds overlapping bytes to two operands when it writes one of them. The first use of an object that does
 // not survive steps is a whole write. Inputs and constants are never written. Every metric that does not
 // survive steps is written.

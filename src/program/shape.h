@@ -55,12 +55,12 @@ struct StepShape {
 
   bool operator==(const StepShape&) const = default;
 };
-// Cuts the sequences of a step into chunks, of which the last has what the others leave, and spreads these
-// over rounds as evenly as whole sequences allow, earlier rounds the longer ones. `first_chunks` are the
-// first round's; 0: its even share. REQUIRES: seq_len and chunk_tokens are set; first_chunks are whole
-// sequences; there is at least one sequence, and one chunk, per round.
+// Cuts the sequences of a step into chunks, of which the last has what the others leave. Spreads these over
+// rounds as evenly as whole sequences allow, earlier rounds the longer ones. `first_chunks` are the first
+// round's; 0: its even share. REQUIRES: seq_len and chunk_tokens are set; first_chunks are whole sequences;
+// there is at least one sequence, and one chunk, per round.
 void spread(StepShape& shape, int64_t sequences, int64_t rounds, int64_t first_chunks = 0);
-// "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round; "- 1024": that the last chunk lacks;
+// "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round. "- 1024": that the last chunk lacks.
 // "2 processes of 4 replicas of 8192 x 4 x 1": where there are several of either.
 std::string to_text(const StepShape& shape);
 // Errors name the key and what would divide.

@@ -81,7 +81,7 @@ std::vector<int64_t> ladder(int64_t least, int64_t most) {
 }
 
 // All of what the run takes from the host when the device holds as little as it can, and the next round sizes
-// below: less host memory makes the device hold more.
+// below. Less host memory makes the device hold more.
 std::vector<int64_t> host_caps(int64_t given, int64_t used) {
   const int64_t most = given == kUnlimited ? readable_cap(used) : given;
   const int64_t less = round_size_below(most - 1);

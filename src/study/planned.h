@@ -22,14 +22,14 @@ struct PlanQuestion {
 struct PlannedCase {
   int64_t host_cap = 0;
   Outlook found;
-  // Where it fits: tokens of its longest round, what of their activations the backward pass reads, as
-  // formulas count them, and the most activations that the plan holds at once, on all devices and the host.
+  // Where it fits: tokens of its longest round, and what of their activations the backward pass reads, as
+  // formulas count them. Also the most activations that the plan holds at once, on all devices and the host.
   int64_t round_tokens = 0, everything_bytes = 0, device_activations = 0, host_activations = 0;
   // The most layers of the same model, its width in proportion, that a step of one sequence fits with, and
-  // its parameters; 0: not even one, or the model's layers differ.
+  // its parameters. 0: not even one, or the model's layers differ.
   int64_t layers = 0, params = 0;
   // The most tokens of one sequence that a step of it fits with, cut into at most 15 chunks and known to an
-  // eighth of itself or to 256 tokens; 0: not even so many.
+  // eighth of itself or to 256 tokens. 0: not even so many.
   int64_t seq_len = 0;
 };
 

@@ -44,7 +44,7 @@ Result<std::vector<SweepRow>> load_sweep(const std::filesystem::path& path);
 // Sorts by model, machine, mode, sequence length, tokens per step and caps: the order of the finished file.
 void sort_sweep(std::vector<SweepRow>& rows);
 
-// A plan for less memory works with more, too: simulated rows that one with less memory beats, or that do not
+// A plan for less memory works with more, too. Simulated rows that one with less memory beats, or that do not
 // fit although it does, take its result, and their message says whose plan it is. Returns how many rows have
 // such a plan, taken now or before.
 int64_t take_faster_plans(std::span<SweepRow> rows);

@@ -2,8 +2,8 @@
 // Optimizers as data: each is a module with its hyperparameters, the state it keeps of every weight, and the
 // ops that update. Configuration keys, help, programs and checkpoints are made from it.
 //
-// The operands of an update op are, in this order: the parameter, its gradient, the state (in the order of
-// `state`), the clip scale, the step's arguments, and the master weights if there are any. Those of the
+// The operands of an update op have one order: the parameter, its gradient, the state (in the order of
+// `state`), the clip scale, the step's arguments. The master weights come last if there are any. Those of the
 // op that updates the state alone are the same without parameter and master weights.
 #pragma once
 
@@ -72,12 +72,13 @@ struct UpdateRule {
   // Makes the state that update() left out. Null, or empty, where that cannot follow later.
   std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values) = nullptr;
   bool (*takes)(const Weight& weight) = nullptr;  // null: every one
-  // An update takes a matrix whole: a tensor of a checkpoint, or what the model has of one in a weight of its
-  // own, such as an expert or the rows of q. Else it takes any elements, which do not know of others.
+  // An update takes a matrix whole. That is a tensor of a checkpoint, or what the model has of one in a
+  // weight of its own, such as an expert or the rows of q. Else it takes any elements, which do not know of
+  // others.
   bool whole = false;
 };
 
-// The formats in which a weight is updated: vectors, and matrices so small that nothing would be gained, keep
+// The formats in which a weight is updated. Vectors, and matrices so small that nothing would be gained, keep
 // their state and master weights in f32 where those of others are compact.
 constexpr int64_t kLeastCompact = 1024;  // elements
 Numerics numerics_of(const Weight& weight, Numerics numerics);

@@ -12,7 +12,7 @@ bool recomputable(const Program& program, const Task& task) {
   });
 }
 
-// Whether tasks make an object of nothing but fewer bytes that outlive the step: to make it again moves less
+// Whether tasks make an object of nothing but fewer bytes that outlive the step. To make it again moves less
 // than to move it, and holds less than to keep it.
 bool made_of_less(const Program& program, const std::vector<uint32_t>& writers, uint32_t object) {
   int64_t bytes = 0;

@@ -227,8 +227,8 @@ bool Emitter::pack_device(Side& side) {
     return (limits_.search_places ? pack_few(some, time(), space)
                                   : pack_closely(some, time(), space, many_on_device())) != kNowhere;
   };
-  // Where there is room, nothing gets the memory of a run that is still at work: what arrives from another
-  // device would wait for its end, and whoever sent it soon, too.
+  // Where there is room, nothing gets the memory of a run that is still at work. A copy from another device
+  // would wait for its end, and whoever sent it soon, too.
   std::vector<PackItem> apart;
   if (sides_.size() > 1) {
     apart = items;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing of few things by search: each takes the lowest place that those before it in a list leave free;
-// what finds none moves to the front of the list, and everything is placed again. A handful is stacked in
-// every order at last. Both find packings where a sweep through time fails, at a cost that grows with the
+// Packing of few things by search. Each takes the lowest place that those before it in a list leave free. A
+// thing that finds none moves to the front of the list, and everything is placed again. A handful is stacked
+// in every order at last. Both find packings where a sweep through time fails, at a cost that grows with the
 // square of the number of things.
 #include <algorithm>
 #include <numeric>

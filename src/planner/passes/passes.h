@@ -32,8 +32,8 @@ struct Limits {
   // The most bytes for loads that begin early. A link that has a little more to do than time for it would
   // otherwise begin earlier with every round before the last, until nothing else has room.
   int64_t early_bytes = kUnlimited;
-  // Places on the host are taken only while their content is of use, which fragments it: what is short there
-  // is saved, and where there is room, less of it packs.
+  // Places on the host are taken only while their content is of use, which fragments it. That saves what is
+  // short there; where there is room, less of it packs.
   bool host_is_short = false;
   bool host_closely = false;  // see pack_least()
   // Host bytes of a plan's actions: so much each, of which the budget leaves room for this many. A program of
@@ -77,8 +77,8 @@ enum class Save : uint8_t {
 using Saves = std::vector<Save>;  // by object
 
 // The order of tasks: the program's, or with the forward pass of each round spread over the backward pass of
-// the round before it, where no data flows between the two. Links then carry what one saves while they carry
-// what the other needs.
+// the round before it. That needs that no data flows between the two. Links then carry what one saves while
+// they carry what the other needs.
 std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, bool overlap_rounds);
 
 // The order of tasks over several devices: each takes, of what it can begin, what the placement's rule puts
@@ -93,7 +93,7 @@ struct RingEstimate {
   int64_t bytes;  // in use at the fullest moment of the fullest device
 };
 // When the last task ends in that order of the placement's own rule, rounds overlapping, with nothing
-// computed again and no wait for memory: a plan in that order hardly ends earlier.
+// computed again and no wait for memory. A plan in that order hardly ends earlier.
 double ring_order_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
                      const Profile& profile);
 // The same under each rule. Refers to what it is made of.
@@ -115,9 +115,9 @@ class RingEstimates {
   std::unique_ptr<Orders> orders_;
 };
 
-// Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
-// time, and what one device made and another uses is handed over. REQUIRES: data flows in that order as in
-// the program's.
+// Unrolls the program in the order given. Values that are computed again have their tasks run a second time,
+// and what one device made and another uses is handed over. REQUIRES: data flows in that order as in the
+// program's.
 StepSchedule unroll(const Program& program, const Placement& placement, const std::vector<TaskId>& order,
                     const TaskCosts& costs, const Profile& profile, const Saves& saves, const Limits& limits);
 
@@ -156,7 +156,7 @@ struct GapCosts {
   Prices prices;  // where known, they take the place of link use
 };
 
-// Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever
+// Which gaps between uses are cut: first those between the passes that `saves` does not keep. Then, wherever
 // the bytes exceed `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns
 // for its cost. Cuts that turn out unnecessary are given back, the dearest first. Times come from `start_ns`,
 // one per position and the end.
@@ -229,7 +229,7 @@ Residency decide_residency(const Schedule& schedule, const Profile& profile, con
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when
 // begin > end. One that is loaded early may begin as late as latest_begin, and one whose store drains may end
-// as early as earliest_end, if room is short: packing moves begin and end within these.
+// as early as earliest_end, if room is short. Packing moves begin and end within these.
 struct PackItem {
   int64_t bytes;
   uint32_t begin, end;
@@ -262,8 +262,8 @@ struct PackTime {
 // them fast is tried before what packs them well.
 constexpr size_t kManyItems = 8000, kManyOnHost = 1500;
 int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many = kManyItems);
-// The same, where there is room for everything in a place of its own, in about as little as is there at once,
-// as long as nothing has to come later or end earlier for it.
+// The same, where there is room for everything in a place of its own. It takes about as little as is there at
+// once, as long as nothing has to come later or end earlier for it.
 int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity,
                      size_t many = kManyItems);
 // The same in as little room as is found, whatever there is.
@@ -290,7 +290,7 @@ std::optional<Plan> emit(const Program& program, const StepSchedule& schedule,
                          Misfit& misfit);
 
 // Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane
-// and waits stay as they are. A device's queue of copies holds a few dozen: a store that is submitted long
+// and waits stay as they are. A device's queue of copies holds a few dozen. A store that is submitted long
 // before it can begin would fill it, and hold up the thread that submits the work behind it.
 void submit_by_start(Plan& plan);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prices of room and of the links' time at every moment of a step: the dual of the choice between keeping a
-// value on the device, moving it, and computing it again.
+// Prices of room and of the links' time at every moment of a step. They are the dual of the choice between
+// keeping a value on the device, moving it, and computing it again.
 //
 // The step is divided into moments. Each has a price per byte of device and host and per ns of either link.
-// At given prices every value takes what is cheapest for it in each of its gaps; what is asked for too much
-// then gets dearer, and what is left over cheaper, until supply and demand agree on average. Multiplicative
+// At given prices every value takes what is cheapest for it in each of its gaps. Then what is asked for too
+// much gets dearer, and what is left over cheaper, until supply and demand agree on average. Multiplicative
 // updates of the prices by the average demand so far; only sums, products and quotients, so that prices are
 // the same on every machine.
 #include <algorithm>

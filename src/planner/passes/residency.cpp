@@ -263,10 +263,9 @@ uint32_t Resident::next_begin(uint32_t i) const {
   return out_.spans[first].begin;
 }
 
-// Loads in the order of their deadlines from the last to the first, each as late as the link allows, but for
-// what may fill the device early, and as early as the memory allows. What comes from the host for its first
-// use of the step can come before the step begins: its deadline is in the next step, and its load in this
-// one.
+// Loads in the order of their deadlines from the last to the first, each as late as the link allows. What may
+// fill the device early comes as early as the memory allows. What comes from the host for its first use of
+// the step can come before the step begins. Its deadline is in the next step, and its load in this one.
 void Resident::start_loads_early() {
   struct Early {
     uint32_t span;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tasks over several devices: list scheduling of groups of tasks under a rule, then justified:
-// what ends last begins last, scheduled back from the end, and what begins first then comes first, scheduled
-// from the begin. A list knows only what can begin now; this way it learns what the rest of the step waits
-// for. Where rounds and heads of chunks follow one another that ends a step up to a sixth earlier, with as
-// much in memory. (Li and Willis 1992, for projects with bounded resources.)
+// The order of tasks over several devices: list scheduling of groups of tasks under a rule, then justified.
+// The group that ends last begins last, scheduled back from the end. The one that begins first then comes
+// first, scheduled from the begin. A list knows only what can begin now; this way it learns what the rest of
+// the step waits for. Where rounds and heads of chunks follow one another that ends a step up to a sixth
+// earlier, with as much in memory. (Li and Willis 1992, for projects with bounded resources.)
 //
 // A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in
 // one piece; what it makes for another device is there a hand-over later.
@@ -285,7 +285,7 @@ void Ring::find_objects() {
   objects_begin_.push_back(uint32_t(objects_.size()));
 }
 
-// As in the order of one device (order.cpp), but each device by itself: it has done the same part of its time
+// As in the order of one device (order.cpp), but each device by itself. It has done the same part of its time
 // of a round's forward pass and of the backward pass beside it at any moment. The first device, which has the
 // head, so runs ahead in the forward pass meanwhile, and what it makes is there for the others.
 void Ring::find_turns(bool overlap_rounds) {

@@ -215,8 +215,8 @@ void Saver::decide(const Residency& residency, std::vector<int64_t> pressure) {
 }
 
 // Whether the unit can travel without its link falling behind by more than the policy allows, without the
-// host overflowing, and, with prices, with room on the device until it is stored and from when its load
-// begins. If so, it does.
+// host overflowing. With prices it needs room on the device until it is stored and from when its load begins.
+// If so, it does.
 bool Saver::send_to_host(const Crossing& c) {
   const double stored_ns = stores_->end_of(c.release, c.store_ns);
   const double load_ns = loads_->begin_of(c.deadline, c.load_ns);

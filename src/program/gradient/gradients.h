@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass of a program, derived from its forward tasks: they are visited in reverse, and the rule
+// The backward pass of a program, derived from its forward tasks. They are visited in reverse, and the rule
 // of each op (rules.h) appends the tasks that make the gradients of what it read. Only gradients that are
 // wanted, or that lead to wanted ones, are computed.
 //
@@ -78,8 +78,8 @@ class Gradients {
   Into into(ObjectId x, std::optional<DType> dtype = std::nullopt, std::string_view role = {});
   // The same for an op that cannot accumulate: what there was before is added when the gradient is asked for.
   ObjectId into_new(ObjectId x, std::optional<DType> dtype = std::nullopt, std::string_view role = {});
-  // For a rule that can add one more gradient to its contribution as it writes it: what came to x by add(),
-  // or what was written before, as where two losses meet. One of another type is added later.
+  // For a rule that can add one more gradient to its contribution as it writes it. That is what came to x by
+  // add(), or what was written before, as where two losses meet. One of another type is added later.
   struct IntoSum {
     ObjectId object;
     std::optional<ObjectId> addend;
@@ -97,8 +97,9 @@ class Gradients {
   // How many recorded tasks read x.
   uint32_t readers(ObjectId x) const;
 
-  // Calls `use` with the object that holds the forward result y in the backward pass: y itself, or, where the
-  // rule of the op that made y makes it again in passing (see remade_operand()), what it calls remade() with.
+  // Calls `use` with the object that holds the forward result y in the backward pass. That is y itself. Where
+  // the rule of the op that made y makes it again in passing (see remade_operand()), it is what it calls
+  // remade() with.
   void with_result(ObjectId y, std::function<void(ObjectId)> use);
   void remade(ObjectId y, ObjectId again);
 

@@ -2,8 +2,8 @@
 // The gradient rule of every op that has one: which backward tasks follow from a forward task.
 //
 // A rule is an overload of backward() in rules.cpp for the op's type. It asks Gradients for the gradient of
-// what its task wrote, and for where to put those of what it read; what is not wanted it leaves out where its
-// op can.
+// what its task wrote, and for where to put those of what it read. It leaves out those that are not wanted
+// where its op can.
 #pragma once
 
 #include <cstddef>
