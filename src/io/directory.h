@@ -11,7 +11,7 @@
 namespace sluice::core {
 
 // A directory under construction. It is "<path>.tmp", in which files are written, until commit() gives it its
-// name: a directory at `path` has all of its files, also when the process or the machine stopped at any
+// name. A directory at `path` has all of its files, also when the process or the machine stopped at any
 // moment. Destroyed without commit(), it is removed; what a killed process left is removed by the next
 // create(). One process at a time makes a directory of one path.
 class AtomicDirectory {

@@ -33,7 +33,7 @@ struct ConfigText {
 };
 Result<ConfigText> read_model_config(const std::filesystem::path& named);
 
-// An error if a file of a model's folder is a link to nothing, or a pointer of Git LFS: such a file would be
+// An error if a file of a model's folder is a link to nothing, or a pointer of Git LFS. Such a file would be
 // passed over, or read as what it is not. Without weights their files do not matter.
 enum class FolderUse : uint8_t { Text, Weights };
 Status check_downloaded(const std::filesystem::path& folder, FolderUse use);

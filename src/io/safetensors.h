@@ -70,8 +70,8 @@ class TensorFiles {
   static Result<TensorFiles> open(const std::filesystem::path& path);
 
   // Null when there is no such tensor. One whose file was written of the model without its head lacks the
-  // first part of the name, up to a dot, one of a model that wraps it has kTextPart in front, or
-  // kTextOfModel for its first part, and an adapter's kAdapterPart.
+  // first part of the name, up to a dot. One of a model that wraps it has kTextPart in front, or kTextOfModel
+  // for its first part, and an adapter's kAdapterPart.
   const SafeTensor* find(std::string_view name) const;
   // The same with an error that names the checkpoint.
   Result<const SafeTensor*> get(std::string_view name) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of a cache, which say what they are, what they were made for, and whether they are whole. Nobody
-// knows who wrote to a cache since: what comes back is the very bytes that were kept for the very same
-// request, or an error that says what is wrong, upon which one makes them anew.
+// knows who wrote to a cache since. The very bytes that were kept for the very same request come back, or an
+// error that says what is wrong. Then one makes them anew.
 //
 //   sluice <kind>\n
 //   <checksum of all that follows, 32 hexadecimal digits>\n
@@ -46,7 +46,7 @@ Status write_sealed(const std::filesystem::path& path, const SealedRequest& requ
                     std::string_view content);
 
 // The content that was kept for this request. NotFound: there is no such file. Any other error says in one
-// sentence why the file is not believed: it is damaged, or of another kind, or made for something else, of
+// sentence why the file is not believed. It is damaged, or of another kind, or made for something else, of
 // which it names the first difference.
 Result<std::string> read_sealed(const std::filesystem::path& path, const SealedRequest& request,
                                 int64_t most_bytes = int64_t{1} << 30);

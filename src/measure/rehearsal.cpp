@@ -20,7 +20,7 @@ namespace sluice::core {
 namespace {
 
 // How floats of a kind are distributed: around `middle`, triangular, to `width` on either side. It matters to
-// the power that products draw, and by that to the clock: scores that are all alike, or gradients of a
+// the power that products draw, and by that to the clock. Scores that are all alike, or gradients of a
 // softmax that are all zero but one, make them faster than they will be.
 struct Spread {
   Values values;

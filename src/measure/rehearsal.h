@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
 // be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
-// up to 20 %: beside attention, which draws less, products run faster than among themselves, and attention
+// up to 20 %. Beside attention, which draws less, products run faster than among themselves, and attention
 // slower. Copies beside them take 1 to 4 %. On a CPU ops find the caches as others left them.
 #pragma once
 
@@ -36,7 +36,7 @@ struct LinkSums {
   double rate(double otherwise, int64_t enough = kGiB) const;
 };
 
-// Places many ops in one arena, where operands of different ops share memory: those that are only read lie
+// Places many ops in one arena, where operands of different ops share memory. Those that are only read lie
 // apart from those that are written, and hold values that the ops can really meet.
 class Rehearsal {
  public:
@@ -104,8 +104,8 @@ class Rehearsal {
   RowSample rows_;
   std::vector<int64_t> workspace_bytes_;  // by op
   int64_t alignment_;
-  // Ids, positions and the like, of which every operand has its own; workspaces; floats by type, what they
-  // are like, and whether an op writes them; and all floats, where these cannot lie apart.
+  // Ids, positions and the like, of which every operand has its own, and workspaces. Floats by type, what
+  // they are like, and whether an op writes them. All floats, where these cannot lie apart.
   Region small_, workspace_, floats_[2][4][2], shared_;
   bool apart_ = true;
   int64_t device_bytes_ = 0;

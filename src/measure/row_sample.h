@@ -23,12 +23,12 @@ struct RowSample {
 // shape.tokens() of them.
 int64_t visible_pairs(const AttnShape& shape, const int32_t* positions);
 
-// Positions for the queries of a block: of all places in the sample where a step has such a block, those of
-// the one with about as many visible pairs as the mean. Empty, where the sample has no such place.
+// Positions for the queries of a block. They are those of a place in the sample where a step has such a
+// block, with about as many visible pairs as the mean. Empty, where the sample has no such place.
 std::vector<int32_t> typical_positions(const AttnShape& shape, const RowSample& sample);
 
-// The length of documents that, all alike, would give attention as much to do; rounded to a power of the root
-// of two, so that samples of the same data agree. 0: the sample is empty.
+// The length of documents that, all alike, would give attention as much to do. It is rounded to a power of
+// the root of two, so that samples of the same data agree. 0: the sample is empty.
 int64_t document_tokens(const RowSample& sample);
 
 }  // namespace sluice::core

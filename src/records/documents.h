@@ -88,7 +88,7 @@ Status read_documents(const std::filesystem::path& path, const TokenMaking& maki
                       const RecordReader::OnSkipped& skip = {});
 
 // The turn of a chat with which a text begins that was rendered elsewhere, such as "<|im_start|>" or
-// "[INST]": a special token of the tokenizer, or what is known of others. Empty: none.
+// "[INST]". It is a special token of the tokenizer, or what is known of others. Empty: none.
 std::string_view rendered_turn_of(std::string_view text, const Tokenizer& tokenizer);
 // The same of plain text, in which lines of "USER:" and "ASSISTANT:" are turns.
 std::string_view rendered_text_of(std::string_view text, const Tokenizer& tokenizer);

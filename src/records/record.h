@@ -83,9 +83,9 @@ struct RawRecord {
   int64_t place = 0;  // its own in the file: the line in JSONL, else its number from 1
 };
 
-// The records of one file, if its name says that it has some: an object on each line (JSONL), a list of
-// objects, objects over several lines, or rows (CSV, TSV), which is told by how it begins. Else it is one
-// text. All are of the first one's kind. In memory is one record. One thread at a time.
+// The records of one file, if its name says that it has some. How it begins tells its form: an object on each
+// line (JSONL), a list of objects, objects over several lines, or rows (CSV, TSV). Else it is one text. All
+// are of the first one's kind. In memory is one record. One thread at a time.
 class RecordReader {
  public:
   static Result<RecordReader> open(const std::filesystem::path& path, const RecordOptions& options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CSV and TSV with a header, one row at a time (RFC 4180): fields between commas, semicolons or tabs; in
+// CSV and TSV with a header, one row at a time (RFC 4180): fields between commas, semicolons or tabs. In
 // quotes they may hold these, ends of lines, and quotes that stand twice.
 #pragma once
 

@@ -81,7 +81,7 @@ struct CheckpointCopy {
   Status write(const std::filesystem::path& dir);
 };
 
-// Makes in an empty directory of the same file system a checkpoint of the weights alone from a whole one: the
+// Makes in an empty directory of the same file system a checkpoint of the weights alone from a whole one. The
 // files that they share are one file, as nobody changes them.
 Status link_weights(const std::filesystem::path& checkpoint, const std::filesystem::path& dir);
 // Has a model that was just written say its own held-out loss as the lowest: that is what it is compared by.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the bytes of a checkpoint come from: the arenas, piece by piece while the run waits, or a copy of
-// them in memory of its own, from which another thread writes while the run goes on.
+// Where the bytes of a checkpoint come from. It is the arenas, piece by piece while the run waits. Or it is a
+// copy of them in memory of its own, from which another thread writes while the run goes on.
 #pragma once
 
 #include <functional>

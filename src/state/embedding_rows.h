@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the embedding and of tables of layers, read from the checkpoint when a token asks for one: a pass
+// Rows of the embedding and of tables of layers, read from the checkpoint when a token asks for one. A pass
 // that generates text needs few of them, and a table of a large vocabulary is a gigabyte.
 #pragma once
 

@@ -70,8 +70,8 @@ using ExportProgress = std::function<Status(std::string_view what, int64_t done,
 //
 // `from` is the folder of a model or a checkpoint, of which everything that is read is checked against its
 // checksum first, or the directory of a run: then its newest checkpoint. Takes a few MiB of memory. Errors:
-// something is at `to`, or at "<to>.tmp", where the work is done; too little room on the disk; a tensor of
-// the model that is missing or has another shape; a value that the number format cannot hold.
+// something is at `to`, or at "<to>.tmp", where the work is done; too little room on the disk. Others: a
+// tensor of the model that is missing or has another shape; a value that the number format cannot hold.
 Result<Exported> export_model(const std::filesystem::path& from, const std::filesystem::path& to,
                               const ExportOptions& options, const ExportProgress& progress);
 

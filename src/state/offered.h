@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares what a folder offers with what a model reads of it: weights that are left out, or taken otherwise
+// Compares what a folder offers with what a model reads of it. Weights that are left out, or taken otherwise
 // than they were saved, make another model than the one that somebody named.
 #pragma once
 

@@ -83,7 +83,7 @@ Result<std::filesystem::path> folder_to_read(const std::filesystem::path& from, 
 Result<std::optional<std::filesystem::path>> newest_checkpoint(const std::filesystem::path& dir);
 
 // `why` a checkpoint of such a directory cannot be read, with the newest one before it that can be, every
-// byte of it, and what to type then: `go_on` says that of its path.
+// byte of it, and what to type then. `go_on` says that of its path.
 Error with_older_one(Error why, const std::filesystem::path& damaged,
                      const std::function<std::string(const std::filesystem::path&)>& go_on);
 

@@ -32,7 +32,7 @@ Status check_tensor(const Model& model, TensorKind kind, std::string_view name);
 Result<std::vector<float>> read_tensor(const Model& model, TensorKind kind, std::string_view name,
                                        const Executor& executor);
 // Whether write_tensor() may: the errors of read_tensor(), another number of values, one that is not finite
-// in the tensor's format, or is negative where squares are summed, and masters, which are written with their
+// in the tensor's format, or is negative where squares are summed. Also masters, which are written with their
 // weights, not alone.
 Status check_write(const Model& model, TensorKind kind, std::string_view name, std::span<const float> values);
 // REQUIRES: check_write() allows it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows a model is trained on, by random access: row `row` of step `step` is a pure function of the data,
+// The rows a model is trained on, by random access. Row `row` of step `step` is a pure function of the data,
 // the seed and the two numbers, so that resuming a run replays nothing.
 #pragma once
 
@@ -100,8 +100,8 @@ struct BatchOptions {
 // padding (ColumnFacts::padding). Pieces in which nothing is learnt are left out of them.
 // Context has target -1, whatever row it is in.
 //
-// For evaluation, read rows 0 to n - 1 of step 0 of a source over the held-out tokens, at most epoch_rows():
-// they are a fixed random choice of its rows, each once.
+// For evaluation, read rows 0 to n - 1 of step 0 of a source over the held-out tokens, at most epoch_rows().
+// They are a fixed random choice of its rows, each once.
 //
 // Errors: tokens outside the vocabulary, too few tokens for one row, nothing that is learnt, a share of which
 // no row comes, documents without the sides that are compared.

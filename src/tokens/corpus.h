@@ -56,7 +56,7 @@ struct CorpusOptions {
   std::vector<std::string> heldout_paths;
   // Fraction of the tokens to hold out, 0 to below 1, in whole documents. Every document draws by its file's
   // path below the named directory, its line and the seed, so that files added later move but those at the
-  // limit. If the fraction is positive, both sides get at least one document; a corpus of a single one that
+  // limit. If the fraction is positive, both sides get at least one document. A corpus of a single one that
   // is a file of text or tokens is cut instead, and its last part held out.
   double heldout = 0.05;
   SplitRule split = SplitRule::Tokens;
@@ -90,9 +90,9 @@ struct Corpus {
   int64_t files = 0;   // that are not empty
   bool built = false;  // false: the cache had it
   std::string key;     // equal for equal options, files, contents and tokenizers
-  // Equal for equal tokens, as checkpoints say it: what Sluice 0.1.0 read as this version does has the name
-  // that it had there; else the key, with the number of the first reader behind it that reads it so.
-  // `contents_before`: what readers before that called it.
+  // Equal for equal tokens, as checkpoints say it. Where Sluice 0.1.0 read as this version does, it has the
+  // name that it had there. Else it is the key, with the number of the first reader behind it that reads it
+  // so. `contents_before`: what readers before that called it.
   std::string content;
   std::vector<std::string> contents_before;
   std::string notice;                // why what the cache had was not believed; empty: it was, or had nothing

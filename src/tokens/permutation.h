@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-// Position `index` of a pseudo-random order of 0..count-1 that depends on (seed, epoch) only: a Feistel
+// Position `index` of a pseudo-random order of 0..count-1 that depends on (seed, epoch) only. A Feistel
 // network with Philox as its round function permutes the next power of four, and results outside the range
 // are permuted again. So nothing is stored, and resuming a run replays nothing. REQUIRES: 0 <= index < count.
 inline int64_t permuted(uint64_t seed, uint64_t epoch, int64_t index, int64_t count) {

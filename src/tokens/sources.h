@@ -18,8 +18,9 @@ struct SourceOptions {
   std::vector<std::string> paths;
   // Endings of the file names to take inside directories, such as ".txt"; empty: all.
   std::vector<std::string> include;
-  // Shell patterns of what directories and patterns leave out, compared with the path below the directory
-  // that was named ('*' matches '/' too; a directory's name covers all below it) and with the bare file name.
+  // Shell patterns of what directories and patterns leave out. They are compared with the path below the
+  // directory that was named ('*' matches '/' too; a directory's name covers all below it) and with the bare
+  // file name.
   std::vector<std::string> exclude;
 };
 

@@ -2,12 +2,12 @@
 // Files of token ids, memory-mapped.
 //
 // Sluice's own format (little-endian): TokenFileHeader, tokens as uint16 or uint32, zeros up to a multiple of
-// 8, then documents + 1 int64 token indices: where each document begins, and the token count. Documents have
-// tokens. That is version 2, where every token is learnt. In version 3 a bit for each token follows, from the
-// lowest of the first byte on, up to a multiple of 8 bytes. It is 1 where the token is context, which nobody
-// learns to say. llm.c's format: 256 int32 (magic 20240520 for uint16 tokens or 20240801 for uint32, version
-// 1, token count, zeros), then the tokens. It marks no documents, so the file is one. docs/data.md shows how
-// to write either.
+// 8, then documents + 1 int64 token indices. These say where each document begins, and the token count.
+// Documents have tokens. That is version 2, where every token is learnt. In version 3 a bit for each token
+// follows, from the lowest of the first byte on, up to a multiple of 8 bytes. It is 1 where the token is
+// context, which nobody learns to say. llm.c's format: 256 int32 (magic 20240520 for uint16 tokens or
+// 20240801 for uint32, version 1, token count, zeros), then the tokens. It marks no documents, so the file is
+// one. docs/data.md shows how to write either.
 #pragma once
 
 #include <array>

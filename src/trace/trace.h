@@ -20,7 +20,7 @@ namespace sluice::core {
 std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                          std::span<const DeviceActivity> activities = {});
 
-// A round's forward or backward pass from its first task to its last, or the update (round -1) where it is a
+// A round's forward or backward pass from its first task to its last. Or the update (round -1) where it is a
 // pass of its own and not spread over the others. Recomputation belongs to no pass.
 struct RoundPass {
   Phase phase;

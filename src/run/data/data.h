@@ -67,14 +67,14 @@ struct RunData {
   // Names behind the held-out documents: each of data.paths or data.heldout_paths, as seen from here.
   std::vector<std::string> names, heldout_names;
   // Text before the first held-out answer that leaves as much room in a sequence, with the template's special
-  // tokens as text, and the special token that ends the answer; without answers "// ", and -1.
+  // tokens as text, and the special token that ends the answer. Without answers "// ", and -1.
   std::string prompt = "// ";
   int32_t answer_end = -1;
   std::string other_end;  // that it is none of the folder's ends, a notice; empty: it is one
   // Why training does not start: conversations of which nothing is learnt, or markup is; empty: it does.
   std::string unlearnt;
-  // Texts that checkpoints have in place of the model's files, by name: the end of answers beside the
-  // folder's, and the chat template that was learnt with, where it is not the folder's own.
+  // Texts that checkpoints have in place of the model's files, by name. They are the end of answers beside
+  // the folder's, and the chat template that was learnt with, where it is not the folder's own.
   std::map<std::string, std::string> model_texts;
   std::optional<ShownChat> first_chat;  // of a data set that is looked at
 };

@@ -40,7 +40,7 @@ struct History {
 std::optional<Point> lowest(const Series& heldout);
 
 // Makes the metrics.jsonl at `to` what the one at `from` has up to and with `last_step`, from step 0 on a
-// line per step: later ones are steps that a run which goes on after it makes again. Both may be one file;
+// line per step. Later ones are steps that a run which goes on after it makes again. Both may be one file;
 // where there is none at `from`, the other is empty. Lines that are not one step's JSON object, as the last
 // one that a killed process wrote may be, are dropped. Takes the memory of a line.
 Result<History> take_history(const std::filesystem::path& from, const std::filesystem::path& to,

@@ -14,8 +14,8 @@ namespace sluice::core {
 // damaged, or run.resume asks for another beginning.
 Result<RunDirectory> take_run_directory(RunConfig& config, bool anew, Observer& observer);
 
-// An error that the checkpoint which the run goes on from is damaged (its detail "damaged") with the newest
-// whole one before it and the command that goes on from that. Any other error as it is.
+// Adds to an error that the checkpoint which the run goes on from is damaged (its detail "damaged"): the
+// newest whole one before it, and the command that goes on from that. Any other error as it is.
 Error naming_older_one(const RunConfig& config, Error why);
 
 }  // namespace sluice::core

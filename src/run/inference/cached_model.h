@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that generates text, in memory under its plans: one for passes that make a token of each text, and
-// one for passes over prompts, which runs at the boundary of the other.
+// A model that generates text, in memory under its plans. One is for passes that make a token of each text.
+// One is for passes over prompts, and runs at the boundary of the other.
 #pragma once
 
 #include <filesystem>

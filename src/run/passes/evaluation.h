@@ -48,7 +48,7 @@ using TakeRow =
     std::function<void(int64_t row, const Rows& pass, int64_t first_token, const TokenLosses& losses)>;
 
 // Rows [first, first + count) of the source's step 0, each once, in passes of as many sequences as
-// `sequences` says of the rows that are left; what is left of the last pass counts nowhere. `stop` is asked
+// `sequences` says of the rows that are left. The rest of the last pass counts nowhere. `stop` is asked
 // before each pass; then the error is Cancelled. REQUIRES: first + count <= source.epoch_rows().
 Status evaluate_each(const BatchSource& source, int64_t first, int64_t count,
                      const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,

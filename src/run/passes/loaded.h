@@ -49,7 +49,7 @@ class Loaded {
   // prepare() did not know.
   bool runs(std::string_view name) const;
 
-  // Between two steps, goes on under other plans of the same programs, which are proved again: everything
+  // Between two steps, goes on under other plans of the same programs, which are proved again. Everything
   // that outlives a step moves to where they have it, and references to executors end. The arenas stay, and
   // grow first where the plans need more. Caps hold all the while; `profile` says what is held beside arenas
   // and how fast copies are. Programs beside the main one lose what they have of their own. An error leaves

@@ -126,7 +126,7 @@ Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, Process
 
 NetworkCost network_of_rate(const Machine& machine, double bytes_per_s) {
   // The rate that Ethernet's and TCP's headers leave, and the time that one core of a Xeon spent at 1 to 10
-  // Gb/s: Linux 1.0 to 1.2 on what is sent and comes, this process the rest on adding.
+  // Gb/s. Linux spent 1.0 to 1.2 on what is sent and comes, this process the rest on adding.
   constexpr double kPayload = 0.94, kCoreNsPerByte = 1.5;
   // Beside threads that compute a sum waits for its turn of a core, at each of its two messages.
   constexpr double kLatencyNs = 1e5, kLatencyBesideComputeNs = 6e5;

@@ -46,8 +46,8 @@ struct StepResult {
 enum class LossScale : uint8_t { PerTarget, One };
 
 // Asked in the middle of each round of a step, on the thread that makes it, when the log-probabilities of the
-// round's targets are there: changes their weights, which are the rows' before. `first`: tokens of the step
-// before these.
+// round's targets are there. It changes their weights, which are the rows' before. `first`: tokens of the
+// step before these.
 using AskWeights =
     std::function<Status(int64_t first, std::span<const float> log_probs, std::span<float> weights)>;
 
@@ -68,7 +68,7 @@ class Engine {
   void carry(const std::map<std::string, std::string>& texts) { files_->replace(texts); }
 
   // One optimizer step; with `timeline`, when every action ran. An error leaves no state (see load()), but
-  // for one of whoever was asked for weights, who is not asked again: no step was made then, and the state is
+  // for one of whoever was asked for weights, who is not asked again. No step was made then, and the state is
   // what it was. `values` are those of its update, whenever that runs; null: those that were planned.
   // REQUIRES: shape.tokens() tokens; check_values(*values).
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,

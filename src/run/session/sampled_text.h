@@ -27,7 +27,7 @@ struct SampledText {
   std::string text = {};  // with SamplesRequest::decode
 };
 
-// Continues a prompt. Token i depends on the model, the text before it, the seed and i alone; before each
+// Continues a prompt. Token i depends on the model, the text before it, the seed and i alone. Before each
 // pass, `more` is asked with how many tokens are there whether another one is wanted. Of a text that is
 // longer than the engine's window the last half window is read anew. REQUIRES: sampling was planned; a prompt
 // that is not empty, of tokens below the vocabulary's size.

@@ -11,7 +11,7 @@
 namespace sluice::core {
 
 // Says by how much links were slower in a timed step than their rates in the plan, by less than
-// kLeastShareOfLink of them; empty: none was, or too little was copied to tell. Devices have the backend's
+// kLeastShareOfLink of them. Empty: none was, or too little was copied to tell. Devices have the backend's
 // numbers. `latency_ns`: of a copy. REQUIRES: one interval for each action.
 std::string slow_links(const Plan& plan, std::span<const Interval> timeline, double latency_ns,
                        const Backend& backend);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a run saves checkpoints, what that costs it, and where they are written: from a copy of the state on a
-// thread beside the run where the host cap has room for one, else while the run waits.
+// When a run saves checkpoints, what that costs it, and where they are written. A thread beside the run
+// writes them from a copy of the state where the host cap has room for one; else the run waits.
 #pragma once
 
 #include <functional>
@@ -77,8 +77,8 @@ class Saver {
   // that went on beside come out here, at the next step; they name the last good checkpoint. Where a tensor
   // of the state is refused (check_values) they have the detail "unsaved": its name.
   Status after_step(Session& session, double step_s, bool asked);
-  // After every evaluation, which took so long and found this loss, when the step is saved if it is to be:
-  // keeps the model if it is better than the one that is kept.
+  // After every evaluation, which took so long and found this loss, when the step is saved if it is to be.
+  // Keeps the model if it is better than the one that is kept.
   Status after_evaluation(Session& session, double loss, double evaluation_s);
   const KeptBest& best() const { return kept_; }
   // Called before each checkpoint is begun, in the thread of the run; an error keeps it from being made.
