@@ -241,8 +241,8 @@ std::vector<size_t> shape_of(const Ids& array) {
   return shape;
 }
 
-// Calls of a session, one at a time: what comes while one is under way is refused, be it another thread's or
-// that of a loss which the call itself calls.
+// Calls of a session, one at a time. A call that comes while one is under way is refused, be it another
+// thread's or that of a loss which the call itself calls.
 class Calls {
  public:
   class Entered {

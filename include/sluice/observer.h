@@ -41,7 +41,7 @@ struct ExpertLoad {
   double busiest = 0;  // the most choices that any expert had, over the mean of its layer
   double entropy = 0;  // of a token's softmax scores, in the mean, nats
   // Experts times the sum over them of their share of choices times their mean score, over all layers and
-  // tokens of the step: the least is the number of choices of a token. Of a step of one round it is what
+  // tokens of the step. The least is the number of choices of a token. Of a step of one round it is what
   // router_aux_loss_coef of a model is taken times.
   double balance = 0;
   double z = 0;  // log(sum of exp(logits))^2 of a token and layer, in the mean

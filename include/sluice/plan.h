@@ -122,7 +122,7 @@ class Plan {
 };
 
 // Searches for the fastest plan that stays under the caps. For a preset of a machine it reads and writes
-// nothing; on this machine it first measures what the cache does not know, which takes memory within the caps
+// nothing. On this machine it first measures what the cache does not know, which takes memory within the caps
 // for a while.
 //
 // Errors: options that are not allowed (Invalid), caps under which nothing works (DoesNotFit, with tier,

@@ -103,7 +103,7 @@ class Session {
   // round_losses; seeds in a step that has rows without, or the other way round.
   Result<Queued> forward_backward(const Batch& batch);
   // The same for a loss instead of seeds, which takes the product with the head a second time and no pass
-  // more. It is called while the step runs, on the thread of optim_step() or gradient(): with the batch's
+  // more. It is called while the step runs, on the thread of optim_step() or gradient(). It gets the batch's
   // sequences of each round, those of the first round first, unless none of their targets counts. Which
   // sequences share a round is the plan's to say. Its error is that call's, and the rows are dropped: no step
   // was made, and the state is what it was. Errors: a plan without StepOptions::round_losses, a batch with

@@ -56,7 +56,7 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
                                         const std::function<void(const std::string&)>& doing);
 
 // With the columns of nccl-tests: algbw is bytes by seconds, busbw that times what an algorithm without waste
-// moves over each rank's link: 2 (n - 1) / n of them in an all-reduce, all in a send.
+// moves over each rank's link. In an all-reduce that is 2 (n - 1) / n of them, in a send all.
 Page collectives_page(const CollectiveBench& bench);
 
 }  // namespace sluice::core

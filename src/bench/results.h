@@ -26,7 +26,7 @@ struct Stamp {
 Stamp stamp_on(const std::string& machine);
 
 // A line of JSON per row of a table, {"table", "name", columns by key}, per fact, and per line of a picture,
-// {"picture", "line", "points": [[x, y], ...]}; all with the stamp. Numbers in base units.
+// {"picture", "line", "points": [[x, y], ...]}. All have the stamp. Numbers in base units.
 std::string to_jsonl(const Page& page, const Stamp& stamp);
 
 // Writes NAME.md, NAME.html and a picture NAME.svg, NAME-2.svg, ... for each of the page into `dir`, which is

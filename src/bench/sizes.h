@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix products of a model's step, measured on the machine at hand at the sizes that they have, and at
-// those that estimate advises: what the advice is worth here.
+// those that estimate advises. It shows what the advice is worth here.
 #pragma once
 
 #include <atomic>

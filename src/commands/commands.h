@@ -183,7 +183,7 @@ struct BenchRequest {
 };
 
 // Measures, prints a page of numbers and writes them into out_dir: WHAT.jsonl, .md, .html and .svg. Steps and
-// attention are measured cell by cell and kept in cells.jsonl and attention_cells.jsonl: asked to stop, it
+// attention are measured cell by cell and kept in cells.jsonl and attention_cells.jsonl. Asked to stop, it
 // ends after the step in progress, and the same command goes on with the next cell.
 Outcome bench(const BenchRequest& request, Requests& asked);
 

@@ -303,8 +303,8 @@ struct Ends {
   std::vector<std::string> strings;
 };
 
-// A special token is no part of the text that stop strings are looked for in: one that is such a token ends
-// the text as a token, and one that has such a token among other text would never be found.
+// A special token is no part of the text that stop strings are looked for in. A stop string that is such a
+// token ends the text as a token. One that has such a token among other text would never be found.
 Status take_stop_string(const Source& source, const std::string& text, std::string_view said, Ends& ends) {
   if (!source.tokenizer) {
     ends.strings.push_back(text);

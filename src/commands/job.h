@@ -65,7 +65,7 @@ class Job {
       const std::function<std::string(const std::string& first, const std::string& own)>& difference);
   // Values of all processes, in the order of ranks. A process that cannot learn that ends the job.
   std::vector<uint8_t> gather(uint8_t own);
-  // Runs it in process 0, then in the first of each other host, then in the rest, which may find what those
+  // Runs it in process 0, then in the first of each other host, then in the rest. These may find what those
   // left on a disk of their host, and measure alone. Once process 0 has run it, all call `share`, if there is
   // one.
   Status first_here(const std::function<Status()>& run, const std::function<Status()>& share = {});

@@ -47,7 +47,7 @@ inline bool say_without_waiting(std::string_view text) {
 }
 
 // A result, such as text that a model made, or JSON: to standard output as it is, where a file or another
-// program takes it or `raw` asks for that; a terminal gets it made printable.
+// program takes it or `raw` asks for that. A terminal gets it made printable.
 inline void say_result(std::string_view text, bool raw = false) {
   if (raw || isatty(STDOUT_FILENO) == 0) return say_exactly(stdout, text);
   say_exactly(stdout, printable(text));

@@ -104,8 +104,9 @@ void name_preset(RunConfig& config);
 Result<RunConfig> typed_config(const std::vector<std::string>& settings, RunConfig config = {},
                                std::optional<KeyOf> only = {});
 
-// Whether a configuration that was filled field by field is one that load_config() may return: every number
-// within its bounds, every word one that its key may be, and what goes together. Errors are load_config()'s.
+// Whether a configuration that was filled field by field is one that load_config() may return. Every number
+// is within its bounds, every word is one that its key may be, and values go together. Errors are
+// load_config()'s.
 Status check_config(const RunConfig& config);
 
 // Gives keys that are "auto" what `value` has for them: text as they take it; empty, or not allowed: none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of values that keys of a configuration have: what each may be in words, reading one from text,
-// checking one that a program gave, and printing it as TOML has it.
+// The kinds of values that keys of a configuration have. Each is described in words, read from text, checked
+// where a program gave it, and printed as TOML has it.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files lie where in memory, for the one thing that can go wrong with a mapping after it was made:
-// another process cuts the file short, and the next access to what is gone is SIGBUS. The process cannot go
+// Which files lie where in memory, for the one thing that can go wrong with a mapping after it was made.
+// Another process cuts the file short, and the next access to what is gone is SIGBUS. The process cannot go
 // on; it can say which file it was.
 #pragma once
 

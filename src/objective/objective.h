@@ -4,8 +4,8 @@
 // which keys it reads, and its losses. Names, defaults and formulas are those of TRL 1.16 but where a row
 // says otherwise.
 //
-// A step's loss is the mean over its pairs or marked answers, plus, where likelihood() is above 0, that times
-// the mean of -log p over the tokens of its chosen answers. Sampled answers with rewards are of
+// A step's loss is the mean over its pairs or marked answers. Where likelihood() is above 0, that times the
+// mean of -log p over the tokens of its chosen answers is added. Sampled answers with rewards are of
 // objective/policy.h.
 #pragma once
 

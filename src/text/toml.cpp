@@ -6,9 +6,9 @@
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/impl/preprocessor.h>
-// The parser tells the compiler, or assert(), what its input is, and checks it afterwards: "[" at the end of
-// a line stops a debug build and may do anything in an optimised one. The same for some characters' classes:
-// U+FEFE.
+// The parser tells the compiler, or assert(), what its input is, and checks it afterwards. A "[" at the end
+// of a line stops a debug build and may do anything in an optimised one. The same for some characters'
+// classes: U+FEFE.
 #undef TOML_ASSERT_ASSUME
 #define TOML_ASSERT_ASSUME(expression) static_assert(true)
 #pragma push_macro("TOML_UNREACHABLE")

@@ -9,8 +9,8 @@ namespace sluice::core {
 // As in the changelog: "0.1.0".
 std::string_view version();
 
-// The version of the sources: a commit as `git describe` names it, with "-dirty" after it if files differed
-// from it, or "unknown" where they came without their history and without its name.
+// The version of the sources. It is a commit as `git describe` names it, with "-dirty" after it if files
+// differed from it, or "unknown" where they came without their history and without its name.
 std::string_view commit();
 // The day of that commit, "2026-11-22"; empty: unknown.
 std::string_view commit_date();

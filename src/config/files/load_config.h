@@ -17,7 +17,7 @@ namespace sluice::core {
 // `config`, which they change, has already.
 //
 // A model that is an adapter's folder (adapter_config.json, adapter_model.safetensors) is its base's folder
-// with that adapter: adapter.path is then set, and what the adapter's own file says where no key does.
+// with that adapter. Then adapter.path is set, and what the adapter's own file says where no key does.
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
                               RunConfig config = {});
 
