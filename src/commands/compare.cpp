@@ -149,13 +149,15 @@ Result<Comparing> resolve(const CompareRequest& r) {
   }
   std::vector<std::string> hosts;
   for (const int64_t cap : c.host_caps) hosts.push_back(cap_text(cap));
-  c.text.title = fmt::format("{}: sequences of {}, {} tokens a step, host memory {}", model,
-                             grouped(double(c.config.train.seq_len), 0),
-                             grouped(double(c.config.train.tokens_per_step), 0), fmt::join(hosts, " or "));
+  const bool capped = c.host_caps != std::vector<int64_t>{kUnlimited};
+  c.text.title = fmt::format(
+      "{}: sequences of {}, {} tokens a step, {}", model, grouped(double(c.config.train.seq_len), 0),
+      grouped(double(c.config.train.tokens_per_step), 0),
+      capped ? fmt::format("host memory {}", fmt::join(hosts, " or ")) : "no host cap");
   c.text.legend = {
-      "Speeds are planned under each card's memory, and the host's, as the cap: of what a host has leave the "
-      "system some GiB. Off by: how far speeds planned for a card were from measured or published ones, in "
-      "the mean; none: no speed was compared (sluice machines)."};
+      "The caps are each card's memory and the host's; leave the system some GiB of what a host has. \"off "
+      "by\" is the mean distance of speeds planned for a card from measured or published ones; \"-\": none "
+      "was compared (sluice machines)."};
   if (std::ranges::max(c.clusters.hosts) > 1) {
     c.text.legend.push_back(
         fmt::format("Several hosts: each trains on rows of its own, and their gradients are summed over a "
@@ -163,7 +165,7 @@ Result<Comparing> resolve(const CompareRequest& r) {
                     "sluice simulate --hosts plans it; steps and speeds are of all, memory is of each.",
                     r.network));
   }
-  if (c.text.tokens > 0) c.text.legend.push_back("days and cost in all: of " + r.tokens + " tokens");
+  if (c.text.tokens > 0) c.text.legend.push_back("Days and cost in all are for " + r.tokens + " tokens.");
   return c;
 }
 

@@ -207,7 +207,8 @@ std::string in_url(std::string_view text) {
 
 // Each picture is a document of its own: the classes of one mean nothing to another.
 std::string image(std::string_view title, std::string_view svg) {
-  return fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escape_markup(title), in_url(svg));
+  return fmt::format("<div class=\"wide\"><img alt=\"{}\" src=\"data:image/svg+xml,{}\"></div>\n",
+                     escape_markup(title), in_url(svg));
 }
 
 constexpr std::string_view kStyle = R"(
@@ -215,6 +216,7 @@ h2 { margin-top: 30px; font-size: 18px; } p, .rule, .rule th { color: var(--mute
 th[scope=row] { color: var(--ink); } .wide th[scope=row] { position: sticky; left: 0; min-width: 84px;
                        background: var(--bg); }
 img { display: block; max-width: 100%; height: auto; }
+@media (max-width: 520px) { img { max-width: none; } }  /* letters stay legible: the picture scrolls */
 )";
 
 }  // namespace

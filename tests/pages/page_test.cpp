@@ -90,7 +90,7 @@ TEST(Page, NotesHaveANameOfTheirOwn) {
 TEST(Page, BarsArePicturesOfAPage) {
   Page page = small();
   page.sections[0].bars.push_back({"Speeds", "", {{"a", 1, "1"}}});
-  EXPECT_NE(to_html(page).find("<img alt=\"Speeds\""), std::string::npos);
+  EXPECT_NE(to_html(page).find("<div class=\"wide\"><img alt=\"Speeds\""), std::string::npos);
 }
 
 TEST(Page, AsHtmlIsOneFileThatAsksForNothing) {
