@@ -187,12 +187,11 @@ Status Plan::save(const std::filesystem::path& directory) const {
     return error("directory = {}: it holds results of a run, which a plan does not replace; name another one",
                  directory.string());
   }
-  core::Prepared p = *prepared_;
-  p.config.run.dir = directory.string();
+  const core::Prepared& p = *prepared_;
   const std::filesystem::path model = std::filesystem::absolute(directory / "model.json");
   SLUICE_TRY(core::write_file(model, p.model.config.empty() ? core::to_json(p.model) : p.model.config));
-  p.config.model.config = model.string();
-  return core::save_plan(p);
+  return core::save_plan(
+      p, core::started(p.config, {.directory = directory.string(), .model_config = model.string()}));
 }
 
 Result<std::string> Plan::diff(std::string_view before_json, std::string_view after_json) {

@@ -19,9 +19,8 @@ ChatValue message_of(std::string_view role, std::string_view content) {
 
 Result<ChatTurns> ChatTurns::open(const std::filesystem::path& folder, const Tokenizer& tokenizer,
                                   const RunConfig& config, BesidePrompt beside) {
-  RunConfig dated = config;
-  SLUICE_TRY(keep_date(dated));
-  const auto date = ChatDate::parse(dated.data.date);
+  SLUICE_ASSIGN(const std::string day, date_of(config));
+  const auto date = ChatDate::parse(day);
   if (!date.ok()) return error_at("data.date", date.error());
   SLUICE_ASSIGN(ChatTemplate chat,
                 ChatTemplate::open(folder, config.data.chat_template, *date, config.data.template_kwargs));

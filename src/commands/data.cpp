@@ -12,6 +12,7 @@
 #include "commands/terminal.h"
 #include "config/files/load_config.h"
 #include "io/file.h"
+#include "plans/settle.h"
 #include "run/data/data_view.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
@@ -127,7 +128,8 @@ Status show_data(const DataRequest& request) {
   if (!vocab) {
     SLUICE_ASSIGN(model, resolve_model(config));
   }
-  SLUICE_TRY(keep_date(config));
+  SLUICE_ASSIGN(std::string date, date_of(config));
+  config = started(std::move(config), {.date = std::move(date)});
   if (request.show_template) return show_template(config);
   Console console;
   auto view = view_data(config, vocab.value_or(model.vocab), request.rows, console,

@@ -97,7 +97,7 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
                        Requests& asked) {
   const Stage& s = p.stages.main;
   const double peak = peak_flops(p);
-  SLUICE_TRY(save_plan(p));
+  SLUICE_TRY(save_plan(p, p.config));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session,
                 data ? Session::open(p, *std::move(data), console) : Session::open(p, console));
   console.stop();
@@ -176,11 +176,11 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   if (!config.ok()) return {Ending::Failed, config.message()};
   const auto directory = RunDirectory::take_free("run.dir", config->run.dir, RunDirectory::Content::Demo);
   if (!directory.ok()) return {Ending::Failed, directory.message()};
-  config->run.dir = directory->path().string();
   if (r.explain) say("{}\n", explain_speed());
   Console console;
   std::optional<RunData> data;
-  const auto prepared = prepare_demo(std::move(*config), r.machine, data, console);
+  const auto prepared = prepare_demo(started(std::move(*config), {.directory = directory->path().string()}),
+                                     r.machine, data, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   show_text(describe(*prepared));

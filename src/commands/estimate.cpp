@@ -93,8 +93,8 @@ Result<EstimateInput> input_of(const EstimateRequest& request) {
   return in;
 }
 
-// Applies a recipe to a run.
-Status set_recipe(const Recipe& recipe, RunConfig& config) {
+// Settings of a run by a recipe.
+Result<std::vector<std::string>> settings_of(const Recipe& recipe) {
   if (!recipe.runs()) {
     std::vector<std::string_view> runs;
     for (const Recipe& r : recipes()) {
@@ -103,11 +103,12 @@ Status set_recipe(const Recipe& recipe, RunConfig& config) {
     return error("--optimizer {}: --plan needs one that Sluice runs: {}", recipe.name, fmt::join(runs, ", "));
   }
   const Numerics& n = recipe.numerics;
-  auto& train = config.train;
-  train.optimizer = recipe.optimizer;
-  train.compute = n.compute, train.grad = n.grad, train.state = n.state;
-  train.master = n.master, train.stochastic = n.stochastic;
-  return check_config(config);
+  return std::vector{fmt::format("train.optimizer={}", recipe.optimizer),
+                     "train.compute=" + print(n.compute),
+                     "train.grad=" + print(n.grad),
+                     "train.state=" + print(n.state),
+                     "train.master=" + print(n.master),
+                     "train.stochastic=" + print(n.stochastic)};
 }
 
 struct Planning {
@@ -120,16 +121,17 @@ struct Planning {
 Result<RunConfig> config_of(const EstimateRequest& r, const EstimateInput& in) {
   const std::string model = "llama3-1b";
   const int64_t sequences = r.batch * r.accumulate * std::max<int64_t>(1, r.devices / (r.tp * r.pp));
-  RunConfig config = demo_config(model, r.seq_len, sequences > 1 ? sequences * r.seq_len : 0);
-  config.run.devices = first_devices(int(in.devices));
-  std::vector<std::string> settings{model_setting(model)};
+  RunConfig config =
+      on_devices(demo_config(model, r.seq_len, sequences > 1 ? sequences * r.seq_len : 0), int(in.devices));
+  std::vector<std::string> settings{model_setting(model)}, recipe;
   if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
-  settings.insert(settings.end(), r.settings.begin(), r.settings.end());
+  if (!r.optimizer.empty()) {
+    SLUICE_ASSIGN(recipe, settings_of(*in.recipe));
+  }
   // Settings of an optimizer are those of the recipe's.
-  if (!r.optimizer.empty()) SLUICE_TRY(set_recipe(*in.recipe, config));
-  SLUICE_ASSIGN(config, load_config("", settings, std::move(config)));
-  if (!r.optimizer.empty()) SLUICE_TRY(set_recipe(*in.recipe, config));
-  return config;
+  for (const auto& more : std::vector{recipe, r.settings, recipe})
+    settings.insert(settings.end(), more.begin(), more.end());
+  return load_config("", settings, std::move(config));
 }
 
 Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) {
@@ -145,7 +147,6 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
   SLUICE_ASSIGN(p.machine, resolve_machine(config, r.machine));
   SLUICE_TRY(check_early(config, p.machine, *in.subject.spec));
   SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, p.machine));
-  config.caps = on_machine.caps;
   p.host_caps = {least_host_cap(p.machine)};
   if (!r.host_mem.empty()) {
     SLUICE_ASSIGN(const std::vector<int64_t> caps, parse_sizes("--host-mem", r.host_mem));
@@ -154,7 +155,7 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
       if (cap > p.host_caps.front()) p.host_caps.push_back(cap);
     }
   }
-  p.question = {*in.subject.spec, std::move(config), in.tokens, in.price};
+  p.question = {*in.subject.spec, under(std::move(config), on_machine.caps), in.tokens, in.price};
   p.question.model.freeze = p.question.config.train.freeze;
   SLUICE_TRY(resolve_adapters(p.question.config, p.question.model));
   resolve_formats(p.question.config, p.question.model);

@@ -83,13 +83,13 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
         "of text",
         run.string(), config.train.objective);
   SLUICE_ASSIGN(const RunFacts facts, facts_of(config));
-  if (facts.shape) config.shape = kept_keys(config.shape, *facts.shape);
-  return config;
+  return cut_as(std::move(config), facts.shape);
 }
 
 // Evaluated text, and the kind of its rows.
 struct EvaluatedRows {
   BatchSource* rows;
+  int64_t seq_len;         // of each
   int64_t count;           // of the rows
   double bytes_per_token;  // 0: unknown
   std::vector<std::string> names;
@@ -105,16 +105,16 @@ int64_t shorter_row(int64_t tokens) {
 }
 
 // Files; where they are less than a row, in a shorter one.
-Result<EvaluatedRows> open_files(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
+Result<EvaluatedRows> open_files(const EvaluateRequest& request, const RunConfig& config, int64_t vocab,
                                  Console& console) {
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, console, DataUse::Evaluate));
   const int64_t shorter = shorter_row(data.train_documents.tokens);
   if (request.seq_len == 0 && shorter < config.train.seq_len) {
-    config.train.seq_len = config.train.tokens_per_step = shorter;
-    SLUICE_ASSIGN(data, open_data(config, vocab, console, DataUse::Evaluate));
+    SLUICE_ASSIGN(data, open_data(in_rows(config, shorter, shorter), vocab, console, DataUse::Evaluate));
   }
   BatchSource* rows = data.train.get();
   return EvaluatedRows{.rows = rows,
+                       .seq_len = rows->sequence(),
                        .count = rows->epoch_rows(),
                        .bytes_per_token = data.train_bytes_per_token,
                        .names = data.names,
@@ -135,6 +135,7 @@ Result<EvaluatedRows> open_held_out(const RunConfig& config, int64_t vocab, Cons
     data.notices.emplace_back("the data is not what the run learnt from: its held-out rows may be others");
   BatchSource* rows = data.heldout.get();
   return EvaluatedRows{.rows = rows,
+                       .seq_len = rows->sequence(),
                        .count = count_rows(*rows, config.eval.rows).rows,
                        .bytes_per_token = data.heldout_bytes_per_token,
                        .names = data.heldout_names,
@@ -143,8 +144,8 @@ Result<EvaluatedRows> open_held_out(const RunConfig& config, int64_t vocab, Cons
                        .data = std::move(data)};
 }
 
-// Lines, each for itself; where they are less than a row, in a shorter one.
-Result<EachTexts> open_each(const EvaluateRequest& request, RunConfig& config, int64_t vocab) {
+// Lines, each for itself.
+Result<EachTexts> open_each(const EvaluateRequest& request, const RunConfig& config, int64_t vocab) {
   const auto tokenizer = tokenizer_of(config);
   if (!tokenizer && vocab > ByteTokenizer::kVocab) return no_tokenizer(config, vocab, "--each");
   const EachRequest lines{.path = request.each,
@@ -152,11 +153,7 @@ Result<EachTexts> open_each(const EvaluateRequest& request, RunConfig& config, i
                           .seq_len = config.train.seq_len,
                           .vocab = vocab,
                           .cut_prompts = request.cut_prompts};
-  SLUICE_ASSIGN(EachTexts each, read_each(lines));
-  const int64_t all = shorter_row(each.tokens());
-  if (request.seq_len == 0 && all < config.train.seq_len)
-    config.train.seq_len = config.train.tokens_per_step = all;
-  return each;
+  return read_each(lines);
 }
 
 struct Evaluated {
@@ -255,7 +252,6 @@ struct Opened {
 Result<Opened> open_evaluator(const RunConfig& config, const Machine& machine, EvaluatorSetup setup,
                               Console& console) {
   SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
-  setup.seq_len = config.train.seq_len;
   setup.chunk_tokens = config.shape.chunk_tokens;
   setup.caps = machine.caps_here(config.caps);
   console.progress({"planning"});
@@ -275,19 +271,21 @@ EvaluationPass passes(const Opened& opened, int64_t rows, Console& console) {
   };
 }
 
-Result<Ending> run_each(const EvaluateRequest& request, RunConfig config, ModelSpec model,
-                        const Machine& machine, Requests& asked) {
+Result<Ending> run_each(const EvaluateRequest& request, const RunConfig& config, ModelSpec model,
+                        const Notices& notices, const Machine& machine, Requests& asked) {
   Console console;
   SLUICE_ASSIGN(EachTexts each, open_each(request, config, model.vocab));
-  for (const auto* notices : {&config.notices, &model.notices}) {
-    for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
-  }
+  // Where they are less than a row, in a shorter one.
+  const int64_t shorter = request.seq_len == 0 ? shorter_row(each.tokens()) : config.train.seq_len;
+  const int64_t seq_len = std::min(shorter, config.train.seq_len);
+  for (const std::string& notice : notices) say(stderr, "{}\n", notice);
   std::vector<TextScore> scores(each.texts.size());
-  const CountedTexts source(std::move(each.texts), config.train.seq_len);
+  const CountedTexts source(std::move(each.texts), seq_len);
   const int64_t rows = source.epoch_rows();
   SLUICE_ASSIGN(
       const Opened opened,
-      open_evaluator(config, machine, {.model = std::move(model), .packed = true, .rows = rows}, console));
+      open_evaluator(config, machine,
+                     {.model = std::move(model), .seq_len = seq_len, .packed = true, .rows = rows}, console));
   asked.heeded = true;
   const Status status = evaluate_each(
       source, 0, rows, [&](int64_t) { return opened.sequences(); }, passes(opened, rows, console),
@@ -315,21 +313,25 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   if (!machine.traits().runs_models)
     return error("run.backend = {}: no model runs on a simulated machine", machine.backend->name);
   SLUICE_ASSIGN(Notices checked, check_early(config, machine, model));
-  add_notices(std::move(checked), config.notices);
-  if (!request.each.empty()) return run_each(request, std::move(config), std::move(model), machine, asked);
-  SLUICE_TRY(keep_date(config));
+  Notices notices = config.notices;
+  add_notices(std::move(checked), notices);
+  notices.insert(notices.end(), model.notices.begin(), model.notices.end());
+  if (!request.each.empty()) return run_each(request, config, std::move(model), notices, machine, asked);
+  SLUICE_ASSIGN(std::string date, date_of(config));
+  config = started(std::move(config), {.date = std::move(date)});
   Console console;
   SLUICE_ASSIGN(EvaluatedRows subject, run.empty() ? open_files(request, config, model.vocab, console)
                                                    : open_held_out(config, model.vocab, console));
   console.stop();
-  const TextRows texts{config.train.seq_len, subject.packed, subject.data.train_documents.longest};
+  const TextRows texts{subject.seq_len, subject.packed, subject.data.train_documents.longest};
   for (std::string& notice : notices_of_length(model, texts, "tokens of a row"))
     subject.data.notices.push_back(std::move(notice));
-  for (const auto* notices : {&config.notices, &model.notices, &subject.data.notices}) {
-    for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
+  for (const auto* of : {&notices, &subject.data.notices}) {
+    for (const std::string& notice : *of) say(stderr, "{}\n", notice);
   }
   SLUICE_ASSIGN(const Opened opened, open_evaluator(config, machine,
                                                     {.model = std::move(model),
+                                                     .seq_len = subject.seq_len,
                                                      .packed = subject.packed,
                                                      .rows = subject.count,
                                                      .head_tokens = subject.head_tokens},
@@ -342,7 +344,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   console.stop();
   if (!losses.ok() && losses.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
   if (!losses.ok()) return losses.error();
-  Evaluated out{folder.string(),    config.train.seq_len,     subject.bytes_per_token,
+  Evaluated out{folder.string(),    subject.seq_len,          subject.bytes_per_token,
                 std::move(*losses), std::move(subject.names), watch.seconds()};
   say("{}", request.json ? as_json(out) : describe(out));
   tell_cost(out, *opened.evaluator, config.caps);

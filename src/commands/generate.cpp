@@ -528,18 +528,18 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   }
   SLUICE_ASSIGN(Notices checked, check_early(config, machine, model));
   SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, machine));
-  config.caps = on_machine.caps;
   for (const std::string& notice : model.notices) console.warned(notice);
   // Notices of a plan for another machine are about its memory.
   if (!request.plan) {
-    add_notices(std::move(checked), config.notices);
-    for (const std::string& notice : config.notices) console.warned(notice);
+    Notices notices = config.notices;
+    add_notices(std::move(checked), notices);
+    for (const std::string& notice : notices) console.warned(notice);
   }
   SLUICE_TRY(check_ignored(request, source));
   if (!source.defaults.passed_over.empty()) console.warned(source.defaults.passed_over);
   console.progress({"planning"});
-  SLUICE_ASSIGN(GenerationSetup setup,
-                setup_of(request, config, machine, std::move(model), work, draws_plainly(rule)));
+  SLUICE_ASSIGN(GenerationSetup setup, setup_of(request, under(config, on_machine.caps), machine,
+                                                std::move(model), work, draws_plainly(rule)));
   SLUICE_ASSIGN(const GenerationPlans plans,
                 request.batch ? plan_generation(std::move(setup), machine.profile)
                               : plan_for_texts(std::move(setup), texts_of(work), machine.profile));
@@ -558,7 +558,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
                      work.prompts, work.tasks, asked.stop);
   SLUICE_ASSIGN(const GenerationCounts counts, generate(open->texts(), work.tasks, options, sink));
   if (asked.stop) sink.leave();
-  summarize(counts, *open, config.caps);
+  summarize(counts, *open, on_machine.caps);
   return asked.stop ? Ending::Stopped : Ending::Done;
 }
 

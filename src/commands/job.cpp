@@ -245,9 +245,8 @@ Status Job::put_on(Machine& machine) {
   return {};
 }
 
-void Job::share_cores(RunConfig& config) const {
-  if (!alone() && config.run.threads == 0)
-    config.run.threads = cores_of_each(allowed_cores(), all_cores(), here());
+int Job::threads() const {
+  return alone() ? 0 : cores_of_each(allowed_cores(), all_cores(), here());
 }
 
 void Job::abandon(const Error& why) {

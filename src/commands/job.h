@@ -89,8 +89,8 @@ class Job {
   // Has a machine share steps with the others (run/processes/processes.h), and says where devices of theirs
   // exchange by way of the host, and why.
   Status put_on(Machine& machine);
-  // Shares the host's cores among its processes, if the threads that compute are left open.
-  void share_cores(RunConfig& config) const;
+  // That compute here: a share of the host's cores; 0: the process is alone, and has all.
+  int threads() const;
 
   // After an error that the others may not have: says it and ends all processes.
   [[noreturn]] void abandon(const Error& why);

@@ -36,7 +36,13 @@ constexpr const char* kStopped =
 
 // Whatever of the schedule cannot take effect. Epochs are counted in data, which no plan reads.
 void add_schedule_notices(Prepared& p) {
-  if (p.config.train.epochs > 0) return;
+  const auto& train = p.config.train;
+  if (train.epochs > 0 && p.config.given.contains("train.steps"))
+    add_notices({fmt::format("train.epochs = {} counts, of data that a plan does not read; train.steps = {} "
+                             "does not",
+                             train.epochs, train.steps)},
+                p.notices);
+  if (train.epochs > 0) return;
   add_notices(schedule_notices(p.config, p.model), p.notices);
   add_notices(idle_notices(p.config), p.notices);
 }
@@ -62,15 +68,17 @@ Status check_outputs(const RunConfig& config, const PlanFiles& files) {
   return {};
 }
 
-// Saves the plan to its run directory, or where that holds more than a plan to the next one. `p` says which.
-Status save_beside_runs(Prepared& p, std::string_view json) {
+// Saves the plan to its run directory, or where that holds more than a plan to the next one: which it was.
+Result<std::filesystem::path> save_beside_runs(const Prepared& p, std::string_view json) {
   SLUICE_ASSIGN(const RunDirectory directory, RunDirectory::take_free("run.dir", p.config.run.dir));
-  p.config.run.dir = directory.path().string();
-  return save_plan(p, json, search_threads());
+  const RunConfig there = started(p.config, {.directory = directory.path().string()});
+  SLUICE_TRY(save_plan(p, there, json, search_threads()));
+  return directory.path();
 }
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
-Result<Ending> explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs, Requests& asked) {
+Result<Ending> explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs,
+                            Requests& asked) {
   const Stage& s = prepared.stages.main;
   const auto study = [&](const StudyWatch& watch) { return what_ifs(prepared, watch); };
   const std::vector<WhatIf> changes =
@@ -78,12 +86,10 @@ Result<Ending> explain_plan(Prepared& prepared, const PlanFiles& files, bool wit
   const PlanReport report = report_of(prepared, changes);
   show_text(fmt::format("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary)));
   const std::string json = to_json(report, s.model.program, s.plan);
-  SLUICE_TRY(save_beside_runs(prepared, json));
+  SLUICE_ASSIGN(const std::filesystem::path dir, save_beside_runs(prepared, json));
   if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
   if (!files.html.empty()) SLUICE_TRY(write_file(files.html, to_html(json)));
-  const std::string dir = prepared.config.run.dir;
-  for (const std::string& path :
-       {(std::filesystem::path(dir) / "plan.txt").string(), files.json, files.html}) {
+  for (const std::string& path : {(dir / "plan.txt").string(), files.json, files.html}) {
     if (!path.empty()) say("saved: {}\n", path);
   }
   if (!asked.stop) return Ending::Done;
@@ -108,11 +114,6 @@ Result<Ending> print_frontier(const RunConfig& config, const std::string& preset
 Outcome plan(const RunRequest& request, Requests& asked, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {Ending::Failed, config.message()};
-  if (config->train.epochs > 0 && config->given.contains("train.steps"))
-    config->notices.push_back(
-        fmt::format("train.epochs = {} counts, of data that a plan does not read; "
-                    "train.steps = {} does not",
-                    config->train.epochs, config->train.steps));
   if (request.frontier) return outcome(print_frontier(*config, request.machine, asked));
   if (const Status status = check_outputs(*config, files); !status.ok())
     return {Ending::Failed, status.message()};
@@ -218,11 +219,10 @@ Outcome simulate(const RunRequest& request, Requests& asked) {
   say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
       s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   if (prepared->shape.processes > 1) say("TFLOP/s and MFU are of each host; tok/s of all\n");
-  const Status saved = save_beside_runs(*prepared, {});
-  const std::filesystem::path dir = prepared->config.run.dir;
-  if (saved.ok())
-    say("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
-  if (!saved.ok() || !asked.stop) return outcome(saved);
+  const auto dir = save_beside_runs(*prepared, {});
+  if (!dir.ok()) return {Ending::Failed, dir.message()};
+  say("saved: {} and {}\n", (*dir / "predicted.json").string(), (*dir / "timeline.svg").string());
+  if (!asked.stop) return {};
   say("{}", kStopped);
   return {Ending::Interrupted, {}};
 }

@@ -60,6 +60,7 @@ class SweepRun {
   Machine machine_;
   std::optional<LockFile> lock_;  // on dir_
   std::vector<SweepGroup> groups_;
+  std::set<std::string> notices_;
   std::vector<SweepRow> others_;  // rows of the file that belong to other sweeps
   std::vector<SweepCell*> open_;  // cells without a result
   // While cells run; guarded by mutex_.
@@ -107,6 +108,7 @@ Status SweepRun::make_groups() {
       settings.insert(settings.end(), r_.settings.begin(), r_.settings.end());
       SLUICE_ASSIGN(const RunConfig config,
                     load_config("", settings, demo_config(model, seq_len, r_.tokens_per_step)));
+      notices_.insert(config.notices.begin(), config.notices.end());
       SLUICE_ASSIGN(const ModelSpec shapes, resolve_model(config));
       if (groups_.empty()) {
         SLUICE_ASSIGN(machine_, resolve_machine(config, r_.machine));
@@ -121,14 +123,15 @@ Status SweepRun::make_groups() {
       SweepGroup group{host_caps, device_caps, {}};
       for (const int64_t host_cap : host_caps) {
         for (const int64_t device_cap : device_caps) {
-          RunConfig with_caps = config;
-          with_caps.caps[kDevice] = device_cap;
-          with_caps.caps[kHost] = host_cap;
-          SLUICE_ASSIGN(Notices checked, check_early(with_caps, machine_, shapes));
-          SLUICE_ASSIGN(CapsOnMachine on_machine, caps_on(with_caps, machine_));
-          with_caps.caps = on_machine.caps;
-          add_notices({std::move(on_machine.notice)}, with_caps.notices);
-          add_notices(std::move(checked), with_caps.notices);
+          BytesByTier caps = config.caps;
+          caps[kDevice] = device_cap;
+          caps[kHost] = host_cap;
+          RunConfig with_caps = under(config, caps);
+          SLUICE_ASSIGN(const Notices checked, check_early(with_caps, machine_, shapes));
+          SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(with_caps, machine_));
+          with_caps = under(std::move(with_caps), on_machine.caps);
+          if (!on_machine.notice.empty()) notices_.insert(on_machine.notice);
+          notices_.insert(checked.begin(), checked.end());
           SweepCell cell{{.model = model,
                           .machine = machine_.profile.name,
                           .mode = r_.measure ? "measure" : "simulate",
@@ -292,11 +295,7 @@ Result<Ending> SweepRun::run() {
   int64_t all = 0;
   for (const SweepGroup& g : groups_) all += int64_t(g.cells.size());
   say("machine  {}\n{} cells, {} of them known\n", machine_.description, all, all - int64_t(open_.size()));
-  std::set<std::string> notices;
-  for (const SweepGroup& g : groups_) {
-    for (const SweepCell& c : g.cells) notices.insert(c.config.notices.begin(), c.config.notices.end());
-  }
-  for (const std::string& notice : notices) say("note     {}\n", printable_message(notice));
+  for (const std::string& notice : notices_) say("note     {}\n", printable_message(notice));
   std::fflush(stdout);
   asked_.heeded = true;
   SLUICE_TRY(run_cells());

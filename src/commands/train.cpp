@@ -144,14 +144,14 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   }
   std::fflush(stdout);
   SLUICE_TRY(directory.check());
-  SLUICE_TRY(save_plan(p));
+  SLUICE_TRY(save_plan(p, p.config));
   const SaveSchedule saves = save_schedule_of(p.config);
   SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), saves.keep));
   SLUICE_ASSIGN(Saver saver, Saver::open(p, std::move(store), saves, p.config.train.steps, observer));
   show_text(describe(saver.forecast()));
   std::fflush(stdout);
   auto opened = Session::open(p, std::move(data), observer);
-  SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(naming_older_one(p.config, opened.error()))));
+  SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(naming_older_one(p.config.run.dir, opened.error()))));
   session = std::move(*opened);
   SLUICE_TRY(check_alike(job, *session));
   observer.stop();
@@ -266,9 +266,9 @@ struct Beginning {
 };
 
 Status read_request(const RunRequest& request, const Job& job, Beginning& b) {
-  SLUICE_ASSIGN(b.config, load_config(request.config_path, request.settings));
-  SLUICE_ASSIGN(b.config.allow, parse_allowances(request.allow));
-  job.share_cores(b.config);
+  SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
+  SLUICE_ASSIGN(std::vector<std::string> allow, parse_allowances(request.allow));
+  b.config = started(std::move(config), {.threads = job.threads(), .allow = std::move(allow)});
   SLUICE_ASSIGN(b.machine, resolve_machine(b.config, request.machine, job.place_here()));
   SLUICE_TRY(job.check(b.machine));
   if (!b.machine.traits().runs_models) {
@@ -291,35 +291,43 @@ Status check_alike_to_begin(Job& job, const Beginning& b) {
 
 // One process takes the directory, and all go on with the run that is there.
 Status take_directory(const RunRequest& request, Job& job, Observer& observer, Beginning& b) {
-  Status taken;
+  Status done;
+  StartFacts start;
   if (job.speaks()) {
-    auto directory = take_run_directory(b.config, request.anew, observer);
-    if (directory.ok()) {
-      b.directory.emplace(std::move(*directory));
+    auto taken = take_run_directory(b.config, request.anew, observer);
+    if (taken.ok()) {
+      b.directory.emplace(std::move(taken->directory));
+      start = std::move(taken->start);
     } else {
-      taken = directory.error();
+      done = taken.error();
     }
   }
-  SLUICE_TRY(job.agree(taken));
-  for (std::string* text : {&b.config.run.dir, &b.config.latest, &b.config.run.resume})
-    SLUICE_TRY(job.share(*text));
+  SLUICE_TRY(job.agree(done));
+  if (!start.beginning) start.beginning = b.config.run.resume;
+  for (std::string* text : {&start.directory, &start.latest, &*start.beginning}) SLUICE_TRY(job.share(*text));
   // Process 0 alone writes there: other hosts need not share it.
-  std::string& from = b.config.latest.empty() ? b.config.run.resume : b.config.latest;
-  return job.bring(from, b.config.data.cache);
+  SLUICE_TRY(job.bring(start.latest.empty() ? *start.beginning : start.latest, b.config.data.cache));
+  if (b.config.run.shard_state) {
+    SLUICE_ASSIGN(start.all_see_dir, job.all_see(start.directory));
+  }
+  b.config = started(std::move(b.config), std::move(start));
+  return {};
 }
 
 Status open_run_data(Observer& observer, Beginning& b) {
   RunConfig& config = b.config;
   SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
   SLUICE_ASSIGN(Notices checked, check_early(config, b.machine, model));
-  SLUICE_TRY(keep_date(config));
+  SLUICE_ASSIGN(std::string date, date_of(config));
+  config = started(std::move(config), {.date = std::move(date)});
   SLUICE_ASSIGN(RunFacts facts, facts_of(config));
   SLUICE_ASSIGN(b.data, open_data(config, model.vocab, observer));
   if (!b.data->unlearnt.empty()) return error("{}", b.data->unlearnt);
   facts.notices = std::move(checked);
   facts.data = RunFacts::Data{b.data->train->epoch_rows(), b.data->prompt};
   SLUICE_ASSIGN(config, settled(std::move(config), b.machine, model, std::move(facts)));
-  for (std::string& notice : step_notices(config, *b.data)) b.data->notices.push_back(std::move(notice));
+  for (std::string& notice : step_notices(config, config.train.steps, *b.data))
+    b.data->notices.push_back(std::move(notice));
   SLUICE_ASSIGN(b.going_on, check_checkpoint(config, b.machine, model, *b.data));
   return {};
 }
@@ -336,9 +344,6 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_TRY(job.put_on(b.machine));
   job.at("reading its data");
   SLUICE_TRY(take_directory(request, job, observer, b));
-  if (b.config.run.shard_state) {
-    SLUICE_ASSIGN(b.config.all_see_dir, job.all_see(b.config.run.dir));
-  }
   // One process of a host measures and keeps costs; the others find them.
   SLUICE_TRY(job.first_here([&] { return open_run_data(observer, b); }));
   console.stop();

@@ -57,13 +57,50 @@ void add_notices(std::vector<std::string> more, std::vector<std::string>& notice
   }
 }
 
-ShapeKeys kept_keys(ShapeKeys keys, const StepShape& shape) {
+RunConfig started(RunConfig c, StartFacts facts) {
+  const auto take = [](auto fact, auto& field) {
+    if (fact != decltype(fact)()) field = std::move(fact);
+  };
+  if (c.run.threads == 0) c.run.threads = facts.threads;
+  take(std::move(facts.allow), c.allow);
+  take(std::move(facts.date), c.data.date);
+  take(std::move(facts.directory), c.run.dir);
+  take(std::move(facts.model_config), c.model.config);
+  take(std::move(facts.latest), c.latest);
+  take(facts.all_see_dir, c.all_see_dir);
+  if (facts.beginning) c.run.resume = std::move(*facts.beginning);
+  return c;
+}
+
+RunConfig under(RunConfig c, const BytesByTier& caps) {
+  c.caps = caps;
+  return c;
+}
+
+RunConfig on_devices(RunConfig c, int devices) {
+  c.run.devices = first_devices(devices);
+  return c;
+}
+
+RunConfig in_rows(RunConfig c, int64_t seq_len, int64_t tokens_per_step) {
+  c.train.seq_len = seq_len;
+  c.train.tokens_per_step = tokens_per_step;
+  return c;
+}
+
+RunConfig of_chunks(RunConfig c, int64_t chunk_tokens) {
+  c.shape = {.chunk_tokens = chunk_tokens};
+  return c;
+}
+
+RunConfig cut_as(RunConfig c, const std::optional<StepShape>& shape) {
   const auto keep = [](int64_t& key, int64_t value) { key = key == 0 ? value : key; };
-  keep(keys.chunk_tokens, shape.chunk_tokens);
-  keep(keys.rounds, shape.rounds);
-  keep(keys.first_round_chunks, shape.chunks_in(0));
-  keep(keys.head_tokens, shape.head_tokens);
-  return keys;
+  if (!shape) return c;
+  keep(c.shape.chunk_tokens, shape->chunk_tokens);
+  keep(c.shape.rounds, shape->rounds);
+  keep(c.shape.first_round_chunks, shape->chunks_in(0));
+  keep(c.shape.head_tokens, shape->head_tokens);
+  return c;
 }
 
 Result<int64_t> counted_steps(const RunConfig& c, int64_t epoch_rows) {
@@ -124,7 +161,7 @@ Result<RunConfig> settled(RunConfig c, const Machine& machine, ModelSpec model, 
   for (size_t d = 1; d < machine.devices(); ++d) c.caps[Tier::device(d)] = c.caps[kDevice];
   add_notices({std::move(on_machine.notice)}, c.notices);
   add_notices(std::move(facts.notices), c.notices);
-  if (facts.shape) c.shape = kept_keys(c.shape, *facts.shape);
+  c = cut_as(std::move(c), facts.shape);
   if (c.run.replicas == 0) c.run.replicas = facts.replicas;
   if (facts.saved) keep_saved(c, facts);
   SLUICE_TRY(resolve_training(c, model));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that fills in a configuration after it is read. What is left open comes from the machine, from
-// the checkpoint that a run goes on from, and from its data.
+// The one place that fills in a configuration after it is read. What is left open comes from the machine,
+// from the checkpoint that a run goes on from, and from its data.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,19 @@
 #include "program/shape.h"
 
 namespace sluice::core {
+
+// Facts of one start. What is empty, or 0, leaves the configuration as it is.
+struct StartFacts {
+  int64_t threads = 0;  // that compute on the CPU, where run.threads leaves it open
+  std::vector<std::string> allow = {};
+  std::string date = {};                      // data.date
+  std::string directory = {};                 // run.dir
+  std::string model_config = {};              // model.config
+  std::optional<std::string> beginning = {};  // run.resume
+  std::string latest = {};
+  bool all_see_dir = false;
+};
+RunConfig started(RunConfig config, StartFacts facts);
 
 // Facts of a run beside its configuration and its machine.
 struct RunFacts {
@@ -37,8 +50,14 @@ struct RunFacts {
 // notices name settings that cannot take effect in so many.
 Result<RunConfig> settled(RunConfig config, const Machine& machine, ModelSpec model, RunFacts facts = {});
 
-// Keys of a shape: those that are left open as this one has them.
-ShapeKeys kept_keys(ShapeKeys keys, const StepShape& shape);
+// The same run otherwise, which is another question: under caps, on so many devices, in rows of so many
+// tokens, cut as a shape has what is left open, or in chunks of so many tokens.
+RunConfig under(RunConfig config, const BytesByTier& caps);
+RunConfig on_devices(RunConfig config, int devices);
+RunConfig in_rows(RunConfig config, int64_t seq_len, int64_t tokens_per_step);
+RunConfig cut_as(RunConfig config, const std::optional<StepShape>& shape);
+RunConfig of_chunks(RunConfig config, int64_t chunk_tokens);  // whatever else it said of its shape
+
 // train.steps, or as many as train.epochs makes. Errors: random tokens have no epochs.
 Result<int64_t> counted_steps(const RunConfig& config, int64_t epoch_rows);
 // A sentence where counting makes train.steps idle; empty: it does not.

@@ -23,11 +23,11 @@ void plan_for(ComparedCard& cell, RunConfig config, const Clusters& clusters, co
     return;
   }
   const auto attempt = [&]() -> Status {
-    if (cell.wanted > 0) config.run.devices = first_devices(cell.wanted);
+    if (cell.wanted > 0) config = on_devices(std::move(config), cell.wanted);
     SLUICE_ASSIGN(Machine machine, simulated_machine(config, cell.card));
     cell.devices = machine.devices();
     if (cell.hosts > 1) clusters.share(machine, int(cell.hosts));
-    config.caps = cell.caps;
+    config = under(std::move(config), cell.caps);
     SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
     SLUICE_TRY(check_early(config, machine, model));
     SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, machine));

@@ -15,14 +15,10 @@ namespace {
 
 constexpr int64_t kPrecision = 32;
 
-RunConfig with_caps(RunConfig config, const BytesByTier& caps) {
-  config.caps = caps;
-  return config;
-}
-
-RunConfig with_device_cap(RunConfig config, int64_t bytes) {
-  config.caps[kDevice] = bytes;
-  return config;
+RunConfig with_device_cap(const RunConfig& config, int64_t bytes) {
+  BytesByTier caps = config.caps;
+  caps[kDevice] = bytes;
+  return under(config, caps);
 }
 
 // Finds the speeds of points, in parallel. Those that do not fit, and those that a stop leaves out, have
@@ -38,7 +34,7 @@ Status plan_points(std::vector<FrontierPoint>& points, const RunConfig& config, 
   for_each_parallel(count, planning_threads(machine), [&](int64_t i) {
     if (watch.stop.stop_requested()) return;
     FrontierPoint& point = points[size_t(i)];
-    const auto found = outlook(with_caps(config, point.caps), machine, watch);
+    const auto found = outlook(under(config, point.caps), machine, watch);
     const std::lock_guard lock(mutex);
     if (!found.ok()) {
       if (found.error().kind != ErrorKind::Cancelled) status = found.error();
@@ -117,7 +113,7 @@ Status find_points(Frontier& f, const RunConfig& config, const Machine& machine,
         watch.say(
             fmt::format("trying device {} beside host {}", cap_text(caps[kDevice]), cap_text(caps[kHost])), 0,
             0);
-        return fits(with_caps(config, caps), machine, watch);
+        return fits(under(config, caps), machine, watch);
       },
       kPrecision);
   BytesByTier caps = config.caps;

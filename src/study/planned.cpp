@@ -93,8 +93,9 @@ class CaseSearch {
   // `less` is the case of less host memory, if there is one: what fits there fits.
   Result<PlannedCase> run(int64_t host_cap, const PlannedCase* less) {
     PlannedCase c{.host_cap = host_cap};
-    config_ = question_.config;
-    config_.caps[kHost] = host_cap;
+    BytesByTier caps = question_.config.caps;
+    caps[kHost] = host_cap;
+    config_ = under(question_.config, caps);
     say("planning", 0);
     const auto prepared = prepare_on(config_, machine_, StepSpec{.model = question_.model});
     if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
@@ -132,11 +133,8 @@ class CaseSearch {
   // In steps of one sequence; chunk_tokens 0: of any chunks.
   Result<bool> fits_with(ModelSpec model, int64_t seq_len, int64_t chunk_tokens) {
     if (interrupted_) return error(ErrorKind::Cancelled, "interrupted");
-    RunConfig config = config_;
-    config.train.seq_len = config.train.tokens_per_step = seq_len;
-    config.shape = {};
-    config.shape.chunk_tokens = chunk_tokens;
-    return fits(std::move(config), machine_, StepSpec{.model = std::move(model)});
+    return fits(of_chunks(in_rows(config_, seq_len, seq_len), chunk_tokens), machine_,
+                StepSpec{.model = std::move(model)});
   }
 
   const PlanQuestion& question_;

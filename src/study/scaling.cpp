@@ -34,8 +34,8 @@ ByTier<AtLayers> at_layers(const Program& program, const Plan& plan) {
   return out;
 }
 
-Status plan_point(ScalingPoint& point, RunConfig config, const Card& card, const StudyWatch& watch) {
-  config.run.devices = first_devices(point.devices);
+Status plan_point(ScalingPoint& point, const RunConfig& of_one, const Card& card, const StudyWatch& watch) {
+  RunConfig config = on_devices(of_one, point.devices);
   SLUICE_ASSIGN(const Machine machine, simulated_machine(config, card));
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_TRY(check_early(config, machine, model));

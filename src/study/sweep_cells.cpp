@@ -90,9 +90,7 @@ Status find_needs(SweepGroup& group, const Machine& machine, const std::atomic<b
   LeastCaps least(
       [&](const BytesByTier& caps) -> Result<bool> {
         if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
-        RunConfig config = group.cells.front().config;
-        config.caps = caps;
-        return fits(std::move(config), machine);
+        return fits(under(group.cells.front().config, caps), machine);
       },
       16);
   for (const SweepCell& c : group.cells) {

@@ -30,35 +30,29 @@ std::vector<Change> changes_of(const Prepared& p) {
   for (const Tier tier : {kDevice, kHost}) {  // the first device's cap is that of all
     if (p.config.caps[tier] == kUnlimited) continue;
     const int64_t more = some_more(p.config.caps[tier]);
-    RunConfig c = p.config;
-    c.caps[tier] += more;
+    BytesByTier caps = p.config.caps;
+    caps[tier] += more;
     std::string name = fmt::format("+{} {}", cap_text(more), name_of(tier));
-    const bool beyond = tier == kDevice && p.machine.card && c.caps[tier] > p.machine.card->memory_bytes;
+    const bool beyond = tier == kDevice && p.machine.card && caps[tier] > p.machine.card->memory_bytes;
     if (beyond) name += fmt::format(" (card: {})", format_bytes(p.machine.card->memory_bytes));
-    out.push_back({std::move(name), std::move(c), {}, beyond});
+    out.push_back({std::move(name), under(p.config, caps), {}, beyond});
   }
   const int64_t device_cap = p.config.caps[kDevice];
-  RunConfig half = p.config;
-  if (device_cap != kUnlimited) {
-    half.caps[kDevice] = device_cap / 2;
-    out.push_back({fmt::format("half the device cap ({})", cap_text(device_cap / 2)), std::move(half)});
-  } else {
-    half.caps[kDevice] = readable_cap(fullest_device(outlook_of(p).bytes) / 2);
-    out.push_back(
-        {fmt::format("half the device memory ({})", cap_text(half.caps[kDevice])), std::move(half)});
-  }
+  const bool capped = device_cap != kUnlimited;
+  BytesByTier half = p.config.caps;
+  half[kDevice] = capped ? device_cap / 2 : readable_cap(fullest_device(outlook_of(p).bytes) / 2);
+  out.push_back({fmt::format("half the device {} ({})", capped ? "cap" : "memory", cap_text(half[kDevice])),
+                 under(p.config, half)});
   if (const size_t devices = p.machine.devices(); p.machine.card && devices < Tier::kMostDevices) {
-    RunConfig one_more = p.config;
-    one_more.run.devices = first_devices(int(devices) + 1);
+    RunConfig one_more = on_devices(p.config, int(devices) + 1);
     auto machine = simulated_machine(one_more, *p.machine.card);
     if (machine.ok()) {
       out.push_back(
           {fmt::format("one more device ({})", devices + 1), std::move(one_more), std::move(*machine)});
     }
   }
-  RunConfig longer = p.config;
-  longer.train.tokens_per_step *= 2;
-  out.push_back({"2x tokens per step", std::move(longer)});
+  const auto& train = p.config.train;
+  out.push_back({"2x tokens per step", in_rows(p.config, train.seq_len, 2 * train.tokens_per_step)});
   return out;
 }
 

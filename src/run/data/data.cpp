@@ -330,21 +330,19 @@ bool holds_out(const RunConfig& c) {
          (c.data.heldout > 0 || !c.data.heldout_paths.empty());
 }
 
-Status keep_date(RunConfig& c) {
+Result<std::string> date_of(const RunConfig& c) {
   if (!c.data.date.empty()) {  // what no template asks for is the run's, too
     const auto parsed = ChatDate::parse(c.data.date);
-    return parsed.ok() ? Status() : Status(error_at("data.date", parsed.error()));
+    return parsed.ok() ? Result<std::string>(c.data.date) : error_at("data.date", parsed.error());
   }
   if (!c.checkpoint().empty()) {
     SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
-    c.data.date = value_of(info.manifest, "data.date");
+    if (std::string kept = value_of(info.manifest, "data.date"); !kept.empty()) return kept;
   }
-  if (!c.data.date.empty()) return {};
   const std::time_t now = std::time(nullptr);
   std::tm day{};
   localtime_r(&now, &day);
-  c.data.date = fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
-  return {};
+  return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
 }
 
 Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use,
@@ -505,7 +503,7 @@ RowSample sample_rows(const RunData& data) {
   return sample;
 }
 
-std::vector<std::string> step_notices(const RunConfig& c, const RunData& data) {
+std::vector<std::string> step_notices(const RunConfig& c, int64_t steps, const RunData& data) {
   if (c.data.paths.empty() || data.prompts != nullptr) return {};
   const int64_t rows = data.train->epoch_rows(), step = c.train.tokens_per_step / c.train.seq_len;
   if (rows >= step) return {};
@@ -513,8 +511,8 @@ std::vector<std::string> step_notices(const RunConfig& c, const RunData& data) {
   return {
       fmt::format("a step has {} and an epoch {}: what is learnt is learnt {:.3g} times in each step, {:.4g} "
                   "times in {}; train.tokens_per_step = {} makes an epoch a step",
-                  counted(step, "row"), rows, often, often * double(c.train.steps),
-                  counted(c.train.steps, "step"), rows * c.train.seq_len)};
+                  counted(step, "row"), rows, often, often * double(steps), counted(steps, "step"),
+                  rows * c.train.seq_len)};
 }
 
 }  // namespace sluice::core

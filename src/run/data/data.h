@@ -26,8 +26,8 @@ bool packs_documents(const RunConfig& config);
 // Whether a part of the data is held out.
 bool holds_out(const RunConfig& config);
 
-// Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
-Status keep_date(RunConfig& config);
+// data.date, or where it is left open that of the checkpoint that the run goes on from, or today.
+Result<std::string> date_of(const RunConfig& config);
 
 // The documents of training, or the held-out ones.
 struct Inventory {
@@ -93,7 +93,7 @@ Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& obse
 // How documents lie in the rows of training; empty, where none begins inside one.
 RowSample sample_rows(const RunData& data);
 
-// Sentences on steps beside the data, once they are counted.
-std::vector<std::string> step_notices(const RunConfig& config, const RunData& data);
+// Sentences on so many steps beside the data.
+std::vector<std::string> step_notices(const RunConfig& config, int64_t steps, const RunData& data);
 
 }  // namespace sluice::core

@@ -110,12 +110,10 @@ std::vector<std::string> warnings_of(const DataView& view) {
 
 }  // namespace
 
-Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, Observer& observer,
+Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows, Observer& observer,
                            const Findings::Told& told) {
-  RunConfig config = given;
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, observer, DataUse::Look, told));
-  SLUICE_ASSIGN(const int64_t steps, counted_steps(given, data.train->epoch_rows()));
-  config.train.steps = steps;
+  SLUICE_ASSIGN(const int64_t steps, counted_steps(config, data.train->epoch_rows()));
   SLUICE_ASSIGN(const Speller speller, Speller::open(config));
   DataView view;
   for (const std::string& path : config.data.paths) {
@@ -151,8 +149,8 @@ Result<DataView> view_data(const RunConfig& given, int64_t vocab, int64_t rows, 
     if (!text.empty()) view.warnings.push_back(text);
   }
   view.warnings.insert(view.warnings.end(), data.heldout_notices.begin(), data.heldout_notices.end());
-  view.step_notices = step_notices(config, data);
-  add_notices({idle_steps(given, steps)}, view.step_notices);
+  view.step_notices = step_notices(config, steps, data);
+  add_notices({idle_steps(config, steps)}, view.step_notices);
   return view;
 }
 

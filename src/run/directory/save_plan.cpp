@@ -16,16 +16,16 @@
 
 namespace sluice::core {
 
-Status save_plan(const Prepared& p) {
-  return save_plan(p, to_json(report_of(p), p.stages.main.model.program, p.stages.main.plan), 1);
+Status save_plan(const Prepared& p, const RunConfig& config) {
+  return save_plan(p, config, to_json(report_of(p), p.stages.main.model.program, p.stages.main.plan), 1);
 }
 
-Status save_plan(const Prepared& p, std::string_view json, int threads) {
-  const std::filesystem::path dir = p.config.run.dir;
+Status save_plan(const Prepared& p, const RunConfig& config, std::string_view json, int threads) {
+  const std::filesystem::path dir = config.run.dir;
   const Program& program = p.stages.main.model.program;
   const Plan& plan = p.stages.main.plan;
   SLUICE_TRY(make_directories(dir));
-  SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
+  SLUICE_TRY(write_file(dir / "config.toml", to_toml(config)));
   const std::vector<Interval> predicted = predicted_timeline(plan);
   const std::pair<std::string_view, std::function<std::string()>> files[] = {
       {"plan.json", [&] { return std::string(json); }},

@@ -8,11 +8,11 @@
 
 namespace sluice::core {
 
-// Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
-// directory.
-Status save_plan(const Prepared& prepared);
+// Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into run.dir of
+// `config`, which is the plan's but for where things lie.
+Status save_plan(const Prepared& prepared, const RunConfig& config);
 // The same for the page `json` of its report, so many `threads` at a time; each takes memory for what it
 // writes.
-Status save_plan(const Prepared& prepared, std::string_view json, int threads);
+Status save_plan(const Prepared& prepared, const RunConfig& config, std::string_view json, int threads);
 
 }  // namespace sluice::core

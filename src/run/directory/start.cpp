@@ -20,27 +20,25 @@ Result<std::string> beginning_in(const fs::path& directory) {
   return before.run.resume;
 }
 
-// run.resume may be given again, as by a batch system that repeats a command.
-Status keep_beginning(RunConfig& c) {
-  const auto began = beginning_in(c.run.dir);
-  if (c.run.resume.empty() || same(c.run.resume, c.latest)) {
-    c.run.resume = began.ok() ? *began : "";
-    return {};
-  }
-  if (began.ok() && !began->empty() && same(c.run.resume, *began)) return {};
+// Where the run in `dir` began, which goes on from `latest`. run.resume may be given again, as by a batch
+// system that repeats a command.
+Result<std::string> beginning_of(const RunConfig& c, const fs::path& dir, const fs::path& latest) {
+  const auto began = beginning_in(dir);
+  if (c.run.resume.empty() || same(c.run.resume, latest)) return began.ok() ? *began : "";
+  if (began.ok() && !began->empty() && same(c.run.resume, *began)) return c.run.resume;
   return error(
       "run.resume = {}: run.dir = {} holds a run that did not begin there and goes on from its own {}; "
       "leave run.resume out, or begin another run beside it with --new",
-      c.run.resume, c.run.dir, fs::path(c.latest).filename().string());
+      c.run.resume, dir.string(), latest.filename().string());
 }
 
 }  // namespace
 
-Error naming_older_one(const RunConfig& c, Error why) {
+Error naming_older_one(const fs::path& dir, Error why) {
   const fs::path damaged(why.detail("damaged"));
-  if (damaged.parent_path() != checkpoints_in(c.run.dir)) return why;
+  if (damaged.parent_path() != checkpoints_in(dir)) return why;
   return with_older_one(std::move(why), damaged, [&](const fs::path& older) {
-    fs::path aside = fs::path(c.run.dir) / "damaged-";
+    fs::path aside = dir / "damaged-";
     aside += damaged.filename();
     return fmt::format("To {}, type: mv {} {}; then the same command again",
                        older.empty() ? "begin anew" : "go on from " + older.filename().string(),
@@ -48,7 +46,7 @@ Error naming_older_one(const RunConfig& c, Error why) {
   });
 }
 
-Result<RunDirectory> take_run_directory(RunConfig& c, bool anew, Observer& observer) {
+Result<TakenDirectory> take_run_directory(const RunConfig& c, bool anew, Observer& observer) {
   auto taken =
       anew ? RunDirectory::take_free("run.dir", c.run.dir) : RunDirectory::take("run.dir", c.run.dir);
   if (!taken.ok()) {
@@ -57,26 +55,27 @@ Result<RunDirectory> take_run_directory(RunConfig& c, bool anew, Observer& obser
       why.message += "; name another one, or take the next free one with --new";
     return why;
   }
-  c.run.dir = taken->path().string();
+  const std::string dir = taken->path().string();
   if (!taken->unlocked().empty()) {
     observer.warned(fmt::format("run.dir = {}: {}; a second process in this directory would not be noticed",
-                                c.run.dir, taken->unlocked()));
+                                dir, taken->unlocked()));
   }
   if (taken->content() == RunDirectory::Content::Demo) {
     return error(
         "run.dir = {}: it holds the results of sluice demo; name another one, or take the next free "
         "one with --new",
-        c.run.dir);
+        dir);
   }
-  const auto latest = newest_checkpoint(checkpoints_in(c.run.dir));
-  if (!latest.ok()) return naming_older_one(c, latest.error());
+  const auto latest = newest_checkpoint(checkpoints_in(dir));
+  if (!latest.ok()) return naming_older_one(dir, latest.error());
+  TakenDirectory out{std::move(*taken), {.directory = dir}};
   if (*latest) {
-    c.latest = (*latest)->string();
-    SLUICE_TRY(keep_beginning(c));
+    out.start.latest = (*latest)->string();
+    SLUICE_ASSIGN(out.start.beginning, beginning_of(c, dir, **latest));
   } else if (!c.run.resume.empty()) {
     SLUICE_TRY(check_input(c, "run.resume", c.run.resume));
   }
-  return taken;
+  return out;
 }
 
 }  // namespace sluice::core

@@ -249,7 +249,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, Pr
 }
 
 Result<Prepared> prepare_under(Prepared p, const BytesByTier& caps, std::stop_token stop) {
-  p.config.caps = caps;
+  p.config = under(std::move(p.config), caps);
   SLUICE_TRY(check_settings(p.config, p.machine));
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
   SLUICE_ASSIGN(p.stages, plan_again(std::move(p.stages), caps, p.machine.profile, search_threads(), stop));
