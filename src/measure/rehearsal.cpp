@@ -165,7 +165,6 @@ std::vector<std::byte> values_for(const Op& op, const Operand& operand, const Ro
   const AttnShape* shape = operand.values == Values::Positions ? packed_shape(op) : nullptr;
   if (shape == nullptr) return small_values(operand);
   const std::vector<int32_t> positions = typical_positions(*shape, rows);
-  if (positions.empty()) return small_values(operand);
   const auto bytes = std::as_bytes(std::span(positions));
   return {bytes.begin(), bytes.end()};
 }

@@ -39,7 +39,11 @@ int64_t visible_pairs(const AttnShape& shape, const int32_t* positions) {
 
 std::vector<int32_t> typical_positions(const AttnShape& shape, const RowSample& sample) {
   const std::vector<int64_t> places = places_of(shape, sample);
-  if (places.empty()) return {};
+  if (places.empty()) {
+    std::vector<int32_t> whole(size_t(shape.tokens()));
+    for (size_t t = 0; t < whole.size(); ++t) whole[t] = int32_t(shape.distance + int64_t(t) % shape.q_len);
+    return whole;
+  }
   std::vector<double> pairs;
   for (const int64_t place : places)
     pairs.push_back(double(visible_pairs(shape, sample.positions.data() + place)));

@@ -24,7 +24,8 @@ struct RowSample {
 int64_t visible_pairs(const AttnShape& shape, const int32_t* positions);
 
 // Positions for the queries of a block. They are those of a place in the sample where a step has such a
-// block, with about as many visible pairs as the mean. Empty, where the sample has no such place.
+// block, with about as many visible pairs as the mean. Where the sample has no such place, they are those of
+// rows that are one document each: their queries look at all earlier keys.
 std::vector<int32_t> typical_positions(const AttnShape& shape, const RowSample& sample);
 
 // The length of documents that, all alike, would give attention as much to do. It is rounded to a power of

@@ -72,10 +72,17 @@ TEST(RowSample, EarlierBlocksAreMetInLaterChunks) {
   EXPECT_GE(found.front(), 8);
 }
 
-TEST(RowSample, WithoutAPlaceThereIsNone) {
-  EXPECT_TRUE(typical_positions(block(1, 16, 16, 0), {}).empty());
-  EXPECT_TRUE(typical_positions(block(1, 32, 32, 0), rows_of(16, {16, 16})).empty());
-  EXPECT_TRUE(typical_positions(block(4, 16, 16, 0), rows_of(16, {16, 16})).empty());
+// Queries of later chunks look at all earlier keys, too: positions that began anew with a chunk would hide
+// every block but the diagonal ones.
+TEST(RowSample, WithoutAPlaceRowsAreOneDocumentEach) {
+  const auto sees_all = [](const AttnShape& shape, const RowSample& sample) {
+    return visible_pairs(shape, typical_positions(shape, sample).data()) == int64_t(shape.pairs());
+  };
+  EXPECT_TRUE(sees_all(block(1, 16, 16, 0), {}));
+  EXPECT_TRUE(sees_all(block(1, 16, 16, 48), {}));
+  EXPECT_TRUE(sees_all(block(1, 16, 16, 48), {.sequence = 64, .positions = {}}));
+  EXPECT_TRUE(sees_all(block(1, 32, 32, 0), rows_of(16, {16, 16})));
+  EXPECT_TRUE(sees_all(block(4, 16, 16, 0), rows_of(16, {8, 8, 16})));
 }
 
 TEST(RowSample, LengthOfDocumentsByTheWorkOfAttention) {

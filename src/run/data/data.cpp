@@ -491,11 +491,11 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
 }
 
 RowSample sample_rows(const RunData& data) {
-  constexpr int64_t kTokens = int64_t{1} << 18;
+  constexpr int64_t kTokens = int64_t{1} << 18, kFewestRows = 4;
   const BatchSource& source = *data.train;
   RowSample sample{source.sequence(), {}};
   if (!source.packed()) return sample;
-  const int64_t count = std::min(source.epoch_rows(), std::max<int64_t>(1, kTokens / sample.sequence));
+  const int64_t count = std::min(source.epoch_rows(), std::max(kFewestRows, kTokens / sample.sequence));
   Rows rows({BatchColumn::Positions}, count * sample.sequence);
   fill_rows(source, 0, 0, rows.part(0, rows.tokens()));
   const auto positions = rows.column(BatchColumn::Positions);

@@ -62,13 +62,15 @@ std::string step_kind(const Prepared& p) {
   const Numerics& n = p.numerics;
   const std::string frozen =
       p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
+  // Without data rows that may hold several documents are measured as one each.
+  const int64_t document = p.document_tokens > 0 || !p.cut.packed ? p.document_tokens : p.config.train.seq_len;
   return fmt::format("{}{}, {}{} {} {}{}, sequences of {}{}", to_text(p.model), frozen, name_of(n.compute),
                      p.model.products.w ? " and fp8" : "", name_of(n.grad), name_of(n.state),
                      n.master == MasterWeights::Off   ? ""
                      : n.master == MasterWeights::F32 ? " master"
                                                       : " master i8",
                      p.config.train.seq_len,
-                     p.document_tokens > 0 ? fmt::format(", documents of {}", p.document_tokens) : "");
+                     document > 0 ? fmt::format(", documents of {}", document) : "");
 }
 
 // The search takes memory by the number of tasks, and by threads. Where the model runs, the host cap holds
