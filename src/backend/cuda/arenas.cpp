@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -21,10 +23,13 @@ namespace sluice::core::cuda {
 namespace {
 
 // Registered at a time; also the unit that a thread works on. The driver lets one thread in after the other,
-// some 3 GB/s together, and a thread that waits there cannot be ended. A signal is obeyed once all of them
-// have their piece, within a second.
-constexpr int64_t kPiece = 128 * kMiB;
+// some 3 GB/s together: one thread registers what others gave pages. Several would stand in line there, and
+// with them whoever copies to the device meanwhile: behind 16 of them uploads of 512 KiB came at 10 MiB/s. A
+// thread that waits there cannot be ended: a signal is obeyed once it has its piece.
+constexpr int64_t kPiece = 64 * kMiB;
 constexpr int64_t kMostThreads = 16;
+// Between two pieces others get in.
+constexpr std::chrono::microseconds kPause{300};
 
 // Addresses for an arena that grows: they cost nothing, unless they are limited (ulimit -v).
 int64_t addresses_bytes() {
@@ -53,12 +58,15 @@ struct HostArena::Mapping {
   int device = 0;
   struct Piece {
     int64_t begin, bytes;
+    bool has_pages = false;  // guarded by `mutex`
     bool registered = false;
   };
-  std::vector<Piece> pieces;   // ascending
-  std::atomic<size_t> next{};  // piece to register
+  std::vector<Piece> pieces;   // ascending; as they are while threads run
+  std::atomic<size_t> next{};  // piece that gets pages
   std::mutex mutex;
-  Status status;  // the first error
+  std::condition_variable changed;  // pages, or that all end
+  bool ended = false;               // guarded by `mutex`
+  Status status;
   std::vector<std::jthread> threads;
 
   // Calls f(piece) for every piece from `first` on, on threads of its own.
@@ -69,7 +77,6 @@ struct HostArena::Mapping {
         std::min<size_t>(size_t(kMostThreads), std::max(1u, std::thread::hardware_concurrency()));
     for (size_t t = 0; t < std::min(pieces.size() - first, most); ++t) {
       threads.emplace_back([this, f] {
-        cudaSetDevice(device);  // else a thread would open a context on the first GPU
         for (size_t piece = next++; piece < pieces.size(); piece = next++) f(pieces[piece]);
       });
     }
@@ -90,7 +97,16 @@ struct HostArena::Mapping {
   void extend(int64_t to) {
     const size_t first = pieces.size();
     for (; bytes < to; bytes += pieces.back().bytes) pieces.push_back({bytes, std::min(kPiece, to - bytes)});
-    start(first, [this](Piece& piece) { register_piece(piece); });
+    ended = false;
+    start(first, [this](Piece& piece) {
+      populate(data + piece.begin, piece.bytes);
+      {
+        const std::lock_guard lock(mutex);
+        piece.has_pages = true;
+      }
+      changed.notify_all();
+    });
+    threads.emplace_back([this, first] { register_from(first); });
   }
 
   // Gives back what came by a call of extend() that failed. REQUIRES: no thread runs.
@@ -103,29 +119,42 @@ struct HostArena::Mapping {
     status = {};
   }
 
-  void register_piece(Piece& piece) {
-    populate(data + piece.begin, piece.bytes);
-    const Status done =
-        check(cudaHostRegister(data + piece.begin, size_t(piece.bytes), cudaHostRegisterPortable),
-              "cudaHostRegister");
-    if (done.ok()) {
+  void register_from(size_t first) {
+    cudaSetDevice(device);  // else this thread would open a context on the first GPU
+    for (size_t i = first; i < pieces.size(); ++i) {
+      Piece& piece = pieces[i];
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return piece.has_pages || ended; });
+        if (ended) return;
+      }
+      const Status done =
+          check(cudaHostRegister(data + piece.begin, size_t(piece.bytes), cudaHostRegisterPortable),
+                "cudaHostRegister");
+      if (!done.ok()) {
+        cudaGetLastError();  // of this thread
+        status = error(
+            ErrorKind::Device,
+            "the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
+            format_bytes(bytes), done.message());
+        next = pieces.size();  // the others need not go on
+        return;
+      }
       piece.registered = true;
-      return;
+      std::this_thread::sleep_for(kPause);
     }
-    cudaGetLastError();  // of this thread
-    const std::lock_guard lock(mutex);
-    if (status.ok()) {
-      status = error(ErrorKind::Device,
-                     "the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
-                     format_bytes(bytes), done.message());
-    }
-    next = pieces.size();  // the others need not go on
   }
 
   ~Mapping() {
     next = pieces.size();
+    {
+      const std::lock_guard lock(mutex);
+      ended = true;
+    }
+    changed.notify_all();
     threads.clear();
     start(0, [this](const Piece& piece) {
+      cudaSetDevice(device);
       if (piece.registered) cudaHostUnregister(data + piece.begin);
     });
     threads.clear();

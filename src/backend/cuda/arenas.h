@@ -36,8 +36,8 @@ class DeviceArena {
 
 // Main memory that the GPU can copy from and to at full speed: on huge pages where the system grants them,
 // and registered with CUDA. A hundred gigabytes take the better part of a minute, so it happens in pieces, on
-// several threads, while the owner already writes to the memory. It is readable, writable and zero from the
-// start.
+// threads of its own, while the owner already writes to the memory. It is readable, writable and zero from
+// the start.
 class HostArena {
  public:
   HostArena();
