@@ -78,11 +78,14 @@ Status Lanes::begin(uint32_t commands, bool timed) {
   for (Progress& p : progress_) {
     p.recorded.clear();
     p.queued = p.settled = -1;
+    p.ended_ns = 0;
     p.unrecorded = 0;
   }
+  follows_.clear();
   for (auto& row : waited_) row = ByLane<int64_t>(table_);
   if (!timed_) return {};
   intervals_.reserve(commands);
+  follows_.reserve(commands);
   // Times of several GPUs are told apart by their origins, which follow the first one's within microseconds.
   for (size_t d = 0; d < events_.size(); ++d) {
     cudaStream_t compute = stream(table_.compute(Tier::device(d)));
@@ -111,11 +114,26 @@ Result<bool> Lanes::open(const Command& command) {
     known = int64_t{id} + 1;
     waits = true;
   }
+  bool follows = false;
+  if (timed_ && !waits) {
+    SLUICE_ASSIGN(follows, this->follows(command.lane));
+  }
   // From here on a part of it may be under way.
   lane_of_.push_back(command.lane);
   progress_[command.lane].queued = command.id;
-  if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before(command.id), stream(command.lane)));
+  if (!timed_) return waits;
+  follows_.push_back(follows);
+  if (!follows) SLUICE_CUDA_TRY(cudaEventRecord(before(command.id), stream(command.lane)));
   return waits;
+}
+
+Result<bool> Lanes::follows(Lane lane) const {
+  const int64_t last = progress_[lane].queued;
+  if (last < int64_t{finished_}) return false;
+  const cudaError_t code = cudaEventQuery(done(uint32_t(last)));
+  if (code == cudaErrorNotReady) return true;
+  SLUICE_TRY(check(code, "cudaEventQuery"));
+  return false;
 }
 
 Status Lanes::close(const Command& command) {
@@ -152,9 +170,12 @@ Status Lanes::finish_one() {
     constexpr double kNsPerMs = 1e6;
     float start = 0, end = 0;
     cudaEvent_t origin = events_of(id).origin.get();
-    SLUICE_CUDA_TRY(cudaEventElapsedTime(&start, origin, before(id)));
+    double& ended_ns = progress_[lane_of_[id]].ended_ns;
+    if (!follows_[id]) SLUICE_CUDA_TRY(cudaEventElapsedTime(&start, origin, before(id)));
     SLUICE_CUDA_TRY(cudaEventElapsedTime(&end, origin, done(id)));
-    intervals_.push_back({double(start) * kNsPerMs, double(end) * kNsPerMs});
+    const double start_ns = follows_[id] ? ended_ns : double(start) * kNsPerMs;
+    ended_ns = double(end) * kNsPerMs;
+    intervals_.push_back({start_ns, ended_ns});
   }
   ++finished_;
   return {};

@@ -15,7 +15,10 @@
 namespace sluice::core::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: a
-// record takes this thread some us. In a timed step every command records one before and one after itself.
+// record takes this thread some us. In a timed step every command records one after itself, and one before
+// itself if its lane may stand still until then: it is the first there, waits for another lane, or comes when
+// the command before has finished. Else it begins when that one ends. Each event takes a stream some 2 us, of
+// which a step of 28,000 commands with two each had 0.1 s.
 // Commands take events in turn, as many as may be under way. The driver keeps more than a KiB on the host for
 // each, and a step has a hundred thousand commands. Events are created before a step, never within one.
 class Lanes {
@@ -75,6 +78,8 @@ class Lanes {
   cudaEvent_t done(uint32_t id) const {
     return (timed_ ? events_of(id).after : events_of(id).plain)[id % run_ahead_].get();
   }
+  // Whether a command that waits for no other lane begins as soon as the one before on its lane has ended.
+  Result<bool> follows(Lane lane) const;
   // Waits for the first command that is not known to have finished, and in a timed step takes its times.
   Status finish_one();
   Status record(uint32_t id);
@@ -99,10 +104,12 @@ class Lanes {
   uint32_t commands_ = 0;  // announced
   std::vector<Lane> lane_of_;
   uint32_t finished_ = 0;
+  std::vector<bool> follows_;  // of a timed step: by command, whether it begins when its lane's last one ends
   std::vector<Interval> intervals_;  // of a timed step: of those that have finished
   struct Progress {
     std::vector<uint32_t> recorded;  // commands with events, ascending
     int64_t queued = -1;             // the last command
+    double ended_ns = 0;             // of a timed step: the last one that has finished
     int64_t settled = -1;            // it and all before it are known to have finished
     uint32_t unrecorded = 0;         // commands since the last event
   };
