@@ -133,6 +133,8 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
   say("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
+  say("taking these times made the step {:+.1f} ms longer than the others\n",
+      (measured.traced_ns - median) / 1e6);
   SLUICE_TRY(write_file(dir / "trace.json",
                         chrome_trace(s.model.program, s.plan, timeline, session->engine().activities())));
   return ending;

@@ -287,23 +287,58 @@ std::string describe(const StartUp& s) {
       s.total_s(), s.measure_s, s.plan_s, s.reserve_s, s.prepare_s, s.initialize_s, s.pin_s);
 }
 
+namespace {
+
+// Where nothing was under way, and what came before and after it.
+std::string describe_quiet(const Program& program, const Plan& plan, std::span<const Stall> stalls,
+                           std::span<const Interval> timeline) {
+  constexpr size_t kShown = 8;
+  constexpr double kBriefNs = 10'000;
+  int64_t count = 0, brief = 0;
+  double ns = 0, brief_ns = 0, end_ns = 1;
+  for (const Interval& t : timeline) end_ns = std::max(end_ns, t.end_ns);
+  for (const Stall& s : stalls) {
+    const double quiet_ns = s.ns[size_t(StallCause::Nothing)];
+    if (quiet_ns <= 0) continue;
+    ++count, ns += quiet_ns;
+    if (quiet_ns < kBriefNs) ++brief, brief_ns += quiet_ns;
+  }
+  const double none_ns = nothing_at_work_ns(timeline);
+  std::string out = fmt::format(
+      "no lane at work: {:.1f} ms ({:.2f} %). Nothing under way for compute: {:.1f} ms in {} gaps, {:.1f} ms "
+      "of it in {} of less than {:.0f} us\n",
+      none_ns / 1e6, 100 * none_ns / end_ns, ns / 1e6, count, brief_ns / 1e6, brief, kBriefNs / 1e3);
+  const std::vector<QuietGaps> gaps = quiet_gaps(plan, stalls, [&](const Action& a) {
+    return a.kind == ActionKind::Run ? std::string(name_of(program.task(a.task).op))
+                                     : name_of(plan.lanes[a.lane]);
+  });
+  for (const QuietGaps& g : std::span(gaps).first(std::min(kShown, gaps.size()))) {
+    out += fmt::format("  after {:<20} before {:<20} {:>7} gaps {:>9.2f} ms, the longest {:.3f} ms\n",
+                       g.before, g.after, g.count, g.ns / 1e6, g.longest_ns / 1e6);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string compare_to_plan(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
   struct Row {
     int64_t count = 0;
     double predicted_ns = 0, measured_ns = 0;
   };
   std::map<std::string, Row> rows;
-  double compute_end = 0, idle = 0, predicted_idle = 0, predicted_end = 0;
+  // By device; what a lane of several does is told together.
+  ByTier<double> compute_end, predicted_end;
+  double idle = 0, predicted_idle = 0;
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const Interval& t = timeline[id];
     std::string name = name_of(plan.lanes[a.lane]);
     if (a.kind == ActionKind::Run) {
       name = std::string(name_of(program.task(a.task).op)) + (a.recompute ? " (again)" : "");
-      idle += std::max(0.0, t.start_ns - compute_end);
-      compute_end = t.end_ns;
-      predicted_idle += std::max(0.0, a.start_ns - predicted_end);
-      predicted_end = a.end_ns;
+      double &end = compute_end[plan.device_of(a)], &predicted = predicted_end[plan.device_of(a)];
+      idle += std::max(0.0, t.start_ns - std::exchange(end, t.end_ns));
+      predicted_idle += std::max(0.0, a.start_ns - std::exchange(predicted, a.end_ns));
     }
     Row& row = rows[name];
     ++row.count;
@@ -316,12 +351,16 @@ std::string compare_to_plan(const Program& program, const Plan& plan, std::span<
     out += fmt::format("{:<24} {:>7} {:>14.2f} {:>14.2f}\n", name, row.count, row.predicted_ns / 1e6,
                        row.measured_ns / 1e6);
   }
-  const auto stalls = [&](std::span<const Interval> times, double end_ns) {
-    return describe_stalls(sum_by_cause(stalls_of(plan, times)), end_ns);
+  const auto of_devices = [&](const std::vector<Stall>& stalls, const ByTier<double>& ends_ns) {
+    double sum_ns = 0;
+    for (const Tier tier : tiers_of(plan.devices())) sum_ns += ends_ns[tier];
+    return describe_stalls(sum_by_cause(stalls), sum_ns);
   };
-  out += fmt::format("stalls predicted: {}\n", stalls(predicted_timeline(plan), predicted_end));
-  out += fmt::format("stalls measured:  {}\n", stalls(timeline, compute_end));
-  return out;
+  const std::vector<Stall> stalls = stalls_of(plan, timeline);
+  out += fmt::format("stalls predicted: {}\n",
+                     of_devices(stalls_of(plan, predicted_timeline(plan)), predicted_end));
+  out += fmt::format("stalls measured:  {}\n", of_devices(stalls, compute_end));
+  return out + describe_quiet(program, plan, stalls, timeline);
 }
 
 std::string explain_speed() {

@@ -2,7 +2,9 @@
 #include "plan/stalls.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <utility>
 
 namespace sluice::core {
 namespace {
@@ -110,6 +112,37 @@ std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls) {
   std::array<double, kStallCauses> sum{};
   for (const Stall& stall : stalls) {
     for (size_t c = 0; c < kStallCauses; ++c) sum[c] += stall.ns[c];
+  }
+  return sum;
+}
+
+std::vector<QuietGaps> quiet_gaps(const Plan& plan, std::span<const Stall> stalls,
+                                  const std::function<std::string(const Action&)>& kind_of) {
+  const std::vector<uint32_t> before = predecessors(plan);
+  std::map<std::pair<std::string, std::string>, QuietGaps> found;
+  for (const Stall& s : stalls) {
+    const double ns = s.ns[size_t(StallCause::Nothing)];
+    if (ns <= 0) continue;
+    const uint32_t last = s.last != s.action ? s.last : before[s.action];
+    std::pair kinds(last == kNoAction ? "the begin" : kind_of(plan.actions[last]),
+                    kind_of(plan.actions[s.action]));
+    QuietGaps& gaps = found.try_emplace(kinds, QuietGaps{kinds.first, kinds.second}).first->second;
+    ++gaps.count, gaps.ns += ns;
+    gaps.longest_ns = std::max(gaps.longest_ns, ns);
+  }
+  std::vector<QuietGaps> out;
+  for (auto& [kinds, gaps] : found) out.push_back(std::move(gaps));
+  std::ranges::stable_sort(out, std::ranges::greater(), &QuietGaps::ns);
+  return out;
+}
+
+double nothing_at_work_ns(std::span<const Interval> timeline) {
+  std::vector<Interval> sorted(timeline.begin(), timeline.end());
+  std::ranges::sort(sorted, {}, &Interval::start_ns);
+  double sum = 0, end_ns = sorted.empty() ? 0 : sorted.front().start_ns;
+  for (const Interval& t : sorted) {
+    sum += std::max(0.0, t.start_ns - end_ns);
+    end_ns = std::max(end_ns, t.end_ns);
   }
   return sum;
 }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +43,20 @@ std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timelin
 
 // Their sums by cause.
 std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls);
+
+// Where nothing was under way that a compute lane waited for, by kinds of actions: what was waited for last,
+// or ran before, and what came then.
+struct QuietGaps {
+  std::string before, after;
+  int64_t count = 0;
+  double ns = 0, longest_ns = 0;
+};
+// The most time first.
+std::vector<QuietGaps> quiet_gaps(const Plan& plan, std::span<const Stall> stalls,
+                                  const std::function<std::string(const Action&)>& kind_of);
+
+// The time in which no lane of any device was at work, from the first begin to the last end.
+double nothing_at_work_ns(std::span<const Interval> timeline);
 
 // The limit of the step, in words.
 std::string_view what_binds(const Plan& plan, const PlanTotals& totals,

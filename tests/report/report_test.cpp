@@ -208,6 +208,25 @@ TEST(Stalls, WhatEndedBeforeTheGapIsNotItsCause) {
   EXPECT_EQ(sum_by_cause(stalls), (Parts{3, 0, 0, 2}));
 }
 
+TEST(Stalls, QuietGapsAreSummedByWhatCameBeforeAndAfter) {
+  HandMade h;
+  h.add(kCompute, 0, 4);
+  h.add(kCompute, 5, 7);
+  h.add(kCompute, 9, 10);
+  h.add(kLoad, 8, 12);
+  h.add(kCompute, 16, 20, {3});  // four after the load it waits for
+  const auto kind = [&](const Action& a) { return std::string(a.kind == ActionKind::Run ? "run" : "load"); };
+  const std::vector<QuietGaps> gaps = quiet_gaps(h.plan, stalls_of(h.plan, h.times), kind);
+  ASSERT_EQ(gaps.size(), 2u);
+  EXPECT_EQ(gaps[0].before + gaps[0].after, "loadrun");
+  EXPECT_EQ(gaps[0].ns, 4);
+  EXPECT_EQ(gaps[1].before + gaps[1].after, "runrun");
+  EXPECT_EQ(gaps[1].count, 2);
+  EXPECT_EQ(gaps[1].ns, 3);
+  EXPECT_EQ(gaps[1].longest_ns, 2);
+  EXPECT_EQ(nothing_at_work_ns(h.times), 1 + 1 + 4);
+}
+
 // The second device waits for a copy, and that for what the first one had still to do.
 TEST(Stalls, AnotherDeviceIsTheCauseWithWhatItHandsOver) {
   HandMade h;

@@ -42,6 +42,7 @@ Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced
     if (!traced || i > 1 || interrupted) continue;
     session.engine().note_activities();
     SLUICE_ASSIGN(const StepResult with_times, session.step(&measured.timeline));
+    measured.traced_ns = with_times.ns;
     show("traced", with_times.ns);
   }
   std::sort(measured.ns.begin(), measured.ns.end());

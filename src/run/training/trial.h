@@ -20,6 +20,7 @@ std::string model_setting(const std::string& model);
 struct MeasuredSteps {
   std::vector<double> ns;          // of every timed step, ascending; none when interrupted before the first
   std::vector<Interval> timeline;  // of one more, when traced
+  double traced_ns = 0;            // which took so long
 
   // REQUIRES: a step was timed.
   double median_ns() const { return ns[ns.size() / 2]; }
