@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/buffer.h"
+#include "backend/disk_source.h"
 #include "backend/device_activity.h"
 #include "base/host_part.h"
 #include "base/interval.h"
@@ -104,7 +105,10 @@ class Backend {
   // all of it need be named.
   virtual void set_host_parts(std::vector<HostPart> /*parts*/) {}
 
-  // Reserves an arena of so many bytes in every tier, once. The backend owns them. Work that takes long, such
+  // Gives what copies from the disk read, on a backend with such lanes. Before the first step, once.
+  virtual void set_disk(std::shared_ptr<const DiskSource> /*disk*/) {}
+
+  // Reserves an arena of so many bytes in every memory, once. The backend owns them. Work that takes long, such
   // as pinning the host arena, may go on after this returns: begin() waits for it and returns its error.
   virtual Result<Arenas> reserve(const BytesByTier& bytes) = 0;
 

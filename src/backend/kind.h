@@ -51,6 +51,7 @@ struct BackendOptions {
   // not so of attention between pieces of a sequence.
   bool exact = false;
   std::string cache;                        // a folder that is kept from one start to the next; empty: none
+  bool reads_disk = false;                  // every device has a lane from the disk
   Network* network = nullptr;               // the processes that share a step; borrowed. Null: this one alone
   DeviceNetwork* device_network = nullptr;  // as join() made it; borrowed. Null: by way of the host
 };

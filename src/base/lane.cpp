@@ -16,6 +16,7 @@ std::string name_of(const LaneEnds& ends) {
   if (ends.network && ends.from == ends.to && ends.to.is_device()) return numbered("network", ends.to);
   if (ends.from == kHost && ends.to.is_device()) return numbered("load", ends.to);
   if (ends.from.is_device() && ends.to == kHost) return numbered("store", ends.from);
+  if (ends.from == kDisk && ends.to.is_device()) return numbered("read", ends.to);
   return fmt::format("{}>{}", name_of(ends.from), name_of(ends.to));
 }
 
@@ -31,8 +32,9 @@ std::optional<LaneEnds> find_lane_ends(std::string_view name) {
     const std::string_view what = name.substr(0, number);
     network = what == "network";
     if (what == "compute" || what == "store" || network) from = device;
-    if (what == "compute" || what == "load" || network) to = device;
+    if (what == "compute" || what == "load" || what == "read" || network) to = device;
     if (what == "load") from = kHost;
+    if (what == "read") from = kDisk;
     if (what == "store") to = kHost;
   }
   if (!from || !to) return std::nullopt;
@@ -89,6 +91,10 @@ void LaneTable::add_networks() {
   }
 }
 
+void LaneTable::add_reads() {
+  for (size_t d = 0, n = devices(); d < n; ++d) add(kDisk, Tier::device(d));
+}
+
 Lane LaneTable::running(LaneKind kind, Tier device) const {
   const LaneEnds ends{device, device, kind == LaneKind::Network};
   const auto lane = find(ends);
@@ -115,6 +121,7 @@ size_t LaneTable::devices() const {
 std::vector<Tier> LaneTable::tiers() const {
   std::vector<Tier> out;
   for (const Tier tier : kTiers) {
+    if (tier == kDisk) continue;
     const auto joins = [&](const LaneEnds& ends) { return ends.from == tier || ends.to == tier; };
     if (std::any_of(ends_.begin(), ends_.end(), joins)) out.push_back(tier);
   }

@@ -49,8 +49,8 @@ struct LaneEnds {
   bool operator==(const LaneEnds&) const = default;
 };
 
-// "compute", "network", "load" and "store" for the first device and the host, "compute1" and so on for
-// others, "device>device1" between two devices.
+// "compute", "network", "load" and "store" for the first device and the host, "read" from the disk to it,
+// "compute1" and so on for others, "device>device1" between two devices.
 std::string name_of(const LaneEnds& ends);
 std::optional<LaneEnds> find_lane_ends(std::string_view name);
 
@@ -72,6 +72,8 @@ class LaneTable {
   Lane add_compute(Tier device) { return add(device, device); }
   // For every device that computes. REQUIRES: there is none yet.
   void add_networks();
+  // From the disk to every device that computes. REQUIRES: there is none yet.
+  void add_reads();
 
   std::optional<Lane> find(Tier from, Tier to) const { return find(LaneEnds{from, to}); }
   std::optional<Lane> find(const LaneEnds& ends) const;
@@ -84,8 +86,10 @@ class LaneTable {
   const LaneEnds& operator[](Lane lane) const { return ends_[lane.index()]; }
   size_t size() const { return ends_.size(); }
   const std::vector<LaneEnds>& ends() const { return ends_; }
-  // The tiers that lanes join, near ones first.
+  // The memories that lanes join, near ones first.
   std::vector<Tier> tiers() const;
+  // Whether the disk is read.
+  bool reads() const { return find(kDisk, kDevice).has_value(); }
   // That compute.
   size_t devices() const;
 

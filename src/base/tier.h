@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiers: the memories that bytes lie in. Near ones come before far ones.
+// Tiers: the memories that bytes lie in, and files, which are read and never written to. Near ones come
+// before far ones.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ class Tier {
  public:
   static constexpr size_t kMostDevices = 64;
   // Behind the devices come these. A name more is a tier more: every table has a place for it.
-  static constexpr auto kFarNames = std::to_array<std::string_view>({"host"});
+  static constexpr auto kFarNames = std::to_array<std::string_view>({"host", "disk"});
   static constexpr size_t kFar = kFarNames.size(), kCount = kMostDevices + kFar;
 
   // The first device.
@@ -33,6 +34,8 @@ class Tier {
     return Tier(number);
   }
   static constexpr Tier host() { return Tier(kMostDevices); }
+  // Files whose bytes have places as in an arena, but of which nothing is reserved.
+  static constexpr Tier disk() { return Tier(kMostDevices + 1); }
   // REQUIRES: index < kCount.
   static constexpr Tier of_index(size_t index) {
     SLUICE_CHECK(index < kCount, "tier {} of {}", index, kCount);
@@ -52,8 +55,9 @@ class Tier {
 // Where one device is all there is, and where work for the first one is decided.
 inline constexpr Tier kDevice = Tier::device(0);
 inline constexpr Tier kHost = Tier::host();
+inline constexpr Tier kDisk = Tier::disk();
 
-// "device", "device1", ..., "host".
+// "device", "device1", ..., "host", "disk".
 std::string_view name_of(Tier tier);
 std::optional<Tier> find_tier(std::string_view name);
 

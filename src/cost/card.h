@@ -34,6 +34,9 @@ struct ReachedRates {
 // one of them held (base/host_growth.h).
 constexpr int64_t kHeldByDevice = 600 * kMiB, kHeldByHost = 686 * kMiB;
 
+// Bytes per second that an NVMe drive on four lanes of PCIe 3 reads, about.
+constexpr double kDiskRate = 3e9;
+
 struct Card {
   std::string key;             // as --machine takes it: "rtx4090"
   std::string name;            // "RTX 4090 24 GB"
@@ -49,6 +52,7 @@ struct Card {
   // All that the devices of one host load together, and as much that they store; 0: each has the rates above.
   double host_rate = 0;
   double peer_rate = 0;      // from one of several to the next, both ways busy; 0: by way of the host
+  double disk_rate = 0;      // bytes per second that are read from files; 0: kDiskRate
   double copy_slowdown = 0;  // as in Profile
   BytesByTier held_bytes;    // by the process beside its arenas
   HostGrowth host_growth;    // as in Profile

@@ -45,6 +45,7 @@ void visit_keys(Card& c, F&& f) {
   f("links.store_bytes_per_s", c.store_rate);
   f("links.host_bytes_per_s", c.host_rate);
   f("links.peer_bytes_per_s", c.peer_rate);
+  f("links.disk_bytes_per_s", c.disk_rate);
   f("links.copy_slowdown", c.copy_slowdown);
   f("held.device", c.held_bytes[kDevice]);
   f("held.host", c.held_bytes[kHost]);

@@ -128,6 +128,11 @@ void Profile::set_device_overhead(int64_t bytes) {
   for (size_t d = 0; d < devices(); ++d) overhead_bytes[Tier::device(d)] = bytes;
 }
 
+void Profile::add_disk(double bytes_per_s) {
+  const size_t n = devices();
+  for (size_t d = 0; d < n; ++d) links.push_back({kDisk, Tier::device(d), bytes_per_s / double(n)});
+}
+
 void Profile::set_host_rates(double load_bytes_per_s, double store_bytes_per_s) {
   for (Link& link : links) {
     if (link.from == kHost) link.bytes_per_s = load_bytes_per_s;

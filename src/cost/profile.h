@@ -112,6 +112,8 @@ struct Profile {
   // Between the device and the host.
   double load_ns(int64_t bytes) const { return transfer_ns(bytes, kHost, kDevice); }
   double store_ns(int64_t bytes) const { return transfer_ns(bytes, kDevice, kHost); }
+  // Links from the disk to every device, which share its rate.
+  void add_disk(double bytes_per_s);
   // Sets the rates of the links between the host and every device.
   void set_host_rates(double load_bytes_per_s, double store_bytes_per_s);
   // Between devices; 0 where none are joined.

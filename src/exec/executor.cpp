@@ -225,8 +225,10 @@ const Home& Executor::home_of(ObjectId object, int64_t offset, size_t bytes) con
 
 Status Executor::write(ObjectId object, std::span<const std::byte> data, int64_t offset) {
   const Home& home = home_of(object, offset, data.size());
-  for (const auto& [tier, begin] : home.places())
+  for (const auto& [tier, begin] : home.places()) {
+    if (tier == kDisk) continue;
     SLUICE_TRY(backend_.upload({tier, begin + offset}, data.data(), int64_t(data.size())));
+  }
   return {};
 }
 

@@ -49,7 +49,8 @@ class Executor {
   // object of each.
   Status step(std::vector<Interval>* timeline = nullptr, std::span<const Amendment> amendments = {});
 
-  // Copies an object's bytes to or from its home (all its homes when writing), between steps.
+  // Copies an object's bytes to or from its home (all its homes when writing), between steps. What the disk
+  // has is there, and is not written.
   // REQUIRES: the object has a home; offset + data.size() <= its bytes.
   Status write(ObjectId object, std::span<const std::byte> data, int64_t offset = 0);
   Status read(ObjectId object, std::span<std::byte> data, int64_t offset = 0) const;

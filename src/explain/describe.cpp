@@ -178,7 +178,7 @@ std::string samples_text(const Prepared& p) {
   // Caches lie in any tier.
   const BytesByTier held = p.stages.process_bytes(p.machine.profile);
   int64_t room = 0;
-  for (const Tier tier : held.tiers()) {
+  for (const Tier tier : p.stages.main.plan.lanes.tiers()) {
     if (p.config.caps[tier] == kUnlimited) return out;
     room += std::max<int64_t>(0, p.config.caps[tier] - held[tier]);
   }

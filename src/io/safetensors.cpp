@@ -74,6 +74,14 @@ Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
   return file;
 }
 
+std::optional<int64_t> SafeTensorsFile::place_of(const SafeTensor& tensor) const {
+  const auto bytes = file_.bytes();
+  const std::byte* const begin = tensor.bytes.data();
+  if (std::less<>()(begin, bytes.data()) || std::less<>()(bytes.data() + bytes.size(), begin))
+    return std::nullopt;
+  return begin - bytes.data();
+}
+
 namespace {
 
 // The piece that is read at once, and then dropped from the page cache.
@@ -172,6 +180,14 @@ Result<TensorFiles> TensorFiles::open(const fs::path& path) {
                  kWeightsIndexName, found_instead(path));
   }
   return files;
+}
+
+TensorFiles::Place TensorFiles::place_of(const SafeTensor& tensor) const {
+  for (const SafeTensorsFile& file : files_) {
+    if (const auto offset = file.place_of(tensor)) return {&file.path(), *offset};
+  }
+  SLUICE_CHECK(false, "tensor {} is of other files", tensor.info.name);
+  return {};
 }
 
 Status TensorFiles::add_file(const fs::path& file) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,8 @@ class SafeTensorsFile {
   const std::filesystem::path& path() const { return file_.path(); }
   std::span<const SafeTensor> tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // The byte of the file at which a tensor of its begins; nothing: it is of another file.
+  std::optional<int64_t> place_of(const SafeTensor& tensor) const;
   // As MappedFile::release().
   void release() const { file_.release(); }
 
@@ -75,6 +78,13 @@ class TensorFiles {
   const SafeTensor* find(std::string_view name) const;
   // The same with an error that names the checkpoint.
   Result<const SafeTensor*> get(std::string_view name) const;
+
+  // Where a tensor of theirs begins.
+  struct Place {
+    const std::filesystem::path* file;
+    int64_t offset;
+  };
+  Place place_of(const SafeTensor& tensor) const;
 
   // In order.
   std::vector<std::string_view> names() const;

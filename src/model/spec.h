@@ -299,6 +299,9 @@ struct ModelSpec {
   std::vector<std::string> wide;
   // The format that config.json says its folder's matrices have; nothing: numbers.
   std::optional<Format> folder_format = {};
+  // The folder's files have the frozen matrices of layers: numbers, or the codes as which they are stored. So
+  // devices can read them from there (reads_files), and they need no place on the host.
+  bool files_have = false, reads_files = false;
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
   // Notices for the reader of that text, such as a size that it leaves out.

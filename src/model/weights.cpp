@@ -398,6 +398,13 @@ bool is_packed(const Weight& weight) {
   return weight.format && weight.format->block > 0;
 }
 
+bool may_stay_in_files(const Weight& weight) {
+  const bool product = weight.part == ModelPart::Projection || weight.part == ModelPart::AttentionOut ||
+                       weight.part == ModelPart::ConvProjection || weight.part == ModelPart::Mlp ||
+                       weight.part == ModelPart::Experts;
+  return product && weight.layer >= 0 && weight.matrix && !weight.trainable;
+}
+
 bool may_be_narrow(const Weight& weight) {
   const int64_t cols = weight.sources.front().cols;
   const bool dense = weight.part == ModelPart::Projection || weight.part == ModelPart::AttentionOut ||

@@ -173,6 +173,8 @@ std::string module_of(const ModelSpec& spec, std::string_view tensor);
 std::vector<Weight> weights_of(const ModelSpec& spec);
 // Whether it is stored with scales.
 bool is_packed(const Weight& weight);
+// Whether it is one of those of ModelSpec::files_have.
+bool may_stay_in_files(const Weight& weight);
 // Whether it is a dense product of a layer whose sizes operands in 8 bits have (ops/cast.h), and is not wide.
 bool may_be_narrow(const Weight& weight);
 // Whether a pass begins with a token's row of it, which those that generate text are given: the embedding,

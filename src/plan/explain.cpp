@@ -148,6 +148,16 @@ std::string describe(const Program& program, const Plan& plan) {
   fmt::format_to(put, "stays    on the device, from step to step: {}\n", list(resident));
   fmt::format_to(put, "loads    {} to the device in each step: {}\n", format_bytes(t.loads.bytes),
                  list(loaded));
+  if (t.reads.actions > 0) {
+    int64_t there = 0;
+    for (size_t o = 0; o < plan.homes.size(); ++o)
+      there += plan.homes[o].on(kDisk) ? program.objects()[o].bytes : 0;
+    fmt::format_to(put,
+                   "disk     {} of the loads are read from the base's files, {} of them in every pass: {} have no "
+                   "place on the host. The disk is {:.0f} % busy, at {:.2f} GB/s\n",
+                   t.reads.actions, format_bytes(t.reads.bytes), format_bytes(there),
+                   100 * t.reads.ns / (step * devices), double(t.reads.bytes) / t.reads.ns * devices);
+  }
   if (t.chosen.actions > 0) {
     fmt::format_to(
         put,
@@ -176,7 +186,7 @@ std::string describe(const Program& program, const Plan& plan) {
                         : t.exchanges.actions == 0 ? "another device"
                                                    : "another device or other processes"));
   fmt::format_to(put, "links    to the device {:.0f} % busy, to the host {:.0f} %\n",
-                 100 * t.loads.ns / (step * devices), 100 * t.stores.ns / (step * devices));
+                 100 * (t.loads.ns - t.reads.ns) / (step * devices), 100 * t.stores.ns / (step * devices));
   if (t.exchanges.actions > 0) {
     const int64_t shares = std::ranges::count_if(exchanges(plan), [&](TaskId task) {
       return std::holds_alternative<ShareWeight>(*program.task(task).op);

@@ -51,7 +51,7 @@ struct Action {
 };
 
 // Where an object is between steps. Persistent objects have at least one place; inputs and metrics have
-// a host place.
+// a host place. What lies on the disk is there already, and is never stored.
 class Home {
  public:
   // kNowhere where it is not on that tier.
@@ -135,6 +135,7 @@ struct ActionSum {
 struct PlanTotals {
   ActionSum runs, loads, stores, hand_overs;
   ActionSum exchanges;      // with other processes; bytes that are sent
+  ActionSum reads;          // of the loads, those from the disk
   ActionSum chosen;         // of the loads, those of what tasks choose; bytes as expected
   int64_t chosen_from = 0;  // bytes of all that these choose from
   double recompute_ns = 0;  // of the runs

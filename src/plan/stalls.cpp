@@ -168,7 +168,8 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
   const double step = std::max(plan.makespan_ns * double(plan.devices()), 1.0);
   const double load = stalls[size_t(StallCause::Load)], store = stalls[size_t(StallCause::Store)];
   if (t.runs.ns - t.recompute_ns > 0.98 * step) return "compute";
-  if (t.loads.ns > 0.95 * step) return "the host-to-device link";
+  if (t.reads.ns > 0.9 * step) return "the disk that the base is read from";
+  if (t.loads.ns - t.reads.ns > 0.95 * step) return "the host-to-device link";
   if (t.stores.ns > 0.95 * step) return "the device-to-host link";
   if (t.exchanges.ns > 0.95 * step) return "the network between processes";
   const double idle = step - t.runs.ns;
@@ -177,6 +178,8 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
   if (plan.devices() > 1 && idle - load - store > t.recompute_ns + load + store)
     return "the ring of devices, where one waits for another";
   if (t.recompute_ns > load + store) return through_recomputation(plan);
+  if (load >= store && 2 * t.reads.ns > t.loads.ns)
+    return "the disk, through reads of the base that cannot start earlier";
   if (load >= store && 2 * t.chosen.ns > t.loads.ns)
     return "device memory, through loads of experts that wait for their router";
   return load >= store ? "device memory, through loads that cannot start earlier"

@@ -32,7 +32,7 @@ size_t Plan::devices() const {
 
 BytesByTier Plan::arena_bytes() const {
   BytesByTier bytes;
-  for (const Tier tier : arenas.tiers()) bytes[tier] = arenas[tier].bytes;
+  for (const Tier tier : lanes.tiers()) bytes[tier] = arenas[tier].bytes;
   return bytes;
 }
 
@@ -110,6 +110,11 @@ PlanTotals totals(const Program& program, const Plan& plan) {
                                       : t.stores;
     ++sum.actions;
     sum.ns += a.cost_ns;
+    if (a.loads() && a.from.tier == kDisk) {
+      ++t.reads.actions;
+      t.reads.ns += a.cost_ns;
+      t.reads.bytes += a.bytes;
+    }
     if (a.chooses()) {
       ++t.chosen.actions;
       t.chosen.ns += a.cost_ns;

@@ -93,7 +93,7 @@ class Verifier {
         workspace_(workspace_bytes),
         versions_(versions_of(program)),
         lane_last_(plan.lanes, kNone) {
-    for (const Tier tier : plan.lanes.tiers()) arenas_[tier] = ArenaMap(tier, plan.arenas[tier].bytes);
+    for (const Tier tier : placed_in()) arenas_[tier] = ArenaMap(tier, plan.arenas[tier].bytes);
   }
 
   Status run();
@@ -120,6 +120,13 @@ class Verifier {
     return fmt::format("action {} ({})", id, describe(program_, plan_.actions[id]));
   }
   std::string name(ObjectId id) const { return id.valid() ? program_.object(id).name : "a workspace"; }
+
+  // The tiers that hold something: memories, and the disk where lanes read it.
+  std::vector<Tier> placed_in() const {
+    std::vector<Tier> out = plan_.lanes.tiers();
+    if (plan_.lanes.reads()) out.push_back(kDisk);
+    return out;
+  }
 
   const Program& program_;
   const Plan& plan_;
@@ -230,7 +237,11 @@ Status Verifier::well_formed() const {
     return error("the plan's words are {} bytes, or not for people",
                  std::max(plan_.machine.size(), plan_.policy.size()));
   }
-  const std::vector<Tier> joined = plan_.lanes.tiers();
+  const std::vector<Tier> joined = placed_in();
+  for (const LaneEnds& ends : plan_.lanes.ends()) {
+    if (ends.to == kDisk || (ends.from == kDisk && !ends.to.is_device()))
+      return error("lane {}: the disk is read to a device, and nothing is written to it", name_of(ends));
+  }
   for (const Tier tier : plan_.arenas.tiers()) {
     const auto& [bytes, boundary] = plan_.arenas[tier];
     const bool used = std::find(joined.begin(), joined.end(), tier) != joined.end();
@@ -246,6 +257,8 @@ Status Verifier::well_formed() const {
     for (const auto& [tier, offset] : plan_.homes[o].places()) {
       if (std::find(joined.begin(), joined.end(), tier) == joined.end())
         return error("the {} home of {} is on no lane", name_of(tier), program_.objects()[o].name);
+      if (tier == kDisk && !program_.objects()[o].in_files)
+        return error("{} has a home on the disk, and no file has it", program_.objects()[o].name);
     }
   }
   if (plan_.actions.size() >= std::numeric_limits<uint32_t>::max()) {

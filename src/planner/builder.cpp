@@ -31,6 +31,26 @@ uint32_t spread_over_layers(int32_t layer) {
   return reversed;
 }
 
+// Files' objects that the host has no place for: such a part of their bytes, from all over the model.
+std::shared_ptr<const std::vector<bool>> on_disk(const Program& program, double share) {
+  if (share <= 0) return nullptr;
+  std::vector<uint32_t> order;
+  int64_t all = 0, taken = 0;
+  for (uint32_t o = 0; o < program.objects().size(); ++o) {
+    if (!program.objects()[o].in_files) continue;
+    order.push_back(o);
+    all += program.objects()[o].bytes;
+  }
+  std::ranges::stable_sort(order, {}, [&](uint32_t o) { return spread_over_layers(program.objects()[o].layer); });
+  auto out = std::make_shared<std::vector<bool>>(program.objects().size(), false);
+  for (const uint32_t o : order) {
+    if (double(taken) >= share * double(all)) break;
+    (*out)[o] = true;
+    taken += program.objects()[o].bytes;
+  }
+  return out;
+}
+
 std::string describe_choices(const Policy& p) {
   if (p.rule == SaveRule::LeastDevice) return "the plan keeps as little on the device as possible";
   if (p.rule == SaveRule::LeastHost) return "the plan keeps as little on the host as possible";
@@ -84,6 +104,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
   }
   limits.fixed_homes = request.fixed_homes;
+  limits.on_disk = on_disk(program, request.read_share.value_or(0));
   limits.chosen_experts = request.experts == ExpertLoads::Chosen;
   limits.host_is_short = true;
   limits.host_closely = request.least;
@@ -101,14 +122,16 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   pinnable_ = found_pinnable();
   for (const auto& of_device : pinnable_) {
     int64_t sum = 0;
-    for (const Pinnable& p : of_device) sum += p.bytes;
-    pinnable_bytes_ += sum;
+    for (const Pinnable& p : of_device) {
+      sum += p.bytes;
+      if (!limits.is_on_disk(p.object)) pinnable_bytes_ += p.bytes;
+    }
     pinnable_on_one_ = std::max(pinnable_on_one_, sum);
   }
   std::vector<bool> counted(program.objects().size(), false);
   for (const Schedule& s : plain_[false].devices) {
     for (const Value& v : s.values) {
-      if (!v.host_home || v.fixed || counted[v.object.value]) continue;
+      if (!v.host_home || v.fixed || v.on_disk || counted[v.object.value]) continue;
       counted[v.object.value] = true;
       always_on_host_ += v.bytes;
     }
@@ -132,7 +155,11 @@ std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() co
     const Schedule& s = plain_[true].devices[d];
     std::vector<double> moves(s.values.size(), 0);
     for (const Gap& g : sluice::core::gaps_of(s, profile_, limits)) {
-      if (!g.dead) moves[g.value] += 1 + (g.written ? kStore : 0);
+      if (g.dead) continue;
+      const Value& v = s.values[g.value];
+      // The slower its link, the more is saved.
+      const double load = v.on_disk ? v.load_ns(profile_) / profile_.load_ns(v.bytes) : 1;
+      moves[g.value] += load + (g.written ? kStore : 0);
     }
     std::vector<uint32_t> order;
     for (uint32_t v = 0; v < s.values.size(); ++v) {
@@ -397,6 +424,8 @@ uint64_t PlanBuilder::subject() const {
   Hash hash;
   const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
   hash.add(program_.hash()).add(profile_.alignment).add(left_out_.rounds).add(limits.chosen_experts);
+  for (size_t o = 0; limits.on_disk != nullptr && o < limits.on_disk->size(); ++o)
+    hash.add(bool((*limits.on_disk)[o]));
   add(left_out_.ns), add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
   add(profile_.network.core_share());
   add(limits.host_bytes_per_action);
@@ -602,6 +631,10 @@ int64_t PlanBuilder::least_in_all_tiers() const {
     for (const Value& v : s.values) {
       // A value of several devices has one place when it is not in use.
       if (v.fixed || (step.devices.size() > 1 && v.host_home)) continue;
+      if (v.on_disk) {
+        for (const ValueUse& u : v.uses) change[u.position] += v.bytes, change[u.position + 1] -= v.bytes;
+        continue;
+      }
       const bool always = v.circular || v.host_home;
       change[always ? 0 : v.uses.front().position] += v.bytes;
       change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;

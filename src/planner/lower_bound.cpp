@@ -94,6 +94,7 @@ Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs,
       turn.kept += double(v.bytes);
       continue;
     }
+    if (v.on_disk) continue;
     // Where rounds overlap, what one computes again may make room at the turns of two.
     if (object.kind == ObjectKind::Activation && object.round != round) continue;
     if (!live_after(v, position)) continue;
@@ -195,7 +196,8 @@ class Crossing {
           if (seen[index] != i) {
             seen[index] = i;
             const bool from_before = (k > 0 || v.given) && !v.uses[k].overwrites;
-            if (from_before && p != begin && !(again && loaded[index])) {
+            // A link of its own brings what comes from the disk.
+            if (from_before && p != begin && !v.on_disk && !(again && loaded[index])) {
               (v.chosen ? in_part : needed) += double(v.bytes);
               least_part = std::min(least_part, double(v.load_bytes()) / double(v.bytes));
               loaded[index] = true;

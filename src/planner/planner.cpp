@@ -416,6 +416,45 @@ std::optional<Plan> Planner::random(uint64_t seed) {
 
 }  // namespace
 
+namespace {
+
+Status caps_work_as_they_are(const Program& program, const Profile& profile, const PlanRequest& request);
+
+// With what is read from the disk decided: as little as caps leave no room for, as a link to the host is
+// faster.
+PlanRequest with_reads(const Program& program, const Profile& profile, PlanRequest request) {
+  if (request.read_share) return request;
+  request.read_share = 0;
+  int64_t in_files = 0;
+  for (const Object& o : program.objects()) in_files += o.in_files ? o.bytes : 0;
+  if (in_files == 0 || !profile.lanes().reads() || !request.fixed_homes.empty()) return request;
+  PlanRequest probe = request;
+  probe.explain = false;
+  const auto works = [&](double share) {
+    probe.read_share = share;
+    return caps_work_as_they_are(program, profile, probe).ok();
+  };
+  PlanRequest one = request;
+  one.placement = {};
+  const PlanBuilder plans(program, profile, one);
+  const double room = double(profile.devices()) * double(plans.limits.device_bytes()) +
+                      double(plans.limits.bytes[kHost]);
+  const double missing = double(plans.least_in_all_tiers()) - room;
+  // Packing leaves some of it unused.
+  constexpr double kUnused = 0.02, kMore[] = {0, 0.04, 0.12, 0.3};
+  const double least = std::clamp((missing + kUnused * room) / double(in_files), 0.0, 1.0);
+  request.read_share = 1;
+  if (request.stop.stop_requested() || least >= 1 || !works(1)) return request;
+  for (const double more : kMore) {
+    if (least + more >= 1 || !works(least + more)) continue;
+    request.read_share = least + more;
+    break;
+  }
+  return request;
+}
+
+}  // namespace
+
 Error stopped_planning() {
   return error(ErrorKind::Cancelled, "planning: somebody asked to stop");
 }
@@ -458,8 +497,9 @@ Status has_known_tiers(const Profile& profile) {
 
 }  // namespace
 
-Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
+Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& asked) {
   SLUICE_TRY(has_known_tiers(profile));
+  const PlanRequest request = with_reads(program, profile, asked);
   if (request.experts == ExpertLoads::Faster) return plan_faster(program, profile, request);
   const bool one = request.placement || profile.devices() == 1;
   auto plan = one ? Planner(program, profile, request).search() : plan_ring(program, profile, request);
@@ -477,8 +517,8 @@ Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& 
   return {};
 }
 
-Result<StepEstimate> estimate_step(const Program& program, const Profile& profile,
-                                   const PlanRequest& request) {
+Result<StepEstimate> estimate_step(const Program& program, const Profile& profile, const PlanRequest& asked) {
+  const PlanRequest request = with_reads(program, profile, asked);
   const bool one_device = profile.devices() == 1 && !request.placement;
   std::optional<FewRounds> few;
   if (one_device) few = searched_program(program, cost_of(program, profile), request);
@@ -519,7 +559,8 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
 }
 
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,
-                                     const PlanRequest& request) {
+                                     const PlanRequest& asked) {
+  const PlanRequest request = with_reads(program, profile, asked);
   Planner planner(program, profile, request);
   const int64_t least = planner.least_budget();
   if (least == kUnlimited) return planner.infeasible();
@@ -527,6 +568,12 @@ Result<int64_t> minimal_device_bytes(const Program& program, const Profile& prof
 }
 
 Status caps_work(const Program& program, const Profile& profile, const PlanRequest& request) {
+  return caps_work_as_they_are(program, profile, with_reads(program, profile, request));
+}
+
+namespace {
+
+Status caps_work_as_they_are(const Program& program, const Profile& profile, const PlanRequest& request) {
   if (request.stop.stop_requested()) return stopped_planning();
   if (request.placement || profile.devices() == 1) {
     // Rounds that are alike take the same bytes.
@@ -536,8 +583,6 @@ Status caps_work(const Program& program, const Profile& profile, const PlanReque
   }
   return ring_works(program, profile, request);
 }
-
-namespace {
 
 std::vector<double> costs_of_actions(const Program& program, const Profile& profile, const Plan& plan) {
   const TaskCosts costs = cost_of(program, profile);
@@ -568,7 +613,7 @@ double step_ns(const Program& program, const Profile& profile, const Plan& plan)
 
 std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,
                                 uint64_t seed) {
-  return Planner(program, profile, request).random(seed);
+  return Planner(program, profile, with_reads(program, profile, request)).random(seed);
 }
 
 }  // namespace sluice::core

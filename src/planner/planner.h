@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stop_token>
 
 #include "planner/passes/passes.h"
@@ -57,6 +58,9 @@ struct PlanRequest : Effort {
   // Which device runs what; none: all on the first, or, where the profile has several devices, rings are
   // tried.
   std::optional<Placement> placement;
+  // The part of the bytes which files have that the host has no place for: devices read them from the disk.
+  // Nothing: about as little as works, on machines that have links for it.
+  std::optional<double> read_share = {};
   bool brief = false;  // the settings alone that others are varied from
   bool resort = true;  // where no settings make a plan, to that of the last resort
   // On several devices: who takes longer by the order of its tasks alone is of no interest, and is not

@@ -59,6 +59,7 @@ struct Value {
   bool given = false;     // content is there when the step starts
   bool host_home =
       false;  // given on the host and (circular, written) returned there; never resident at the boundary
+  bool on_disk = false;       // what does not stay on the device is read from the disk; never written
   bool needed_after = false;  // a metric: stored after its last use
   bool fixed = false;         // resident at a given device address; not the planner's to move
   bool told = false;          // a chooser that the host reads: on the device from its first use to its last
@@ -69,7 +70,10 @@ struct Value {
 
   // Bytes and time of a load.
   int64_t load_bytes() const { return chosen ? chosen->bytes : bytes; }
-  double load_ns(const Profile& profile) const { return chosen ? chosen->ns : profile.load_ns(bytes); }
+  Tier far() const { return on_disk ? kDisk : kHost; }
+  double load_ns(const Profile& profile) const {
+    return chosen ? chosen->ns : profile.transfer_ns(bytes, far(), kDevice);
+  }
 };
 
 // A step as one device sees it: its values, at positions that it shares with the others.

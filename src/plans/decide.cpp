@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "backend/disk_source.h"
+#include "base/bytes.h"
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "model/weights.h"
@@ -121,6 +123,50 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
   }
 }
 
+// Whether the base may be read from its folder in every pass: where the step is only planned for another machine,
+// a preset's as if there were one.
+bool may_be_read(const Prepared& p, const Status& refusal) {
+  return !refusal.ok() && refusal.error().kind == ErrorKind::DoesNotFit && p.model.files_have &&
+         p.model.adapters.any() && (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
+}
+
+// Gives the machine a lane from the disk, and the step a base that is read by it.
+Status have_base_read(Prepared& p, PlanHost& here) {
+  p.model.reads_files = true;
+  if (p.machine.options.reads_disk) return {};
+  SLUICE_ASSIGN(const double rate, here.disk_rate(p));
+  const int64_t ring = (p.machine.traits().shares_cores ? kDiskReaders * kDiskPieceBytes : kDiskRingBytes) *
+                       int64_t(p.machine.devices());
+  p.machine.options.reads_disk = true;
+  p.machine.profile.add_disk(rate);
+  p.machine.profile.overhead_bytes[kHost] += ring;
+  p.machine.held_bytes[kHost] += ring;
+  return {};
+}
+
+Error refused_even_so(Error refusal) {
+  refusal.message += " That is with the base read from its files, as far as it does not stay on the device.";
+  return refusal;
+}
+
+std::string how_base_is_read(const Prepared& p) {
+  int64_t base = 0, read = 0;
+  const Stage& main = p.stages.main;
+  for (size_t o = 0; o < main.plan.homes.size(); ++o) {
+    const Object& object = main.model.program.objects()[o];
+    base += object.in_files ? object.bytes : 0;
+    read += main.plan.homes[o].on(kDisk) ? object.bytes : 0;
+  }
+  const double rate = p.machine.profile.bytes_per_s(kDisk, kDevice) * double(p.machine.devices());
+  const int64_t ring = p.machine.traits().shares_cores ? kDiskReaders * kDiskPieceBytes : kDiskRingBytes;
+  return fmt::format(
+      "memory.host is too small for the base: {} of its {} are read from {} in every pass, at {:.2g} GB/s{}, "
+      "through {} of memory for each device",
+      format_bytes(read), format_bytes(base),
+      p.config.model.weights.empty() ? std::string("its files") : p.config.model.weights, rate / 1e9,
+      p.machine.traits().runs_models ? ", as measured" : "", format_bytes(ring));
+}
+
 // Whether a shape works: that is to choose the one that takes least.
 Status search_least(Prepared& p, std::optional<MasterWeights> auto_master, PlanHost& here) {
   for (;;) {
@@ -214,7 +260,9 @@ Result<Prepared> undecided(RunConfig config, Machine machine, StepSpec wanted, R
   return p;
 }
 
-Status decide(Prepared& p, const Effort& effort, PlanHost& here) {
+namespace {
+
+Status decide_as_it_is(Prepared& p, const Effort& effort, PlanHost& here) {
   const BytesByTier overhead = p.machine.profile.overhead_bytes;
   const Status found = search(p, {}, effort, here);
   if (!compact_may_fit(p, found)) return found;
@@ -226,13 +274,40 @@ Status decide(Prepared& p, const Effort& effort, PlanHost& here) {
   return {};
 }
 
-Status check_shape(Prepared p, PlanHost& here) {
+}  // namespace
+
+Status decide(Prepared& p, const Effort& effort, PlanHost& here) {
+  const BytesByTier overhead = p.machine.profile.overhead_bytes;
+  const Status found = decide_as_it_is(p, effort, here);
+  if (!may_be_read(p, found)) return found;
+  p.machine.profile.overhead_bytes = overhead;  // of which a refusal may have taken the rounding
+  SLUICE_TRY(have_base_read(p, here));
+  const Status read = decide_as_it_is(p, effort, here);
+  if (!read.ok()) return read.error().kind == ErrorKind::DoesNotFit ? refused_even_so(read.error()) : read;
+  p.notices.push_back(how_base_is_read(p));
+  return {};
+}
+
+namespace {
+
+Status check_as_it_is(Prepared& p, PlanHost& here) {
   const BytesByTier overhead = p.machine.profile.overhead_bytes;
   const Status found = search_least(p, {}, here);
   if (!compact_may_fit(p, found)) return found;
   p.machine.profile.overhead_bytes = overhead;
   const Status compact = search_least(p, MasterWeights::I8, here);
   return compact.ok() ? compact : refused(found.error(), compact.error());
+}
+
+}  // namespace
+
+Status check_shape(Prepared p, PlanHost& here) {
+  const BytesByTier overhead = p.machine.profile.overhead_bytes;
+  const Status found = check_as_it_is(p, here);
+  if (!may_be_read(p, found)) return found;
+  p.machine.profile.overhead_bytes = overhead;
+  SLUICE_TRY(have_base_read(p, here));
+  return check_as_it_is(p, here);
 }
 
 }  // namespace sluice::core

@@ -24,6 +24,11 @@ class PlanHost {
                                     const Profile& profile) {
     return choose_shape(subject, question.cut, question.caps, question, profile);
   }
+  // Bytes per second at which the files of the model's folder are read.
+  virtual Result<double> disk_rate(const Prepared& p) {
+    const double rate = p.machine.card ? p.machine.card->disk_rate : 0;
+    return rate > 0 ? rate : kDiskRate;
+  }
   // Between the shape and its plans: gives the machine the costs of the step's ops, if it can.
   virtual Status measure(Prepared&, const Question&) { return {}; }
   // Plans, as make_stages() gives them.

@@ -68,6 +68,7 @@ ObjectId Program::add(Object object) {
       .add(object.format.type)
       .add(object.bytes)
       .add(object.persistent);
+  if (object.in_files) objects_hash_.add(object.in_files);
   if (object.format.block > 0) objects_hash_.add(object.format.block).add(object.format.scale);
   objects_.push_back(std::move(object));
   return ObjectId(objects_.size() - 1);

@@ -45,6 +45,7 @@ struct Object {
   int32_t layer = -1, round = -1, chunk = -1;
   bool persistent = false;  // its content survives the step
   Stream stream = Stream::No;
+  bool in_files = false;  // files have its bytes, and no task writes to it
 
   int64_t elements() const { return format.elements(bytes); }
 };

@@ -37,12 +37,14 @@ Result<const SafeTensor*> get(const TensorFiles& files, const std::string& name,
   return tensor;
 }
 
-float float_at(const SafeTensor& tensor, int64_t index) {
-  const int64_t size = size_of(tensor.info.type);
+float float_at(TensorType type, std::span<const std::byte> bytes, int64_t index) {
+  const int64_t size = size_of(type);
   float value = 0;
-  read_elements(tensor.info.type, tensor.bytes.subspan(size_t(index * size), size_t(size)),
-                std::span(&value, 1));
+  read_elements(type, bytes.subspan(size_t(index * size), size_t(size)), std::span(&value, 1));
   return value;
+}
+float float_at(const SafeTensor& tensor, int64_t index) {
+  return float_at(tensor.info.type, tensor.bytes, index);
 }
 
 int64_t blocks_in(int64_t size, int64_t block) {
@@ -184,15 +186,21 @@ PackedTensor::Run PackedTensor::run_at(int64_t element) const {
           std::min(block_columns_ - column % block_columns_, columns_ - column)};
 }
 
-float PackedTensor::scale(int64_t index) const {
+PackedTensor::Scales PackedTensor::all_scales() const {
+  return {scales_->bytes, nested_ == nullptr ? std::span<const std::byte>() : nested_->bytes};
+}
+
+float PackedTensor::scale(int64_t index, const Scales& from) const {
+  const int64_t at = index - from.first;
   if (nested_ != nullptr) {
-    const float of_code = float_at(*nested_codes_, std::to_integer<int64_t>(scales_->bytes[size_t(index)]));
-    const float scaled = of_code * float_at(*nested_, index / nested_block_);
+    const float of_code = float_at(*nested_codes_, std::to_integer<int64_t>(from.own[size_t(at)]));
+    const int64_t nested = index / nested_block_ - from.first_nested;
+    const float scaled = of_code * float_at(nested_->info.type, from.nested, nested);
     return scaled + offset_;
   }
   if (scales_->info.type == TensorType::U8)
-    return float_of_e8m0(std::to_integer<uint8_t>(scales_->bytes[size_t(index)]));
-  return float_at(*scales_, index);
+    return float_of_e8m0(std::to_integer<uint8_t>(from.own[size_t(at)]));
+  return float_at(scales_->info.type, from.own, at);
 }
 
 float PackedTensor::number(int64_t element) const {
@@ -231,21 +239,56 @@ void PackedTensor::read(int64_t first, int64_t count, PackedBlocks& blocks) cons
   const Format bare = format.type;
   blocks.elements.resize(size_t(bare.bytes(count)));
   std::memcpy(blocks.elements.data(), codes.data() + bare.bytes(first), blocks.elements.size());
-  if (first_is_upper_) {
-    for (std::byte& pair : blocks.elements) pair = pair << 4 | pair >> 4;
-  }
+  turn_codes(blocks.elements);
+  put_scales(first, count, all_scales(), blocks.scales);
+}
+
+void PackedTensor::turn_codes(std::span<std::byte> codes) const {
+  if (!first_is_upper_) return;
+  for (std::byte& pair : codes) pair = pair << 4 | pair >> 4;
+}
+
+void PackedTensor::put_scales(int64_t first, int64_t count, const Scales& from,
+                              std::vector<std::byte>& out) const {
+  const Format format = format_->over(columns_);
   const int64_t size = size_of(format.scale);
-  blocks.scales.resize(size_t(count / format.block * size));
-  std::byte* to = blocks.scales.data();
+  out.resize(size_t(count / format.block * size));
+  std::byte* to = out.data();
   for (int64_t at = first; at < first + count; at += format.block, to += size) {
     const int64_t index = run_at(at).scale;
     if (format.scale == DType::F8E8M0) {
-      *to = scales_->bytes[size_t(index)];
+      *to = from.own[size_t(index - from.first)];
     } else {
-      const float own = scale(index);
+      const float own = scale(index, from);
       std::memcpy(to, &own, sizeof own);
     }
   }
+}
+
+Status PackedTensor::read_scales(int64_t first, int64_t count, const ReadBytes& bytes,
+                                 std::vector<std::byte>& out) const {
+  const int64_t block = format_->over(columns_).block;
+  int64_t least = run_at(first).scale, most = least;
+  for (int64_t at = first; at < first + count; at += block) {
+    const int64_t index = run_at(at).scale;
+    least = std::min(least, index), most = std::max(most, index);
+  }
+  // Tensor's elements [from, to], as its file has them.
+  const auto read = [&](const SafeTensor& tensor, int64_t from, int64_t to, std::vector<std::byte>& into) {
+    const int64_t size = size_of(tensor.info.type);
+    into.resize(size_t((to + 1 - from) * size));
+    return bytes(tensor, from * size, into);
+  };
+  std::vector<std::byte> own, nested;
+  SLUICE_TRY(read(*scales_, least, most, own));
+  Scales scales{own, {}, least, 0};
+  if (nested_ != nullptr) {
+    scales.first_nested = least / nested_block_;
+    SLUICE_TRY(read(*nested_, scales.first_nested, most / nested_block_, nested));
+    scales.nested = nested;
+  }
+  put_scales(first, count, scales, out);
+  return {};
 }
 
 }  // namespace sluice::core

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,12 @@ class PackedTensor {
   // The same as they are. REQUIRES: whole blocks of format().
   void read(int64_t first, int64_t count, PackedBlocks& blocks) const;
 
+  // The same from files that are read and not mapped: `bytes` gets bytes of a tensor from an offset on.
+  using ReadBytes = std::function<Status(const SafeTensor&, int64_t offset, std::span<std::byte>)>;
+  Status read_scales(int64_t first, int64_t count, const ReadBytes& bytes, std::vector<std::byte>& out) const;
+  // The same of codes that were read from the files as they are.
+  void turn_codes(std::span<std::byte> codes) const;
+
   // That which has these values to the bit; scales are repeated for each row. Nothing: there is none.
   const std::optional<Format>& format() const { return format_; }
   // The tensor with numbers in place of codes.
@@ -51,7 +58,16 @@ class PackedTensor {
     int64_t scale, count;
   };
   Run run_at(int64_t element) const;
-  float scale(int64_t index) const;
+  // Scales from the first one on, as the files have them, and of nested ones the scales of these.
+  struct Scales {
+    std::span<const std::byte> own, nested;
+    int64_t first = 0, first_nested = 0;
+  };
+  Scales all_scales() const;
+  float scale(int64_t index) const { return scale(index, all_scales()); }
+  float scale(int64_t index, const Scales& from) const;
+  // Those of blocks of format().
+  void put_scales(int64_t first, int64_t count, const Scales& from, std::vector<std::byte>& out) const;
   float number(int64_t element) const;
   Error not_finite(int64_t element, float value) const;
 

@@ -216,7 +216,10 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
   // Weights first: they take longest, and zeros even out the end.
   for (size_t w = 0; w < model.weights.size(); ++w) {
     const ParamObjects& objects = model.params[w];
-    add_tiles(model.weights[w], objects, program, jobs);
+    // An object that files alone have is there.
+    const std::vector<Location>& places = executor.plan().homes[objects.param.value].places();
+    const bool made = std::ranges::any_of(places, [](const Location& l) { return l.tier != kDisk; });
+    if (made) add_tiles(model.weights[w], objects, program, jobs);
     // Master weights are written with their parameters.
     written[objects.param.value] = true;
     for (const ParamObjects::Part& part : objects.parts) {

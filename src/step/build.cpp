@@ -95,8 +95,9 @@ void Builder::add_weights(GradientLife gradients) {
     ParamObjects& objects = model_.params.emplace_back();
     const int64_t elements = w.elements();
     const Format format = w.format.value_or(num_.compute);
-    objects.param = program().add(
-        Object{w.object, w.role, ObjectKind::Param, format, format.bytes(elements), w.layer, -1, -1, true});
+    Object param{w.object, w.role, ObjectKind::Param, format, format.bytes(elements), w.layer, -1, -1, true};
+    param.in_files = spec_.reads_files && may_stay_in_files(w);
+    objects.param = program().add(std::move(param));
     if (gradients == GradientLife::None || !w.trainable) continue;
     objects.grad = program().add(Object{"d_" + w.object, "d_" + w.role, ObjectKind::Grad, num_.grad,
                                         Format(num_.grad).bytes(elements), w.layer, -1, -1,

@@ -59,6 +59,7 @@ LaneTable lanes_of(const CpuOptions& options) {
   LaneTable table =
       options.devices == 1 ? LaneTable() : LaneTable::of_devices(size_t(options.devices), options.joined);
   if (options.network != nullptr) table.add_networks();
+  if (options.reads_disk) table.add_reads();
   return table;
 }
 
@@ -71,7 +72,8 @@ class CpuBackend final : public Backend {
         network_(options.network),
         exchanger_(1),
         lanes_(lanes_of(options),
-               [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); }) {}
+               [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); },
+               [this](int64_t offset, std::span<std::byte> to) { return read_in_pieces(*disk_, offset, to); }) {}
 
   std::string_view name() const override { return "cpu"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
@@ -84,6 +86,8 @@ class CpuBackend final : public Backend {
     }
     return cpu::own_workspace_bytes(op, exact_) + product_bytes;
   }
+
+  void set_disk(std::shared_ptr<const DiskSource> disk) override { disk_ = std::move(disk); }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override {
     int64_t all = 0;
@@ -136,6 +140,7 @@ class CpuBackend final : public Backend {
     return {};
   }
   Status download(std::byte* to, Location from, int64_t bytes) override {
+    if (from.tier == kDisk) return disk_->read(from.offset, {to, size_t(bytes)});
     std::memcpy(to, bases_[from.tier] + from.offset, static_cast<size_t>(bytes));
     return {};
   }
@@ -169,6 +174,7 @@ class CpuBackend final : public Backend {
   CpuIsa isa_;
   bool exact_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by device
+  std::shared_ptr<const DiskSource> disk_;
   Network* const network_;
   Worker exchanger_;  // of the network lanes, which take turns
   cpu::OpTable table_;

@@ -17,6 +17,7 @@ struct CpuOptions {
       0;  // that compute; 0: one per core this process may use. Copies have one more thread per direction.
   int devices = 1;              // each computes with an equal part of the threads, at least one
   bool joined = true;           // copies go from device to device; otherwise by way of the host
+  bool reads_disk = false;      // each has a lane from the disk
   Network* network = nullptr;   // every device has a lane to it; null: there is none
   CpuIsa isa = best_cpu_isa();  // up to that
   bool exact = false;           // see BackendOptions

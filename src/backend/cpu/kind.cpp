@@ -39,6 +39,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   cpu.threads = options.threads;
   cpu.devices = std::max(1, int(options.devices.size()));
   cpu.joined = options.joined;
+  cpu.reads_disk = options.reads_disk;
   cpu.network = options.network;
   cpu.exact = options.exact;
   return make_cpu_backend(cpu);

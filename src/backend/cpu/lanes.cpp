@@ -9,8 +9,8 @@
 
 namespace sluice::core::cpu {
 
-Lanes::Lanes(LaneTable table, LaunchFn launch)
-    : table_(std::move(table)), launch_(std::move(launch)), queues_(table_) {
+Lanes::Lanes(LaneTable table, LaunchFn launch, ReadFn read)
+    : table_(std::move(table)), launch_(std::move(launch)), read_(std::move(read)), queues_(table_) {
   for (const Lane lane : table_) {
     queues_[lane].ids.resize(1);
     queues_[lane].thread = std::thread([this, lane] { serve(lane); });
@@ -74,7 +74,7 @@ Status Lanes::submit(const Command& command, const Arenas& arenas) {
     slot.op = nullptr;
     const auto& copy = std::get<Copy>(command.work);
     slot.to = arenas[copy.to.tier] + copy.to.offset;
-    slot.from = arenas[copy.from.tier] + copy.from.offset;
+    slot.from = copy.from.tier == kDisk ? nullptr : arenas[copy.from.tier] + copy.from.offset;
     slot.copy = copy;
   }
   lane_of_[command.id] = command.lane;
@@ -145,6 +145,8 @@ Status Lanes::run_work(Lane lane, const Slot& slot) {
     return launch_(table_[lane],
                    {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace, slot.task});
   return slot.copy.for_each_part([&](int64_t begin, int64_t bytes) -> Status {
+    if (slot.copy.from.tier == kDisk)
+      return read_(slot.copy.from.offset + begin, {slot.to + begin, size_t(bytes)});
     std::memcpy(slot.to + begin, slot.from + begin, static_cast<size_t>(bytes));
     return {};
   });

@@ -13,6 +13,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -25,7 +26,10 @@ class Lanes {
   // Runs the launches of a lane; called on its thread.
   using LaunchFn = std::function<Status(const LaneEnds& lane, const Launch&)>;
 
-  Lanes(LaneTable table, LaunchFn launch);
+  // Reads what lies on the disk at an offset; called on a lane's thread.
+  using ReadFn = std::function<Status(int64_t offset, std::span<std::byte> to)>;
+
+  Lanes(LaneTable table, LaunchFn launch, ReadFn read);
   // Waits for what was submitted; no thread is left afterwards.
   ~Lanes();
   Lanes(const Lanes&) = delete;
@@ -77,6 +81,7 @@ class Lanes {
 
   const LaneTable table_;
   LaunchFn launch_;
+  ReadFn read_;
   ByLane<Queue> queues_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> after_;

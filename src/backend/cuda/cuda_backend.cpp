@@ -12,6 +12,7 @@
 #include "backend/cuda/arenas.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/disk_lane.h"
 #include "backend/cuda/kernel_profiler.h"
 #include "backend/cuda/lanes.h"
 #include "backend/cuda/ranges.h"
@@ -42,6 +43,7 @@ struct Gpu {
   cuda::Runner runner;
   cuda::DeviceArena arena{};
   std::unique_ptr<cuda::Staging> staging = std::make_unique<cuda::Staging>();
+  std::unique_ptr<cuda::DiskLane> disk = {};  // null: it has none
 
   // For the calls that follow on this thread.
   Status make_current() const { return cuda::check(cudaSetDevice(index), "cudaSetDevice"); }
@@ -81,6 +83,7 @@ class CudaBackend final : public Backend {
   int64_t workspace_bytes(const Op& op) const override { return gpus_.front().runner.workspace_bytes(op); }
 
   void set_host_parts(std::vector<HostPart> parts) override { host_parts_ = std::move(parts); }
+  void set_disk(std::shared_ptr<const DiskSource> disk) override { disk_ = std::move(disk); }
   Result<Arenas> reserve(const BytesByTier& bytes) override;
   Result<Arenas> grow(const BytesByTier& bytes) override;
   Status prepare(std::span<const SharedOp> ops) override;
@@ -98,11 +101,12 @@ class CudaBackend final : public Backend {
 
  private:
   void note_failure(const std::optional<cuda::Lanes::Failure>& failure);
-  void note_failed_exchange();
+  void note_failed_host_work();
   void end_noting(std::span<const Interval> timeline);
   std::vector<NearPart> near() const;
   Status queue(const Command& command);
   Status queue_copy(const Copy& copy, cudaStream_t stream);
+  Status queue_read(uint32_t command, const Copy& copy, Gpu& gpu, cudaStream_t stream);
   // The error with the GPU's number, where there are several.
   Status of(const Gpu& gpu, Status status) const {
     if (status.ok() || gpus_.size() == 1) return status;
@@ -119,7 +123,7 @@ class CudaBackend final : public Backend {
   // The device whose stream a lane is: where it computes or loads to, or copies from.
   Tier device_of(Lane lane) const {
     const LaneEnds& ends = lanes()[lane];
-    return ends.from == kHost ? ends.to : ends.from;
+    return ends.from.is_device() ? ends.from : ends.to;
   }
 
   CudaOptions options_;
@@ -127,6 +131,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<cuda::LibraryCache> cache_;
   std::vector<HostPart> host_parts_;
   cuda::HostArena host_arena_;
+  std::shared_ptr<const DiskSource> disk_;
   cuda::Lanes lanes_;
   int current_ = -1;                // the GPU that the thread which submits has made current in this step
   std::set<std::string> prepared_;  // cost keys
@@ -240,6 +245,7 @@ Status CudaBackend::begin(uint32_t commands, bool timed) {
   for (Gpu& gpu : gpus_) {
     gpu.runner.part();
     gpu.runner.exchange().begin_step();
+    if (gpu.disk) gpu.disk->begin_step();
   }
   return lanes_.begin(commands, timed);
 }
@@ -275,8 +281,10 @@ Status CudaBackend::queue(const Command& command) {
     if (waits) gpu.runner.part();
     gpu.runner.exchange().at(command.id, launch->task);
     SLUICE_TRY(gpu.runner.run(*launch, stream));
+  } else if (const Copy& copy = std::get<Copy>(command.work); copy.from.tier == kDisk) {
+    SLUICE_TRY(queue_read(command.id, copy, gpu, stream));
   } else {
-    SLUICE_TRY(queue_copy(std::get<Copy>(command.work), stream));
+    SLUICE_TRY(queue_copy(copy, stream));
   }
   return lanes_.close(command);
 }
@@ -300,6 +308,12 @@ Status CudaBackend::queue_copy(const Copy& copy, cudaStream_t stream) {
   });
 }
 
+Status CudaBackend::queue_read(uint32_t command, const Copy& copy, Gpu& gpu, cudaStream_t stream) {
+  return copy.for_each_part([&](int64_t begin, int64_t count) {
+    return gpu.disk->copy(command, *disk_, copy.from.offset + begin, address(copy.to) + begin, count, stream);
+  });
+}
+
 void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failure) {
   if (!failure || fault_) return;
   const auto& [first, last, reason] = *failure;
@@ -311,9 +325,11 @@ void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failur
   fault_ = Fault{first, error_at(which, reason)};
 }
 
-// The stream goes on behind a sum that failed, with values that are of no use.
-void CudaBackend::note_failed_exchange() {
+// The stream goes on behind a sum or a read that failed, with values that are of no use.
+void CudaBackend::note_failed_host_work() {
   for (Gpu& gpu : gpus_) {
+    if (const auto failure = gpu.disk ? gpu.disk->failure() : std::nullopt; failure && !fault_)
+      fault_ = Fault{failure->command, failure->error};
     if (const auto failure = gpu.runner.exchange().failure(); failure && !fault_)
       fault_ = Fault{failure->command, failure->error};
   }
@@ -327,7 +343,7 @@ Status CudaBackend::wait(uint32_t command) {
     if (!fault_) fault_ = Fault{command, waited.error()};
     return fault_->error;
   }
-  note_failed_exchange();
+  note_failed_host_work();
   if (fault_) return fault_->error;
   // The caller's copies come between, and make devices current.
   current_ = -1;
@@ -338,7 +354,7 @@ Status CudaBackend::wait(uint32_t command) {
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
   // Work queued before a fault may still use buffers: wait for it in any case.
   note_failure(lanes_.drain());
-  note_failed_exchange();
+  note_failed_host_work();
   ranges_.end_step();
   if (timeline != nullptr && !fault_) *timeline = lanes_.intervals();
   if (noting_)
@@ -393,6 +409,7 @@ Status CudaBackend::upload(Gpu& gpu, Location to, const std::byte* from, int64_t
 }
 
 Status CudaBackend::download(std::byte* to, Location from, int64_t bytes) {
+  if (from.tier == kDisk) return disk_->read(from.offset, {to, size_t(bytes)});
   if (from.tier == kHost) {
     std::memcpy(to, address(from), size_t(bytes));
     return {};
@@ -488,6 +505,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
         cuda::Exchange::create(options.network, static_cast<cuda::DirectNetwork*>(options.device_network)));
     gpus.push_back({index, std::move(device), nvml[d], before[d],
                     cuda::Runner(std::move(products), std::move(attention), std::move(exchange))});
+    if (options.reads_disk) {
+      SLUICE_ASSIGN(gpus.back().disk, cuda::DiskLane::create());
+    }
   }
   bool joined = false;
   if (options.joined && gpus.size() > 1) {
@@ -495,6 +515,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   }
   LaneTable table = gpus.size() == 1 ? LaneTable() : LaneTable::of_devices(gpus.size(), joined);
   if (options.network != nullptr) table.add_networks();
+  if (options.reads_disk) table.add_reads();
   SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(table, options.devices, options.run_ahead));
   SLUICE_TRY(gpus.front().make_current());
   return std::unique_ptr<Backend>(

@@ -42,6 +42,7 @@ struct CudaOptions {
   // fit, on slower kernels when none does, and fastest on all at once. One takes 530 MB with four query heads
   // and blocks of 8,192, 2.1 GB with 16,384.
   int64_t attention_workspace_bytes = GpuLibraries{}.attention_cap_bytes;
+  bool reads_disk = false;                  // every device has a lane from the disk
   Network* network = nullptr;               // every device has a lane to it; borrowed. Null: there is none
   DeviceNetwork* device_network = nullptr;  // that join_by_nccl() made; borrowed. Null: by way of the host
   int run_ahead = 256;                      // commands in flight before submit() waits

@@ -70,6 +70,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   cuda.joined = options.joined;
   cuda.deterministic = options.deterministic;
   cuda.exact = options.exact;
+  cuda.reads_disk = options.reads_disk;
   cuda.network = options.network;
   cuda.device_network = options.device_network;
   if (!options.cache.empty()) cuda.cache = (std::filesystem::path(options.cache) / "cuda-libraries").string();

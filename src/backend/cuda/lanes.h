@@ -70,7 +70,7 @@ class Lanes {
   Status create_events(size_t count);
   size_t device_of(Lane lane) const {
     const LaneEnds& ends = table_[lane];
-    return (ends.from == kHost ? ends.to : ends.from).index();
+    return (ends.from.is_device() ? ends.from : ends.to).index();
   }
   const Events& events_of(uint32_t id) const { return events_[device_of(lane_of_[id])]; }
   // Those of a command that is not known to have finished; afterwards a later command has them.

@@ -23,6 +23,7 @@ class ForwardingBackend : public Backend {
   int64_t alignment() const override { return inner_->alignment(); }
   int64_t workspace_bytes(const Op& op) const override { return inner_->workspace_bytes(op); }
   void set_host_parts(std::vector<HostPart> parts) override { inner_->set_host_parts(std::move(parts)); }
+  void set_disk(std::shared_ptr<const DiskSource> disk) override { inner_->set_disk(std::move(disk)); }
   Result<Arenas> reserve(const BytesByTier& bytes) override { return inner_->reserve(bytes); }
   Result<Arenas> grow(const BytesByTier& bytes) override { return inner_->grow(bytes); }
   Status prepare(std::span<const SharedOp> ops) override { return inner_->prepare(ops); }

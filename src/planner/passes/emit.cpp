@@ -58,6 +58,19 @@ class Tracker {
   std::map<int64_t, Range> ranges_;
 };
 
+// By object: where it would lie on the disk, which has room for all that files have; kNowhere: it is not there.
+std::vector<int64_t> places_on_disk(const Program& program, int64_t alignment) {
+  std::vector<int64_t> out(program.objects().size(), kNowhere);
+  int64_t end = 0;
+  for (size_t o = 0; o < out.size(); ++o) {
+    const Object& object = program.objects()[o];
+    if (!object.in_files) continue;
+    out[o] = end;
+    end = align_up(end + object.bytes, alignment);
+  }
+  return out;
+}
+
 // One device while its part of the plan is made.
 struct Side {
   Side(const Schedule& schedule, Residency residency, const LaneTable& lanes)
@@ -343,6 +356,11 @@ bool Emitter::pack_host(int64_t& missing_bytes) {
 
 void Emitter::set_homes() {
   plan_.homes.assign(program_.objects().size(), {});
+  const std::vector<int64_t> places = places_on_disk(program_, limits_.alignment);
+  for (size_t o = 0; o < places.size(); ++o) {
+    if (places[o] != kNowhere)
+      plan_.arenas[kDisk].bytes = std::max(plan_.arenas[kDisk].bytes, places[o] + program_.objects()[o].bytes);
+  }
   for (Side& side : sides_) {
     side.current.assign(side.s.values.size(), UINT32_MAX);
     for (uint32_t i = 0; i < side.r.spans.size(); ++i) {
@@ -352,6 +370,10 @@ void Emitter::set_homes() {
       if (!span.always && !span.wraps()) continue;
       side.current[span.value] = i;
       plan_.homes[side.value_of(span).object.value].set(side.tier, span.address);
+    }
+    for (const Span& span : side.r.spans) {
+      const Value& v = side.value_of(span);
+      if (v.on_disk && span.load) plan_.homes[v.object.value].set(kDisk, places[v.object.value]);
     }
     for (const HostSlot& slot : side.r.slots) {
       const Value& v = side.s.values[slot.value];
@@ -478,13 +500,15 @@ void Emitter::hand_over(uint32_t p) {
 void Emitter::transfer(Side& side, uint32_t index, uint32_t p, bool load) {
   const Span& span = side.r.spans[index];
   const Value& v = side.value_of(span);
-  const Location on_device{side.tier, span.address}, on_host{kHost, side.host_address[span.value]};
-  if (!load) return copy(v.object, on_device, on_host);
+  const Location on_device{side.tier, span.address};
+  const Location far = v.on_disk ? Location{kDisk, plan_.homes[v.object.value].offset(kDisk)}
+                                 : Location{kHost, side.host_address[span.value]};
+  if (!load) return copy(v.object, on_device, far);
   side.current[span.value] = index;
-  if (!v.chosen) return copy(v.object, on_host, on_device);
+  if (!v.chosen) return copy(v.object, far, on_device);
   const ChosenLoad& c = *v.chosen;
   const Location chooser{side.tier, address_of(side, c.chooser, p)};
-  copy(v.object, on_host, on_device,
+  copy(v.object, far, on_device,
        Choice{c.task, side.s.values[c.chooser].object, chooser, c.known_at, c.bytes, c.ns});
 }
 
@@ -513,7 +537,9 @@ void Emitter::copy(ObjectId object, Location from, Location to, const std::optio
     memory_of(to.tier).use(begin, begin + program_.object(choice->object).bytes, id, action.lane, false,
                            after, plan_.actions);
   }
-  memory_of(from.tier).use(from.offset, from.offset + bytes, id, action.lane, false, after, plan_.actions);
+  // Nothing is ever written to the disk.
+  if (from.tier != kDisk)
+    memory_of(from.tier).use(from.offset, from.offset + bytes, id, action.lane, false, after, plan_.actions);
   memory_of(to.tier).write(to.offset, to.offset + bytes, id, action.lane, after);
   append(action, after);
 }

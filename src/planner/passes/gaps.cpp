@@ -77,12 +77,13 @@ class GapCutter {
     if (!prices_.empty()) {
       const uint32_t from = plain_[g.first], to = plain_[back(g)];
       const bool host = !v.circular && !v.given;  // others have their place there all the time
-      return double(v.load_bytes()) * prices_.load[to] +
+      // The link from the disk is not traded with: what comes from there takes its time.
+      return (v.on_disk ? v.load_ns(profile_) : double(v.load_bytes()) * prices_.load[to]) +
              double(v.bytes) *
                  ((g.written ? prices_.store[from] : 0) + (host ? prices_.host[to] - prices_.host[from] : 0));
     }
     double load_ns = v.load_ns(profile_), store_ns = g.written ? profile_.store_ns(v.bytes) : 0;
-    if (!use_.empty()) {
+    if (!use_.empty() && !v.on_disk) {
       const double window_ns = std::min(length_ns(g), kWindowShare * (start_ns_[n_] + s_.left_out_ns));
       load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back(g)], window_ns);
       store_ns *= kFree + (1 - kFree) * use_.stores_after(plain_[g.first], window_ns);

@@ -45,6 +45,10 @@ struct Limits {
   // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
   std::shared_ptr<const std::vector<bool>> pinned;
 
+  // By object: what the disk has and the host has no place for. Null: nothing.
+  std::shared_ptr<const std::vector<bool>> on_disk;
+
+  bool is_on_disk(ObjectId o) const { return on_disk != nullptr && (*on_disk)[o.value]; }
   bool pins(ObjectId o) const { return pinned != nullptr && (*pinned)[o.value]; }
   int64_t device_bytes() const { return bytes[kDevice]; }
   // Host bytes of so many actions.

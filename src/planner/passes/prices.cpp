@@ -224,7 +224,7 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
       continue;
     }
     for (const ValueUse& u : v.uses) working[u.position] += double(v.bytes);
-    if (v.circular || v.given) on_host += double(v.bytes);
+    if ((v.circular || v.given) && !v.on_disk) on_host += double(v.bytes);
   }
   for (double& bytes : working) bytes += pinned;
   const double device = double(target_bytes), host = double(limits.bytes[kHost]);

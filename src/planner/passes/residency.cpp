@@ -110,7 +110,8 @@ void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
   }
   // A value that no run writes lies in both tiers between steps, and is never stored.
   const bool unwritten =
-      v.circular && v.given && !limits_.host_is_short && std::ranges::none_of(v.uses, &ValueUse::writes);
+      v.on_disk || (v.circular && v.given && !limits_.host_is_short &&
+                    std::ranges::none_of(v.uses, &ValueUse::writes));
   bool on_host = from_host || unwritten;  // the host copy holds the current content
   cut_after_.assign(v.uses.size(), false);
   dead_after_.assign(v.uses.size(), false);
@@ -141,7 +142,7 @@ void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
     tail.store = head.store;
     out_.spans.erase(out_.spans.begin() + first_span);
   }
-  if (!uses_host) return;
+  if (!uses_host || v.on_disk) return;
   HostSlot slot{index, 0, n_, false, from_host || unwritten || v.needed_after || v.host_home};
   take_while_of_use(slot, first_span, uint32_t(out_.spans.size()));
   out_.slots.push_back(slot);
@@ -263,7 +264,7 @@ uint32_t Resident::next_begin(uint32_t i) const {
   return out_.spans[first].begin;
 }
 
-// Loads in the order of their deadlines from the last to the first, each as late as the link allows. What may
+// Loads in the order of their deadlines from the last to the first, each as late as its link allows. What may
 // fill the device early comes as early as the memory allows. What comes from the host for its first use of
 // the step can come before the step begins. Its deadline is in the next step, and its load in this one.
 void Resident::start_loads_early() {
@@ -297,11 +298,12 @@ void Resident::start_loads_early() {
   };
   std::stable_sort(loads.begin(), loads.end(),
                    [&](const Early& a, const Early& b) { return deadline_ns(a) > deadline_ns(b); });
-  const double most_ns = 1e9 * double(limits_.early_bytes) / profile_.bytes_per_s(kHost, s_.device);
-  double lane_ns = 2 * step_ns();
+  double from_host_ns = 2 * step_ns(), from_disk_ns = from_host_ns;
   for (const Early& e : loads) {
-    lane_ns = std::max(std::min(lane_ns, deadline_ns(e)), deadline_ns(e) - most_ns) -
-              s_.values[out_.spans[e.span].value].load_ns(profile_);
+    const Value& v = s_.values[out_.spans[e.span].value];
+    const double most_ns = 1e9 * double(limits_.early_bytes) / profile_.bytes_per_s(v.far(), s_.device);
+    double& lane_ns = v.on_disk ? from_disk_ns : from_host_ns;
+    lane_ns = std::max(std::min(lane_ns, deadline_ns(e)), deadline_ns(e) - most_ns) - v.load_ns(profile_);
     if (e.next_step) {
       start_before_the_step(out_.spans[e.span], lane_ns, e.earliest);
     } else {

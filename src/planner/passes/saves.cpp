@@ -147,6 +147,7 @@ std::vector<Saver::Crossing> Saver::book_what_must_travel(const Residency& resid
         c.release = std::max(c.release, left_at(span.value) + 1);
         c.deadline = std::min(c.deadline, span.first_use);
       } else {
+        if (v.on_disk) continue;  // by a link of its own
         if (by_prices()) under_way(by(loads_->begin_of(span.first_use, ns)), span.first_use, v.bytes);
         loads_->take_before(span.first_use, ns);
       }

@@ -286,7 +286,10 @@ class Unroller {
     if (!limits_.fixed_homes.empty()) {
       const Home& home = limits_.fixed_homes[o];
       v.fixed = home.on(Tier::device(device));
-      v.host_home = v.host_home || (!v.fixed && home.on(kHost));
+      v.host_home = v.host_home || (!v.fixed && home.anywhere());
+      v.on_disk = !v.fixed && home.on(kDisk);
+    } else {
+      v.on_disk = limits_.is_on_disk(v.object);
     }
     s.values.push_back(std::move(v));
     last_forward_[device].push_back(kNoUse);
@@ -319,7 +322,7 @@ class Unroller {
       const int64_t bytes = parts->expected_bytes(program_.object(weights.object).bytes);
       // Parts lie apart from each other.
       const double ns = parts->expected * profile_.transfer_latency_ns +
-                        1e9 * double(bytes) / profile_.bytes_per_s(kHost, s.device);
+                        1e9 * double(bytes) / profile_.bytes_per_s(weights.far(), s.device);
       weights.chosen = ChosenLoad{run.task, chooser, known->position, bytes, ns};
       s.values[chooser].told = true;
     }

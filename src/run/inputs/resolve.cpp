@@ -13,6 +13,7 @@
 #include "plans/prepared.h"
 #include "plans/resolve.h"
 #include "run/inputs/paths.h"
+#include "state/base_files.h"
 #include "state/found_tensor.h"
 
 namespace sluice::core {
@@ -69,11 +70,17 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   // Until something is to be trained nothing is.
   resolve_formats(config, model);
   if (model.base && !model.adapters.any()) model.freeze = {"*"};
-  if (!model.base || model.base != model.folder_format) return model;
-  // Some of the folder's matrices may be numbers, which stay so.
+  // Files that are not there are planned for as the configuration has them.
+  std::error_code ignored;
+  model.files_have = true;
+  if (config.model.weights.empty() || !std::filesystem::exists(config.model.weights, ignored)) return model;
   const auto files = TensorFiles::open(config.model.weights);
   if (!files.ok()) return model;  // who loads them says so
-  for (std::string& tensor : packed_otherwise(model, *files)) model.stored.push_back({std::move(tensor)});
+  // Some of the folder's matrices may be numbers, which stay so.
+  if (model.base && model.base == model.folder_format) {
+    for (std::string& tensor : packed_otherwise(model, *files)) model.stored.push_back({std::move(tensor)});
+  }
+  model.files_have = !model.adapters.any() || files_have(model, *files);
   return model;
 }
 

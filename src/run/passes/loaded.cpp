@@ -76,6 +76,8 @@ Status Loaded::check_alike(const Stages& next) const {
   if (next.main.plan.lanes != backend_->lanes())
     return error("the plan is for {} devices, or for others: {} run the steps", next.main.plan.devices(),
                  backend_->lanes().devices());
+  if (next.main.plan.lanes.reads())
+    return error("the base is read from its files: the plan of such a run stays");
   // All processes exchange in one order.
   if (exchanges(next.main.plan) != exchanges(stages_->main.plan))
     return error("the plan exchanges gradients in another order than the one that it would replace");

@@ -20,6 +20,7 @@
 #include "run/prepare/manifest.h"
 #include "run/prepare/plan_cache.h"
 #include "run/prepare/step_mix.h"
+#include "state/base_files.h"
 #include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
@@ -122,6 +123,12 @@ class OnThisHost final : public PlanHost {
     release_freed_memory();
     if (cache != nullptr && !hurry_.stop_requested()) cache->keep(subject, question, profile, choice);
     return choice;
+  }
+  Result<double> disk_rate(const Prepared& p) override {
+    if (!p.machine.traits().runs_models) return PlanHost::disk_rate(p);
+    constexpr int64_t kMostBytes = 512 * kMiB;
+    constexpr double kMostSeconds = 0.3;
+    return measure_reads(p.config.model.weights, kMostBytes, kMostSeconds);
   }
   Status measure(Prepared& p, const Question& question) override {
     return p.machine.traits().runs_models ? measure_costs(p, question, rows_, observer_) : Status();

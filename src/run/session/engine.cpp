@@ -20,6 +20,7 @@
 #include "run/inputs/resolve.h"
 #include "run/session/expert_load.h"
 #include "run/session/slow_links.h"
+#include "state/base_files.h"
 #include "state/embedding_rows.h"
 #include "state/weights.h"
 
@@ -72,6 +73,11 @@ Status Engine::start() {
   files_ = std::make_shared<ModelFiles>(std::move(files));
   SLUICE_ASSIGN(auto backend, p_.machine.make());
   if (const std::string file = backend->disbelief(); !file.empty()) observer_.warned(file);
+  if (p_.model.reads_files) {
+    const Stage& main = p_.stages.main;
+    SLUICE_ASSIGN(auto base, open_base(main.model, main.plan, p_.config.model.weights));
+    backend->set_disk(std::move(base));
+  }
   SLUICE_ASSIGN(loaded_, Loaded::reserve(std::move(backend), p_.stages, p_.config.caps, observer_));
   start_up_.reserve_s = watch.lap();
   SLUICE_TRY(loaded_->prepare());

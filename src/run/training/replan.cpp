@@ -87,6 +87,12 @@ Status Replanner::after_step(int64_t steps_left) {
 
 void Replanner::begin() {
   const Stage& main = engine_.stages().main;
+  if (main.plan.lanes.reads()) {
+    observer_.warned(fmt::format("{}; the base is read from its files, and the plan of such a run stays",
+                                 std::exchange(why_, "")));
+    searched_ = {costs_.now(), costs_.simulated_s()};
+    return;
+  }
   const auto tasks = int64_t(main.model.program.tasks().size());
   const int64_t cap = engine_.prepared().config.caps[kHost], held = resident_bytes();
   if (cap != kUnlimited && held + tasks * kBytesPerTask > cap) {
