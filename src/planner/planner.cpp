@@ -434,15 +434,13 @@ PlanRequest with_reads(const Program& program, const Profile& profile, PlanReque
     probe.read_share = share;
     return caps_work_as_they_are(program, profile, probe).ok();
   };
+  // What has no place on the host is what devices hold all step long, if they hold anything.
   PlanRequest one = request;
   one.placement = {};
   const PlanBuilder plans(program, profile, one);
-  const double room = double(profile.devices()) * double(plans.limits.device_bytes()) +
-                      double(plans.limits.bytes[kHost]);
-  const double missing = double(plans.least_in_all_tiers()) - room;
-  // Packing leaves some of it unused.
-  constexpr double kUnused = 0.02, kMore[] = {0, 0.04, 0.12, 0.3};
-  const double least = std::clamp((missing + kUnused * room) / double(in_files), 0.0, 1.0);
+  constexpr double kUnused = 0.02, kMore[] = {0, 0.05, 0.15, 0.35};  // packing leaves some of the host unused
+  const double room = (1 - kUnused) * double(plans.limits.bytes[kHost]);
+  const double least = std::max(0.0, (double(plans.outliving_bytes()) - room) / double(in_files));
   request.read_share = 1;
   if (request.stop.stop_requested() || least >= 1 || !works(1)) return request;
   for (const double more : kMore) {
