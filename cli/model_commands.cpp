@@ -78,17 +78,14 @@ void add_estimate(CLI::App& app, int& status) {
 
 void add_models(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::ModelsRequest>();
-  CLI::App& command = add_command(app, "models", "list the families of models, and how each is proved",
+  CLI::App& command = add_command(app, "models", "list the families of models that load",
                                   "sluice models\n"
                                   "sluice models lfm2\n"
                                   "    of one model_type of a config.json");
   command.add_option("FAMILY", request->family, "only this model_type")
       ->type_name("TYPE")
       ->group("Arguments");
-  CLI::Option* json = command.add_flag("--json", request->json, "print JSON")->group("Output");
-  command.add_flag("--markdown", request->markdown, "print the table of docs/models.md")
-      ->group("Output")
-      ->excludes(json);
+  command.add_flag("--json", request->json, "print JSON")->group("Output");
   command.callback([=, &status] { status = report(sluice::core::models(*request)); });
 }
 

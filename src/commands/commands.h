@@ -202,11 +202,10 @@ Outcome doctor(const DoctorRequest& request);
 Outcome machines(const std::string& name, bool json);
 
 struct ModelsRequest {
-  std::string family;     // only this model_type; empty: all
-  bool json = false;      // for programs
-  bool markdown = false;  // as docs/models.md has it
+  std::string family;  // only this model_type; empty: all
+  bool json = false;   // for programs
 };
-// Prints the families of models that load, what is there of each, and how that is proved.
+// Prints the families of models that load, and the keys of config.json that each has for itself.
 Outcome models(const ModelsRequest& request);
 
 struct DataRequest {

@@ -315,14 +315,5 @@ for said in "$folder"/*.said; do
     failed=1
   fi
 done
-# The table of docs/models.md is what the program says.
-made=$("$sluice" models --markdown) document="$here/../../docs/models.md"
-MADE=$made awk '/^<!-- by sluice models --markdown/ {print; print ENVIRON["MADE"]; skip = 1} /^<!-- end -->/ {skip = 0} !skip' \
-  "$document" | awk '!/^<!-- by sluice models/ || !seen++' >"$folder/models.md"
-if [[ $update == --update ]]; then
-  cp "$folder/models.md" "$document"
-elif ! diff -u --label docs/models.md --label "what it is by sluice models --markdown" "$document" "$folder/models.md"; then
-  failed=1
-fi
 ((!failed)) || echo "If that is meant: tests/golden/golden_test.sh PROGRAM --update"
 exit $failed

@@ -39,17 +39,11 @@ std::string config_beside_weights(const ModelSpec& spec, std::string_view type, 
 // The model_type of each family.
 std::vector<std::string> model_families();
 
-// Facts of a family for `sluice models` and docs/models.md: its models, and the keys of config.json that it
-// has for itself, in Markdown. Folders of tests/fixtures, with spaces between, hold what transformers
-// computes of it. The last is what llama.cpp does with its exports. Its tokenizers, by the names that they
-// have in bench/results/tokenizers.jsonl: those of its own models that a package carries. What no package
-// carries has one that is made alike, real or of tests/tokenizer/fixtures. Chat templates are those of
-// tests/chat/fixtures/families.json.
+// Facts of a family for `sluice models` and the table of docs/models.md: its models, and the keys of
+// config.json that it has for itself, in Markdown; and what llama.cpp does with its exports.
 enum class LlamaCpp { NotTried, PassesWindowsOver, HeedsWindows };  // those of layers that have them usually
 struct AboutFamily {
-  std::string_view models, keys, fixtures;
-  std::string_view tokenizers, alike;
-  int chat_templates = 0;
+  std::string_view models, keys;
   LlamaCpp llama_cpp = LlamaCpp::NotTried;
 };
 struct FamilyFacts {

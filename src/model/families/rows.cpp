@@ -23,9 +23,6 @@ constexpr Family kFamilies[] = {
      .architecture = "LlamaForCausalLM",
      .about = {.models = "Llama 1 to 3.2, TinyLlama, SmolLM2 and what else is of that type",
                .keys = "`attention_bias`, `mlp_bias`",
-               .fixtures = "llama_tiny llama_tiny_biases llama_tiny_dynamic llama_tiny_gelu llama_tiny_tied",
-               .tokenizers = "llama3 mistral-v1 smollm2",
-               .chat_templates = 4,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -43,9 +40,6 @@ constexpr Family kFamilies[] = {
      .architecture = "MistralForCausalLM",
      .about = {.models = "Mistral 7B, and others of the type, or the text part of `mistral3`",
                .keys = "`sliding_window` in every layer; `null`: none",
-               .fixtures = "mistral_tiny mistral_tiny_yarn",
-               .tokenizers = "mistral-v1 mistral-tekken",
-               .chat_templates = 5,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .windows = Windows::All,
      .defaults = {.dim = 4096,
@@ -63,9 +57,6 @@ constexpr Family kFamilies[] = {
      .about = {.models = "Qwen2, Qwen2.5 (biases of q, k, v)",
                .keys = "`use_sliding_window` with `sliding_window` in layers from `max_window_layers` on, or "
                        "where `layer_types` says so",
-               .fixtures = "qwen2_tiny qwen2_tiny_window",
-               .tokenizers = "qwen2",
-               .chat_templates = 2,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {nullptr, true},
      .windows = Windows::Upper,
@@ -83,9 +74,6 @@ constexpr Family kFamilies[] = {
      .architecture = "Qwen3ForCausalLM",
      .about = {.models = "Qwen3, dense (norms of heads)",
                .keys = "as in `qwen2`, and `attention_bias`",
-               .fixtures = "qwen3_tiny qwen3_tiny_tied qwen3_tiny_window",
-               .tokenizers = "qwen2",
-               .chat_templates = 2,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -107,9 +95,6 @@ constexpr Family kFamilies[] = {
      .about = {.models = "SmolLM3",
                .keys = "`no_rope_layers` or `no_rope_layer_interval`: layers without rotation; "
                        "`use_sliding_window` in these, or by `layer_types`; `attention_bias`, `mlp_bias`",
-               .fixtures = "smollm3_tiny",
-               .alike = "llama3",
-               .chat_templates = 1,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -131,8 +116,6 @@ constexpr Family kFamilies[] = {
      .architecture = "Olmo2ForCausalLM",
      .about = {.models = "OLMo 2 (norms behind attention and MLP; of q and k, all heads together)",
                .keys = "`attention_bias`",
-               .fixtures = "olmo2_tiny",
-               .alike = "cl100k",
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -152,8 +135,6 @@ constexpr Family kFamilies[] = {
      .about = {.models = "OLMo 3 (norms as in OLMo 2)",
                .keys = "`sliding_window` in all layers but each fourth, or where `layer_types` says so; "
                        "their rotation; `attention_bias`",
-               .fixtures = "olmo3_tiny",
-               .alike = "cl100k",
                .llama_cpp = LlamaCpp::HeedsWindows},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -177,9 +158,6 @@ constexpr Family kFamilies[] = {
      .about = {.models = "Granite 3 and 4.1, dense",
                .keys = "`embedding_multiplier`, `residual_multiplier`, `attention_multiplier`, "
                        "`logits_scaling`; `attention_bias`, `mlp_bias`",
-               .fixtures = "granite_tiny",
-               .alike = "starcoder2 cl100k",
-               .chat_templates = 3,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -197,9 +175,6 @@ constexpr Family kFamilies[] = {
      .architecture = "GemmaForCausalLM",
      .about = {.models = "Gemma 1 (norms with 1 + w, embeddings times the root of the width)",
                .keys = "`attention_bias`; `hidden_act` `gelu` means its approximation by tanh",
-               .fixtures = "gemma_tiny",
-               .alike = "gemma gemma3",
-               .chat_templates = 1,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -224,9 +199,6 @@ constexpr Family kFamilies[] = {
                .keys = "`attn_logit_softcapping` and `final_logit_softcapping`, `null`: none; "
                        "`sliding_window` in every other layer, or where `layer_types` says so; "
                        "`query_pre_attn_scalar`, `hidden_activation`, `attention_bias`",
-               .fixtures = "gemma2_tiny",
-               .alike = "gemma gemma3",
-               .chat_templates = 1,
                .llama_cpp = LlamaCpp::HeedsWindows},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -256,9 +228,6 @@ constexpr Family kFamilies[] = {
                .keys = "`sliding_window` in all layers but each `sliding_window_pattern`-th, or where "
                        "`layer_types` says so; their rotation, `rope_local_base_freq` or by "
                        "`rope_parameters`; `query_pre_attn_scalar`, `hidden_activation`, `attention_bias`",
-               .fixtures = "gemma3_tiny",
-               .tokenizers = "gemma3",
-               .chat_templates = 1,
                .llama_cpp = LlamaCpp::HeedsWindows},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -287,8 +256,6 @@ constexpr Family kFamilies[] = {
      .architecture = "OlmoForCausalLM",
      .about = {.models = "OLMo 1 (LayerNorm without weights); `clip_qkv` must be `null`",
                .keys = "`attention_bias`",
-               .fixtures = "olmo_tiny",
-               .alike = "gpt-neox",
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -307,8 +274,6 @@ constexpr Family kFamilies[] = {
      .architecture = "Starcoder2ForCausalLM",
      .about = {.models = "StarCoder2 (LayerNorm, an MLP without gates)",
                .keys = "`use_bias`, `norm_epsilon`; `sliding_window` in every layer; `null`: none",
-               .fixtures = "starcoder2_tiny",
-               .tokenizers = "starcoder2",
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"use_bias", true},
      .o_bias = {"use_bias", true},
@@ -334,10 +299,6 @@ constexpr Family kFamilies[] = {
      .architecture = "Phi3ForCausalLM",
      .about = {.models = "Phi-3, Phi-3.5 and Phi-4, text; q, k and v are one tensor, gate and up another",
                .keys = "`sliding_window` in every layer; `null`: none; `partial_rotary_factor`",
-               .fixtures = "phi3_tiny phi3_tiny_long phi3_tiny_partial phi3_tiny_partial_long",
-               .tokenizers = "phi3",
-               .alike = "cl100k",
-               .chat_templates = 4,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .windows = Windows::All,
      .partial = {"partial_rotary_factor"},
@@ -360,9 +321,6 @@ constexpr Family kFamilies[] = {
          {.models =
               "GLM-4 0414, text (norms before and behind attention and MLP; gate and up are one tensor)",
           .keys = "`partial_rotary_factor`, of neighbours in a head; `attention_bias`",
-          .fixtures = "glm4_tiny glm4_tiny_plain glm4_tiny_yarn",
-          .alike = "cl100k",
-          .chat_templates = 1,
           .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias", true},
      .norms = Norms::Around,
@@ -390,9 +348,6 @@ constexpr Family kFamilies[] = {
                .keys = "`sliding_window` in all layers but each `sliding_window_pattern`-th, or where "
                        "`layer_types` says so; these layers alone are rotated, neighbours in a head; "
                        "`logit_scale`, `attention_bias`",
-               .fixtures = "cohere2_tiny cohere2_tiny_biases",
-               .alike = "command-r",
-               .chat_templates = 2,
                .llama_cpp = LlamaCpp::HeedsWindows},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
@@ -421,8 +376,6 @@ constexpr Family kFamilies[] = {
          {.models = "Pythia, GPT-NeoX (LayerNorm, an MLP without gates; q, k and v are one tensor, by heads)",
           .keys = "`rotary_pct` or `partial_rotary_factor` in `rope_parameters`, `rotary_emb_base`, "
                   "`use_parallel_residual`, `attention_bias`",
-          .fixtures = "gpt_neox_tiny gpt_neox_tiny_serial",
-          .tokenizers = "gpt-neox",
           .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {"attention_bias", true},
      .o_bias = {"attention_bias", true},
@@ -458,9 +411,6 @@ constexpr Family kFamilies[] = {
                .keys = "`llama_4_scaling_beta` beside `yarn`: queries are multiplied by 1 + it times ln(1 + "
                        "floor(position / `original_max_position_embeddings`)); `sliding_window` in every "
                        "layer; `null`: none",
-               .fixtures = "ministral3_tiny",
-               .tokenizers = "mistral-tekken",
-               .chat_templates = 1,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .windows = Windows::All,
      .tempered = true,
@@ -482,9 +432,6 @@ constexpr Family kFamilies[] = {
                .keys =
                    "`layer_types` or `full_attn_idxs`, `conv_L_cache`: 2 to 8; `block_auto_adjust_ff_dim`, "
                    "`block_multiple_of`, `block_ffn_dim_multiplier`, `norm_eps`; `conv_bias` must be false",
-               .fixtures = "lfm2_tiny",
-               .alike = "llama3",
-               .chat_templates = 5,
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qk_norm = QkNorm::Heads,
      .norm_eps_key = "norm_eps",
@@ -511,9 +458,7 @@ constexpr Family kFamilies[] = {
                        "`linear_num_value_heads`, `linear_key_head_dim`, "
                        "`linear_value_head_dim`, `linear_conv_kernel_dim`: 2 to 8; `partial_rotary_factor`; "
                        "`attention_bias`; "
-                       "`attn_output_gate` must be true",
-               .fixtures = "qwen3_5_tiny",
-               .alike = "qwen2"},
+                       "`attn_output_gate` must be true"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Heads,
@@ -537,8 +482,6 @@ constexpr Family kFamilies[] = {
                .keys = "`n_embd`, `n_layer`, `n_head`, `n_inner` (`null`: four times the width), "
                        "`n_positions`: no sequence is longer; `layer_norm_epsilon`, `activation_function`. "
                        "Matrices of layers are kept as the folder has them, with a row for each input",
-               .fixtures = "gpt2_tiny",
-               .tokenizers = "gpt2",
                .llama_cpp = LlamaCpp::PassesWindowsOver},
      .qkv_bias = {nullptr, true},
      .o_bias = {nullptr, true},

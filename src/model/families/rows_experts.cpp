@@ -51,9 +51,7 @@ constexpr Family kFamiliesWithExperts[] = {
      .architecture = "MixtralForCausalLM",
      .about = {.models = "Mixtral 8x7B and 8x22B (experts)",
                .keys = "`num_local_experts`, `num_experts_per_tok`; `router_aux_loss_coef` where "
-                       "`output_router_logits` is true; `sliding_window` in every layer; `null`: none",
-               .fixtures = "mixtral_tiny",
-               .alike = "mistral-v1"},
+                       "`output_router_logits` is true; `sliding_window` in every layer; `null`: none"},
      .windows = Windows::All,
      .names = {.router = "block_sparse_moe.gate",
                .experts = "block_sparse_moe.experts",
@@ -74,9 +72,7 @@ constexpr Family kFamiliesWithExperts[] = {
      .architecture = "OlmoeForCausalLM",
      .about = {.models = "OLMoE (experts; norms of q and k, all heads together)",
                .keys = "`num_experts`, `num_experts_per_tok`, `norm_topk_prob`; `router_aux_loss_coef` where "
-                       "`output_router_logits` is true; `attention_bias`",
-               .fixtures = "olmoe_tiny",
-               .alike = "gpt-neox"},
+                       "`output_router_logits` is true; `attention_bias`"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Whole,
@@ -97,9 +93,7 @@ constexpr Family kFamiliesWithExperts[] = {
                .keys = "`num_experts`, `num_experts_per_tok`, `moe_intermediate_size`, `norm_topk_prob`, "
                        "`shared_expert_intermediate_size`; `decoder_sparse_step`, `mlp_only_layers`: layers "
                        "without experts; `router_aux_loss_coef` where `output_router_logits` is true; "
-                       "`qkv_bias`",
-               .fixtures = "qwen2_moe_tiny",
-               .tokenizers = "qwen2"},
+                       "`qkv_bias`"},
      .qkv_bias = {"qkv_bias", true},
      .windows = Windows::Off,
      .own = &kQwen2MoeOwnKeys,
@@ -115,9 +109,7 @@ constexpr Family kFamiliesWithExperts[] = {
     {.model_type = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
      .about = {.models = "Qwen3 with experts: 30B-A3B, 235B-A22B, Coder (norms of heads)",
-               .keys = "as in `qwen2_moe`, but for an expert for every token, and `attention_bias`",
-               .fixtures = "qwen3_moe_tiny",
-               .tokenizers = "qwen2"},
+               .keys = "as in `qwen2_moe`, but for an expert for every token, and `attention_bias`"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Heads,
@@ -138,9 +130,7 @@ constexpr Family kFamiliesWithExperts[] = {
                          "(one expert for every token)",
                .keys = "as in `qwen3_5_text`; `num_experts`, `num_experts_per_tok`, `moe_intermediate_size`, "
                        "`shared_expert_intermediate_size`; `router_aux_loss_coef` where "
-                       "`output_router_logits` is true",
-               .fixtures = "qwen3_5_moe_tiny",
-               .alike = "qwen2"},
+                       "`output_router_logits` is true"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Heads,
@@ -161,9 +151,8 @@ constexpr Family kFamiliesWithExperts[] = {
     {.model_type = "qwen3_next",
      .architecture = "Qwen3NextForCausalLM",
      .about = {.models = "Qwen3-Next 80B-A3B (experts, one of them for every token)",
-               .keys = "as in `qwen3_5_moe_text`; `norm_topk_prob`, `decoder_sparse_step`, `mlp_only_layers`",
-               .fixtures = "qwen3_next_tiny",
-               .alike = "qwen2"},
+               .keys =
+                   "as in `qwen3_5_moe_text`; `norm_topk_prob`, `decoder_sparse_step`, `mlp_only_layers`"},
      .qkv_bias = {"attention_bias"},
      .o_bias = {"attention_bias"},
      .qk_norm = QkNorm::Heads,
@@ -190,15 +179,11 @@ constexpr Family kFamiliesWithExperts[] = {
                     "`per_layer_config`; `rope_parameters`, also `proportional`; `attention_k_eq_v`; "
                     "`num_kv_shared_layers`, `use_double_wide_mlp`; `hidden_size_per_layer_input`; "
                     "`enable_moe_block`, `num_experts`, `top_k_experts`, `moe_intermediate_size`; "
-                    "`final_logit_softcapping`, `hidden_activation`, `attention_bias`",
-            .fixtures = "gemma4_tiny gemma4_tiny_moe",
-            .alike = "gemma3"},
+                    "`final_logit_softcapping`, `hidden_activation`, `attention_bias`"},
            &kGemma4OwnKeys, 131072, 512),
     gemma4("gemma4_unified_text", "Gemma4UnifiedForCausalLM",
            {.models = "Gemma 4 12B, text, or the text part of `gemma4_unified`",
-            .keys = "as in `gemma4_text`, without tables and experts",
-            .fixtures = "gemma4_unified_tiny",
-            .alike = "gemma3"},
+            .keys = "as in `gemma4_text`, without tables and experts"},
            &kGemma4UnifiedOwnKeys, 262144, 1024),
     {.model_type = "gpt_oss",
      .architecture = "GptOssForCausalLM",
@@ -208,9 +193,7 @@ constexpr Family kFamiliesWithExperts[] = {
               "`num_local_experts`, `num_experts_per_tok`, `swiglu_limit`; `sliding_window` in every other "
               "layer, or where `layer_types` says so; `attention_bias`; `router_aux_loss_coef` where "
               "`output_router_logits` is true; `quantization_config` `mxfp4`: experts are read from MXFP4, "
-              "and written as what is computed in",
-          .fixtures = "gpt_oss_tiny gpt_oss_tiny_mxfp4",
-          .alike = "cl100k"},
+              "and written as what is computed in"},
      .qkv_bias = {"attention_bias", true},
      .o_bias = {"attention_bias", true},
      .mlp_bias = {nullptr, true},
@@ -237,9 +220,7 @@ constexpr Family kFamiliesWithExperts[] = {
                    "`layer_types`, `conv_L_cache` and `norm_eps` as in `lfm2`; `num_experts`, "
                    "`num_experts_per_tok`, `moe_intermediate_size`, `norm_topk_prob`, "
                    "`routed_scaling_factor`; `use_expert_bias`: of choices; `num_dense_layers`: the first "
-                   "ones, without experts; `conv_bias` must be false",
-               .fixtures = "lfm2_moe_tiny",
-               .alike = "llama3"},
+                   "ones, without experts; `conv_bias` must be false"},
      .qk_norm = QkNorm::Heads,
      .norm_eps_key = "norm_eps",
      .names = kLfm2Names,
