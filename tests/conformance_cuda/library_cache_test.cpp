@@ -32,11 +32,11 @@ TEST(LibraryCache, KeepsBytesForItsIdentityOnly) {
   cache.put("empty", "");
   ASSERT_TRUE(cache.save().ok());
   const cuda::LibraryCache again(file.path, "gpu 1"), other(file.path, "gpu 2");
-  ASSERT_NE(again.find("key one"), nullptr);
+  ASSERT_TRUE(again.find("key one"));
   EXPECT_EQ(*again.find("key one"), bytes);
-  ASSERT_NE(again.find("empty"), nullptr);
+  ASSERT_TRUE(again.find("empty"));
   EXPECT_EQ(again.disbelief(), "");
-  EXPECT_EQ(other.find("key one"), nullptr);
+  EXPECT_FALSE(other.find("key one"));
   EXPECT_EQ(other.disbelief(),
             file.path.string() + ": it was made for gpu 1, this is gpu 2; it is made anew");
 }
@@ -54,7 +54,7 @@ TEST(LibraryCache, IgnoresADamagedFile) {
   ASSERT_TRUE(cache.save().ok());
   std::filesystem::resize_file(file.path, std::filesystem::file_size(file.path) - 3);
   const cuda::LibraryCache damaged(file.path, "gpu");
-  EXPECT_EQ(damaged.find("a"), nullptr);
+  EXPECT_FALSE(damaged.find("a"));
   EXPECT_EQ(damaged.disbelief(),
             file.path.string() + ": it is damaged: its checksum is not that of its content; it is made anew");
 }

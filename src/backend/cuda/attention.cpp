@@ -67,7 +67,7 @@ Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) con
       shape.kv_len, shape.q_heads, shape.kv_heads, shape.all_q_heads, shape.all_kv_heads, shape.head_dim,
       shape.causal ? " causal" : "", shape.window > 0 ? fmt::format(" window {}", shape.window) : "",
       shape.softcap > 0 ? fmt::format(" softcap {}", shape.softcap) : "");
-  if (const std::string* known = cache_->find(key)) {
+  if (const std::optional<std::string> known = cache_->find(key)) {
     auto restored = CudnnAttention::restore({.handle = handle_.get()}, kind, shape, *known);
     if (restored.ok() && restored->workspace_bytes() <= bound) return Built{std::move(*restored), true};
   }

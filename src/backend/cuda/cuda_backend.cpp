@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "backend/cuda/runner.h"
 #include "backend/cuda/staging.h"
 #include "base/bytes.h"
+#include "base/parallel.h"
 #include "host/host_memory.h"
 #include "ops/op.h"
 
@@ -191,13 +193,28 @@ Result<Arenas> CudaBackend::grow(const BytesByTier& bytes) {
 }
 
 Status CudaBackend::prepare(std::span<const SharedOp> ops) {
-  for (const Op& op : ops) {
-    const std::string key = cost_key(op);
-    if (prepared_.contains(key)) continue;
-    SLUICE_TRY(cuda_supports(op, gpus_.front().runner.capability()));
-    for (size_t d = 0; d < gpus_.size(); ++d)
-      SLUICE_TRY(of(gpus_[d], prepare(gpus_[d], Tier::device(d), op)));
-    prepared_.insert(key);
+  std::vector<SharedOp> fresh;
+  for (const SharedOp& op : ops) {
+    if (!prepared_.insert(cost_key(op)).second) continue;
+    fresh.push_back(op);
+  }
+  const auto prepare_on = [&](size_t d) -> Status {
+    for (const Op& op : fresh) SLUICE_TRY(of(gpus_[d], prepare(gpus_[d], Tier::device(d), op)));
+    return {};
+  };
+  const auto prepare_all = [&]() -> Status {
+    for (const Op& op : fresh) SLUICE_TRY(cuda_supports(op, gpus_.front().runner.capability()));
+    // The first GPU chooses kernels. The others find what it chose, or bits would depend on who computes.
+    SLUICE_TRY(prepare_on(0));
+    std::vector<Status> others(gpus_.size() - 1);
+    for_each_parallel(std::ssize(others), int(others.size()),
+                      [&](int64_t i) { others[size_t(i)] = prepare_on(size_t(i) + 1); });
+    for (const Status& status : others) SLUICE_TRY(status);
+    return {};
+  };
+  if (const Status done = prepare_all(); !done.ok()) {
+    for (const Op& op : fresh) prepared_.erase(cost_key(op));
+    return done;
   }
   // Without the file the next start takes longer, no more.
   if (const Status saved = cache_->save(); !saved.ok() && options_.log) options_.log(saved.message());

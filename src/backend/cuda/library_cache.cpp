@@ -75,17 +75,20 @@ std::string LibraryCache::read() {
   return {};
 }
 
-const std::string* LibraryCache::find(const std::string& key) const {
+std::optional<std::string> LibraryCache::find(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
   const auto found = values_.find(key);
-  return found == values_.end() ? nullptr : &found->second;
+  return found == values_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void LibraryCache::put(const std::string& key, std::string value) {
+  const std::lock_guard lock(mutex_);
   values_[key] = std::move(value);
   changed_ = true;
 }
 
 Status LibraryCache::save() {
+  const std::lock_guard lock(mutex_);
   if (path_.empty() || !changed_) return {};
   std::error_code failure;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);

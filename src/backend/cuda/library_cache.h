@@ -5,13 +5,15 @@
 
 #include <filesystem>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 
 namespace sluice::core::cuda {
 
-// Byte strings by name. Threads: one.
+// Byte strings by name. Threads: any number may find and put at once.
 class LibraryCache {
  public:
   LibraryCache() = default;  // forgets everything at its end
@@ -21,8 +23,8 @@ class LibraryCache {
 
   // Why the file was not believed, as one sentence; empty: it was, or there is none.
   const std::string& disbelief() const { return disbelief_; }
-  // Null when absent.
-  const std::string* find(const std::string& key) const;
+  // Nothing when absent.
+  std::optional<std::string> find(const std::string& key) const;
   // REQUIRES: the key has no line break.
   void put(const std::string& key, std::string value);
   // Writes the file, whole or not at all, if something was put since it was read.
@@ -34,6 +36,7 @@ class LibraryCache {
 
   std::filesystem::path path_;
   std::string identity_, disbelief_;
+  mutable std::mutex mutex_;
   std::map<std::string, std::string> values_;
   bool changed_ = false;
 };

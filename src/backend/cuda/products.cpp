@@ -485,9 +485,9 @@ std::string Products::cache_key(const Product& p) const {
 }
 
 std::optional<cublasLtMatmulAlgo_t> Products::cached(const Product& product, const Plan& plan) const {
-  const std::string* bytes = cache_->find(cache_key(product));
+  const std::optional<std::string> bytes = cache_->find(cache_key(product));
   cublasLtMatmulAlgo_t algo{};
-  if (bytes == nullptr || bytes->size() != sizeof algo) return std::nullopt;
+  if (!bytes || bytes->size() != sizeof algo) return std::nullopt;
   std::memcpy(&algo, bytes->data(), sizeof algo);
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t code = cublasLtMatmulAlgoCheck(
