@@ -45,7 +45,9 @@ struct CudaOptions {
   bool reads_disk = false;                  // every device has a lane from the disk
   Network* network = nullptr;               // every device has a lane to it; borrowed. Null: there is none
   DeviceNetwork* device_network = nullptr;  // that join_by_nccl() made; borrowed. Null: by way of the host
-  int run_ahead = 256;                      // commands in flight before submit() waits
+  // Commands in flight before submit() waits. It waits for the oldest one: a copy that is late by as long as
+  // so many take would leave compute without work. Mixtures have four commands a ms.
+  int run_ahead = 1024;
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;
   // A file in which choices and compiled library plans are kept from one start to the next; empty: none.
