@@ -153,8 +153,8 @@ std::string describe(const Program& program, const Plan& plan) {
     for (size_t o = 0; o < plan.homes.size(); ++o)
       there += plan.homes[o].on(kDisk) ? program.objects()[o].bytes : 0;
     fmt::format_to(put,
-                   "disk     {} of the loads are read from the base's files, {} of them in every pass: {} have no "
-                   "place on the host. The disk is {:.0f} % busy, at {:.2f} GB/s\n",
+                   "disk     {} of the loads read {} from the base's files, of which {} have no place on the host; "
+                   "the disk is {:.0f} % busy, at {:.2f} GB/s\n",
                    t.reads.actions, format_bytes(t.reads.bytes), format_bytes(there),
                    100 * t.reads.ns / (step * devices), double(t.reads.bytes) / t.reads.ns * devices);
   }

@@ -95,6 +95,10 @@ class Planner {
   int64_t least_budget();
   // Whether bytes alone say that caps work.
   bool leaves_much();
+  // Whether a plan was built that they work for.
+  bool surely_works() {
+    return floor_.closest(plans_.limits.device_bytes(), plans_.limits.bytes[kHost]).has_value();
+  }
   Status caps_work();
   Error infeasible();
   // Whether no settings made a plan: what was found is the last resort's, which takes the least memory and is
@@ -418,7 +422,7 @@ std::optional<Plan> Planner::random(uint64_t seed) {
 
 namespace {
 
-Status caps_work_as_they_are(const Program& program, const Profile& profile, const PlanRequest& request);
+bool surely_works(const Program& program, const Profile& profile, const PlanRequest& request);
 
 // With what is read from the disk decided: as little as caps leave no room for, as a link to the host is
 // faster.
@@ -429,10 +433,9 @@ PlanRequest with_reads(const Program& program, const Profile& profile, PlanReque
   for (const Object& o : program.objects()) in_files += o.in_files ? o.bytes : 0;
   if (in_files == 0 || !profile.lanes().reads() || !request.fixed_homes.empty()) return request;
   PlanRequest probe = request;
-  probe.explain = false;
   const auto works = [&](double share) {
     probe.read_share = share;
-    return caps_work_as_they_are(program, profile, probe).ok();
+    return surely_works(program, profile, probe);
   };
   // What has no place on the host is what devices hold all step long, if they hold anything.
   PlanRequest one = request;
@@ -565,13 +568,8 @@ Result<int64_t> minimal_device_bytes(const Program& program, const Profile& prof
   return least;
 }
 
-Status caps_work(const Program& program, const Profile& profile, const PlanRequest& request) {
-  return caps_work_as_they_are(program, profile, with_reads(program, profile, request));
-}
-
-namespace {
-
-Status caps_work_as_they_are(const Program& program, const Profile& profile, const PlanRequest& request) {
+Status caps_work(const Program& program, const Profile& profile, const PlanRequest& asked) {
+  const PlanRequest request = with_reads(program, profile, asked);
   if (request.stop.stop_requested()) return stopped_planning();
   if (request.placement || profile.devices() == 1) {
     // Rounds that are alike take the same bytes.
@@ -580,6 +578,19 @@ Status caps_work_as_they_are(const Program& program, const Profile& profile, con
     return Planner(program, profile, request).caps_work();
   }
   return ring_works(program, profile, request);
+}
+
+namespace {
+
+bool surely_works(const Program& program, const Profile& profile, const PlanRequest& request) {
+  if (!request.placement && profile.devices() > 1) {
+    PlanRequest brief = request;
+    brief.explain = false;
+    return ring_works(program, profile, brief).ok();
+  }
+  const auto few = searched_program(program, cost_of(program, profile), request);
+  if (few) return Planner(few->program, profile, request, few->left_out).surely_works();
+  return Planner(program, profile, request).surely_works();
 }
 
 std::vector<double> costs_of_actions(const Program& program, const Profile& profile, const Plan& plan) {

@@ -40,11 +40,9 @@ class BaseFiles final : public DiskSource {
     SLUICE_CHECK(end <= object.codes_bytes + object.scales_bytes, "{} bytes at {} of {}", to.size(), begin,
                  object.name);
     const int64_t codes = std::clamp<int64_t>(object.codes_bytes - begin, 0, int64_t(to.size()));
-    Status read;
-    if (codes > 0) read = read_codes(object, begin, to.first(size_t(codes)));
-    if (read.ok() && codes < int64_t(to.size()))
-      read = read_scales(object, begin + codes - object.codes_bytes, to.subspan(size_t(codes)));
-    return read.ok() ? read : Status(error_at(object.name, read.error()));
+    if (codes > 0) SLUICE_TRY(read_codes(object, begin, to.first(size_t(codes))));
+    if (codes == int64_t(to.size())) return {};
+    return read_scales(object, begin + codes - object.codes_bytes, to.subspan(size_t(codes)));
   }
 
  private:

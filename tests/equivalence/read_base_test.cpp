@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using rig::must;
 
-constexpr StepShape kShape{16, 8, 2, 2, 8};
+constexpr StepShape kShape{16, 16, 2, 1, 16};
 
 ModelSpec with_adapters(bool reads) {
-  ModelSpec spec = model_of({.dim = 64, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 128,
+  ModelSpec spec = model_of({.dim = 64, .layers = 3, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 128,
                              .vocab = 97});
   Adapters adapters;
   adapters.rank = 2;
@@ -72,6 +72,7 @@ class ReadBases : public testing::Test {
     Question q;
     q.model = with_adapters(reads);
     q.shape = kShape;
+    q.quick = true;
     return q;
   }
   // Loaded, on a backend that reads the folder where the plan has it read.
@@ -115,8 +116,8 @@ TEST_F(ReadBases, HaveTheBitsOfBasesInMemory) {
   };
   // A base of four times the host's room, and more of either memory.
   for (const auto& [devices, threads, host, device] :
-       {Case{1, 1, rest + base / 4, base / 3}, {1, 3, rest + base / 4, base / 2}, {2, 2, rest + base / 4, base / 3},
-        {1, 2, rest + base / 2, base / 3}}) {
+       {Case{1, 1, rest + base / 4, base / 2}, {1, 3, rest + base / 4, 2 * base / 3}, {2, 2, rest + base / 4, base / 2},
+        {1, 2, rest + base / 2, base / 2}}) {
     Question q = question(true);
     q.caps = BytesByTier({{kHost, host}});
     q.caps.set_devices(device);
@@ -128,30 +129,18 @@ TEST_F(ReadBases, HaveTheBitsOfBasesInMemory) {
   }
 }
 
-TEST_F(ReadBases, AreReadInEveryPass) {
-  const auto [base, rest] = sizes();
-  Question q = question(true);
-  q.caps = BytesByTier({{kHost, rest + base / 4}, {kDisk, kUnlimited}});
-  q.caps.set_devices(base / 3);
-  const auto rig = open(q, 1, 1);
-  const PlanTotals t = totals(rig->model().program, rig->plan());
-  EXPECT_GE(t.reads.bytes, on_disk(*rig) * kShape.rounds);
-  EXPECT_LE(t.reads.bytes, t.loads.bytes);
-  EXPECT_NE(describe(rig->model().program, rig->plan()).find("disk     "), std::string::npos);
-}
-
 // The error is the lane's: it has the object, the file and the place in it.
 TEST_F(ReadBases, EndARunWhereTheirFileDoes) {
   const auto [base, rest] = sizes();
   for (const bool shorter : {false, true}) {
     Question q = question(true);
     q.caps = BytesByTier({{kHost, rest + base / 4}, {kDisk, kUnlimited}});
-    q.caps.set_devices(base / 3);
+    q.caps.set_devices(base / 2);
     const auto rig = open(q, 1, 1);
     const rig::Tokens tokens = rig::random_tokens(kShape, 97, 1);
     rig->step(1, tokens);
     if (shorter) {
-      fs::resize_file(file(), fs::file_size(file()) / 2);
+      fs::resize_file(file(), 1000);
     } else {
       fs::last_write_time(file(), fs::last_write_time(file()) + std::chrono::seconds(2));
     }
@@ -162,14 +151,18 @@ TEST_F(ReadBases, EndARunWhereTheirFileDoes) {
   }
 }
 
-// Nothing is written to the disk, and nothing is read from there that no file has.
+// In every pass; nothing is written to the disk, and nothing is read from there that no file has.
 TEST_F(ReadBases, AreProved) {
   const auto [base, rest] = sizes();
   Question q = question(true);
   q.caps = BytesByTier({{kHost, rest + base / 4}, {kDisk, kUnlimited}});
-  q.caps.set_devices(base / 3);
+  q.caps.set_devices(base / 2);
   const auto rig = open(q, 1, 1);
   const Program& program = rig->model().program;
+  const PlanTotals t = totals(program, rig->plan());
+  EXPECT_GE(t.reads.bytes, on_disk(*rig) * kShape.rounds);
+  EXPECT_LE(t.reads.bytes, t.loads.bytes);
+  EXPECT_NE(describe(program, rig->plan()).find("disk     "), std::string::npos);
   const std::vector<int64_t> workspaces = cost_of(program, rig::profile_of(rig->backend())).workspace_bytes;
   must(verify(program, rig->plan(), workspaces));
   const auto refused = [&](const Plan& plan, std::string_view why) {
