@@ -10,6 +10,7 @@
 #include <memory_resource>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "planner/passes/places.h"
 
@@ -390,14 +391,20 @@ int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacit
 }
 
 int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many) {
-  const int64_t total = total_bytes(items);
-  if (total > capacity) return pack(items, time, capacity, many);
+  const int64_t total = total_bytes(items), most = most_at_once(items, time.last);
+  const std::vector<PackItem> asked = items;
+  std::vector<PackItem> wide;
+  int64_t wide_bytes = kNowhere;
+  if (total > capacity) {
+    // Where room ends far above what is there at once, what finds no place at the bottom goes to its end.
+    wide_bytes = pack(items, time, capacity, many);
+    if (wide_bytes == kNowhere || wide_bytes <= most + most / 2) return wide_bytes;
+    wide = std::exchange(items, asked);
+  }
   // An item at the top of the room is aligned as its size is.
   int64_t unit = 0;
   for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
   if (unit == 0) return 0;
-  const std::vector<PackItem> asked = items;
-  const int64_t most = most_at_once(items, time.last);
   for (const int64_t room : {most, most + most / 32, most + most / 8, most + most / 2}) {
     const int64_t space = align_down(room, unit);
     if (space >= total) break;
@@ -405,7 +412,9 @@ int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t
     if (used != kNowhere) return used;
     items = asked;
   }
-  return pack(items, time, capacity, many);
+  if (wide_bytes == kNowhere) return pack(items, time, capacity, many);
+  items = std::move(wide);
+  return wide_bytes;
 }
 
 int64_t pack_least(std::vector<PackItem>& items, const PackTime& time) {

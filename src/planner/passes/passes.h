@@ -266,8 +266,8 @@ struct PackTime {
 // them fast is tried before what packs them well.
 constexpr size_t kManyItems = 8000, kManyOnHost = 1500;
 int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many = kManyItems);
-// The same, where there is room for everything in a place of its own. It takes about as little as is there at
-// once, as long as nothing has to come later or end earlier for it.
+// The same, where there is much more room than for what is there at once. It takes about as little as that, as
+// long as nothing has to come later or end earlier for it.
 int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity,
                      size_t many = kManyItems);
 // The same in as little room as is found, whatever there is.
