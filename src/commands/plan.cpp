@@ -83,6 +83,11 @@ Result<Ending> explain_plan(const Prepared& prepared, const PlanFiles& files, bo
   const auto study = [&](const StudyWatch& watch) { return what_ifs(prepared, watch); };
   const std::vector<WhatIf> changes =
       with_what_ifs ? watched("planning what-ifs", prepared.config, asked, study) : std::vector<WhatIf>{};
+  const auto pricing = [&](const StudyWatch& watch) { return price_of_exact(prepared, watch); };
+  if (prepared.config.run.exact) {
+    std::string price = watched("planning without run.exact", prepared.config, asked, pricing);
+    if (!price.empty()) prepared.notices.push_back(std::move(price));
+  }
   const PlanReport report = report_of(prepared, changes);
   show_text(fmt::format("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary)));
   const std::string json = to_json(report, s.model.program, s.plan);

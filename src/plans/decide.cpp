@@ -249,12 +249,6 @@ Result<Prepared> undecided(RunConfig config, Machine machine, StepSpec wanted, R
   p.notices.insert(p.notices.end(), p.model.notices.begin(), p.model.notices.end());
   const TextRows rows{p.config.train.seq_len, p.cut.packed, longest_document};
   std::ranges::move(notices_of_length(p.model, rows, "train.seq_len"), std::back_inserter(p.notices));
-  if (p.config.run.exact) {
-    const bool here = machine.traits().runs_models;
-    p.notices.push_back(
-        here ? "run.exact = true: predicted times have its price; run.exact = false predicts them without"
-             : "run.exact = true: sequences are whole; its kernels are measured where they run");
-  }
   p.resolved = machine;
   p.machine = std::move(machine);
   return p;

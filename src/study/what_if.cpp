@@ -90,6 +90,26 @@ std::vector<WhatIf> what_ifs(const Prepared& p, const StudyWatch& watch) {
   return out;
 }
 
+std::string price_of_exact(const Prepared& p, const StudyWatch& watch) {
+  if (!p.config.run.exact) return {};
+  RunConfig free = p.config;
+  free.run.exact = false;
+  const bool here = p.machine.traits().runs_models;
+  const auto machine = here ? resolve_machine(free, "") : Result<Machine>(p.resolved);
+  const auto without =
+      machine.ok() ? outlook(std::move(free), *machine, watch) : Result<Outlook>(machine.error());
+  if (!without.ok()) {
+    return without.error().kind == ErrorKind::Cancelled
+               ? std::string()
+               : fmt::format("run.exact = true: its price is not known: {}", without.message());
+  }
+  if (!without->fits()) return "run.exact = true: without it nothing fits these caps";
+  const double step_ns = p.stages.main.plan.makespan_ns;
+  return fmt::format("run.exact = true: a step takes {:.3g} s, {:.3g} times the {:.3g} s without it{}",
+                     step_ns / 1e9, step_ns / without->step_ns, without->step_ns / 1e9,
+                     here ? "" : ", if its kernels are as fast as others; they are measured where they run");
+}
+
 bool what_ifs_are_cheap(const Prepared& p) {
   // Four searches of tens of milliseconds, for which the ops of as many shapes may be measured.
   constexpr size_t kSmall = 400;

@@ -2,6 +2,7 @@
 // What a change of the caps or of the step would do to the speed.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "report/report.h"
@@ -14,6 +15,10 @@ namespace sluice::core {
 // twice the tokens per step. Deterministic. Neighbours that cannot be planned for another reason than memory
 // are left out, and so are those that a stop leaves out.
 std::vector<WhatIf> what_ifs(const Prepared& prepared, const StudyWatch& watch = {});
+
+// The price of run.exact in a sentence: the step beside one that is planned alike without it. Empty: it is
+// not set, or a stop came first.
+std::string price_of_exact(const Prepared& prepared, const StudyWatch& watch = {});
 
 // Whether what_ifs() takes a second or so, not minutes.
 bool what_ifs_are_cheap(const Prepared& prepared);

@@ -186,6 +186,15 @@ TEST(WhatIf, WithoutACapHalfOfWhatItHoldsIsAsked) {
   EXPECT_TRUE(what_ifs(whole, watch).empty());
 }
 
+TEST(WhatIf, ExactResultsHaveAPrice) {
+  RunConfig config = small_config("1MiB");
+  EXPECT_EQ(price_of_exact(must(prepare_on(config, slow_links(), false))), "");
+  config.run.exact = true;
+  const std::string said = price_of_exact(must(prepare_on(config, slow_links(), false)));
+  EXPECT_TRUE(said.starts_with("run.exact = true: a step takes ")) << said;
+  EXPECT_NE(said.find(" s without it, if its kernels"), std::string::npos) << said;
+}
+
 // What a study says of a pair of caps is what planning them says: whether they work, how fast they are, and
 // which cap would do.
 TEST(Outlook, IsThatOfPlanningTheseCaps) {
