@@ -37,7 +37,7 @@ void Rows::copy(const Rows& from, int64_t first, int64_t count) {
 }
 
 std::span<const std::byte> Rows::bytes(BatchColumn c, int64_t first, int64_t count) const {
-  const int64_t size = size_of(facts_of(c).type);
+  const int64_t size = size_of(facts_of(c).type) * layout_.width(c);
   SLUICE_CHECK(first >= 0 && first + count <= tokens_, "tokens {} to {} of {}", first, first + count,
                tokens_);
   return std::span(bytes_).subspan(size_t(layout_.offset(c, tokens_) + first * size), size_t(count * size));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -16,13 +17,15 @@
 
 namespace sluice::core {
 
-// A number for every token.
+// A number for every token, or as many as the column is wide.
 enum class BatchColumn : uint8_t {
   Tokens,
-  Targets,    // the token to predict; -1: does not count
-  Positions,  // in its document, counted from the document's first token in the row
-  Weights,    // of the target's loss
-  Paths,      // which entry of what people named it is from (TokenSet::path_at); no program reads it
+  Targets,     // the token to predict; -1: does not count
+  Positions,   // in its document, counted from the document's first token in the row
+  Weights,     // of the target's loss
+  Paths,       // which entry of what people named it is from (TokenSet::path_at); no program reads it
+  TopTokens,   // other tokens in the target's place; -1: none
+  TopWeights,  // of their losses
 };
 
 struct ColumnFacts {
@@ -38,6 +41,8 @@ inline constexpr ColumnFacts kColumns[] = {
     {.name = "positions", .type = DType::I32, .padding = 0, .counts = true},
     {.name = "weights", .type = DType::F32, .padding = 1},
     {.name = "paths", .type = DType::I32, .padding = 0},
+    {.name = "top_tokens", .type = DType::I32, .padding = -1},
+    {.name = "top_weights", .type = DType::F32, .padding = -std::numeric_limits<double>::infinity()},
 };
 constexpr int kColumnCount = int(std::size(kColumns));
 constexpr const ColumnFacts& facts_of(BatchColumn column) {
@@ -61,19 +66,21 @@ class BatchLayout {
       std::initializer_list<BatchColumn> columns = {}) {  // NOLINT(google-explicit-constructor)
     for (const BatchColumn column : columns) add(column);
   }
-  constexpr void add(BatchColumn column) { columns_[count_++] = column; }
+  constexpr void add(BatchColumn column, int64_t width = 1) {
+    columns_[count_] = column;
+    widths_[count_++] = width;
+  }
 
   constexpr std::span<const BatchColumn> columns() const { return {columns_, size_t(count_)}; }
   constexpr bool has(BatchColumn column) const {
     return std::find(columns_, columns_ + count_, column) != columns_ + count_;
   }
+  // Numbers for each token. REQUIRES: it is there.
+  int64_t width(BatchColumn column) const { return widths_[place_of(column)]; }
   // The place where a column begins in a batch of so many tokens, and the length of all columns. REQUIRES: it
   // is there.
-  int64_t offset(BatchColumn column, int64_t tokens) const {
-    SLUICE_CHECK(has(column), "no column {}", facts_of(column).name);
-    return before(std::find(columns_, columns_ + count_, column), tokens);
-  }
-  constexpr int64_t bytes(int64_t tokens) const { return before(columns_ + count_, tokens); }
+  int64_t offset(BatchColumn column, int64_t tokens) const { return before(place_of(column), tokens); }
+  constexpr int64_t bytes(int64_t tokens) const { return before(count_, tokens); }
   bool operator==(const BatchLayout&) const = default;
   // The type of all columns; bytes where they differ.
   constexpr DType type() const {
@@ -84,13 +91,18 @@ class BatchLayout {
   }
 
  private:
-  constexpr int64_t before(const BatchColumn* end, int64_t tokens) const {
+  int place_of(BatchColumn column) const {
+    SLUICE_CHECK(has(column), "no column {}", facts_of(column).name);
+    return int(std::find(columns_, columns_ + count_, column) - columns_);
+  }
+  constexpr int64_t before(int end, int64_t tokens) const {
     int64_t bytes = 0;
-    for (const BatchColumn* c = columns_; c != end; ++c) bytes += tokens * size_of(facts_of(*c).type);
+    for (int c = 0; c < end; ++c) bytes += tokens * widths_[c] * size_of(facts_of(columns_[c]).type);
     return bytes;
   }
 
   BatchColumn columns_[kColumnCount] = {};
+  int64_t widths_[kColumnCount] = {};
   int count_ = 0;
 };
 
@@ -109,8 +121,9 @@ class RowsView {
   template <class T = int32_t>
   std::span<T> column(BatchColumn column) const {
     SLUICE_CHECK(facts_of(column).type == column_type<T>(), "column {}", facts_of(column).name);
-    std::byte* begin = bytes_ + layout_->offset(column, all_) + first_ * int64_t{sizeof(T)};
-    return {reinterpret_cast<T*>(begin), size_t(count_)};
+    const int64_t width = layout_->width(column);
+    std::byte* begin = bytes_ + layout_->offset(column, all_) + first_ * width * int64_t{sizeof(T)};
+    return {reinterpret_cast<T*>(begin), size_t(count_ * width)};
   }
   RowsView part(int64_t first, int64_t count) const;
   // A column, or all, as of tokens of no document.
@@ -140,7 +153,8 @@ class Rows {
   template <class T = int32_t>
   std::span<const T> column(BatchColumn column) const {
     SLUICE_CHECK(facts_of(column).type == column_type<T>(), "column {}", facts_of(column).name);
-    return {reinterpret_cast<const T*>(bytes(column, 0, tokens_).data()), size_t(tokens_)};
+    return {reinterpret_cast<const T*>(bytes(column, 0, tokens_).data()),
+            size_t(tokens_ * layout_.width(column))};
   }
   // Has tokens [first, first + count) of `from` come first. REQUIRES: it has every column of these.
   void copy(const Rows& from, int64_t first, int64_t count);

@@ -352,6 +352,15 @@ int64_t Forward::tokens_before(const Place& at) const {
   return std::accumulate(chunks.begin(), chunks.begin() + at.chunk, int64_t{0});
 }
 
+int64_t Forward::tokens_of_round(const Place& at) const {
+  const std::vector<int64_t>& chunks = chunking_.tokens[size_t(at.round)];
+  return std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
+}
+
+int64_t Forward::top() const {
+  return inputs_.layout.has(BatchColumn::TopTokens) ? inputs_.layout.width(BatchColumn::TopTokens) : 0;
+}
+
 void Forward::head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, ObjectId all, int64_t sub_tokens,
                         DType grad, int round, int chunk) {
   SLUICE_CHECK(gradients_ != nullptr, "round {}, chunk {}: no gradients", round, chunk);
@@ -361,6 +370,13 @@ void Forward::head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, ObjectId 
   if (all.valid()) uses.back() = {all, tokens_before(at) * size_of(DType::F32)};
   op.log_probs = log_probs.valid();
   if (op.log_probs) uses.emplace_back(log_probs);
+  op.top = top();
+  if (op.top > 0) {
+    SLUICE_CHECK(all.valid(), "round {}, chunk {}: nobody says the weights of others than targets", round,
+                 chunk);
+    uses.push_back(batch(at, BatchColumn::TopTokens));
+    uses.emplace_back(all, (tokens_of_round(at) + op.top * tokens_before(at)) * size_of(DType::F32));
+  }
   gradients_->record_fused(made("head_loss", op, uses, at));
 }
 
@@ -375,12 +391,23 @@ void Forward::gather_weights(ObjectId h, ObjectId log_probs, ObjectId all, int64
   SLUICE_CHECK(op.weighted, "round {}, chunk {}: its batch has no weights", round, chunk);
   op.weighted = false;
   op.log_probs = true;
+  op.top = top();
   const Bound weights = std::exchange(uses.back(), log_probs);
+  ObjectId top_log_probs;
+  if (op.top > 0) {
+    top_log_probs = object("top_log_probs", DType::F32, op.top, at);
+    uses.push_back(batch(at, BatchColumn::TopTokens));
+    uses.emplace_back(top_log_probs);
+  }
   program_.add(made("log_probs", op, uses, at));
-  const std::vector<int64_t>& chunks = chunking_.tokens[size_t(round)];
-  const int64_t all_tokens = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
-  task("gather_weights", GatherWeights{.tokens = tokens(at), .first = tokens_before(at), .round = all_tokens},
+  const int64_t targets = tokens_of_round(at), numbers = targets * (1 + op.top);
+  task("gather_weights", GatherWeights{.tokens = tokens(at), .first = tokens_before(at), .round = numbers},
        {weights, log_probs, all}, at);
+  if (op.top == 0) return;
+  task("gather_top_weights",
+       GatherWeights{
+           .tokens = tokens(at) * op.top, .first = targets + tokens_before(at) * op.top, .round = numbers},
+       {batch(at, BatchColumn::TopWeights), top_log_probs, all}, at);
 }
 
 void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round,

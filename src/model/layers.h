@@ -94,6 +94,7 @@ class Forward {
   int64_t tokens(const Place& at) const { return chunking_.tokens[size_t(at.round)][size_t(at.chunk)]; }
   // In the round, before the place's chunk.
   int64_t tokens_before(const Place& at) const;
+  int64_t tokens_of_round(const Place& at) const;
   int64_t rows(const Place& at) const { return tokens(at) / chunking_.row_tokens; }
 
   bool decodes() const { return !inputs_.cache.layers.empty(); }
@@ -236,6 +237,7 @@ class Forward {
     std::vector<Bound> uses;
   };
   Head head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const;
+  int64_t top() const;  // HeadLoss::top
   TaskId task(std::string_view what, SharedOp op, std::initializer_list<Bound> uses, const Place& at) {
     return program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
   }
@@ -251,8 +253,8 @@ class Forward {
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;       // by layer + 1, by role
   std::vector<std::unordered_map<std::string_view, Weight::Adds>> adapters_;  // the same of adapters' B
-  std::unordered_map<uint32_t, ProductFormats> products_;  // by the object of the weight
-  std::unordered_map<uint32_t, ObjectId> casts_;           // of the round, by the object that is cast
+  std::unordered_map<uint32_t, ProductFormats> products_;                     // by the object of the weight
+  std::unordered_map<uint32_t, ObjectId> casts_;  // of the round, by the object that is cast
   struct Copies {
     ObjectId by_row, turned;
   };

@@ -20,6 +20,10 @@ Operands HeadLoss::operands() const {
   }
   if (weighted) o.push_back({"weights", Read, F32, tokens, Activations});
   if (log_probs) o.push_back({"log_probs", Write, F32, tokens, Activations});
+  if (top == 0) return o;
+  o.push_back({"top_tokens", Read, I32, tokens * top, Ids, vocab});
+  if (weighted) o.push_back({"top_weights", Read, F32, tokens * top, Activations});
+  if (log_probs) o.push_back({"top_log_probs", Write, F32, tokens * top, Activations});
   return o;
 }
 int64_t HeadLoss::workspace_bytes(const GpuLibraries&) const {

@@ -21,22 +21,31 @@ namespace sluice::core {
 // weighted: every -log p(target) is taken times the row's weight, an f32 of any sign; what is counted is as
 // ever. log_probs: log p(target) of each row, f32, too; 0 where none counts.
 //
+// top: each row that counts has so many other tokens beside its target (-1: none), with weights and
+// log-probabilities like the target's. Their losses are part of the gradients, and not of loss[0].
+//
 // Any loss L of log-probabilities goes through weights: those of -dL/dlog p(target), its seeds with the sign
 // turned round, under a scale of 1 make the gradients of L. Turning a sign round is exact.
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
-  enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };  // then weights and log_probs, where they are
+  static constexpr int64_t kMostTop = 1024;
+  // Then weights, log_probs, top_tokens, top_weights and top_log_probs, where they are.
+  enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };
   int64_t tokens, dim, vocab, sub_tokens;
   DType dtype, grad_dtype;
   bool accumulate_loss, accumulate_dw, forward_only;
   bool frozen = false;  // no gradient of w: kDw is absent
   bool weighted = false, log_probs = false;
   float softcap = 0;
+  int64_t top = 0;
 
   Operands operands() const;
   // Where the operands are that not every form has.
   int weights_operand() const { return forward_only ? kDx : frozen ? kDw : kDw + 1; }
   int log_probs_operand() const { return weights_operand() + (weighted ? 1 : 0); }
+  int top_tokens_operand() const { return log_probs_operand() + (log_probs ? 1 : 0); }
+  int top_weights_operand() const { return top_tokens_operand() + 1; }
+  int top_log_probs_operand() const { return top_weights_operand() + (weighted ? 1 : 0); }
   Work work() const {
     // Between its products logits are written, then read and turned into gradients in place.
     const double passes = forward_only ? 2 : 3;
@@ -54,13 +63,15 @@ struct HeadLoss {
         f("fwd", forward_only), f("frozen", frozen);
     if (weighted || log_probs) f("weighted", weighted), f("log_probs", log_probs);
     if (softcap > 0) f("softcap", softcap, kNoCost);
+    if (top > 0) f("top", top);
   }
 };
 
 // The weights of a round's targets, chunk by chunk: all[first + t] = weights[t], and all[round + first + t] =
 // log_probs[t], f32[2, round]. The round's first chunk (first = 0) writes zeros for the others. When the last
 // one has run, a caller's own loss of the round's log-probabilities may put other weights in their place
-// (Executor::step()); HeadLoss then takes its chunk's.
+// (Executor::step()); HeadLoss then takes its chunk's. Where targets have others beside them (HeadLoss::top),
+// a round's numbers are those of its targets and behind them those of the others.
 struct GatherWeights {
   static constexpr std::string_view kName = "gather_weights";
   enum { kWeights, kLogProbs, kAll };

@@ -54,7 +54,7 @@ class Builder {
         Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
   }
   void add_log_probs();
-  void add_asked();
+  void add_asked(int64_t numbers);  // of each token
   void add_router_sums();
   void add_loss() {
     for (int64_t i = 0; i < shape_.replicas; ++i)
@@ -162,12 +162,13 @@ void Builder::add_log_probs() {
   }
 }
 
-void Builder::add_asked() {
+void Builder::add_asked(int64_t numbers) {
   for (int r = 0; r < shape_.all_rounds(); ++r) {
     int64_t tokens = 0;
     for (int c = 0; c < shape_.chunks_in(r); ++c) tokens += shape_.tokens_in(r, c);
-    model_.asked.push_back(program().add(Object{fmt::format("asked.r{}", r), "asked", ObjectKind::ActGrad,
-                                                DType::F32, 2 * tokens * size_of(DType::F32), -1, r}));
+    model_.asked.push_back(
+        program().add(Object{fmt::format("asked.r{}", r), "asked", ObjectKind::ActGrad, DType::F32,
+                             2 * tokens * numbers * size_of(DType::F32), -1, r}));
   }
 }
 
@@ -203,12 +204,18 @@ void Builder::add_router_sums() {
 // between, the head is in both.
 Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) {
   if (loss.weighted || loss.asked) model_.layout.add(BatchColumn::Weights);
+  SLUICE_CHECK(loss.top == 0 || loss.asked, "{} tokens beside each target, of which nobody is asked",
+               loss.top);
+  if (loss.top > 0) {
+    model_.layout.add(BatchColumn::TopTokens, loss.top);
+    model_.layout.add(BatchColumn::TopWeights, loss.top);
+  }
   add_weights(optimizer.deferred ? GradientLife::Persistent : GradientLife::Step);
   add_optimizer(optimizer);
   add_inputs();
   add_loss();
   if (loss.log_probs || loss.asked) add_log_probs();
-  if (loss.asked) add_asked();
+  if (loss.asked) add_asked(1 + loss.top);
   if (spec_.has_experts()) add_router_sums();
   const auto slots = int64_t(norm_slots(model_.weights).size());
   const ObjectId sums = program().add(
@@ -317,10 +324,9 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
                                          : add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache,
                                                num_.compute, elements, int(l)));
     const int64_t state = std::visit([](const auto& mixer) { return state_elements(mixer); }, layer.mixer);
-    inputs.cache.states.push_back(state == 0
-                                      ? ObjectId()
-                                      : add(fmt::format("state.L{}", l), "state", ObjectKind::Cache,
-                                            DType::F32, shape.cache_rows() * state, int(l)));
+    inputs.cache.states.push_back(state == 0 ? ObjectId()
+                                             : add(fmt::format("state.L{}", l), "state", ObjectKind::Cache,
+                                                   DType::F32, shape.cache_rows() * state, int(l)));
   }
 }
 
@@ -350,7 +356,7 @@ Model Builder::generation(const GenerationShape& shape) {
   const ObjectId h = forward.last_norm(x[0], 0, 0);
   if (shape.draws) {
     const ObjectId scores = program().add(Object{"logits", "logits", ObjectKind::Activation, DType::F32,
-                                              logits * size_of(DType::F32), -1, 0, 0});
+                                                 logits * size_of(DType::F32), -1, 0, 0});
     model_.draws = program().add(Object{"draws", "draws", ObjectKind::Input, DType::F64,
                                         shape.cache_rows() * int64_t{sizeof(TokenDraw)}});
     model_.drawn =

@@ -29,6 +29,7 @@ struct LossForm {
   // Model::asked. It takes the product with the head once more. Batches are weighted then, and
   // log-probabilities are left.
   bool asked = false;
+  int64_t top = 0;  // other tokens beside each target that the caller's loss reads: HeadLoss::top
 };
 
 // A Program, the objects that the trainer needs, and the shape and the table of weights it was made from.
@@ -51,7 +52,7 @@ struct Model {
   std::vector<ObjectId> losses;
   // metrics, [round][chunk], f32[tokens]: see HeadLoss (training, where LossForm asks for them)
   std::vector<std::vector<ObjectId>> log_probs;
-  // [round], f32[2, tokens]: see GatherWeights (training, where LossForm asks for them)
+  // [round], f32[2, tokens * (1 + LossForm::top)]: see GatherWeights (training, where LossForm asks for them)
   std::vector<ObjectId> asked;
   // By layer, metrics, f64, see LoadLayout: what routers did; none of layers without experts, and none at all
   // of models without (training).

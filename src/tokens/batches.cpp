@@ -160,6 +160,8 @@ void fill_piece(const TokenSet& tokens, const Piece& piece, const RowsView& to) 
         break;
       case BatchColumn::Positions:
       case BatchColumn::Weights:  // token files have none: all count alike
+      case BatchColumn::TopTokens:
+      case BatchColumn::TopWeights:
         to.fill_padding(column);
         break;
     }
@@ -489,8 +491,7 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
   } else {
     RowCounts counts;
     SLUICE_ASSIGN(const std::vector<Piece> pieces, cut_documents(tokens, options, counts));
-    const bool whole =
-        options.long_documents == LongDocuments::Drop || options.compares != Compares::Nothing;
+    const bool whole = options.long_documents == LongDocuments::Drop || options.compares != Compares::Nothing;
     if (pieces.empty())
       return error("{}; packing needs a document of at least 2 tokens with one to learn{}", what,
                    whole ? fmt::format(", of {} at most ({})", sequence,

@@ -9,8 +9,9 @@
 namespace sluice::core {
 namespace {
 
-constexpr BatchColumn kAll[] = {BatchColumn::Tokens, BatchColumn::Targets, BatchColumn::Positions,
-                                BatchColumn::Weights, BatchColumn::Paths};
+constexpr BatchColumn kAll[] = {BatchColumn::Tokens,    BatchColumn::Targets, BatchColumn::Positions,
+                                BatchColumn::Weights,   BatchColumn::Paths,   BatchColumn::TopTokens,
+                                BatchColumn::TopWeights};
 
 TEST(BatchLayout, ColumnsFollowOneAnother) {
   EXPECT_EQ(std::size(kAll), size_t(kColumnCount));

@@ -528,6 +528,16 @@ void add_loss(List& list) {
     const HeadLoss every{129, 48, 320, 50, dtype, dtype, true, true, false, false, true, true};
     list.add(every, "", {.ignored = 0.3});
     list.add(every, "seeds", {.ignored = 0.3, .seeds = true});
+    HeadLoss others = every;
+    for (const int64_t top : {1, 7}) {
+      others.top = top;
+      list.add(others, "", {.ignored = 0.3});
+    }
+    others.softcap = 3, others.log_probs = false, others.frozen = true;
+    list.add(others, "seeds", {.ignored = 0.3, .seeds = true});
+    HeadLoss scores{33, 24, 40, 16, dtype, dtype, false, false, true, false, false, true};
+    scores.top = 3;
+    list.add(scores, "", {.ignored = 0.3});
   }
   list.add(GatherWeights{1, 0, 1});
   list.add(GatherWeights{77, 0, 77});

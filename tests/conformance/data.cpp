@@ -159,6 +159,13 @@ void adapt(const HeadLoss& op, const Data& data, Random& random, Tensors& t) {
     t[HeadLoss::kTargets].set(i, ignored ? -1 : double(random.integer(0, op.vocab)));
     counted += ignored ? 0 : 1;
   }
+  // Some are missing, and some a row's target or another one again.
+  for (int64_t i = 0; i < op.tokens * op.top; ++i) {
+    const int64_t row = i / op.top;
+    Tensor& top = t[size_t(op.top_tokens_operand())];
+    const double again = i % op.top == 1 ? top.at(i - 1) : t[HeadLoss::kTargets].at(row);
+    top.set(i, i % 3 == 0 ? again : i % 5 == 0 ? -1 : double(random.integer(0, op.vocab)));
+  }
   set_args(
       t[HeadLoss::kArgs],
       {.step = 3, .seed = 7, .loss_scale = data.seeds ? 1.0f : 1.0f / float(std::max<int64_t>(counted, 1))});

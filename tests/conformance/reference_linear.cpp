@@ -392,11 +392,28 @@ Approx weight_of(const HeadLoss& op, Inputs in, int64_t t) {
   return op.weighted ? in[size_t(op.weights_operand())].at(t) : Approx(1);
 }
 
+// The other tokens of a row.
+struct Other {
+  int64_t place;  // in their operands
+  size_t token;
+  Approx weight;
+};
+std::vector<Other> others_of(const HeadLoss& op, Inputs in, int64_t t) {
+  std::vector<Other> out;
+  for (int64_t i = t * op.top; i < (t + 1) * op.top; ++i) {
+    const int32_t token = in[size_t(op.top_tokens_operand())].as<int32_t>()[index(i)];
+    if (token < 0) continue;
+    out.push_back({i, index(token), op.weighted ? in[size_t(op.top_weights_operand())].at(i) : Approx(1)});
+  }
+  return out;
+}
+
 Outputs token_losses(const HeadLoss& op, Inputs in) {
   const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
   const auto targets = in[HeadLoss::kTargets].as<int32_t>();
   Expected losses{HeadLoss::kLoss, std::vector<Approx>(index(2 * op.tokens))};
   Expected log_probs{op.log_probs_operand(), std::vector<Approx>(index(op.tokens))};
+  Expected top{op.top_log_probs_operand(), std::vector<Approx>(index(op.tokens * op.top))};
   for (int64_t t = 0; t < op.tokens; ++t) {
     if (targets[index(t)] < 0) continue;
     const auto target = index(targets[index(t)]);
@@ -405,9 +422,12 @@ Outputs token_losses(const HeadLoss& op, Inputs in) {
     log_probs.values[index(t)] = -loss;
     losses.values[index(t)] = op.weighted ? loss * weight_of(op, in, t) : loss;
     losses.values[index(op.tokens + t)] = is_top(row.logits, target);
+    for (const Other& other : others_of(op, in, t))
+      top.values[index(other.place)] = row.logits[other.token] - row.lse;
   }
   Outputs out{std::move(losses)};
   if (op.log_probs) out.push_back(std::move(log_probs));
+  if (op.log_probs && op.top > 0) out.push_back(std::move(top));
   return out;
 }
 
@@ -436,6 +456,7 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     hits.add(in[HeadLoss::kLoss].at(1));
   }
   Expected log_probs{op.log_probs_operand(), std::vector<Approx>(index(op.tokens))};
+  Expected top{op.top_log_probs_operand(), std::vector<Approx>(index(op.tokens * op.top))};
   std::vector<Approx> dlogits(index(op.tokens * op.vocab));  // enters two products
   for (int64_t t = 0; t < op.tokens; ++t) {
     const int32_t target = targets[index(t)];
@@ -446,7 +467,21 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     loss.add(op.weighted ? own * weight_of(op, in, t) : own);
     const Approx scale = op.weighted ? Approx(loss_scale) * weight_of(op, in, t) : Approx(loss_scale);
     hits.add(is_top(row.logits, index(target)));
-    for (int64_t v = 0; v < op.vocab; ++v) {
+    const std::vector<Other> others = others_of(op, in, t);
+    Approx all = weight_of(op, in, t);
+    for (const Other& other : others) {
+      all = all + other.weight;
+      top.values[index(other.place)] = row.logits[other.token] - row.lse;
+    }
+    for (int64_t v = 0; v < op.vocab && op.top > 0; ++v) {
+      Approx d = exp(row.logits[index(v)] - row.lse) * all;
+      if (v == target) d = d - weight_of(op, in, t);
+      for (const Other& other : others) d = other.token == index(v) ? d - other.weight : d;
+      d = d * Approx(loss_scale);
+      if (op.softcap > 0) d = d * row.slopes[index(v)];
+      dlogits[index(t * op.vocab + v)] = stored(d, op.dtype);
+    }
+    for (int64_t v = 0; v < op.vocab && op.top == 0; ++v) {
       const Approx p = exp(row.logits[index(v)] - row.lse);
       Approx d = (v == target ? p - Approx(1) : p) * scale;
       if (op.softcap > 0) d = d * row.slopes[index(v)];
@@ -455,6 +490,7 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   }
   Outputs out{{HeadLoss::kLoss, {loss.total(unit_of(DType::F64)), hits.total(unit_of(DType::F64))}}};
   if (op.log_probs) out.push_back(std::move(log_probs));
+  if (op.log_probs && op.top > 0) out.push_back(std::move(top));
 
   Expected dx{HeadLoss::kDx};
   for (int64_t t = 0; t < op.tokens; ++t) {

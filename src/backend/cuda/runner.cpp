@@ -479,9 +479,15 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
     const HeadProducts products = head_products(op, rows, begin == 0);
     const std::byte* x = call[HeadLoss::kX].data + begin * op.dim * size_of(op.dtype);
     SLUICE_TRY(products_.run(products.logits, x, w, nullptr, logits, scratch, call.stream));
+    TopOfRows top{.count = int(op.top)};
+    if (op.top > 0) {
+      top.tokens = call.as<int32_t>(op.top_tokens_operand()) + begin * op.top;
+      if (op.weighted) top.weights = call.as<float>(op.top_weights_operand()) + begin * op.top;
+      if (op.log_probs) top.log_probs = call.as<float>(op.top_log_probs_operand()) + begin * op.top;
+    }
     SLUICE_TRY(with_float(op.dtype, [&]<class T>(T) {
       return softmax_loss<T>(logits, call.as<int32_t>(HeadLoss::kTargets) + begin,
-                             weights != nullptr ? weights + begin : nullptr,
+                             weights != nullptr ? weights + begin : nullptr, top,
                              call.as<StepArgs>(HeadLoss::kArgs), row_loss + begin, rows, op.vocab,
                              logits_stride(op.vocab), op.softcap, !op.forward_only, call.stream);
     }));

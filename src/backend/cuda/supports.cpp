@@ -182,10 +182,11 @@ constexpr Support kTable[] = {
         },
         kFloat8Alone),
     row<HeadLoss>("tokens dim%8 vocab sub dtype grad acc_loss acc_dw fwd frozen weighted "
-                  "log_probs softcap",
+                  "log_probs softcap top",
                   [](const HeadLoss& op, Objection& o) {
                     kF32Gradients(op, o);
                     only_bf16(op.softcap != 0, op.dtype, "capped logits", o);
+                    o.most("top", op.top, HeadLoss::kMostTop);
                   }),
     row<GatherWeights>("tokens first round"),
     row<SumSq>("n slot slots dtype first"),

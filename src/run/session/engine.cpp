@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <numeric>
 #include <unordered_map>
 
@@ -272,17 +273,19 @@ std::vector<Amendment> Engine::asking(const AskWeights& ask, Status& refused) co
   if (!ask) return out;
   const Model& model = p_.stages.main.model;
   SLUICE_CHECK(!model.asked.empty(), "the plan asks nobody for weights");
+  const bool others = model.layout.has(BatchColumn::TopTokens);
+  const int64_t top = others ? model.layout.width(BatchColumn::TopTokens) : 0;
   int64_t first = 0;
   for (const ObjectId all : model.asked) {
-    const int64_t tokens = model.program.object(all).elements() / 2;
-    out.push_back({all, [&ask, &refused, first, tokens](std::span<std::byte> bytes) {
-                     const std::span values(reinterpret_cast<float*>(bytes.data()), size_t(2 * tokens));
-                     const std::span<float> weights = values.first(size_t(tokens));
-                     if (refused.ok()) refused = ask(first, values.subspan(size_t(tokens)), weights);
+    const int64_t numbers = model.program.object(all).elements() / 2;
+    out.push_back({all, [&ask, &refused, first, numbers](std::span<std::byte> bytes) {
+                     const std::span values(reinterpret_cast<float*>(bytes.data()), size_t(2 * numbers));
+                     const std::span<float> weights = values.first(size_t(numbers));
+                     if (refused.ok()) refused = ask(first, values.subspan(size_t(numbers)), weights);
                      if (!refused.ok()) std::ranges::fill(weights, std::nanf(""));
                      return Status();
                    }});
-    first += tokens;
+    first += numbers / (1 + top);
   }
   return out;
 }
@@ -603,6 +606,50 @@ Result<Checksum> Engine::checksum_of_weights() const {
     }
   }
   return sum.value();
+}
+
+namespace {
+
+// Calls `f(object, offset, bytes)` with the trained weights' pieces, one after another.
+template <class F>
+Status each_piece_of_trained(const Model& model, F&& f) {
+  constexpr int64_t kPiece = 16 * kMiB;
+  std::vector<std::byte> piece;
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    if (!model.weights[w].trainable) continue;
+    const ObjectId param = model.params[w].param;
+    const int64_t bytes = model.program.object(param).bytes;
+    for (int64_t at = 0; at < bytes; at += kPiece) {
+      piece.resize(size_t(std::min(kPiece, bytes - at)));
+      SLUICE_TRY(f(param, at, std::span(piece)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Engine::keep_trained(const std::filesystem::path& path) {
+  SLUICE_TRY(state_);
+  SLUICE_TRY(apply_pending());
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  const auto keep = [&](ObjectId param, int64_t at, std::span<std::byte> piece) -> Status {
+    SLUICE_TRY(loaded_->main().read(param, piece, at));
+    out.write(reinterpret_cast<const char*>(piece.data()), std::ssize(piece));
+    return out ? Status() : error("{}: it cannot be written", path.string());
+  };
+  SLUICE_TRY(each_piece_of_trained(p_.stages.main.model, keep));
+  out.close();
+  return out ? Status() : error("{}: it cannot be written", path.string());
+}
+
+Status Engine::take_trained(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const auto take = [&](ObjectId param, int64_t at, std::span<std::byte> piece) -> Status {
+    in.read(reinterpret_cast<char*>(piece.data()), std::ssize(piece));
+    return in ? loaded_->main().write(param, piece, at) : error("{}: it cannot be read", path.string());
+  };
+  return lost("a change of weights", each_piece_of_trained(p_.stages.main.model, take));
 }
 
 Status Engine::check_tensor(TensorKind kind, std::string_view name) const {

@@ -46,8 +46,8 @@ struct StepResult {
 enum class LossScale : uint8_t { PerTarget, One };
 
 // Asked in the middle of each round of a step, on the thread that makes it, when the log-probabilities of the
-// round's targets are there. It changes their weights, which are the rows' before. `first`: tokens of the
-// step before these.
+// round's targets are there. It changes their weights, which are the rows' before. Where the plan has
+// LossForm::top, those of the other tokens follow in both. `first`: tokens of the step before these.
 using AskWeights =
     std::function<Status(int64_t first, std::span<const float> log_probs, std::span<float> weights)>;
 
@@ -123,6 +123,11 @@ class Engine {
   // Has the weights that a run of this configuration begins with, also where it goes on from a checkpoint.
   // REQUIRES: no step was made, and none was loaded.
   Status load_beginning();
+
+  // The weights that are trained, to a file of their bytes in memory and back, with no more memory than a
+  // piece takes. What reads others meanwhile is between the two. take_trained(): an error leaves no state.
+  Status keep_trained(const std::filesystem::path& path);
+  Status take_trained(const std::filesystem::path& path);
 
   // Tensors by the names that a folder has for them, as state/tensors.h says. What is checked needs no
   // passes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output head: cross-entropy over sub-chunks of rows.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 
@@ -44,11 +45,58 @@ struct Workspace {
   }
 };
 
-Status check_targets(const HeadLoss& op, const int32_t* targets) {
+Status check_targets(const HeadLoss& op, const int32_t* targets, int64_t of_row) {
+  const int64_t count = op.tokens * of_row;
   const int32_t* bad =
-      std::find_if(targets, targets + op.tokens, [&](int32_t t) { return t < -1 || t >= op.vocab; });
-  if (bad == targets + op.tokens) return {};
-  return error("row {} has target {}, but the vocabulary has {} entries", bad - targets, *bad, op.vocab);
+      std::find_if(targets, targets + count, [&](int32_t t) { return t < -1 || t >= op.vocab; });
+  if (bad == targets + count) return {};
+  return error("row {} has target {}, but the vocabulary has {} entries", (bad - targets) / of_row, *bad,
+               op.vocab);
+}
+
+// The other tokens of a row, see HeadLoss::top.
+struct TopRow {
+  const int32_t* tokens;
+  const float* weights;  // null: all 1, or there are no gradients
+  float* log_probs;      // null: nobody asks
+
+  TopRow(const HeadLoss& op, const Args& args, int64_t row)
+      : tokens(args.in<int32_t>(op.top_tokens_operand()) + row * op.top),
+        weights(op.weighted ? args.in<float>(op.top_weights_operand()) + row * op.top : nullptr),
+        log_probs(op.log_probs ? args.out<float>(op.top_log_probs_operand()) + row * op.top : nullptr) {}
+
+  float weight(int64_t j) const { return tokens[j] < 0 ? 0.0f : weights == nullptr ? 1.0f : weights[j]; }
+};
+
+// The loss of a row that counts, as cross_entropy() has it with the weight of the target alone, but for its
+// gradients, which are of the others' losses, too. They come first as if all weight were the target's.
+template <class T>
+TokenLoss row_loss_with_top(const HeadLoss& op, const Machine& machine, float* logits, int32_t target,
+                            float scale, float weight, const TopRow& top, T* dlogits) {
+  std::array<float, HeadLoss::kMostTop> chosen;  // logits, whose memory gradients take
+  float all = weight;
+  for (int64_t j = 0; j < op.top; ++j) {
+    chosen[size_t(j)] = top.tokens[j] < 0 ? 0.0f : logits[top.tokens[j]];
+    all += top.weight(j);
+  }
+  const float of_target = logits[target];
+  const TokenLoss loss =
+      SLUICE_LOOP(machine.isa, cross_entropy, logits, op.vocab, target, scale * all, op.softcap, dlogits);
+  const double log_sum = double{of_target} + loss.loss;
+  for (int64_t j = 0; top.log_probs != nullptr && j < op.top; ++j)
+    top.log_probs[j] = top.tokens[j] < 0 ? 0.0f : float(double{chosen[size_t(j)]} - log_sum);
+  if (dlogits == nullptr) return loss;
+  const auto place = [&](int32_t token, float logit) {
+    float own = token == target ? weight : 0.0f;
+    for (int64_t i = 0; i < op.top; ++i) own += top.tokens[i] == token ? top.weight(i) : 0.0f;
+    const float t = op.softcap > 0 ? logit / op.softcap : 0.0f;
+    dlogits[token] = T((float(std::exp(double{logit} - log_sum)) * all - own) * scale * (1.0f - t * t));
+  };
+  place(target, of_target);
+  for (int64_t j = 0; j < op.top; ++j) {
+    if (top.tokens[j] >= 0) place(top.tokens[j], chosen[size_t(j)]);
+  }
+  return loss;
 }
 
 // Losses of `rows` rows from row `first` on, and their dlogits; where forward_only instead of these which
@@ -72,10 +120,14 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, 
         if (targets[r] >= 0) {
           if (op.softcap > 0)
             SLUICE_LOOP(machine.isa, cap_row, ws.logits + r * op.vocab, op.vocab, op.softcap);
-          loss = SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab, targets[r],
-                             scale * weight, op.softcap, dlogits);
-        } else if (dlogits) {
-          std::fill_n(dlogits, op.vocab, T(0.0f));
+          loss = op.top > 0 ? row_loss_with_top(op, machine, ws.logits + r * op.vocab, targets[r], scale,
+                                                weight, TopRow(op, args, first + r), dlogits)
+                            : SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab,
+                                          targets[r], scale * weight, op.softcap, dlogits);
+        } else {
+          if (dlogits) std::fill_n(dlogits, op.vocab, T(0.0f));
+          if (op.top > 0 && op.log_probs)
+            std::fill_n(args.out<float>(op.top_log_probs_operand()) + (first + r) * op.top, op.top, 0.0f);
         }
         ws.losses[first + r] = loss.loss * double{weight};
         if (log_probs != nullptr) log_probs[r] = float(0 - loss.loss);
@@ -112,7 +164,8 @@ int64_t workspace_of(const HeadLoss& op) {
 }
 
 Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
-  SLUICE_TRY(check_targets(op, args.in<int32_t>(HeadLoss::kTargets)));
+  SLUICE_TRY(check_targets(op, args.in<int32_t>(HeadLoss::kTargets), 1));
+  if (op.top > 0) SLUICE_TRY(check_targets(op, args.in<int32_t>(op.top_tokens_operand()), op.top));
   Carver carver(args.workspace);
   const Workspace ws(op, carver);
   const int64_t row = op.dim * size_of(op.dtype);

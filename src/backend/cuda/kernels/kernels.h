@@ -260,10 +260,18 @@ cudaError_t add_by_tree(T* own, const T* received, const TreeParts& parts, int64
 // than the target's. With `gradients`, each row's memory, or in bf16 its first half, becomes loss_scale *
 // weight * d(-log p(target))/d(logits) in G. Rows are `stride` floats apart, a multiple of 8. Weights are by
 // row, here and below; null: all are 1. Logits are capped unless `softcap` is 0.
+//
+// top: so many other tokens of each row, as HeadLoss::top has them; log_probs may be null.
+struct TopOfRows {
+  const int32_t* tokens = nullptr;
+  const float* weights = nullptr;
+  float* log_probs = nullptr;
+  int count = 0;
+};
 template <class G>
-cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
-                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, float softcap,
-                         bool gradients, cudaStream_t stream);
+cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const TopOfRows& top,
+                         const StepArgs* args, float* row_loss, int64_t rows, int64_t vocab, int64_t stride,
+                         float softcap, bool gradients, cudaStream_t stream);
 // loss[0] = or += sum of weight * |row_loss|, loss[1] = or += how many have a minus
 cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
                      cudaStream_t stream);
@@ -585,8 +593,8 @@ struct AttentionBlock : AttentionSizes {
   const T* kv;
 };
 cudaError_t attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream);
-// The same with keys in tiles that are counted from a document's first. A query's bits depend neither on where
-// its document lies nor on what is beside it. REQUIRES: distance is 0
+// The same with keys in tiles that are counted from a document's first. A query's bits depend neither on
+// where its document lies nor on what is beside it. REQUIRES: distance is 0
 cudaError_t exact_attention_fwd(const AttentionBlock<bf16>& block, bf16* o, float* lse, cudaStream_t stream);
 
 // delta[row, head, i] = sum over the head of o * do

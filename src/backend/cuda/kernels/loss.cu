@@ -84,15 +84,24 @@ __device__ RowSum sum_up(const float* row, int64_t vocab, float cap, Softmax* sc
   return {all.max + logf(all.sum), all.max};
 }
 
+// The weight of one of a row's other tokens.
+__device__ float weight_of(const TopOfRows& top, int64_t i) {
+  return top.tokens[i] < 0 ? 0.0f : top.weights != nullptr ? top.weights[i] : 1.0f;
+}
+
 template <class G>
 __global__ void __launch_bounds__(kLossThreads)
-    softmax_loss_kernel(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
-                        float* row_loss, int64_t vocab, int64_t stride, float cap, bool gradients) {
+    softmax_loss_kernel(float* logits, const int32_t* targets, const float* weights, TopOfRows top,
+                        const StepArgs* args, float* row_loss, int64_t vocab, int64_t stride, float cap,
+                        bool gradients) {
   __shared__ __align__(16) unsigned char scratch[kLossThreads / kWarp * sizeof(Softmax)];
   const float* row = logits + blockIdx.x * stride;
   const int64_t target = targets[blockIdx.x];
   const bool counts = target >= 0;
+  float* const top_logits = reinterpret_cast<float*>(dynamic_shared());
+  const int64_t first_top = int64_t{blockIdx.x} * top.count;
   float lse = 0, scale = 0, chosen = 0;
+  float all = 1;        // weights of the target and of the others
   bool is_top = false;  // no logit is larger than the target's
   if (counts) {
     const RowSum sum = sum_up(row, vocab, cap, reinterpret_cast<Softmax*>(scratch));
@@ -100,6 +109,17 @@ __global__ void __launch_bounds__(kLossThreads)
     chosen = capped(row[target], cap);
     is_top = chosen >= sum.max;
     scale = weights != nullptr ? args->loss_scale * weights[blockIdx.x] : args->loss_scale;
+  }
+  if (top.count > 0) {
+    all = weights != nullptr ? weights[blockIdx.x] : 1.0f;
+    for (int j = 0; j < top.count; ++j) all += weight_of(top, first_top + j);
+    scale = counts ? args->loss_scale * all : 0.0f;
+    for (int j = threadIdx.x; j < top.count; j += kLossThreads) {
+      const int64_t token = top.tokens[first_top + j];
+      const bool is = counts && token >= 0;
+      top_logits[j] = is ? capped(row[token], cap) : 0.0f;
+      if (top.log_probs != nullptr) top.log_probs[first_top + j] = is ? top_logits[j] - lse : 0.0f;
+    }
   }
   if (threadIdx.x == 0) {
     // A loss is never below 0, as the largest term of the sum is exactly 1: its sign is free to say `is_top`.
@@ -125,6 +145,18 @@ __global__ void __launch_bounds__(kLossThreads)
     }
     if (((trip + 1) & (trip + 2)) == 0) __syncthreads();
     if (column < vocab) store8(gradient + column, x);
+  }
+  if (top.count == 0 || !counts) return;
+  __syncthreads();
+  // Tokens that have a weight of their own; equal ones are written alike.
+  for (int j = threadIdx.x; j <= top.count; j += kLossThreads) {
+    const int64_t token = j < top.count ? top.tokens[first_top + j] : target;
+    if (token < 0) continue;
+    float own = token != target ? 0.0f : weights != nullptr ? weights[blockIdx.x] : 1.0f;
+    for (int i = 0; i < top.count; ++i)
+      own += top.tokens[first_top + i] == token ? weight_of(top, first_top + i) : 0.0f;
+    const float x = j < top.count ? top_logits[j] : chosen, t = cap > 0 ? x / cap : 0.0f;
+    store_float(gradient + token, (__expf(x - lse) * all - own) * args->loss_scale * (1.0f - t * t));
   }
 }
 
@@ -258,17 +290,19 @@ cudaError_t draw_tokens(const float* logits, const TokenDraw* draws, DrawnToken*
 }
 
 template <class G>
-cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
-                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, float softcap,
-                         bool gradients, cudaStream_t stream) {
-  return launch(softmax_loss_kernel<G>, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets,
-                weights, args, row_loss, vocab, stride, softcap, gradients);
+cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const TopOfRows& top,
+                         const StepArgs* args, float* row_loss, int64_t rows, int64_t vocab, int64_t stride,
+                         float softcap, bool gradients, cudaStream_t stream) {
+  return launch(softmax_loss_kernel<G>, dim3(unsigned(rows)), kLossThreads, size_t(top.count) * sizeof(float),
+                stream, logits, targets, weights, top, args, row_loss, vocab, stride, softcap, gradients);
 }
 
-template cudaError_t softmax_loss<bf16>(float*, const int32_t*, const float*, const StepArgs*, float*,
-                                        int64_t, int64_t, int64_t, float, bool, cudaStream_t);
-template cudaError_t softmax_loss<float>(float*, const int32_t*, const float*, const StepArgs*, float*,
-                                         int64_t, int64_t, int64_t, float, bool, cudaStream_t);
+template cudaError_t softmax_loss<bf16>(float*, const int32_t*, const float*, const TopOfRows&,
+                                        const StepArgs*, float*, int64_t, int64_t, int64_t, float, bool,
+                                        cudaStream_t);
+template cudaError_t softmax_loss<float>(float*, const int32_t*, const float*, const TopOfRows&,
+                                         const StepArgs*, float*, int64_t, int64_t, int64_t, float, bool,
+                                         cudaStream_t);
 
 cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
                      cudaStream_t stream) {
