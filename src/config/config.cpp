@@ -131,17 +131,12 @@ Status check_rollout(const RunConfig& config) {
           status = error("{}: train.objective = {} samples no answers; grpo does", key, objective.name);
       });
   SLUICE_TRY(status);
-  if (!rewards) return {};
+  if (!rewards && objective.compares != Compares::Teacher) return {};
   const std::string& function = config.rollout.rewards;
   const size_t colon = function.rfind(':');
   if (!function.empty() && (colon == function.npos || colon == 0 || colon + 1 == function.size() ||
                             function.find('/', colon) != function.npos))
     return error("rollout.rewards = {}: a file and a function are needed, as rewards.py:reward", function);
-  if (!config.rollout.rewards.empty() && reads_reference(objective, config.objective))
-    return error(
-        "objective.beta = {}: with rollout.rewards, allowed is 0, as in every step a second set of weights "
-        "would read what was sampled",
-        print(*config.objective.beta));
   if (!config.data.heldout_paths.empty() ||
       (config.data.heldout > 0 && config.given.contains("data.heldout")))
     return error("data.heldout: with train.objective = {}, nothing is held out; leave it open",

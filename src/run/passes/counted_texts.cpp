@@ -53,6 +53,14 @@ void CountedTexts::fill(int64_t, int64_t row, const RowsView& to) const {
   to.part(end, sequence_ - end).fill_padding(BatchColumn::Positions);
 }
 
+void CountedTexts::fill_all(const RowsView& to) const {
+  SLUICE_CHECK(epoch_rows() * sequence_ <= to.tokens(), "{} rows of texts", epoch_rows());
+  for (int64_t row = 0; row * sequence_ < to.tokens(); ++row) {
+    const RowsView part = to.part(row * sequence_, sequence_);
+    row < epoch_rows() ? fill(0, row, part) : part.fill_padding();
+  }
+}
+
 std::vector<std::pair<size_t, TextScore>> CountedTexts::scores(int64_t row, int64_t at,
                                                                const TokenLosses& losses) const {
   std::vector<std::pair<size_t, TextScore>> out;

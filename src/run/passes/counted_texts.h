@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,15 @@ class CountedTexts final : public BatchSource {
   };
   const std::vector<Place>& places(int64_t row) const { return rows_[size_t(row)]; }
   const CountedText& text(size_t number) const { return texts_[number]; }
+  // All rows, as many as there is room for behind one another; what is left is padding. REQUIRES: they fit.
+  void fill_all(const RowsView& to) const;
+  // The part of a row's values, `width` to a token, that is of the counted tokens of a text.
+  template <class T>
+  std::span<T> counted_part(std::span<T> row, const Place& place, int64_t width = 1) const {
+    const CountedText& text = texts_[place.text];
+    const auto begin = size_t(place.begin) + text.first - 1, count = text.ids.size() - text.first;
+    return row.subspan(begin * size_t(width), count * size_t(width));
+  }
   // The numbers and scores of the texts in a row, which begins at `at` in a pass's `losses`.
   std::vector<std::pair<size_t, TextScore>> scores(int64_t row, int64_t at, const TokenLosses& losses) const;
 

@@ -136,6 +136,16 @@ std::function<int64_t(int64_t)> sequences_of(const Engine& engine) {
   return [&engine](int64_t left) { return engine.evaluation_of(left).model.shape.sequences(); };
 }
 
+Result<std::string> weights_of_reference(Engine& engine, const std::string& saved) {
+  if (saved.empty()) return weights_now(engine);
+  SLUICE_TRY(engine.load_beginning());
+  SLUICE_ASSIGN(std::string now, weights_now(engine));
+  if (now == saved) return now;
+  return error(
+      "model.weights = {} and train.seed give weights of the checksum {}, where the run began with {}",
+      engine.prepared().config.model.weights, now, saved);
+}
+
 Result<std::string> have_reference(Engine& engine, const std::string& content, const std::string& saved,
                                    Observer& observer, std::span<const ReferencePart> parts) {
   const Prepared& p = engine.prepared();
@@ -149,14 +159,10 @@ Result<std::string> have_reference(Engine& engine, const std::string& content, c
     SLUICE_ASSIGN(const bool found, all_found(part.network, kept.find()));
     if (found) continue;
     if (!restored) {
-      SLUICE_TRY(engine.load_beginning());
-      SLUICE_ASSIGN(const std::string now, weights_now(engine));
-      if (now != saved)
-        return error(
-            "the reference's log-probabilities are not in data.cache = {} any more, and model.weights = {} "
-            "and "
-            "train.seed give weights of the checksum {}, where the run began with {}",
-            p.config.data.cache, p.config.model.weights, now, saved);
+      if (const auto again = weights_of_reference(engine, saved); !again.ok())
+        return error_at(fmt::format("data.cache = {} has the reference's log-probabilities not any more",
+                                    p.config.data.cache),
+                        again.error());
       restored = true;
     }
     part.values->assign(part.count, 0);

@@ -39,6 +39,10 @@ struct ReferencePart {
 Result<std::string> have_reference(Engine& engine, const std::string& content, const std::string& saved,
                                    Observer& observer, std::span<const ReferencePart> parts);
 
+// Has the weights that a run begins with, and returns their checksum. `saved`: that of a run that goes on,
+// which they have to have; empty: they are there.
+Result<std::string> weights_of_reference(Engine& engine, const std::string& saved);
+
 // From the cache, or made by evaluation passes and kept there. `saved`: Reference::weights of a run that goes
 // on; empty: it begins with the weights that the engine has. REQUIRES: no step was made; evaluation was
 // planned. Errors: weights that are not there any more.

@@ -33,13 +33,6 @@ CountedText text_of(const std::vector<PromptGroup>& groups, const AnswerPlace& p
   return text;
 }
 
-// The part of a row's values that is of the counted tokens of a text.
-template <class T>
-std::span<T> counted_part(std::span<T> row, const CountedTexts& texts, const CountedTexts::Place& place) {
-  const CountedText& text = texts.text(place.text);
-  return row.subspan(size_t(place.begin) + text.first - 1, text.ids.size() - text.first);
-}
-
 }  // namespace
 
 Status sample_answers(Engine& engine, const AnswerRequest& r, std::vector<PromptGroup>& groups) {
@@ -86,34 +79,66 @@ Result<std::unique_ptr<Rollout>> Rollout::open(Engine& engine, const RunData& da
   return out;
 }
 
-Status Rollout::make_reference(const std::string& content, const std::string& saved, Observer& observer) {
-  if (!reads_reference(config_.chosen_objective(), keys_)) return {};
-  std::vector<PromptGroup> groups;
-  for (int64_t i = 0; i < prompts_.count(); ++i) groups.push_back(prompts_.group(i));
+Status Rollout::score(const std::vector<PromptGroup>& groups,
+                      std::vector<std::vector<std::vector<float>>>& out) {
   std::vector<CountedText> all;
-  std::vector<size_t> begins;  // of each answer's values among all
-  size_t count = 0;
+  std::vector<std::vector<float>*> values;
+  out.clear();
+  for (const PromptGroup& group : groups) out.emplace_back(group.answers.size());
   for (const AnswerPlace& place : places_of(groups)) {
     all.push_back(text_of(groups, place));
-    begins.push_back(std::exchange(count, count + all.back().ids.size() - all.back().first));
+    values.push_back(&out[place.group][place.answer]);
   }
   const CountedTexts texts(std::move(all), config_.train.seq_len);
+  return evaluate_each(texts, 0, texts.epoch_rows(), sequences_of(engine_), pass_of(engine_), {},
+                       [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
+                         const auto own =
+                             std::span(losses.loss).subspan(size_t(at), size_t(texts.sequence()));
+                         for (const CountedTexts::Place& place : texts.places(row)) {
+                           for (const double loss : texts.counted_part(own, place))
+                             values[place.text]->push_back(float(0 - loss));
+                         }
+                       });
+}
+
+Status Rollout::score_by_beginning(Answers& a) {
+  if (!reads_reference(config_.chosen_objective(), keys_)) return {};
+  const Stopwatch watch;
+  SLUICE_TRY(engine_.keep_trained(trained()));
+  SLUICE_TRY(engine_.take_trained(beginning()));
+  const Status scored = score(a.groups, a.reference);
+  SLUICE_TRY(engine_.take_trained(trained()));
+  std::error_code ignored;
+  std::filesystem::remove(trained(), ignored);
+  reference_s_ = watch.seconds();
+  return scored;
+}
+
+Status Rollout::make_reference(const std::string& content, const std::string& saved, Observer& observer) {
+  if (!reads_reference(config_.chosen_objective(), keys_)) return {};
+  if (rewards_) {
+    SLUICE_ASSIGN(weights_, weights_of_reference(engine_, saved));
+    return engine_.keep_trained(beginning());
+  }
+  std::vector<PromptGroup> groups;
+  for (int64_t i = 0; i < prompts_.count(); ++i) groups.push_back(prompts_.group(i));
+  size_t count = 0;
+  for (const PromptGroup& group : groups) {
+    for (const GradedAnswer& answer : group.answers) count += answer.ids.size();
+  }
   std::vector<double> values;
-  const auto make = [&] {
-    return evaluate_each(
-        texts, 0, texts.epoch_rows(), sequences_of(engine_), pass_of(engine_), {},
-        [&](int64_t row, const Rows&, int64_t at, const TokenLosses& losses) {
-          const auto own = std::span(losses.loss).subspan(size_t(at), size_t(texts.sequence()));
-          for (const CountedTexts::Place& place : texts.places(row)) {
-            const auto part = counted_part(own, texts, place);
-            std::transform(part.begin(), part.end(), values.begin() + long(begins[place.text]),
-                           [](double loss) { return 0 - loss; });
-          }
-        });
+  const auto make = [&]() -> Status {
+    SLUICE_TRY(score(groups, reference_));
+    auto next = values.begin();
+    for (const auto& of_prompt : reference_) {
+      for (const auto& of_answer : of_prompt) next = std::ranges::copy(of_answer, next).out;
+    }
+    return {};
   };
   const ReferencePart part{"answers", &values, count, nullptr, make};
   SLUICE_ASSIGN(weights_, have_reference(engine_, content, saved, observer, {&part, 1}));
   auto next = values.begin();
+  reference_.clear();
   for (const PromptGroup& group : groups) {
     auto& of_prompt = reference_.emplace_back();
     for (const GradedAnswer& answer : group.answers) {
@@ -156,7 +181,7 @@ Status Rollout::draw(Answers& a) {
 
 Status Rollout::have_answers(int64_t step) {
   const int64_t first = step - step % config_.rollout.num_iterations;
-  sampling_s_ = rewards_s_ = 0;
+  sampling_s_ = rewards_s_ = reference_s_ = 0;
   if (answers_.step == first) return {};
   Answers now{.step = first};
   const int64_t count = prompts_.of_step(), begin = first / config_.rollout.num_iterations * count;
@@ -165,6 +190,11 @@ Status Rollout::have_answers(int64_t step) {
     SLUICE_TRY(draw(now));
   } else {
     SLUICE_ASSIGN(now.groups, prompts_.read(file(), first));
+  }
+  if (rewards_) {
+    SLUICE_TRY(score_by_beginning(now));
+  } else if (!reference_.empty()) {
+    for (const int64_t number : now.numbers) now.reference.push_back(reference_[size_t(number)]);
   }
   std::vector<double> rewards;
   std::vector<int64_t> groups;
@@ -199,12 +229,7 @@ Result<StepResult> Rollout::step(double learning_rate, std::vector<Interval>* ti
   const CountedTexts texts(std::move(all), config_.train.seq_len);
   const int64_t sequence = texts.sequence();
   Rows rows(engine_.prepared().stages.main.model.layout, engine_.prepared().shape.tokens());
-  SLUICE_CHECK(texts.epoch_rows() * sequence <= rows.tokens(), "{} rows of answers", texts.epoch_rows());
-  rows.part(0, rows.tokens()).fill_padding();
-  for (int64_t row = 0; row * sequence < rows.tokens(); ++row) {
-    const RowsView to = rows.part(row * sequence, sequence);
-    row < texts.epoch_rows() ? texts.fill(0, row, to) : to.fill_padding();
-  }
+  texts.fill_all(rows.part(0, rows.tokens()));
   std::vector<PolicySums> sums(learnt.size());
   std::vector<std::vector<float>> now(learnt.size());
   const auto judge = [&](size_t text, std::span<const float> log_probs, std::span<float> weights) {
@@ -214,7 +239,7 @@ Result<StepResult> Rollout::step(double learning_rate, std::vector<Interval>* ti
     SampledAnswer of{.log_probs = now[text], .advantages = {&advantages[text], 1}};
     // A ratio to what was sampled just now is 1, whatever the sampler rounds.
     if (!fresh || !rewards_) of.old = answer.log_probs;
-    if (!reference_.empty()) of.reference = reference_[size_t(answers_.numbers[group])][number];
+    if (!answers_.reference.empty()) of.reference = answers_.reference[group][number];
     sums[text] = judge_answer(loss_, keys_, of, counts, weights);
     for (float& weight : weights) weight = -weight;  // of -log p
   };
@@ -225,8 +250,8 @@ Result<StepResult> Rollout::step(double learning_rate, std::vector<Interval>* ti
       const int64_t row = (first + at) / sequence;
       if (row >= texts.epoch_rows()) continue;
       for (const CountedTexts::Place& place : texts.places(row))
-        judge(place.text, counted_part(log_probs.subspan(size_t(at), size_t(sequence)), texts, place),
-              counted_part(weights.subspan(size_t(at), size_t(sequence)), texts, place));
+        judge(place.text, texts.counted_part(log_probs.subspan(size_t(at), size_t(sequence)), place),
+              texts.counted_part(weights.subspan(size_t(at), size_t(sequence)), place));
     }
     return {};
   };
@@ -276,6 +301,7 @@ std::vector<sluice::NamedValue> Rollout::values_of(const PolicySums& s) const {
   if (rewards_) {
     out.push_back({"seconds/sampling", sampling_s_});
     out.push_back({"seconds/rewards", rewards_s_});
+    if (!answers_.reference.empty()) out.push_back({"seconds/reference", reference_s_});
   }
   return out;
 }

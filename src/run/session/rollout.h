@@ -48,14 +48,24 @@ class Rollout {
     std::vector<PromptGroup> groups;
     std::vector<int64_t> numbers;  // of their prompts
     Advantages advantages;         // in the order of groups and their answers
+    // By group and answer, log-probabilities of each token by the reference; empty: none is read.
+    std::vector<std::vector<std::vector<float>>> reference;
   };
   // Has the answers of this step: those of the step before, where that is what iterations are for.
   Status have_answers(int64_t step);
   // Has the groups of the prompts, of which the numbers are there.
   Status draw(Answers& answers);
+  // Scores answers that are recorded; keeps the weights that will score those that are sampled.
   Status make_reference(const std::string& content, const std::string& saved, Observer& observer);
+  // Log-probabilities of answers by the weights as they are, as Answers::reference has them.
+  Status score(const std::vector<PromptGroup>& groups, std::vector<std::vector<std::vector<float>>>& out);
+  // The same by those that the run began with.
+  Status score_by_beginning(Answers& answers);
   std::vector<sluice::NamedValue> values_of(const PolicySums& sums) const;
   std::filesystem::path file() const;  // of the newest answers
+  // Files of the weights that the run began with, and of the trained ones while those are in their place.
+  std::filesystem::path beginning() const { return file().replace_filename("reference.bin"); }
+  std::filesystem::path trained() const { return file().replace_filename("trained.bin"); }
 
   Engine& engine_;
   const RunConfig& config_;
@@ -64,10 +74,10 @@ class Rollout {
   const LossType& loss_;
   std::unique_ptr<RewardFunction> rewards_;  // null: they are recorded
   std::string weights_;
-  // By prompt and answer, of each token; empty: none is read.
+  // By prompt, as Answers::reference: scores of recorded answers.
   std::vector<std::vector<std::vector<float>>> reference_;
   Answers answers_;
-  double sampling_s_ = 0, rewards_s_ = 0;  // of the step in progress
+  double sampling_s_ = 0, rewards_s_ = 0, reference_s_ = 0;  // of the step in progress
 };
 
 }  // namespace sluice::core
