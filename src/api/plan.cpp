@@ -106,12 +106,19 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
     return error("sample_rows = {}: allowed are numbers from 1 to {}", options.sample_rows, kMostRows);
   if (options.sample_rows > 1 && options.sample_window == 0)
     return error("sample_rows = {}: nothing is sampled without a sample_window", options.sample_rows);
-  const core::StepSpec step{.model = model.spec(),
-                            .loss = {options.weighted, options.log_probabilities, options.round_losses},
-                            .cut = {.packed = options.packed},
-                            .evaluate = options.evaluate,
-                            .sample_window = options.sample_window,
-                            .sample_rows = options.sample_rows};
+  constexpr int64_t kMostTop = 1024;
+  if (options.top_tokens < 0 || options.top_tokens > kMostTop)
+    return error("top_tokens = {}: allowed are numbers from 0 to {}", options.top_tokens, kMostTop);
+  if (options.top_tokens > 0 && !options.round_losses)
+    return error("top_tokens = {}: losses of rounds read them; plan with the option round_losses",
+                 options.top_tokens);
+  const core::StepSpec step{
+      .model = model.spec(),
+      .loss = {options.weighted, options.log_probabilities, options.round_losses, options.top_tokens},
+      .cut = {.packed = options.packed},
+      .evaluate = options.evaluate,
+      .sample_window = options.sample_window,
+      .sample_rows = options.sample_rows};
   SLUICE_ASSIGN(core::Notices checked, core::check_early(config, machine.machine(), step.model));
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();

@@ -227,11 +227,12 @@ template <class Keys, class F>
 void visit_objective_keys(Keys& c, F&& key) {
   key("objective.loss_type", c.loss_type, nullptr,
       {"dpo: sigmoid, hinge, ipo or robust; kto: kto or apo_zero_unpaired; grpo: dapo, grpo, bnpo, dr_grpo, "
-       "luspo, cispo or sapo; empty: the first of these",
+       "luspo, cispo or sapo; distillation: jsd; empty: the first of these",
        kOtherObjective, Recorded::Changed});
   key("objective.beta", c.beta, Range{0, 1e3},
       {"dpo, kto, grpo: how little the model is to leave the reference; simpo: how much a margin counts; "
-       "orpo: how much odds count beside the likelihood; auto: 0.1, and 0 of grpo",
+       "orpo: how much odds count beside the likelihood; distillation: 0 forward KL, 1 "
+       "reverse KL, between them Jensen-Shannon; auto: 0.1, and 0 of grpo and distillation",
        kOtherObjective, Recorded::Changed, KeyOf::Run, "0.1"});
   key("objective.label_smoothing", c.label_smoothing, Range{0, 0.999},
       {"dpo with sigmoid or robust, simpo: how probable it is that the better answer is marked as the worse",
@@ -264,6 +265,16 @@ void visit_objective_keys(Keys& c, F&& key) {
   key("objective.scale_rewards", c.scale_rewards, Choices{"group", "batch", "none"},
       {"grpo: what advantages are divided by: the deviation of the rewards of the prompt, or of the step",
        kOtherObjective, Recorded::Changed});
+  key("objective.loss_top_k", c.loss_top_k, Range{0, 1024},
+      {"distillation: how many of the teacher's likeliest tokens are read in each place", kOtherObjective,
+       Recorded::Changed});
+  key("objective.loss_add_tail", c.loss_add_tail, nullptr,
+      {"distillation: whether all other tokens count as one more; otherwise the read ones are all that there "
+       "is",
+       kOtherObjective, Recorded::Changed});
+  key("objective.temperature", c.temperature, Range{1e-2, 1e3},
+      {"distillation without a tail: what logarithms of both are divided by", kOtherObjective,
+       Recorded::Changed});
 }
 
 constexpr GoesOn kOtherShape = refused("another order of sums. Left open, they are the checkpoint's");

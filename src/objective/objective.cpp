@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "objective/distillation.h"
 #include "objective/policy.h"
 
 namespace sluice::core {
@@ -164,6 +165,12 @@ std::span<const Objective> objectives() {
        .reference = true,
        .losses = policy_losses(),
        .keys = {"beta", "importance_sampling_level", "scale_rewards"},
+       .beta = 0},
+      {.name = "distillation",
+       .meaning = "answers, by how far each token's distribution is from the one that a teacher recorded",
+       .compares = Compares::Teacher,
+       .losses = distillation_losses(),
+       .keys = {"beta", "loss_top_k", "loss_add_tail", "temperature"},
        .beta = 0}};
   return all;
 }
@@ -227,6 +234,7 @@ Status check_objective(const Objective& o, const ObjectiveKeys& keys,
   if (loss.name == "robust" && keys.label_smoothing >= 0.5)
     return error("objective.label_smoothing = {}: with robust, allowed are numbers from 0 to below 0.5",
                  keys.label_smoothing);
+  if (o.compares == Compares::Teacher) return check_distillation(keys);
   return loss.policy == nullptr ? Status() : check_policy(loss, keys);
 }
 

@@ -6,7 +6,7 @@
 //
 // A step's loss is the mean over its pairs or marked answers. Where likelihood() is above 0, that times the
 // mean of -log p over the tokens of its chosen answers is added. Sampled answers with rewards are of
-// objective/policy.h.
+// objective/policy.h, recorded tokens of a teacher of objective/distillation.h.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ enum class Compares : uint8_t {
   Pairs,    // a chosen and a rejected answer to one prompt
   Marks,    // an answer, and whether it is good
   Rewards,  // answers to one prompt, each with a number
+  Teacher,  // answers, and the likeliest tokens in each of their places by another model
 };
 
 // The keys of [objective].
@@ -40,6 +41,9 @@ struct ObjectiveKeys {
   std::optional<double> delta;         // none: no bound
   double sapo_temperature_neg = 1.05, sapo_temperature_pos = 1;
   std::string importance_sampling_level = "token", scale_rewards = "group";
+  int64_t loss_top_k = 0;  // 0: not said
+  bool loss_add_tail = true;
+  double temperature = 1;
 };
 
 // An answer: the sum of its tokens' log-probabilities, now and by the reference, and how many there are.

@@ -107,6 +107,15 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
           "{{\"prompt\": \"{}?\", \"completions\": [\"y\", \"no\"], \"rewards\": [{}, 0.5]}}\n", i, i % 2);
     return lines;
   }());
+  dir.add("taught/a.jsonl", [] {
+    std::string lines;
+    for (int i = 0; i < 20; ++i)
+      lines += fmt::format(
+          "{{\"prompt\": \"{}?\", \"completion\": \"y\", \"logprobs\": [{{\"121\": -0.5, \"110\": "
+          "-1.5}}]}}\n",
+          i);
+    return lines;
+  }());
   dir.add("prompts/a.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b?\"}\n");
   dir.add("rewards.py",
           "def one(completions, **rest):\n    return [len(set(c)) for c in completions]\n"
@@ -128,6 +137,13 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
                                     {one, "rollout.samples=2", "rollout.max_tokens=6", "sample.tokens=0"}),
                  cispo = rewarded("groups", {"objective.loss_type=cispo", "objective.epsilon_high=2"}),
                  sapo = rewarded("groups", {"objective.loss_type=sapo"});
+  const auto taught = [&](const char* tail) {
+    Settings settings = compared("distillation", "taught");
+    settings.insert(settings.end(), {"objective.loss_top_k=2", tail});
+    return settings;
+  };
+  const Settings tail = taught("objective.loss_add_tail=true"),
+                 no_tail = taught("objective.loss_add_tail=false");
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
   const Settings adafactor{"train.compute=f32", "train.optimizer=adafactor", "train.relative_step=1"};
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
@@ -209,6 +225,9 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"objective.sapo_temperature_pos", {{"objective.sapo_temperature_pos=2"}, sapo, ""}},
       {"objective.importance_sampling_level", {{"objective.importance_sampling_level=sequence"}, grpo, ""}},
       {"objective.scale_rewards", {{"objective.scale_rewards=none"}, grpo, ""}},
+      {"objective.loss_top_k", {{"objective.loss_top_k=1"}, tail, ""}},
+      {"objective.loss_add_tail", {{"objective.loss_add_tail=false"}, tail, ""}},
+      {"objective.temperature", {{"objective.temperature=2"}, no_tail, ""}},
       {"rollout.rewards", {{"rollout.rewards=" + path("rewards.py:other")}, sampled, ""}},
       {"rollout.samples", {{"rollout.samples=3"}, sampled, ""}},
       {"rollout.prompts", {{"rollout.prompts=1"}, sampled, ""}},

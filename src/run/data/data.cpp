@@ -325,9 +325,13 @@ bool packs_documents(const RunConfig& c) {
   return batch_mode(c) == BatchMode::Packed || (c.data.respect_documents && !is_one_document(c.data.paths));
 }
 
+bool reads_prompts(const RunConfig& c) {
+  const Compares compares = c.chosen_objective().compares;
+  return compares == Compares::Rewards || compares == Compares::Teacher;
+}
+
 bool holds_out(const RunConfig& c) {
-  return !c.data.paths.empty() && c.chosen_objective().compares != Compares::Rewards &&
-         (c.data.heldout > 0 || !c.data.heldout_paths.empty());
+  return !c.data.paths.empty() && !reads_prompts(c) && (c.data.heldout > 0 || !c.data.heldout_paths.empty());
 }
 
 Result<std::string> date_of(const RunConfig& c) {
@@ -347,7 +351,7 @@ Result<std::string> date_of(const RunConfig& c) {
 
 Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use,
                           const Findings::Told& told) {
-  if (c.chosen_objective().compares == Compares::Rewards) return open_prompts(c, vocab);
+  if (reads_prompts(c)) return open_prompts(c, vocab);
   BatchOptions options = batch_options(c, vocab);
   RunData data;
   if (c.data.paths.empty() && c.chosen_objective().compares != Compares::Nothing)

@@ -23,6 +23,8 @@ BatchMode batch_mode(const RunConfig& config);
 // Whether documents may begin inside a sequence, as far as the configuration tells: a single text file is one
 // document. Opens nothing.
 bool packs_documents(const RunConfig& config);
+// Whether records are prompts, of run/data/prompts.h.
+bool reads_prompts(const RunConfig& config);
 // Whether a part of the data is held out.
 bool holds_out(const RunConfig& config);
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/checksum.h"
 #include "base/counts.h"
@@ -27,6 +29,9 @@ using nlohmann::json;
 // Keys of records, each with other programs' names for it.
 const std::vector<std::string> kCompletions{"completions", "responses"}, kRewards{"rewards", "scores"},
     kLogProbs{"logps", "old_logps", "logprobs"};
+// And those of a teacher's tokens.
+const std::vector<std::string> kTopLogProbs{"logprobs", "top_logprobs", "target_logprobs"},
+    kTopIds{"logprob_token_ids", "top_token_ids", "target_token_ids"}, kCompletion{"completion", "response"};
 
 // The first of the names that a record has; null: none.
 const json* said(const json& record, const std::vector<std::string>& names) {
@@ -68,6 +73,124 @@ Result<std::string> words_of(const json& answer) {
       return content->get<std::string>();
   }
   return error("completions: each is a text, or a list of one message of the assistant");
+}
+
+// A record of one answer, as one of a list of answers.
+void wrap_single(json& record) {
+  const json *const answers = said(record, kCompletions), *const ids = said(record, "completion_ids");
+  const bool flat = ids != nullptr && ids->is_array() && !ids->empty() && ids->front().is_number();
+  if (answers != nullptr || !(flat || (ids == nullptr && said(record, kCompletion) != nullptr))) return;
+  const auto wrap = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      const auto it = record.find(name);
+      if (it != record.end() && !it->is_null()) *it = json::array({std::move(*it)});
+    }
+  };
+  for (const auto& names : {kTopLogProbs, kTopIds, {"completion_ids", "finished"}, kCompletion}) wrap(names);
+}
+
+struct TopToken {
+  int64_t id;
+  double log_prob;
+};
+
+// The number of a token that is written as {"token": "token_id:5"}, {"token_id": 5} or {"id": 5}.
+Result<int64_t> id_of(const json& token) {
+  for (const char* key : {"token_id", "id"}) {
+    const auto it = token.find(key);
+    if (it != token.end() && it->is_number_integer()) return it->get<int64_t>();
+  }
+  constexpr std::string_view kBefore = "token_id:";
+  const auto it = token.find("token");
+  const std::string text = it != token.end() && it->is_string() ? it->get<std::string>() : "";
+  int64_t id = 0;
+  const char* const end = text.data() + text.size();
+  if (text.starts_with(kBefore) && std::from_chars(text.data() + kBefore.size(), end, id).ptr == end)
+    return id;
+  return error("a token is a number, under token_id, or as \"token_id:5\" under token");
+}
+
+// The teacher's tokens in one place: {"5": -0.1} or {"5": {"logprob": -0.1}} as vLLM writes them, a list of
+// {"token_id": 5, "logprob": -0.1}, or a list of logarithms alone, where `ids` has their tokens.
+Result<std::vector<TopToken>> top_tokens_of(const json& place, const json* ids) {
+  std::vector<TopToken> out;
+  if (place.is_null()) return out;
+  const auto add = [&](const Result<int64_t>& id, const json& number) -> Status {
+    SLUICE_TRY(id);
+    const json& value = number.is_object() ? number.value("logprob", json()) : number;
+    // Where there is no probability, others write null.
+    if (!value.is_number() && !value.is_null()) return error("{} is no log-probability", value.dump());
+    if (value.is_number()) out.push_back({*id, value.get<double>()});
+    return {};
+  };
+  const json* list = &place;
+  if (place.is_object() && place.contains("top_logprobs")) list = &place["top_logprobs"];
+  if (list->is_object()) {
+    for (const auto& [key, value] : list->items()) {
+      int64_t id = 0;
+      const char* const end = key.data() + key.size();
+      if (std::from_chars(key.data(), end, id).ptr != end) return error("{} is no number of a token", key);
+      SLUICE_TRY(add(id, value));
+    }
+    return out;
+  }
+  if (!list->is_array()) return error("a list, or an object, of the teacher's tokens is needed");
+  if (ids != nullptr && (!ids->is_array() || ids->size() != list->size()))
+    return error("{} has another number of tokens", kTopIds.front());
+  for (size_t i = 0; i < list->size(); ++i) {
+    const json& one = (*list)[i];
+    if (one.is_object()) {
+      SLUICE_TRY(add(id_of(one), one));
+    } else if (ids == nullptr) {
+      return error("{} is needed beside numbers, with the token of each", kTopIds.front());
+    } else if (!(*ids)[i].is_number_integer()) {
+      return error("{}: {} is no number of a token", kTopIds.front(), (*ids)[i].dump());
+    } else {
+      SLUICE_TRY(add((*ids)[i].get<int64_t>(), one));
+    }
+  }
+  return out;
+}
+
+// Sets what a teacher recorded of an answer; `ids`: null: it stands beside each logarithm.
+Status set_top(GradedAnswer& answer, const json& all, const json* ids, int64_t count, int64_t vocab) {
+  const json& places = all.is_object() && all.contains("content") ? all["content"] : all;
+  if (!places.is_array() || places.size() != answer.ids.size())
+    return error(
+        "a list of {} is needed, one for each token; {} are there, and completion_ids says which tokens "
+        "they are of",
+        answer.ids.size(), places.is_array() ? places.size() : 0);
+  if (ids != nullptr && (!ids->is_array() || ids->size() != places.size()))
+    return error("{}: a list of {} is needed, one for each token", kTopIds.front(), places.size());
+  answer.top_ids.assign(places.size() * size_t(count), -1);
+  answer.top_log_probs.assign(answer.top_ids.size(), -std::numeric_limits<float>::infinity());
+  for (size_t t = 0; t < places.size(); ++t) {
+    const auto place = [&] { return fmt::format("token {}", t + 1); };
+    auto top = top_tokens_of(places[t], ids == nullptr ? nullptr : &(*ids)[t]);
+    if (!top.ok()) return error_at(place(), top.error());
+    std::set<int64_t> seen;
+    double sum = 0;
+    for (const TopToken& one : *top) {
+      if (one.id < 0 || one.id >= vocab)
+        return error_at(place(), error("the teacher's token {} is none of the model's {}", one.id, vocab));
+      if (!seen.insert(one.id).second)
+        return error_at(place(), error("the teacher's token {} is there twice", one.id));
+      sum += std::exp(one.log_prob);
+    }
+    // As much as rounding to bf16 may add.
+    constexpr double kMostSum = 1.02;
+    if (!(sum <= kMostSum))
+      return error_at(
+          place(), error("the teacher's probabilities add up to {:.3g}; natural logarithms are needed", sum));
+    std::stable_sort(top->begin(), top->end(),
+                     [](const TopToken& a, const TopToken& b) { return a.log_prob > b.log_prob; });
+    top->resize(std::min(top->size(), size_t(count)));
+    for (size_t i = 0; i < top->size(); ++i) {
+      answer.top_ids[t * size_t(count) + i] = int32_t((*top)[i].id);
+      answer.top_log_probs[t * size_t(count) + i] = float((*top)[i].log_prob);
+    }
+  }
+  return {};
 }
 
 // The prompts as rows, with the first answer of those that have any.
@@ -155,11 +278,14 @@ Status Prompts::check_ids(std::span<const int32_t> ids) const {
 }
 
 Result<PromptGroup> Prompts::parse(std::string_view text, bool recorded) const {
-  SLUICE_ASSIGN(const json record, parse_json(text));
+  SLUICE_ASSIGN(json record, parse_json(text));
   if (!record.is_object()) return error("an object of JSON is needed");
+  const bool taught = config_.chosen_objective().compares == Compares::Teacher;
+  if (taught) wrap_single(record);
   PromptGroup group;
   const json* const ids = said(record, "prompt_ids");
-  const json* const completions = said(record, kCompletions);
+  const json* completions = said(record, kCompletions);
+  if (taught && completions == nullptr) completions = said(record, kCompletion);
   const json* const completion_ids = said(record, "completion_ids");
   Asked asked;
   if (ids != nullptr && completion_ids != nullptr && recorded) {
@@ -182,20 +308,27 @@ Result<PromptGroup> Prompts::parse(std::string_view text, bool recorded) const {
     };
     const bool known = is_in({"prompt", "messages", "tools", "documents", "chat_template_kwargs",
                               "prompt_ids", "completion_ids", "finished", "step"}) ||
-                       is_in(kCompletions) || is_in(kRewards) || is_in(kLogProbs) ||
-                       is_in(config_.data.ignore);
+                       is_in(kCompletions) || is_in(config_.data.ignore) ||
+                       (taught ? is_in(kCompletion) || is_in(kTopLogProbs) || is_in(kTopIds)
+                               : is_in(kRewards) || is_in(kLogProbs));
     if (!known) return error("{}: nothing reads it; data.ignore = [\"{}\"] passes over it", key, key);
   }
   const json* const answers = completion_ids != nullptr ? completion_ids : completions;
+  if (taught && (answers == nullptr || !answers->is_array() || answers->empty()))
+    return error("no completion: an answer is needed, with {} of its tokens", kTopLogProbs.front());
   if (answers == nullptr || !answers->is_array() || answers->empty())
     return error(
         "no completions: a list of answers, with a list of their rewards, is needed, or rollout.rewards = "
         "rewards.py:function, which samples them");
   const size_t count = answers->size();
   SLUICE_ASSIGN(const json* const rewards, list_of(record, kRewards, count));
-  if (rewards == nullptr)
+  if (rewards == nullptr && !taught)
     return error("no rewards: a list of numbers is needed, one for each of completions");
-  SLUICE_ASSIGN(const json* const log_probs, list_of(record, kLogProbs, count));
+  SLUICE_ASSIGN(const json* const log_probs, list_of(record, taught ? kTopLogProbs : kLogProbs, count));
+  SLUICE_ASSIGN(const json* const top_ids, list_of(record, kTopIds, count));
+  if (taught && log_probs == nullptr)
+    return error("no {}: the teacher's likeliest tokens in the place of each token of an answer are needed",
+                 kTopLogProbs.front());
   SLUICE_ASSIGN(const json* const finished, list_of(record, {"finished"}, count));
   for (size_t i = 0; i < count; ++i) {
     GradedAnswer& answer = group.answers.emplace_back();
@@ -208,6 +341,12 @@ Result<PromptGroup> Prompts::parse(std::string_view text, bool recorded) const {
       if (answer.finished) answer.ids.insert(answer.ids.end(), asked.end.begin(), asked.end.end());
     }
     SLUICE_TRY(check_ids(answer.ids));
+    if (taught) {
+      const Status set = set_top(answer, (*log_probs)[i], top_ids == nullptr ? nullptr : &(*top_ids)[i],
+                                 config_.objective.loss_top_k, vocab_);
+      if (!set.ok()) return error_at(fmt::format("{}: answer {}", kTopLogProbs.front(), i + 1), set.error());
+      continue;
+    }
     const json& reward = (*rewards)[i];
     if (!reward.is_null() && !reward.is_number()) return error("rewards: {} is no number", reward.dump());
     if (reward.is_number()) answer.reward = reward.get<double>();
@@ -230,11 +369,12 @@ Status Prompts::read_all() {
   files_ = std::ssize(sources);
   for (const Source& source : sources) {
     if (source.form != SourceForm::Records)
-      return error("{}: with train.objective = grpo, files of JSON records are needed", source.path.string());
+      return error("{}: with train.objective = {}, files of JSON records are needed", source.path.string(),
+                   config_.train.objective);
     SLUICE_ASSIGN(RecordReader reader, RecordReader::open(source.path, RecordOptions()));
     if (reader.container().find("JSON") == std::string_view::npos)
-      return error("{}: it is {}; with train.objective = grpo, JSON is needed", source.path.string(),
-                   reader.container());
+      return error("{}: it is {}; with train.objective = {}, JSON is needed", source.path.string(),
+                   reader.container(), config_.train.objective);
     for (RawRecord raw;;) {
       SLUICE_ASSIGN(const bool more, reader.next(raw));
       if (!more) break;

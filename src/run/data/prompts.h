@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts whose answers have rewards (Compares::Rewards): a run samples them, or finds them recorded.
+// Prompts whose answers have rewards (Compares::Rewards), which a run samples or finds recorded, or tokens of
+// a teacher (Compares::Teacher), which were recorded.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,10 @@ struct GradedAnswer {
   std::vector<float> log_probs;  // of each when it was sampled; empty: not known
   double reward = std::numeric_limits<double>::quiet_NaN();
   bool finished = true;  // it was not cut at the length
+  // A teacher's likeliest tokens in the place of each, objective.loss_top_k of them, and their
+  // log-probabilities; -1 and -inf: there are fewer.
+  std::vector<int32_t> top_ids = {};
+  std::vector<float> top_log_probs = {};
 };
 
 struct PromptGroup {
@@ -85,7 +90,7 @@ class Prompts {
   int64_t files_ = 0, longest_ = 0, most_answers_ = 0, of_step_ = 0;  // longest_: tokens, prompt and answer
 };
 
-// open_data() of an objective that rewards answers. Rows of training are the prompts, to be looked at.
+// open_data() of an objective that reads_prompts(). Rows of training are the prompts, to be looked at.
 Result<RunData> open_prompts(const RunConfig& config, int64_t vocab);
 
 }  // namespace sluice::core

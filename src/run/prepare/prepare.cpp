@@ -194,6 +194,7 @@ Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
   SLUICE_ASSIGN(step.model, resolve_model(config));
   step.cut.packed = packs_documents(config);
   step.loss.asked = config.chosen_objective().compares != Compares::Nothing;
+  if (config.chosen_objective().compares == Compares::Teacher) step.loss.top = config.objective.loss_top_k;
   if (between_steps) {
     const Objective& objective = config.chosen_objective();
     step.evaluate =

@@ -52,6 +52,10 @@ Status Session::begin_comparison(const RunConfig& config, Observer& observer) {
     SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
     saved = value_of(info.manifest, kReferenceName);
   }
+  if (config.chosen_objective().compares == Compares::Teacher) {
+    SLUICE_ASSIGN(distillation_, Distillation::open(*engine_, *data_));
+    return {};
+  }
   if (config.chosen_objective().compares == Compares::Rewards) {
     SLUICE_ASSIGN(rollout_, Rollout::open(*engine_, *data_, saved, observer));
     return {};
@@ -146,6 +150,7 @@ const Rows& Session::read_step() {
 Result<StepResult> Session::step(std::vector<Interval>* timeline) {
   const double rate = schedule_.rate_at(steps_done() + 1);
   if (rollout_) return rollout_->step(rate, timeline);
+  if (distillation_) return distillation_->step(rate, timeline);
   return comparison_ ? comparison_->step(read_step(), rate, timeline)
                      : engine_->step(read_step(), rate, timeline);
 }

@@ -11,6 +11,7 @@
 #include "run/data/data.h"
 #include "run/passes/evaluation.h"
 #include "run/session/comparison.h"
+#include "run/session/distillation.h"
 #include "run/session/engine.h"
 #include "sluice/schedule.h"
 
@@ -78,8 +79,9 @@ class Session {
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<const RunData> data_;
-  std::optional<Comparison> comparison_;  // of answers that are compared
-  std::shared_ptr<Rollout> rollout_;      // of answers that have rewards
+  std::optional<Comparison> comparison_;        // of answers that are compared
+  std::shared_ptr<Rollout> rollout_;            // of answers that have rewards
+  std::unique_ptr<Distillation> distillation_;  // of answers that a teacher recorded
   sluice::Schedule schedule_;
   Rows rows_;
 };

@@ -29,6 +29,15 @@ Status take(const sluice::Batch& b, const Prepared& p, RowsView rows) {
   if (!factors.empty() && !p.stages.main.model.layout.has(BatchColumn::Weights))
     return error("batch: it has {}; plan with the option weighted", name);
   const int64_t vocab = p.model.vocab;
+  const BatchLayout& planned = p.stages.main.model.layout;
+  const auto top = size_t(planned.has(BatchColumn::TopTokens) ? planned.width(BatchColumn::TopTokens) : 0);
+  if (!b.top_tokens.empty() && b.top_tokens.size() != n * top)
+    return error("batch: {} tokens, {} top_tokens; the plan has {} for each (the option top_tokens)", n,
+                 b.top_tokens.size(), top);
+  for (size_t i = 0; i < b.top_tokens.size(); ++i) {
+    if (b.top_tokens[i] < -1 || b.top_tokens[i] >= vocab)
+      return error("batch: top_tokens[{}] is {}; allowed are -1 to {}", i, b.top_tokens[i], vocab - 1);
+  }
   for (size_t i = 0; i < n; ++i) {
     if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
       return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
@@ -46,6 +55,11 @@ Status take(const sluice::Batch& b, const Prepared& p, RowsView rows) {
     } else {
       std::ranges::transform(factors, weights.begin(), [](float seed) { return -seed; });
     }
+  }
+  if (rows.layout().has(BatchColumn::TopTokens)) {
+    rows.fill_padding(BatchColumn::TopTokens);
+    rows.fill_padding(BatchColumn::TopWeights);
+    std::ranges::copy(b.top_tokens, rows.column(BatchColumn::TopTokens).begin());
   }
   std::ranges::copy(b.tokens, rows.column(BatchColumn::Tokens).begin());
   std::ranges::copy(b.targets, rows.column(BatchColumn::Targets).begin());
@@ -111,14 +125,33 @@ StepLoss StepQueue::loss() const {
 
 Status StepQueue::ask(const Asked& one, int64_t first, std::span<const float> log_probs,
                       std::span<float> weights) const {
+  const BatchLayout& layout = step_.layout();
+  const int64_t top = layout.has(BatchColumn::TopTokens) ? layout.width(BatchColumn::TopTokens) : 0,
+                tokens = int64_t(weights.size()) / (1 + top);
   const int64_t begin = std::max(first, one.first);
-  const int64_t end = std::min(first + int64_t(weights.size()), one.first + one.count);
+  const int64_t end = std::min(first + tokens, one.first + one.count);
   if (begin >= end) return {};
   const auto at = size_t(begin - first), count = size_t(end - begin);
   const auto targets = step_.column(BatchColumn::Targets).subspan(size_t(begin), count);
   if (std::ranges::none_of(targets, [](int32_t t) { return t >= 0; })) return {};
-  std::vector<float> seeds(count);
-  SLUICE_TRY(one.loss({begin - one.first, targets, log_probs.subspan(at, count)}, seeds));
+  // Those of the others lie behind those of the round's targets.
+  const size_t at_top = size_t(tokens) + at * size_t(top), count_top = count * size_t(top);
+  std::span<const int32_t> others;
+  if (top > 0) others = step_.column(BatchColumn::TopTokens).subspan(size_t(begin * top), count_top);
+  std::vector<float> seeds(count + count_top);
+  SLUICE_TRY(one.loss({begin - one.first, targets, log_probs.subspan(at, count), others,
+                       log_probs.subspan(at_top, count_top)},
+                      seeds));
+  for (size_t i = 0; i < count_top; ++i) {
+    const bool counts = targets[i / size_t(top)] >= 0 && others[i] >= 0;
+    const float seed = seeds[count + i];
+    if (counts && !std::isfinite(seed))
+      return error(
+          "loss: the derivative with respect to the log-probability of top_tokens[{}] is {}; allowed are "
+          "finite numbers",
+          (begin - one.first) * top + int64_t(i), seed);
+    weights[at_top + i] = counts ? -seed : 0;
+  }
   for (size_t i = 0; i < count; ++i) {
     if (!std::isfinite(seeds[i]) && targets[i] >= 0) {
       return error(
@@ -133,6 +166,8 @@ Status StepQueue::ask(const Asked& one, int64_t first, std::span<const float> lo
 Result<std::shared_ptr<QueuedRows>> StepQueue::add(const sluice::Batch& given, sluice::RoundLoss loss) {
   const Prepared& p = engine_->prepared();
   const bool has_seeds = loss || !given.seeds.empty();
+  if (!given.top_tokens.empty() && !loss)
+    return error("batch: it has top_tokens, which a loss of rounds reads, and there is none");
   SLUICE_TRY(check_sequences(given, p));
   const auto n = int64_t(given.tokens.size());
   if (engine_->has_passed()) {
