@@ -35,6 +35,7 @@
 #include "base/printable.h"
 #include "config/aliases.h"
 #include "config/config.h"
+#include "objective/distillation.h"
 #include "objective/policy.h"
 #include "version/version.h"
 
@@ -185,8 +186,8 @@ nb::list keys() {
 sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, std::optional<int64_t> device,
                   std::optional<int64_t> host, const std::vector<std::string>& settings,
                   const std::map<std::string, double>& hyperparameters, bool packed, bool weighted,
-                  bool log_probabilities, bool round_losses, bool evaluate, int64_t sample_window,
-                  int64_t sample_rows, nb::object progress) {
+                  bool log_probabilities, bool round_losses, int64_t top_tokens, bool evaluate,
+                  int64_t sample_window, int64_t sample_rows, nb::object progress) {
   sluice::StepOptions o;
   o.settings = settings;
   o.hyperparameters = hyperparameters;
@@ -194,6 +195,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.weighted = weighted;
   o.log_probabilities = log_probabilities;
   o.round_losses = round_losses;
+  o.top_tokens = top_tokens;
   o.evaluate = evaluate;
   o.sample_window = sample_window;
   o.sample_rows = sample_rows;
@@ -222,9 +224,13 @@ std::span<const float> floats_of(const std::optional<Floats>& array) {
 }
 
 sluice::Batch batch_of(const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions,
-                       const std::optional<Floats>& weights = {}, const std::optional<Floats>& seeds = {}) {
-  return {ids_of(tokens), ids_of(targets), positions ? ids_of(*positions) : std::span<const int32_t>(),
-          floats_of(weights), floats_of(seeds)};
+                       const std::optional<Floats>& weights = {}, const std::optional<Floats>& seeds = {},
+                       const std::optional<Ids>& top_tokens = {}) {
+  const auto ids = [](const std::optional<Ids>& array) {
+    return array ? ids_of(*array) : std::span<const int32_t>();
+  };
+  return {ids_of(tokens),     ids_of(targets),  ids(positions),
+          floats_of(weights), floats_of(seeds), ids(top_tokens)};
 }
 
 // REQUIRES: as many values as the shape has.
@@ -285,12 +291,25 @@ class AskedInPython {
   sluice::Status operator()(const sluice::RoundRows& rows, std::span<float> seeds) const {
     const nb::gil_scoped_acquire acquire;
     try {
-      const std::vector<size_t> shape{seeds.size()};
-      const auto copy = [&](auto values) { return found(std::vector(values.begin(), values.end()), shape); };
-      const auto made = nb::cast<Floats>(loss_(copy(rows.log_probabilities), copy(rows.targets), rows.first));
+      // Where there are others beside targets, a target's log-probability and theirs make a row.
+      const size_t targets = rows.targets.size(), top = seeds.size() / targets - 1;
+      const auto place = [&](size_t target, size_t i) {
+        return i == 0 ? target : targets + target * top + i - 1;
+      };
+      std::vector<float> now(seeds.size());
+      for (size_t t = 0; t < targets; ++t) {
+        now[t * (1 + top)] = rows.log_probabilities[t];
+        for (size_t i = 0; i < top; ++i) now[t * (1 + top) + 1 + i] = rows.top_log_probabilities[t * top + i];
+      }
+      const std::vector<size_t> shape{targets, 1 + top};
+      const auto log_probs = top > 0 ? found(std::move(now), shape) : found(std::move(now), {targets});
+      const auto made = nb::cast<Floats>(loss_(
+          log_probs, found(std::vector(rows.targets.begin(), rows.targets.end()), {targets}), rows.first));
       if (made.size() != seeds.size())
-        throw nb::value_error("loss: as many derivatives as targets are needed");
-      std::copy_n(made.data(), seeds.size(), seeds.begin());
+        throw nb::value_error("loss: as many derivatives as log-probabilities are needed");
+      for (size_t t = 0; t < targets; ++t) {
+        for (size_t i = 0; i <= top; ++i) seeds[place(t, i)] = made.data()[t * (1 + top) + i];
+      }
       return {};
     } catch (...) {
       *raised_ = std::current_exception();
@@ -420,6 +439,29 @@ std::vector<double> advantages(const std::vector<std::string>& settings, const s
   return sluice::core::advantages_of(config.objective.scale_rewards, rewards, groups).values;
 }
 
+// The divergence of rows from a teacher's, and its derivatives, over `tokens`. `log_probs` and `teacher` have
+// the teacher's tokens of each target that counts.
+std::tuple<double, Found<float>, std::map<std::string, double>> distillation_loss(
+    const std::vector<std::string>& settings, const Floats& log_probs, const Floats& teacher, double tokens) {
+  using namespace sluice::core;
+  const RunConfig config = value(typed_config(settings));
+  const ObjectiveKeys keys = with_defaults(config.chosen_objective(), config.objective);
+  const size_t top = log_probs.shape(1), count = log_probs.shape(0);
+  std::vector<float> seeds(count * top);
+  double loss = 0, teacher_mass = 0, model_mass = 0;
+  for (size_t t = 0; t < count; ++t) {
+    const auto part = [&](std::span<const float> of) { return of.subspan(t * top, top); };
+    const std::span<float> slopes = std::span(seeds).subspan(t * top, top);
+    const Divergence d = divergence_of(keys, {part(floats_of(teacher)), part(floats_of(log_probs))}, slopes);
+    loss += d.value, teacher_mass += d.teacher_mass, model_mass += d.model_mass;
+    for (float& slope : slopes) slope = float(double{slope} / tokens);
+  }
+  const double seen = std::max<double>(1, double(count));
+  return {loss / tokens,
+          found(std::move(seeds), {count, top}),
+          {{"top_k_mass/teacher", teacher_mass / seen}, {"top_k_mass/model", model_mass / seen}}};
+}
+
 // The loss of rows, their derivatives, and what else there is to say of them. `answers`: the number of each
 // token's answer, -1: it does not count; answers stand one behind the other.
 std::tuple<double, Found<float>, std::map<std::string, double>> policy_loss(
@@ -479,6 +521,8 @@ NB_MODULE(_sluice, m) {
       "The bytes of a size such as \"22GiB\".");
   m.def("keys", keys, "The keys of the configuration.");
   m.def("advantages", advantages, "settings"_a, "rewards"_a, "group"_a);
+  m.def("distillation_loss", distillation_loss, "settings"_a, "log_probabilities"_a.noconvert(),
+        "teacher"_a.noconvert(), "tokens"_a);
   m.def("policy_loss", policy_loss, "settings"_a, "log_probabilities"_a.noconvert(), "answers"_a.noconvert(),
         "advantages"_a.noconvert(), "old"_a.none().noconvert(), "reference"_a.none().noconvert(),
         "answers_of_all"_a, "tokens_of_all"_a);
@@ -588,7 +632,7 @@ NB_MODULE(_sluice, m) {
       .def("__str__", &Plan::text);
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(),
         "settings"_a, "hyperparameters"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
-        "evaluate"_a, "sample_window"_a, "sample_rows"_a, "progress"_a.none());
+        "top_tokens"_a, "evaluate"_a, "sample_window"_a, "sample_rows"_a, "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
@@ -747,8 +791,9 @@ NB_MODULE(_sluice, m) {
       .def(
           "forward_backward",
           [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions,
-             const std::optional<Floats>& weights, const std::optional<Floats>& seeds, nb::object loss) {
-            const sluice::Batch batch = batch_of(tokens, targets, positions, weights, seeds);
+             const std::optional<Floats>& weights, const std::optional<Floats>& seeds,
+             const std::optional<Ids>& top_tokens, nb::object loss) {
+            const sluice::Batch batch = batch_of(tokens, targets, positions, weights, seeds, top_tokens);
             const sluice::RoundLoss asked =
                 loss.is_none() ? sluice::RoundLoss() : self.asking(std::move(loss));
             return Waiting{value(self.use([&](Session& s) {
@@ -757,7 +802,8 @@ NB_MODULE(_sluice, m) {
                            shape_of(tokens), self.calls()};
           },
           "tokens"_a.noconvert(), "targets"_a.noconvert(), "positions"_a.none().noconvert(),
-          "weights"_a.none().noconvert(), "seeds"_a.none().noconvert(), "loss"_a.none())
+          "weights"_a.none().noconvert(), "seeds"_a.none().noconvert(), "top_tokens"_a.none().noconvert(),
+          "loss"_a.none())
       .def(
           "optim_step",
           [](Held& self, double learning_rate, const std::map<std::string, double>& hyperparameters) {

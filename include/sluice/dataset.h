@@ -30,6 +30,9 @@ struct Batch {
   std::span<const float> weights = {};
   // Instead of weights, for a loss of one's own: its derivative with respect to log p of each target.
   std::span<const float> seeds = {};
+  // StepOptions::top_tokens of each target, for a RoundLoss: other tokens in its place; -1: none. Empty: none
+  // of any.
+  std::span<const int32_t> top_tokens = {};
 };
 
 // A batch with memory of its own.

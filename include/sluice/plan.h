@@ -77,6 +77,7 @@ struct StepOptions {
   bool weighted = false;           // batches of steps have weights or seeds
   bool log_probabilities = false;  // steps tell those of their targets (Queued)
   bool round_losses = false;       // losses of one's own are called round by round (RoundLoss)
+  int64_t top_tokens = 0;          // others beside each target that such a loss reads (Batch::top_tokens)
   bool evaluate = true;            // Session::forward() and evaluate() will be called
   int64_t sample_window = 0;       // tokens that Session::sample() looks back at most; 0: it is not called
   int64_t sample_rows = 1;         // texts that Session::sample_many() makes at once, each with a cache

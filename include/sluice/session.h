@@ -53,10 +53,13 @@ struct RoundRows {
   int64_t first;  // tokens of the batch before these
   std::span<const int32_t> targets;
   std::span<const float> log_probabilities;  // of each target, 0 where none counts
+  std::span<const int32_t> top_tokens;       // Batch::top_tokens
+  std::span<const float> top_log_probabilities;
 };
 // A loss of one's own that is a sum over sequences: puts its derivative with respect to each log-probability
-// into `seeds`, which are 0 where it begins. Those of targets that do not count have no effect. It calls
-// nothing of the session, and does not throw: an exception would leave a step half done.
+// into `seeds`, which are 0 where it begins; behind those of targets are those of top_tokens. Those of
+// targets that do not count have no effect. It calls nothing of the session, and does not throw: an exception
+// would leave a step half done.
 using RoundLoss = std::function<Status(const RoundRows& rows, std::span<float> seeds)>;
 
 // Rows that wait for an optimizer step, and what it will find of them. A handle: copies share it, and it may

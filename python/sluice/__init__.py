@@ -29,8 +29,8 @@ __version__: str = _sluice.version()
 @_options.documented(_options.STEP)
 def plan(model: Model | str, machine: Machine | str | None = None, *, device: int | str | None = None, host: int | str | None = None,
          seq_len: int = 1024, tokens_per_step: int = 16384, adapter: Adapter | None = None, hyperparameters: Mapping[str, float] | None = None,
-         packed: bool = False, weighted: bool = False, log_probabilities: bool = False, round_losses: bool = False, evaluate: bool = True,
-         sample_window: int = 0, sample_rows: int = 1, progress: Callable[[str, int, int], None] | None = None, **options: Unpack[_options.StepOptions]) -> Plan:
+         packed: bool = False, weighted: bool = False, log_probabilities: bool = False, round_losses: bool = False, top_tokens: int = 0,
+         evaluate: bool = True, sample_window: int = 0, sample_rows: int = 1, progress: Callable[[str, int, int], None] | None = None, **options: Unpack[_options.StepOptions]) -> Plan:
     """Searches for the fastest training step that stays under the caps.
 
     model             a Model, or the name of a preset
@@ -42,6 +42,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     weighted          batches have weights, or losses of one's own
     log_probabilities   steps tell those of their targets (Queued)
     round_losses      losses of one's own are called while a step runs (Session.forward_backward(loss_over="round"))
+    top_tokens        other tokens beside each target, whose log-probabilities such losses see, too
     evaluate          Session.forward() and evaluate() will be called; losses of one's own call forward()
     sample_window     tokens that Session.sample() looks back at most; 0: it is not called
     sample_rows       texts that Session.sample() makes at once, each with a cache of sample_window tokens
@@ -60,8 +61,8 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
         raise TypeError(f"adapter is {type(adapter).__name__}; allowed are sluice.Adapter, and None")
     settings = _options.settings(_options.STEP, {"seq_len": seq_len, "tokens_per_step": tokens_per_step, **options}, "plan")
     return _sluice.plan(model, machine, *caps, settings=settings + (adapter.settings if adapter else []), hyperparameters=dict(hyperparameters or {}),
-                        packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses, evaluate=evaluate,
-                        sample_window=sample_window, sample_rows=sample_rows, progress=progress)
+                        packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses,
+                        top_tokens=top_tokens, evaluate=evaluate, sample_window=sample_window, sample_rows=sample_rows, progress=progress)
 
 
 @named

@@ -63,7 +63,7 @@ class Session:
     @named
     def forward_backward(self, tokens: Array, targets: Array, *, weights: Array | None = None, loss: losses.Loss | None = None,
                          loss_over: Literal["call", "round"] = "call", seeds: Array | None = None,
-                         positions: Array | None = None) -> Queued:
+                         positions: Array | None = None, top_tokens: Array | None = None) -> Queued:
         """Queues rows for the next optim_step().
 
         weights   how many times each target's -log p counts in the step's mean loss
@@ -73,6 +73,8 @@ class Session:
                   that they are. It is called by optim_step(), in the middle of the step; that costs little. What it raises comes
                   out of that, and no step was made
         seeds     what such a loss would return: its derivative with respect to each log-probability
+        top_tokens   for a loss over rounds, other tokens in each target's place, as many as the plan's top_tokens; -1: none. Its
+                  log-probabilities have a last dimension then: the target's, and those of the others
 
         At most one of weights, loss and seeds, and for them the plan is made with weighted=True; with round_losses=True for
         losses over rounds.
@@ -82,15 +84,17 @@ class Session:
         if sum(one is not None for one in (weights, loss, seeds)) > 1:
             raise ValueError("forward_backward: weights, loss and seeds exclude each other")
         ids, wanted, where = ids_of(tokens, "tokens"), ids_of(targets, "targets"), ids_of(positions, "positions")
+        if top_tokens is not None and (loss is None or loss_over != "round"):
+            raise ValueError("forward_backward: top_tokens go with a loss over rounds")
         if loss is not None and loss_over == "round":
-            return self._ask_later(loss, ids, wanted, where)
+            return self._ask_later(loss, ids, wanted, where, ids_of(top_tokens, "top_tokens"))
         value = None
         if loss is not None:
             value, seeds = losses.differentiate(loss, self._of.forward(ids, wanted, where), wanted.reshape(ids.shape))
-        waiting = self._of.forward_backward(ids, wanted, where, floats_of(weights, "weights"), floats_of(seeds, "seeds"), None)
+        waiting = self._of.forward_backward(ids, wanted, where, floats_of(weights, "weights"), floats_of(seeds, "seeds"), None, None)
         return Queued(waiting, value)
 
-    def _ask_later(self, loss: losses.Loss, ids: Any, targets: Any, positions: Any) -> Queued:
+    def _ask_later(self, loss: losses.Loss, ids: Any, targets: Any, positions: Any, top_tokens: Any) -> Queued:
         said: dict[int, float] = {}
         queued: list[Queued] = []
 
@@ -99,11 +103,12 @@ class Session:
             begin = first // self._seq_len
             shape = (-1, self._seq_len)
             rows = slice(begin, begin + len(targets) // self._seq_len)
-            said[first], seeds = losses.differentiate(loss, log_probabilities.reshape(shape), targets.reshape(shape), rows)
+            said[first], seeds = losses.differentiate(loss, log_probabilities.reshape(*shape, *log_probabilities.shape[1:]),
+                                                      targets.reshape(shape), rows)
             queued[0].loss = sum(said.values())
             return np.ascontiguousarray(seeds.reshape(-1), np.float32)
 
-        queued.append(Queued(self._of.forward_backward(ids, targets, positions, None, None, ask)))
+        queued.append(Queued(self._of.forward_backward(ids, targets, positions, None, None, top_tokens, ask)))
         return queued[0]
 
     def optim_step(self, learning_rate: float, **hyperparameters: float) -> _sluice.Step:

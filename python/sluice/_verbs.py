@@ -211,7 +211,7 @@ class Memory:
                 keys = {name: value for name, value in keys.items() if not name.startswith("adapter.")}
             self._plans[key] = _sluice.plan(model, self._machine, self.base.device, self.base.host,
                                             settings=[f"{name}={value}" for name, value in keys.items()], hyperparameters={}, packed=True,
-                                            weighted=True, log_probabilities=False, round_losses=False, evaluate=True,
+                                            weighted=True, log_probabilities=False, round_losses=False, top_tokens=0, evaluate=True,
                                             sample_window=self.base.seq_len, sample_rows=self.base.sample_rows, progress=None)
         return self._plans[key]
 

@@ -109,6 +109,44 @@ class grpo:
         return value, seeds
 
 
+class distillation:
+    """How far each token's distribution is from the one that a teacher recorded, for Session.forward_backward(..., loss=...,
+    loss_over="round", top_tokens=...).
+
+    targets            those of the call, of which an answer's tokens count
+    top_log_probabilities   of the teacher for each of the call's top_tokens, a row for each target; -inf where there is none
+    options            beta, loss_add_tail and temperature: the keys of [objective], docs/distillation.md
+
+    The divergence is divided by the number of targets that count in the whole call. After a call, `metrics` has the probability of the
+    recorded tokens, by the teacher and by the model.
+    """
+
+    def __init__(self, targets: Array, top_log_probabilities: Array, **options: Any):
+        self.metrics: dict[str, float] = {}
+        wanted, teacher = ids_of(targets, "targets"), floats_of(top_log_probabilities, "top_log_probabilities")
+        if teacher.ndim != wanted.ndim + 1 or teacher.shape[:-1] != wanted.shape:
+            raise ValueError(f"distillation: top_log_probabilities of shape {teacher.shape}, and targets of {wanted.shape}: a row for "
+                             "each target is needed")
+        given = {"loss_top_k": teacher.shape[-1], **options}
+        self._settings = ["train.objective=distillation", *_options.settings(_GRPO, given, "distillation")]
+        self._teacher = teacher
+        self._tokens = float(max(1, (wanted >= 0).sum()))
+
+    def __call__(self, log_probabilities: Any, targets: Any, rows: slice = slice(None)) -> tuple[float, npt.NDArray[np.float32]]:
+        now, counted = floats_of(log_probabilities, "log_probabilities"), np.asarray(targets) >= 0
+        teacher = self._teacher[rows]
+        if now.shape != (*teacher.shape[:-1], teacher.shape[-1] + 1):
+            raise ValueError(f"distillation: log-probabilities of shape {now.shape}; forward_backward() has to have top_tokens, and "
+                             f"{teacher.shape[-1]} for each target")
+        value, slopes, self.metrics = _sluice.distillation_loss(self._settings, np.ascontiguousarray(now[counted][:, 1:]),
+                                                                np.ascontiguousarray(teacher[counted]), self._tokens)
+        seeds = np.zeros(now.shape, np.float32)
+        inner = np.zeros((int(counted.sum()), now.shape[-1]), np.float32)
+        inner[:, 1:] = slopes
+        seeds[counted] = inner
+        return value, seeds
+
+
 def differentiate(loss: Loss, log_probabilities: npt.NDArray[np.float32], targets: npt.NDArray[np.int32],
                   *rows: slice) -> tuple[float, npt.NDArray[np.float32]]:
     """The value of a loss, and its derivative with respect to each log-probability."""

@@ -237,7 +237,7 @@ class HostileCalls(unittest.TestCase):
         good = dict(model=model, machine=machine, device=None, host="1GiB", seq_len=SEQ_LEN, tokens_per_step=TOKENS, compute="auto", gradients="auto",
                     state="auto", master_weights=None, stochastic=None, deferred_updates=None, freeze=(), optimizer="adamw", hyperparameters=None,
                     clip_norm=1.0, router_z_loss=0.0, seed=1, packed=False, weighted=False, log_probabilities=False, round_losses=False,
-                    evaluate=True, sample_window=0, sample_rows=1, progress=None)
+                    top_tokens=0, evaluate=True, sample_window=0, sample_rows=1, progress=None)
         # Plans of steps that are large take long, as they should.
         large = lambda name, value: name in ("seq_len", "tokens_per_step") and isinstance(value, int) and 2**20 < value < 2**63  # noqa: E731
         self.each(sluice.plan, good, scalars(), skip=large)

@@ -728,6 +728,41 @@ class RoundLosses(unittest.TestCase):
             for name in session.weights:
                 self.assertTrue(np.array_equal(session.weight(name), never.weight(name)), name)
 
+    def test_see_other_tokens_beside_targets(self):
+        tokens, targets = (rows.reshape(4, SEQ_LEN) for rows in batch(0))
+        top = np.stack([targets, np.full_like(targets, -1)], axis=-1)
+
+        def beside(log_probabilities, wanted, rows):
+            self.assertEqual(log_probabilities.shape, (*wanted.shape, 2 + 1))
+            self.assertTrue(np.allclose(log_probabilities[..., 0], log_probabilities[..., 1], atol=1e-5))
+            seeds = np.zeros_like(log_probabilities)
+            seeds[..., 1], seeds[..., 2] = -1 / 16, 7  # there is no such token
+            return 0.0, seeds
+        found = []
+        for top_tokens, loss in ((2, beside), (0, lambda p, *_: (0.0, np.full_like(p, -1 / 16)))):
+            with sluice.Session(small_plan(round_losses=True, top_tokens=top_tokens)) as session:
+                session.forward_backward(tokens, targets, loss=loss, loss_over="round", **({"top_tokens": top} if top_tokens else {}))
+                session.optim_step(1e-2)
+                found.append({name: session.weight(name) for name in session.weights})
+        for name, values in found[0].items():
+            self.assertTrue(np.allclose(values, found[1][name], atol=2e-3), name)
+
+    def test_learn_from_a_teacher(self):
+        tokens, targets = (rows.reshape(4, SEQ_LEN) for rows in batch(0))
+        top = np.stack([targets, np.where(targets == 7, 8, 7)], axis=-1).astype(np.int32)
+        teacher = np.broadcast_to(np.log(np.float32([0.6, 0.3])), top.shape).astype(np.float32)
+        said = []
+        with sluice.Session(small_plan(round_losses=True, top_tokens=2)) as session:
+            for _ in range(6):
+                loss = sluice.losses.distillation(targets, teacher)
+                queued = session.forward_backward(tokens, targets, loss=loss, loss_over="round", top_tokens=top)
+                session.optim_step(1e-2)
+                said.append(queued.loss)
+            self.assertAlmostEqual(loss.metrics["top_k_mass/teacher"], 0.9, places=4)
+            with self.assertRaisesRegex(ValueError, "go with a loss over rounds"):
+                session.forward_backward(tokens, targets, top_tokens=top)
+        self.assertLess(said[-1], said[0])
+
     def test_are_refused_where_they_cannot_be(self):
         with sluice.Session(self.plan) as session:
             with self.assertRaisesRegex(ValueError, "loss_over = step: allowed are call, round"):
