@@ -99,8 +99,7 @@ Result<RowOrder> order_of(std::string_view decision, const BatchOptions& options
           "train.seq_len makes "
           "more rows",
           s.share, counted(rows[i], "row"), options.sequence, rows[i] > 0 ? 0.5 / double(rows[i]) : 1.0);
-      none.details.emplace_back("entry", fmt::format("{}", s.entry));
-      return none;
+      return options.share_names.empty() ? none : error_at(options.share_names[s.entry], std::move(none));
     }
     order.drawn.push_back(
         {s.entry, first, rows[i], taken, Hash().add("shares").add(options.seed).add(s.entry).value()});

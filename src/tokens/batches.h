@@ -89,7 +89,8 @@ struct BatchOptions {
   // for all. Empty: of none. Rows are drawn by the seed, and each comes before one comes again. REQUIRES: the
   // tokens of such entries stand together, behind the others.
   std::vector<double> shares = {};
-  std::string name = {};  // what errors call the tokens; empty: their files
+  std::vector<std::string> share_names = {};  // what errors call those of an entry; empty: nothing
+  std::string name = {};                      // what errors call the tokens; empty: their files
   // Packed only: documents are answers to compare. One that is longer than a row is in none, and
   // `whole_targets` gives the chosen prompts of pairs targets, too.
   Compares compares = Compares::Nothing;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -298,14 +297,117 @@ std::vector<std::string> idle_notices(const RunConfig& c, const Findings& findin
   return out;
 }
 
-// An error of a share says which one of the configuration it is.
-Error naming_share(const RunConfig& c, const RunData& data, Error e) {
-  const std::string_view entry = e.detail("entry");
-  size_t i = 0;
-  std::from_chars(entry.data(), entry.data() + entry.size(), i);
-  return entry.empty()
-             ? e
-             : error_at(fmt::format("data.weights = {} of {}", c.data.weights[i], data.names[i]), e);
+// How a run's corpus is made, and the folder that renders it; null: bytes are tokens.
+struct CorpusRequest {
+  CorpusOptions options;
+  std::unique_ptr<Folder> folder;
+};
+
+Status check_data_paths(const RunConfig& c) {
+  for (const auto* paths : {&c.data.paths, &c.data.heldout_paths}) {
+    for (const std::string& path : *paths) {
+      const bool pattern = path.find_first_of("*?[") != path.npos;
+      const char* key = paths == &c.data.paths ? "data.paths" : "data.heldout_paths";
+      if (!pattern) SLUICE_TRY(check_input(c, key, path));
+    }
+  }
+  for (const std::string* path : {&c.model.weights, &c.model.config}) {
+    if (!path->empty()) SLUICE_TRY(check_downloaded(folder_of(*path), FolderUse::Text));
+  }
+  return {};
+}
+
+Status set_making(const RunConfig& c, const Folder* folder, TokenMaking& making) {
+  if (folder != nullptr) {
+    making = folder->making;
+  } else {
+    making.no_template = "a model of bytes has no chat template";
+    making.without_template = true;
+  }
+  SLUICE_ASSIGN(making.learn, parse_learn(c.data.learn));
+  SLUICE_ASSIGN(making.pairs, parse_pairs(c.data.pairs));
+  making.compares = c.chosen_objective().compares;
+  making.open_ends = c.data.open_ends;
+  making.thoughts = c.data.learn_thoughts;
+  SLUICE_ASSIGN(making.special, special_of(c, making.tokenizer));
+  return check_template(making);
+}
+
+Result<CorpusRequest> corpus_request(const RunConfig& c, int64_t vocab, Observer& observer,
+                                     const Findings::Told& told) {
+  SLUICE_TRY(check_data_paths(c));
+  const auto tokenizer_path = tokenizer_of(c);
+  if (!tokenizer_path && vocab != ByteTokenizer::kVocab && needs_tokenizer(c))
+    return no_tokenizer(c, vocab, "data.paths");
+  CorpusRequest out;
+  CorpusOptions& o = out.options;
+  o.sources = sources_of(c);
+  o.weights = c.data.weights;
+  o.heldout_paths = c.data.heldout_paths;
+  o.heldout = c.data.heldout;
+  o.fields = {c.data.fields.text, c.data.fields.prompt, c.data.fields.completion, c.data.fields.messages};
+  o.ignore = c.data.ignore;
+  o.roles = c.data.roles;
+  o.told = told;
+  if (!c.checkpoint().empty()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+    o.goes_on = value_of(info.manifest, "data.content");
+  }
+  o.skip_malformed = c.data.malformed == "skip";
+  o.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
+  o.progress = [&observer](const char* what, int64_t done, int64_t all) {
+    observer.progress({.what = what, .done = done, .total = all, .unit = Progress::Unit::Bytes});
+  };
+  o.room = room_of(c, tokenizer_path, o.threads);
+  if (tokenizer_path) {
+    SLUICE_ASSIGN(out.folder, open_folder(c, *tokenizer_path, o.room.tokenizer));
+  }
+  SLUICE_TRY(set_making(c, out.folder.get(), o.making));
+  return out;
+}
+
+// Notes for samples and checkpoints what the folder says of the data.
+Status note_folder(const RunConfig& c, const Folder& folder, const Corpus& corpus, DataUse use,
+                   RunData& data) {
+  const TokenSet& unseen = corpus.heldout ? *corpus.heldout : corpus.train;
+  SLUICE_ASSIGN(auto answer, first_answer(unseen, sample_window_of(c) / 2, *folder.tokenizer));
+  if (answer) {
+    data.prompt = std::move(answer->prompt);
+    data.answer_end = answer->end;
+  }
+  // A file that cannot be read is for who generates.
+  const std::filesystem::path path = tokenizer_of(c)->parent_path();
+  if (const auto defaults = generation_defaults_of(path); use != DataUse::Evaluate && defaults.ok()) {
+    const int32_t end = end_of_answers(corpus.train, *folder.tokenizer);
+    data.other_end = no_end_of_folder(path, *defaults, end, *folder.tokenizer);
+    if (!data.other_end.empty()) {
+      SLUICE_ASSIGN(data.model_texts["generation_config.json"], generation_config_with(path, *defaults, end));
+    }
+  }
+  if (corpus.findings.rendered == 0) return {};
+  data.chat_template = folder.chat_template->name();
+  if (folder.chat_template->asks_date()) data.date = c.data.date;
+  for (const std::string& variable : folder.chat_template->unread())
+    data.heldout_notices.push_back(
+        fmt::format("data.template_kwargs: the chat template {} reads no '{}'; sluice data "
+                    "--show-template says what it reads",
+                    data.chat_template, variable));
+  if (!c.data.chat_template.empty() || !c.data.template_kwargs.empty())
+    data.model_texts["chat_template.jinja"] = folder.chat_template->text();
+  return {};
+}
+
+Status open_held_out(const RunConfig& c, BatchOptions options, TokenSet heldout, const PlacesFile& places,
+                     RunData& data) {
+  data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
+  options.shares = {};
+  options.rows = std::max<int64_t>(1, c.eval.rows);
+  options.name = c.data.heldout_paths.empty()
+                     ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
+                     : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
+  options.tail = true;
+  SLUICE_ASSIGN(data.heldout, make_batches(std::move(heldout), options));
+  return check_whole(c, *data.heldout, places, /*held=*/true);
 }
 
 }  // namespace
@@ -362,88 +464,15 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
     data.content = "random tokens";
     return data;
   }
-  for (const auto* paths : {&c.data.paths, &c.data.heldout_paths}) {
-    for (const std::string& path : *paths) {
-      const bool pattern = path.find_first_of("*?[") != path.npos;
-      const char* key = paths == &c.data.paths ? "data.paths" : "data.heldout_paths";
-      if (!pattern) SLUICE_TRY(check_input(c, key, path));
-    }
-  }
-  for (const std::string* path : {&c.model.weights, &c.model.config}) {
-    if (!path->empty()) SLUICE_TRY(check_downloaded(folder_of(*path), FolderUse::Text));
-  }
-  const auto tokenizer_path = tokenizer_of(c);
-  if (!tokenizer_path && vocab != ByteTokenizer::kVocab && needs_tokenizer(c))
-    return no_tokenizer(c, vocab, "data.paths");
-  CorpusOptions corpus_options;
-  corpus_options.sources = sources_of(c);
-  corpus_options.weights = c.data.weights;
-  corpus_options.heldout_paths = c.data.heldout_paths;
-  corpus_options.heldout = c.data.heldout;
-  corpus_options.fields = {c.data.fields.text, c.data.fields.prompt, c.data.fields.completion,
-                           c.data.fields.messages};
-  corpus_options.ignore = c.data.ignore;
-  corpus_options.roles = c.data.roles;
-  corpus_options.told = told;
-  if (!c.checkpoint().empty()) {
-    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
-    corpus_options.goes_on = value_of(info.manifest, "data.content");
-  }
-  corpus_options.skip_malformed = c.data.malformed == "skip";
-  corpus_options.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
-  corpus_options.progress = [&](const char* what, int64_t done, int64_t all) {
-    observer.progress({.what = what, .done = done, .total = all, .unit = Progress::Unit::Bytes});
-  };
-  corpus_options.room = room_of(c, tokenizer_path, corpus_options.threads);
-  std::unique_ptr<Folder> folder;
-  if (tokenizer_path) {
-    SLUICE_ASSIGN(folder, open_folder(c, *tokenizer_path, corpus_options.room.tokenizer));
-    corpus_options.making = folder->making;
-  } else {
-    corpus_options.making.no_template = "a model of bytes has no chat template";
-    corpus_options.making.without_template = true;
-  }
-  SLUICE_ASSIGN(corpus_options.making.learn, parse_learn(c.data.learn));
-  SLUICE_ASSIGN(corpus_options.making.pairs, parse_pairs(c.data.pairs));
-  corpus_options.making.compares = c.chosen_objective().compares;
-  corpus_options.making.open_ends = c.data.open_ends;
-  corpus_options.making.thoughts = c.data.learn_thoughts;
-  SLUICE_ASSIGN(corpus_options.making.special, special_of(c, corpus_options.making.tokenizer));
-  SLUICE_TRY(check_template(corpus_options.making));
-  SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
-  if (!c.data.allow_unlearnt && corpus_options.goes_on.empty())
+  SLUICE_ASSIGN(CorpusRequest request, corpus_request(c, vocab, observer, told));
+  std::unique_ptr<Folder>& folder = request.folder;
+  SLUICE_ASSIGN(Corpus corpus, open_corpus(request.options, c.data.cache));
+  if (!c.data.allow_unlearnt && request.options.goes_on.empty())
     data.unlearnt = unlearnt_text(corpus.findings, c);
-  if (corpus.findings.rendered > 0 && folder != nullptr) {
-    data.chat_template = folder->chat_template->name();
-    if (folder->chat_template->asks_date()) data.date = c.data.date;
-    if (use == DataUse::Look) {
-      SLUICE_ASSIGN(data.first_chat, first_chat(corpus_options));
-    }
-    for (const std::string& variable : folder->chat_template->unread())
-      corpus.notices.push_back(
-          fmt::format("data.template_kwargs: the chat template {} reads no '{}'; sluice data "
-                      "--show-template says what it reads",
-                      data.chat_template, variable));
-  }
-  if (folder != nullptr) {
-    const TokenSet& unseen = corpus.heldout ? *corpus.heldout : corpus.train;
-    SLUICE_ASSIGN(auto answer, first_answer(unseen, sample_window_of(c) / 2, *folder->tokenizer));
-    if (answer) {
-      data.prompt = std::move(answer->prompt);
-      data.answer_end = answer->end;
-    }
-    // A file that cannot be read is for who generates.
-    const std::filesystem::path path = tokenizer_path->parent_path();
-    if (const auto defaults = generation_defaults_of(path); use != DataUse::Evaluate && defaults.ok()) {
-      const int32_t end = end_of_answers(corpus.train, *folder->tokenizer);
-      data.other_end = no_end_of_folder(path, *defaults, end, *folder->tokenizer);
-      if (!data.other_end.empty()) {
-        SLUICE_ASSIGN(data.model_texts["generation_config.json"],
-                      generation_config_with(path, *defaults, end));
-      }
-    }
-    if (corpus.findings.rendered > 0 && (!c.data.chat_template.empty() || !c.data.template_kwargs.empty()))
-      data.model_texts["chat_template.jinja"] = folder->chat_template->text();
+  data.heldout_notices = std::move(corpus.notices);
+  if (folder != nullptr) SLUICE_TRY(note_folder(c, *folder, corpus, use, data));
+  if (corpus.findings.rendered > 0 && folder != nullptr && use == DataUse::Look) {
+    SLUICE_ASSIGN(data.first_chat, first_chat(request.options));
   }
   for (std::string& notice : idle_notices(c, corpus.findings)) data.notices.push_back(std::move(notice));
   const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
@@ -464,7 +493,6 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   data.names = seen_from_here(c.data.paths);
   if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
   if (!data.other_end.empty()) data.notices.push_back(data.other_end);
-  data.heldout_notices = std::move(corpus.notices);
   for (std::string& warning : corpus.findings.warnings())
     data.notices.push_back("data.paths: " + std::move(warning));
   data.findings = std::move(corpus.findings);
@@ -476,21 +504,12 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   options.name = name_of_paths(c, "data.paths", c.data.paths);
   options.tail = use == DataUse::Evaluate;
   if (use != DataUse::Evaluate) options.shares = corpus.shares;
-  auto train = make_batches(std::move(corpus.train), options);
-  if (!train.ok()) return naming_share(c, data, train.error());
-  data.train = std::move(*train);
+  for (size_t i = 0; i < c.data.weights.size(); ++i)
+    options.share_names.push_back(fmt::format("data.weights = {} of {}", c.data.weights[i], data.names[i]));
+  SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
   SLUICE_TRY(check_whole(c, *data.train, places, /*held=*/false));
   note_no_row(data.train->counts(), places, data);
-  if (!corpus.heldout) return data;
-  data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
-  options.shares = {};
-  options.rows = std::max<int64_t>(1, c.eval.rows);
-  options.name = c.data.heldout_paths.empty()
-                     ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
-                     : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
-  options.tail = true;
-  SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
-  SLUICE_TRY(check_whole(c, *data.heldout, places, /*held=*/true));
+  if (corpus.heldout) SLUICE_TRY(open_held_out(c, options, std::move(*corpus.heldout), places, data));
   return data;
 }
 
