@@ -511,24 +511,7 @@ nb::object in_python(const char* module, const char* function, Args&&... args) {
   return nb::module_::import_(module).attr(function)(std::forward<Args>(args)...);
 }
 
-}  // namespace
-
-NB_MODULE(_sluice, m) {
-  nb::register_exception_translator(translate);
-  m.def("version", [] { return std::string(sluice::core::version()); });
-  m.def(
-      "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
-      "The bytes of a size such as \"22GiB\".");
-  m.def("keys", keys, "The keys of the configuration.");
-  m.def("advantages", advantages, "settings"_a, "rewards"_a, "group"_a);
-  m.def("distillation_loss", distillation_loss, "settings"_a, "log_probabilities"_a.noconvert(),
-        "teacher"_a.noconvert(), "tokens"_a);
-  m.def("policy_loss", policy_loss, "settings"_a, "log_probabilities"_a.noconvert(), "answers"_a.noconvert(),
-        "advantages"_a.noconvert(), "old"_a.none().noconvert(), "reference"_a.none().noconvert(),
-        "answers_of_all"_a, "tokens_of_all"_a);
-  m.def("key_meant_by", sluice::core::key_meant_by, "name"_a,
-        "The key that a name which is none is meant for.");
-
+void add_model(nb::module_& m) {
   using sluice::Model;
   nb::class_<Model>(m, "Model", "What is trained: an architecture, and where its weights come from.")
       .def_static(
@@ -553,7 +536,9 @@ NB_MODULE(_sluice, m) {
         return "<sluice.Model " + of.family() + ", " + std::to_string(of.layers()) + " layers x " +
                std::to_string(of.width()) + ", " + std::to_string(of.parameters()) + " parameters>";
       });
+}
 
+void add_machine(nb::module_& m) {
   using sluice::Machine;
   nb::class_<Machine>(m, "Machine", "What runs the steps: this machine, or one that is only planned for.")
       .def_static(
@@ -583,7 +568,9 @@ NB_MODULE(_sluice, m) {
       .def_prop_ro("devices", &Machine::devices, "That share a step.")
       .def_prop_ro("runs_models", &Machine::runs_models, "Whether a Session can open here.")
       .def("__repr__", [](const Machine& of) { return "<sluice.Machine " + of.description() + ">"; });
+}
 
+void add_plan(nb::module_& m) {
   using sluice::Plan;
   nb::class_<Plan>(m, "Plan",
                    "How a step runs under caps: searched, proved and explained before memory is taken.")
@@ -637,7 +624,9 @@ NB_MODULE(_sluice, m) {
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
       "before"_a, "after"_a);
+}
 
+void add_events(nb::module_& m) {
   using sluice::ExpertLoad;
   nb::class_<ExpertLoad::Layer>(m, "LayerLoad", "What the router of a layer did in a step.")
       .def_ro("layer", &ExpertLoad::Layer::layer)
@@ -692,7 +681,9 @@ NB_MODULE(_sluice, m) {
         return "<sluice.Adoption after step " + std::to_string(of.step) + ": " +
                std::to_string(of.moved_bytes) + " bytes in " + std::to_string(of.seconds) + " s>";
       });
+}
 
+void add_dataset(nb::module_& m) {
   using sluice::Dataset;
   nb::class_<Dataset>(
       m, "Dataset", "Rows to learn from, by random access: those of a step follow from data, seed and step.")
@@ -741,7 +732,9 @@ NB_MODULE(_sluice, m) {
             return std::tuple(array(rows.tokens), array(rows.targets), array(rows.positions));
           },
           "steps_done"_a, "Tokens, targets and positions of the next step after so many.");
+}
 
+void add_session(nb::module_& m) {
   nb::class_<Waiting>(m, "Queued", "Rows that wait for optim_step(), and what it will find of them.")
       .def_prop_ro("tokens", [](const Waiting& of) { return of.queued.tokens(); })
       .def(
@@ -921,4 +914,29 @@ NB_MODULE(_sluice, m) {
       .def_prop_ro("steps_done",
                    [](Held& self) { return self.use([](Session& s) { return s.steps_done(); }); })
       .def("close", &Held::close);
+}
+
+}  // namespace
+
+NB_MODULE(_sluice, m) {
+  nb::register_exception_translator(translate);
+  m.def("version", [] { return std::string(sluice::core::version()); });
+  m.def(
+      "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
+      "The bytes of a size such as \"22GiB\".");
+  m.def("keys", keys, "The keys of the configuration.");
+  m.def("advantages", advantages, "settings"_a, "rewards"_a, "group"_a);
+  m.def("distillation_loss", distillation_loss, "settings"_a, "log_probabilities"_a.noconvert(),
+        "teacher"_a.noconvert(), "tokens"_a);
+  m.def("policy_loss", policy_loss, "settings"_a, "log_probabilities"_a.noconvert(), "answers"_a.noconvert(),
+        "advantages"_a.noconvert(), "old"_a.none().noconvert(), "reference"_a.none().noconvert(),
+        "answers_of_all"_a, "tokens_of_all"_a);
+  m.def("key_meant_by", sluice::core::key_meant_by, "name"_a,
+        "The key that a name which is none is meant for.");
+  add_model(m);
+  add_machine(m);
+  add_plan(m);
+  add_events(m);
+  add_dataset(m);
+  add_session(m);
 }
