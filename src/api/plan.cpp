@@ -112,17 +112,17 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   if (options.top_tokens > 0 && !options.round_losses)
     return error("top_tokens = {}: losses of rounds read them; plan with the option round_losses",
                  options.top_tokens);
-  const core::StepSpec step{
+  core::StepSpec step{
       .model = model.spec(),
       .loss = {options.weighted, options.log_probabilities, options.round_losses, options.top_tokens},
-      .cut = {.packed = options.packed},
-      .evaluate = options.evaluate,
-      .sample_window = options.sample_window,
-      .sample_rows = options.sample_rows};
+      .cut = {.packed = options.packed}};
+  if (options.evaluate) step.between.push_back({core::kEvaluation});
+  if (options.sample_window > 0)
+    step.between.push_back({core::kSampling, options.sample_window, options.sample_rows});
   SLUICE_ASSIGN(core::Notices checked, core::check_early(config, machine.machine(), step.model));
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();
-  auto prepared = core::prepare_on(std::move(config), machine.machine(), step,
+  auto prepared = core::prepare_on(std::move(config), machine.machine(), std::move(step),
                                    {.cache = keeps ? &cache : nullptr,
                                     .observer = &observer,
                                     .stop = stop,

@@ -167,14 +167,14 @@ std::string experts_text(const Prepared& p) {
 // Describes the caches of several texts that are sampled at once; empty: there are none.
 std::string samples_text(const Prepared& p) {
   const Stage* const sampling = p.stages.find(kSampling);
-  if (sampling == nullptr || p.sample_rows == 1) return {};
+  const int64_t rows = sampling == nullptr ? 1 : p.wants(kSampling)->rows;
+  if (rows == 1) return {};
   const Model& model = sampling->model;
   int64_t bytes = 0;
   for (const Object& o : model.program.objects()) bytes += o.kind == ObjectKind::Cache ? o.bytes : 0;
-  const int64_t each = bytes / p.sample_rows;
-  std::string out =
-      fmt::format("{} at once of up to {}, with {} of cache each", counted(p.sample_rows, "text"),
-                  counted(model.capacity, "token"), format_bytes(each));
+  const int64_t each = bytes / rows;
+  std::string out = fmt::format("{} at once of up to {}, with {} of cache each", counted(rows, "text"),
+                                counted(model.capacity, "token"), format_bytes(each));
   // Caches lie in any tier.
   const BytesByTier held = p.stages.process_bytes(p.machine.profile);
   int64_t room = 0;

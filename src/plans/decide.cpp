@@ -236,7 +236,7 @@ int64_t sample_window_of(const RunConfig& c) {
 StepSpec step_without_data(const RunConfig& config, ModelSpec model) {
   StepSpec step{.model = std::move(model)};
   if (step.model.vocab == kByteVocab && config.sample.tokens > 0)
-    step.sample_window = sample_window_of(config);
+    step.between.push_back({kSampling, sample_window_of(config)});
   return step;
 }
 

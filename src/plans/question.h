@@ -3,10 +3,21 @@
 // another one (plans/prepared.h).
 #pragma once
 
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
 #include "planner/shape.h"
 #include "step/build.h"
 
 namespace sluice::core {
+
+// A program that is wanted between steps.
+struct Wanted {
+  std::string_view name;  // of plans/stages.h
+  int64_t window = 0;     // tokens that a sampled text looks back at most
+  int64_t rows = 1;       // texts that are sampled at once
+};
 
 // A step, by all that it computes.
 struct StepSpec {
@@ -15,9 +26,13 @@ struct StepSpec {
   OptimizerConfig optimizer;
   LossForm loss;
   Cut cut;
-  bool evaluate = false;      // evaluation is planned, too
-  int64_t sample_window = 0;  // tokens that a sampled text looks back at most; 0: none is planned
-  int64_t sample_rows = 1;    // texts that are sampled at once
+  std::vector<Wanted> between = {};
+
+  // Null: it is not wanted.
+  const Wanted* wants(std::string_view name) const {
+    const auto it = std::ranges::find(between, name, &Wanted::name);
+    return it == between.end() ? nullptr : &*it;
+  }
 };
 
 // Copies of the model that share the rows of a step.

@@ -35,29 +35,30 @@ constexpr double kLongSaves = 0.03;
 // The programs of a step, always in the same order. Borrows it.
 std::vector<BesideSteps> programs_beside(const StepSpec& r) {
   std::vector<BesideSteps> out;
-  if (r.evaluate) {
+  const bool evaluates = r.wants(kEvaluation) != nullptr;
+  if (evaluates) {
     const auto build = [&r](const StepShape& shape) {
       return build_evaluation(r.model, evaluation_shape(shape), r.numerics);
     };
     out.push_back({kEvaluation, build, /*by_shape=*/true});
   }
-  if (r.sample_window > 0) {
-    const bool one = r.sample_rows == 1;
-    const auto build = [&r, one](const StepShape&) {
-      const GenerationShape shape{.rows = r.sample_rows,
-                                  .new_tokens = one ? std::min(kSampleTokens, r.sample_window) : 1,
-                                  .capacity = r.sample_window,
+  if (const Wanted* const texts = r.wants(kSampling)) {
+    const bool one = texts->rows == 1;
+    const auto build = [&r, texts, one](const StepShape&) {
+      const GenerationShape shape{.rows = texts->rows,
+                                  .new_tokens = one ? std::min(kSampleTokens, texts->window) : 1,
+                                  .capacity = texts->window,
                                   .draws = !one};
       return build_generation(r.model, shape, r.numerics);
     };
     BesideSteps sampling{kSampling, build};
     if (!one) {
       sampling.inner = kSamplingPrompts;
-      sampling.build_inner = [&r](const StepShape&) {
-        const GenerationShape shape{.rows = std::min(kPromptRows, r.sample_rows),
-                                    .new_tokens = std::min(kPromptTokens, r.sample_window),
-                                    .capacity = r.sample_window,
-                                    .slots = r.sample_rows,
+      sampling.build_inner = [&r, texts](const StepShape&) {
+        const GenerationShape shape{.rows = std::min(kPromptRows, texts->rows),
+                                    .new_tokens = std::min(kPromptTokens, texts->window),
+                                    .capacity = texts->window,
+                                    .slots = texts->rows,
                                     .copies = true,
                                     .draws = true};
         return build_generation(r.model, shape, r.numerics);
@@ -69,14 +70,14 @@ std::vector<BesideSteps> programs_beside(const StepSpec& r) {
     out.push_back({kFlush, [&r](const StepShape&) { return build_flush(r.model, r.numerics, r.optimizer); }});
   }
   // Optional ones last: what is kept of plans ends before one that was left out.
-  if (r.evaluate) {
+  if (evaluates) {
     const auto build = [&r](const StepShape& shape) {
       return build_evaluation(r.model, long_evaluation_shape(shape), r.numerics);
     };
     out.push_back({kLongEvaluation, build, /*by_shape=*/true, /*optional=*/true});
   }
   // Process 0 evaluates, and all update where state is sharded.
-  if (r.evaluate && r.optimizer.deferred && !r.optimizer.sharded.is()) {
+  if (evaluates && r.optimizer.deferred && !r.optimizer.sharded.is()) {
     const auto build = [&r](const StepShape& shape) {
       return build_evaluation(r.model, long_evaluation_shape(shape), r.numerics, &r.optimizer);
     };

@@ -18,9 +18,9 @@ SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine
   SealedRequest request(std::move(kind));
   request.add("made by", made_by());
   request.add("model", to_text(step.model)).add("names", to_json(step.model));
-  request.add("packed", step.cut.packed).add("evaluate", step.evaluate);
-  request.add("sample_window", step.sample_window);
-  if (step.sample_rows != 1) request.add("sample_rows", step.sample_rows);
+  request.add("packed", step.cut.packed);
+  for (const auto& [name, window, rows] : step.between)
+    request.add("between", name).add("window", window).add("rows", rows);
   // The model was said, and where results and costs lie does not matter.
   config.model = {};
   config.run.dir.clear();

@@ -46,8 +46,8 @@ class Watched final : public ForwardingBackend {
 
 Question request_of(const Numerics& numerics, Updates updates) {
   Question request = small_request(kShape, numerics, updates);
-  request.evaluate = true;
-  request.sample_window = 8;
+  request.between.push_back({kEvaluation});
+  request.between.push_back({kSampling, 8});
   return request;
 }
 
@@ -281,7 +281,7 @@ TEST(ChangeOfPlans, IsRefusedWhereItCannotBe) {
   other.optimizer.clip_norm = 3;
   EXPECT_NE(refused(made(other)).find("another step"), std::string::npos);
   other = request;
-  other.evaluate = false;
+  other.between.clear();
   EXPECT_NE(refused(made(other)).find("no program \"evaluation\""), std::string::npos);
   const auto large = made(request);
   ASSERT_GT(large->arena_bytes()[kDevice], caps[kDevice]);

@@ -54,8 +54,8 @@ std::string fingerprint(const Model& model) {
 Question request_of(const corpus::Group& g) {
   Question r{{.model = g.config, .numerics = g.numerics, .optimizer = g.optimizer}, {}, g.step};
   r.threads = search_threads();
-  r.evaluate = true;
-  r.sample_window = std::min<int64_t>(g.step.seq_len, 1024);
+  r.between.push_back({kEvaluation});
+  r.between.push_back({kSampling, std::min<int64_t>(g.step.seq_len, 1024)});
   return r;
 }
 
@@ -97,8 +97,8 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   r.optimizer.deferred = true;
   r.caps[kDevice] = device_gib == 0 ? kUnlimited : device_gib * kGiB;
   r.caps[kHost] = 110 * kGiB;
-  r.evaluate = true;
-  r.sample_window = 1024;
+  r.between.push_back({kEvaluation});
+  r.between.push_back({kSampling, 1024});
   const Cut cut{.seq_len = 8192, .tokens_per_step = 131072};
   const auto choice =
       choose_shape(subject_of(r.model, r.numerics, r.optimizer), cut, r.caps, Effort(), profile);

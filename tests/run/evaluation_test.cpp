@@ -107,7 +107,7 @@ TEST_F(HeldOut, IsTheSameInLongPasses) {
   const Profile slow = with_slow_loads(prepared.machine.profile);
   Question request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;
-  request.evaluate = true;
+  request.between.push_back({kEvaluation});
   prepared.stages = must(make_stages(request, slow));
   const Stages& stages = prepared.stages;
   ASSERT_NE(stages.find(kLongEvaluation), nullptr);
@@ -141,7 +141,7 @@ TEST_F(HeldOut, IsTheSameWhereTheUpdateIsMadeOnItsWay) {
   const Profile slow = with_slow_loads(prepared.machine.profile);
   Question request{{prepared.model, prepared.numerics, prepared.optimizer}, {}, prepared.shape};
   request.caps = prepared.config.caps;
-  request.evaluate = true;
+  request.between.push_back({kEvaluation});
   prepared.stages = must(make_stages(request, slow));
   ASSERT_NE(prepared.stages.find(kUpdatingEvaluation), nullptr);
   const std::vector<double> found = run();

@@ -149,7 +149,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   Question request{p, {.threads = search_threads()}, p.shape};
   request.caps = p.config.caps;
   request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
-  request.sample_window = std::min<int64_t>(p.shape.seq_len, 512);
+  request.between.push_back({kSampling, std::min<int64_t>(p.shape.seq_len, 512)});
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   SLUICE_TRY(make_directories(out));
   SLUICE_TRY(write_file(out / "config.json", to_json(p.model)));

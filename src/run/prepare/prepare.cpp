@@ -197,13 +197,13 @@ Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
   if (config.chosen_objective().compares == Compares::Teacher) step.loss.top = config.objective.loss_top_k;
   if (between_steps) {
     const Objective& objective = config.chosen_objective();
-    step.evaluate =
-        (holds_out(config) && config.eval.rows > 0) || reads_reference(objective, config.objective);
+    if ((holds_out(config) && config.eval.rows > 0) || reads_reference(objective, config.objective))
+      step.between.push_back({kEvaluation});
     const bool has_words = step.model.vocab == kByteVocab || tokenizer_of(config);
-    if (has_words && config.sample.tokens > 0) step.sample_window = sample_window_of(config);
-    if (config.samples_answers()) {
-      step.sample_window = config.train.seq_len;  // an answer is read whole
-      step.sample_rows = config.rollout.samples;  // those of a prompt at once
+    if (config.samples_answers()) {  // an answer is read whole, and those of a prompt are sampled at once
+      step.between.push_back({kSampling, config.train.seq_len, config.rollout.samples});
+    } else if (has_words && config.sample.tokens > 0) {
+      step.between.push_back({kSampling, sample_window_of(config)});
     }
   }
   return step;
