@@ -721,7 +721,8 @@ TEST_F(ModelConfig, TheFirstLayersOfLfm2MoeHaveNoExperts) {
                 ->router_balance,
             0);
   expect_model_error(config(R"(, "num_dense_layers": -1)"), {"num_dense_layers is -1"});
-  expect_model_error(config(R"(, "hidden_act": "gelu")"), {"lfm2_moe models have silu only"});
+  expect_model_error(config(R"(, "hidden_act": "gelu")"),
+                     {"hidden_act is 'gelu'; lfm2_moe models have silu only"});
 }
 // Rows of experts are counted in 32 bits.
 TEST_F(ModelConfig, ChunksHaveNoMoreChoicesOfExpertsThanAreCounted) {

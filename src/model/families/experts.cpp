@@ -222,10 +222,7 @@ Status read_lfm2_moe(const json& root, ModelSpec& spec) {
   SLUICE_TRY(read(root, "use_expert_bias", experts.selection_bias));
   SLUICE_TRY(read(root, "routed_scaling_factor", experts.scale, 1 / kMostCoefficient, kMostCoefficient));
   const int64_t dense_ffn = spec.layers.empty() ? 0 : spec.layers.front().mlp().ffn;
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.mlp().activation != GateActivation::Silu)
-      return error("model config: hidden_act; lfm2_moe models have silu only");
-  }
+  SLUICE_TRY(check_silu(root, spec));
   SLUICE_TRY(read_experts(root, {32, 4, "moe_intermediate_size", 1792, 0}, experts, spec));
   int64_t dense = 2;
   SLUICE_TRY(read(root, "num_dense_layers", dense, int64_t{0}, kMostLayers));
@@ -277,9 +274,8 @@ Status read_gpt_oss(const json& root, ModelSpec& spec) {
     SLUICE_TRY(check_said_again(root, "initial_context_length", spec.rope.original_context));
   double limit = 7;
   SLUICE_TRY(read(root, "swiglu_limit", limit, 1 / kMostCoefficient, kMostCoefficient));
+  SLUICE_TRY(check_silu(root, spec));
   for (LayerSpec& layer : spec.layers) {
-    if (layer.mlp().activation != GateActivation::Silu)
-      return error("model config: hidden_act; gpt_oss models have silu only");
     layer.attention()->sinks = true;
     layer.mlp().activation = GateActivation::QuickGelu;
     layer.mlp().limit = limit;

@@ -183,10 +183,9 @@ Status read_lfm2(const json& root, ModelSpec& spec) {
   SLUICE_TRY(read(root, "block_multiple_of", multiple, int64_t{1}, kMostWidth));
   const bool multiplies =
       !root.contains("block_ffn_dim_multiplier") || says(root, "block_ffn_dim_multiplier");
+  SLUICE_TRY(check_silu(root, spec));
   for (LayerSpec& layer : spec.layers) {
     Mlp& mlp = layer.mlp();
-    if (mlp.activation != GateActivation::Silu)
-      return error("model config: hidden_act; lfm2 models have silu only");
     if (!adjusts) continue;
     mlp.ffn = int64_t(2 * double(mlp.ffn) / 3);
     if (multiplies) mlp.ffn = (int64_t(factor * double(mlp.ffn)) + multiple - 1) / multiple * multiple;
@@ -205,6 +204,16 @@ Status read_softcap(const json& root, const char* key, double& cap) {
   return {};
 }
 
+Status check_silu(const json& root, const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.mlp().activation == GateActivation::Silu) continue;
+    std::string said;
+    SLUICE_TRY(read(root, "hidden_act", said));
+    return error("model config: hidden_act is '{}'; {} models have silu only", said, spec.family);
+  }
+  return {};
+}
+
 Status read_delta_keys(const json& root, ModelSpec& spec) {
   for (const auto& [key, only] : {std::pair{"output_gate_type", "swish"}, {"mamba_ssm_dtype", "float32"}}) {
     std::string value = only;
@@ -212,12 +221,8 @@ Status read_delta_keys(const json& root, ModelSpec& spec) {
     if (value != only)
       return error("model config: {} is '{}'; {} models have {} only", key, value, spec.family, only);
   }
-  for (LayerSpec& layer : spec.layers) {
-    layer.attention()->gated = true;
-    if (layer.mlp().activation != GateActivation::Silu)
-      return error("model config: hidden_act; {} models have silu only", spec.family);
-  }
-  return {};
+  for (LayerSpec& layer : spec.layers) layer.attention()->gated = true;
+  return check_silu(root, spec);
 }
 
 const OwnKeys kQwen35OwnKeys{kDeltaReads, kDeltaNeutral, read_delta_keys, nullptr};

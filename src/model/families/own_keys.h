@@ -25,5 +25,7 @@ int64_t group_of(int64_t experts, int64_t elements);
 // A soft cap that is null is none.
 Status read_softcap(const nlohmann::json& root, const char* key, double& cap);
 Status read_delta_keys(const nlohmann::json& root, ModelSpec& spec);
+// For families whose gates have silu alone: the error names another activation that was read.
+Status check_silu(const nlohmann::json& root, const ModelSpec& spec);
 
 }  // namespace sluice::core

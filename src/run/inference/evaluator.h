@@ -43,7 +43,7 @@ class Evaluator {
                                                  const WeightsFrom& weights, uint64_t seed,
                                                  Observer& observer);
 
-  // As Engine's. An error, too, when a cap is exceeded.
+  // As Engine's. It is an error, too, when a cap is exceeded.
   Result<const TokenLosses*> evaluate(const Rows& rows);
 
   // The most seen, as driver and operating system say.
