@@ -9,11 +9,11 @@
 namespace sluice::core {
 namespace {
 
-constexpr double kRow = 24, kAbove = 58, kEdge = 14, kGap = 8, kLongest = 420, kText = 12;
+constexpr double kRow = 24, kAbove = 58, kEdge = 14, kGap = 8, kText = 12;
 
 }  // namespace
 
-std::string render(const Bars& chart) {
+std::string render(const Bars& chart, double longest) {
   double names = 0, most = 0;
   for (const Bar& b : chart.bars) {
     names = std::max(names, text_width(b.name, kText));
@@ -21,7 +21,7 @@ std::string render(const Bars& chart) {
   }
   const double left = kEdge + names + kGap;
   const auto length = [&](const Bar& b) {
-    return std::isfinite(b.value) && most > 0 ? kLongest * b.value / most : 0;
+    return std::isfinite(b.value) && most > 0 ? longest * b.value / most : 0;
   };
   double width = std::max(text_width(chart.title, 16), text_width(chart.subtitle, 11)) + left;
   for (const Bar& b : chart.bars) {

@@ -20,7 +20,7 @@ struct Bars {
   std::vector<Bar> bars;  // from top to bottom
 };
 
-// A self-contained SVG file; bars share one scale from zero.
-std::string render(const Bars& bars);
+// A self-contained SVG file; bars share one scale from zero, on which the longest has so many pixels.
+std::string render(const Bars& bars, double longest = 420);
 
 }  // namespace sluice::core

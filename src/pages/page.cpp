@@ -195,20 +195,34 @@ std::string html_of(const Table& table) {
   return out;
 }
 
+constexpr std::string_view kPhone = "(max-width: 520px)";
+
 std::string in_url(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const auto u = uint8_t(c);
-    const bool plain = std::isalnum(u) != 0 || std::string_view("-_.~ /:=;,()").find(c) != text.npos;
+    const bool plain = std::isalnum(u) != 0 || std::string_view("-_.~/:=;()").find(c) != text.npos;
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", u);
   }
   return out;
 }
 
-// Each picture is a document of its own: the classes of one mean nothing to another.
-std::string image(std::string_view title, std::string_view svg) {
-  return fmt::format("<div class=\"wide\"><img alt=\"{}\" src=\"data:image/svg+xml,{}\"></div>\n",
-                     escape_markup(title), in_url(svg));
+// Each picture is a document of its own: the classes of one mean nothing to another. A phone shows the narrow
+// one, or where there is none the same, which scrolls so that its letters stay legible.
+std::string image(std::string_view title, std::string_view svg, std::string_view narrow = {}) {
+  constexpr std::string_view kData = "data:image/svg+xml,";
+  const std::string source =
+      narrow.empty() ? ""
+                     : fmt::format("<source media=\"{}\" srcset=\"{}{}\">", kPhone, kData, in_url(narrow));
+  return fmt::format("<div class=\"{}\"><picture>{}<img alt=\"{}\" src=\"{}{}\"></picture></div>\n",
+                     narrow.empty() ? "wide" : "fits", source, escape_markup(title), kData, in_url(svg));
+}
+
+std::string image(const Bars& bars) {
+  constexpr double kShort = 60;
+  Bars narrow = bars;
+  narrow.subtitle.clear();
+  return image(bars.title, render(bars), render(narrow, kShort));
 }
 
 constexpr std::string_view kStyle = R"(
@@ -216,7 +230,7 @@ h2 { margin-top: 30px; font-size: 18px; } p, .rule, .rule th { color: var(--mute
 th[scope=row] { color: var(--ink); } .wide th[scope=row] { position: sticky; left: 0; min-width: 84px;
                        background: var(--bg); }
 img { display: block; max-width: 100%; height: auto; }
-@media (max-width: 520px) { img { max-width: none; } }  /* letters stay legible: the picture scrolls */
+@media (max-width: 520px) { .wide img { max-width: none; } }
 )";
 
 }  // namespace
@@ -325,7 +339,7 @@ std::string to_html(const Page& page) {
     for (const Table& table : s.tables) out += html_of(table);
     for (const std::string& note : s.notes) out += fmt::format("<p>{}</p>\n", escape_markup(note));
     for (const Plot& plot : s.plots) out += image(plot.title, render(plot));
-    for (const Bars& bars : s.bars) out += image(bars.title, render(bars));
+    for (const Bars& bars : s.bars) out += image(bars);
   }
   return out + "</main></body></html>\n";
 }
