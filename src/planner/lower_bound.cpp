@@ -162,9 +162,9 @@ struct Traffic {
 
 // An object used in a stretch and made before it is on the device when the stretch begins, or loaded in it.
 // An object that is changed in it and used later is there when it ends, or was stored. Objects of either kind
-// need no transfer in the stretch only as far as the device has room for them then, beside the operands and
-// workspace of its first or last task. What can be computed again counts if a turn has it to choose, and in
-// the first stretch that has it, so that computing it again saves its bytes once.
+// need no transfer in the stretch only as far as the device then has room for them. The operands and
+// workspace of its first or last task come before them. What can be computed again counts if a turn has it to
+// choose, and in the first stretch that has it, so that computing it again saves its bytes once.
 class Crossing {
  public:
   Crossing(const Schedule& s, const std::vector<uint32_t>& writer, const std::vector<bool>& can_be_again,
