@@ -85,7 +85,7 @@ inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b,
 }
 
 // to[c][r] = scale * from[r][c]; rows and columns are multiples of 16.
-SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols, float scale, float* to) {
+SLUICE_APART void transpose_block(const float* from, int64_t rows, int64_t cols, float scale, float* to) {
   for (int64_t r = 0; r < rows; r += kVec) {
     for (int64_t c = 0; c < cols; c += kVec) {
       F16 x[kVec];

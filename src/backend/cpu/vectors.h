@@ -5,6 +5,8 @@
 // register.
 
 #define SLUICE_INLINE inline __attribute__((always_inline))
+// For what is done to a whole block, where a call costs nothing: it is compiled once for all who call it.
+#define SLUICE_APART inline __attribute__((noinline))
 // Goes before the braces of a function object: a call per vector would be slow.
 #define SLUICE_INLINE_BODY __attribute__((always_inline))
 

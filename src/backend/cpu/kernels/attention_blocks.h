@@ -6,8 +6,8 @@
 // to[i][:] = scale * from[i][:] for `rows` rows of `cols` columns; columns up to `to_stride` and rows up to
 // `padded_rows` become zero.
 template <class T>
-SLUICE_INLINE void copy_block(const T* from, int64_t from_stride, int64_t rows, int64_t cols, float scale,
-                              float* to, int64_t to_stride, int64_t padded_rows) {
+SLUICE_APART void copy_block(const T* from, int64_t from_stride, int64_t rows, int64_t cols, float scale,
+                             float* to, int64_t to_stride, int64_t padded_rows) {
   for (int64_t i = 0; i < rows; ++i) {
     for_each_vector(cols, [&](int64_t j, auto part) SLUICE_INLINE_BODY {
       store(to + i * to_stride + j, load(from + i * from_stride + j, part) * scale);

@@ -49,8 +49,8 @@ SLUICE_INLINE void softmax_gradient(int64_t keys, float cap, Scratch& x) {
   }
 }
 
-SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const Keys& key,
-                                 Scratch& x) {
+SLUICE_APART void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const Keys& key,
+                                Scratch& x) {
   const int64_t dim = padded_head_dim(s);
   multiply(keys, kQueryBlock, s.head_dim, {key.k, dim, 1}, x.q_t, kQueryBlock, x.p, kQueryBlock, false);
   const float cap = s.softcap * kLog2E;

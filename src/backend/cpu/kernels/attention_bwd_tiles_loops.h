@@ -51,8 +51,8 @@ SLUICE_INLINE void softmax_gradient(float scale, float cap, TileScratch& x) {
 }
 
 template <class Unit>
-SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const TileKeys& key,
-                                 TileScratch& x) {
+SLUICE_APART void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const TileKeys& key,
+                                TileScratch& x) {
   const int64_t tiles = s.head_dim / kTileDepth;
   const auto rows = [&](const Bf16* from) SLUICE_INLINE_BODY {
     return Left{from, from + kTile * s.head_dim, s.head_dim * 2, 64};

@@ -42,8 +42,8 @@ SLUICE_INLINE void softmax_block(int64_t keys, Queries& q, float* scores, float*
   }
 }
 
-SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, Queries& q,
-                          const Scratch& scratch) {
+SLUICE_APART void attend(const AttnShape& s, int64_t first_key, int64_t keys, Queries& q,
+                         const Scratch& scratch) {
   const int64_t dim = padded_head_dim(s);
   multiply(keys, kQueryBlock, s.head_dim, {scratch.k, dim, 1}, q.transposed, kQueryBlock, scratch.scores,
            kQueryBlock, false);

@@ -53,8 +53,8 @@ SLUICE_INLINE bool softmax_block(float scale, TileQueries& q, const float* score
 }
 
 template <class Unit>
-SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, const Left& k, TileQueries& q,
-                          const TileScratch& x) {
+SLUICE_APART void attend(const AttnShape& s, int64_t first_key, int64_t keys, const Left& k, TileQueries& q,
+                         const TileScratch& x) {
   const int64_t tiles = s.head_dim / kTileDepth;
   multiply_64<Unit>(tiles, k, q.q, x.scores);
   cap_scores(s.softcap / score_scale(s), kKeyBlock * kQueryBlock, x.scores);

@@ -13,7 +13,7 @@ SLUICE_INLINE bool any_differs(F16 x, float y) {
 }
 
 // Queries as a right operand whose k runs along the head: [tiles, 4 tiles of 16 queries].
-SLUICE_INLINE void pair_queries(const Bf16* q, int64_t stride, int64_t count, int64_t head_dim, Bf16* to) {
+SLUICE_APART void pair_queries(const Bf16* q, int64_t stride, int64_t count, int64_t head_dim, Bf16* to) {
   for (int64_t d = 0; d < head_dim; d += kTileDepth) {
     for (int64_t i = 0; i < kQueryBlock; i += kTile, to += kTileSize) {
       pair_columns(q + i * stride + d, stride, count - i, kTileDepth, to);
@@ -22,7 +22,7 @@ SLUICE_INLINE void pair_queries(const Bf16* q, int64_t stride, int64_t count, in
 }
 
 // Queries as a right operand whose columns run along the head: [2 times 32 queries, head_dim / 16 tiles].
-SLUICE_INLINE void pair_heads(const Bf16* q, int64_t stride, int64_t count, int64_t head_dim, Bf16* to) {
+SLUICE_APART void pair_heads(const Bf16* q, int64_t stride, int64_t count, int64_t head_dim, Bf16* to) {
   for (int64_t i = 0; i < kQueryBlock; i += kTileDepth) {
     for (int64_t d = 0; d < head_dim; d += kTileDepth, to += 2 * kTileSize) {
       pair_rows(q + i * stride + d, stride, count - i, kTileDepth, to, to + kTileSize);
@@ -31,7 +31,7 @@ SLUICE_INLINE void pair_heads(const Bf16* q, int64_t stride, int64_t count, int6
 }
 
 // 64 rows as a left operand: in place, or padded with zeros in `copy` when fewer are there.
-SLUICE_INLINE Left left_rows(const Bf16* from, int64_t stride, int64_t count, int64_t head_dim, Bf16* copy) {
+SLUICE_APART Left left_rows(const Bf16* from, int64_t stride, int64_t count, int64_t head_dim, Bf16* copy) {
   if (count < kKeyBlock) {
     for (int64_t i = 0; i < kKeyBlock; ++i) {
       for (int64_t d = 0; d < head_dim; d += kTileDepth) {
@@ -46,8 +46,8 @@ SLUICE_INLINE Left left_rows(const Bf16* from, int64_t stride, int64_t count, in
 }
 
 // Keys (or values) as a left operand whose k runs along the keys: [tiles, 2 times 32 keys, 2 tiles].
-SLUICE_INLINE void transpose_keys(const Bf16* from, int64_t stride, int64_t count, int64_t head_dim,
-                                  Bf16* to) {
+SLUICE_APART void transpose_keys(const Bf16* from, int64_t stride, int64_t count, int64_t head_dim,
+                                 Bf16* to) {
   for (int64_t d = 0; d < head_dim; d += kTileDepth) {
     for (int64_t j = 0; j < kKeyBlock; j += kTileDepth, to += 2 * kTileSize) {
       transpose_rows(from + j * stride + d, stride, count - j, kTileDepth, to, to + kTileSize);

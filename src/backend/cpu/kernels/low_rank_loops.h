@@ -4,22 +4,36 @@
 #include "backend/cpu/block_pack.h"
 #include "backend/cpu/block_product.h"
 
-// to[r][width] from `rows` rows of `cols` values; 0 behind them.
+// to[width] from `cols` values; 0 behind them.
 template <class T>
-SLUICE_INLINE void widen(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t width,
-                         float* to) {
-  for (int64_t r = 0; r < rows; ++r, from += stride, to += width) {
-    for (int64_t i = cols / kVec * kVec; i < width; i += kVec) store(to + i, F16{});
-    for_each_vector(cols,
-                    [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(to + i, load(from + i, part)); });
-  }
+SLUICE_INLINE void widen_row(const T* from, int64_t cols, int64_t width, float* to) {
+  for (int64_t i = cols / kVec * kVec; i < width; i += kVec) store(to + i, F16{});
+  for_each_vector(cols,
+                  [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(to + i, load(from + i, part)); });
+}
+
+// The same of `rows` rows.
+template <class T>
+SLUICE_APART void widen(const T* from, int64_t stride, int64_t rows, int64_t cols, int64_t width, float* to) {
+  for (int64_t r = 0; r < rows; ++r) widen_row(from + r * stride, cols, width, to + r * width);
+}
+
+// A panel of what lies along k, and one of what lies along the columns (block_pack.h).
+template <class T>
+SLUICE_APART void panel_of_columns(const T* from, int64_t stride, int64_t columns, int64_t depth, float* to) {
+  pack_columns(from, stride, columns, depth, to);
+}
+template <class T>
+SLUICE_APART void panel_of_rows(const T* from, int64_t stride, int64_t columns, int64_t depth, int64_t left,
+                                float* to) {
+  pack_rows(from, stride, columns, depth, left, to);
 }
 
 // c (+)= scale * sums, of rows with `width` sums of which `cols` are there; `before` is what is added, or
 // null.
 template <class C>
-SLUICE_INLINE void put_scaled(const float* sums, int64_t width, int64_t rows, int64_t cols, float scale,
-                              const C* before, C* c, int64_t ldc) {
+SLUICE_APART void put_scaled(const float* sums, int64_t width, int64_t rows, int64_t cols, float scale,
+                             const C* before, C* c, int64_t ldc) {
   for (int64_t r = 0; r < rows; ++r) {
     for_each_vector(cols, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
       F16 x = load(sums + r * width + i) * splat(scale);
@@ -51,7 +65,7 @@ void low_rank(const LowRankSizes& s, float scale, const T* u, const T* b, const 
     const Strided a{x.left + p * s.rank, x.inner, 1};
     for (int64_t o = 0; o < s.part; o += kPanel) {
       const int64_t cols = std::min(kPanel, s.part - o), at = s.first + p * s.part + o;
-      pack_columns(b + (p * s.part + o) * s.rank, s.rank, cols, s.rank, x.right);
+      panel_of_columns(b + (p * s.part + o) * s.rank, s.rank, cols, s.rank, x.right);
       multiply(rows, kPanel, s.rank, a, x.right, kPanel, x.sums, kPanel, false);
       put_scaled(x.sums, kPanel, rows, cols, scale, residual == nullptr ? nullptr : residual + at, y + at,
                  s.columns);
@@ -79,7 +93,7 @@ void low_rank_wgrad(const LowRankSizes& s, float scale, const T* dy, const T* u,
                     int64_t rows, const LowRankScratch& x) {
   for (int64_t t = 0; t < s.tokens; t += kLowRankDepth) {
     const int64_t depth = std::min(kLowRankDepth, s.tokens - t);
-    pack_rows(dy + t * s.columns, s.columns, rows, depth, s.tokens - t, x.left);
+    panel_of_rows(dy + t * s.columns, s.columns, rows, depth, s.tokens - t, x.left);
     widen(u + t * s.inner(), s.inner(), depth, s.rank, x.width, x.right);
     multiply(rows, x.width, depth, {x.left, 1, kPanel}, x.right, x.width, x.sums, x.width, t > 0);
   }
@@ -98,7 +112,7 @@ void add_low_rank(const LowRankSizes& s, float scale, bool turned, const T* u, c
       if (turned) {
         widen(b + o, s.part, s.rank, cols, kPanel, x.right);
       } else {
-        pack_columns(b + (p * s.part + o) * s.rank, s.rank, cols, s.rank, x.right);
+        panel_of_columns(b + (p * s.part + o) * s.rank, s.rank, cols, s.rank, x.right);
       }
       multiply(rows, kPanel, s.rank, a, x.right, kPanel, x.sums, kPanel, false);
       put_scaled<T>(x.sums, kPanel, rows, cols, scale, y + at, y + at, s.columns);
@@ -114,8 +128,8 @@ void grouped_low_rank_dgrad(const LowRankSizes& s, float scale, const RowsOf<T>&
     for (int64_t o = 0; o < s.part; o += kLowRankDepth) {
       const int64_t depth = std::min(kLowRankDepth, s.part - o);
       for (int64_t r = 0; r < rows; ++r)
-        widen(dy.row(first + r) + s.first + p * s.part + o, 0, 1, depth, kLowRankDepth,
-              x.left + r * kLowRankDepth);
+        widen_row(dy.row(first + r) + s.first + p * s.part + o, depth, kLowRankDepth,
+                  x.left + r * kLowRankDepth);
       widen(b + (p * s.part + o) * s.rank, s.rank, depth, s.rank, x.width, x.right);
       multiply(rows, x.width, depth, {x.left, kLowRankDepth, 1}, x.right, x.width, x.sums, x.width, o > 0);
     }
@@ -129,8 +143,7 @@ void grouped_low_rank_wgrad(const LowRankSizes& s, float scale, const RowsOf<T>&
                             const T* u, bool accumulate, G* db, int64_t rows, const LowRankScratch& x) {
   for (int64_t t = 0; t < s.tokens; t += kLowRankDepth) {
     const int64_t depth = std::min(kLowRankDepth, s.tokens - t);
-    for (int64_t i = 0; i < depth; ++i)
-      widen(dy.row(t + i) + column, 0, 1, rows, kPanel, x.left + i * kPanel);
+    for (int64_t i = 0; i < depth; ++i) widen_row(dy.row(t + i) + column, rows, kPanel, x.left + i * kPanel);
     widen(u + t * s.inner(), s.inner(), depth, s.rank, x.width, x.right);
     multiply(rows, x.width, depth, {x.left, 1, kPanel}, x.right, x.width, x.sums, x.width, t > 0);
   }
