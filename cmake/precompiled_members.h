@@ -19,7 +19,15 @@ namespace nlohmann {
   SLUICE_STRING(Json, 18) SLUICE_STRING(Json, 19) SLUICE_STRING(Json, 20) SLUICE_STRING(Json, 21)  \
   SLUICE_STRING(Json, 22) SLUICE_STRING(Json, 23) SLUICE_STRING(Json, 24) SLUICE_STRING(Json, 25)
 // clang-format on
+// What parsers share, whatever becomes of what they read.
+#define SLUICE_TEXT detail::iterator_input_adapter<const char*>
+#define SLUICE_PARSER(Json)                                                                            \
+  SLUICE_MEMBER detail::lexer<Json, SLUICE_TEXT>::token_type detail::lexer<Json, SLUICE_TEXT>::scan(); \
+  SLUICE_MEMBER std::string detail::lexer<Json, SLUICE_TEXT>::get_token_string() const;                \
+  SLUICE_MEMBER std::string detail::parser<Json, SLUICE_TEXT>::exception_message(                      \
+      const detail::lexer<Json, SLUICE_TEXT>::token_type, const std::string&);
 #define SLUICE_JSON(Json)                                                                               \
+  SLUICE_PARSER(Json)                                                                                   \
   SLUICE_PARSE(Json, std::string&&)                                                                     \
   SLUICE_PARSE(Json, std::string&)                                                                      \
   SLUICE_PARSE(Json, const std::string&)                                                                \
@@ -47,6 +55,8 @@ namespace nlohmann {
   SLUICE_CREATE(detail::out_of_range, Json*)                                                            \
   SLUICE_CREATE(detail::out_of_range, const Json*)
 
+SLUICE_MEMBER detail::parse_error detail::parse_error::create(int, const detail::position_t&,
+                                                              const std::string&, std::nullptr_t);
 SLUICE_CREATE(detail::type_error, std::nullptr_t)
 SLUICE_CREATE(detail::out_of_range, std::nullptr_t)
 SLUICE_JSON(json)
@@ -55,6 +65,8 @@ SLUICE_JSON(ordered_json)
 #undef SLUICE_CREATE
 #undef SLUICE_STRING
 #undef SLUICE_STRINGS
+#undef SLUICE_TEXT
+#undef SLUICE_PARSER
 #undef SLUICE_JSON
 
 }  // namespace nlohmann
@@ -66,6 +78,19 @@ namespace fmt {
 SLUICE_MEMBER_TEMPLATE format_parse_context::iterator formatter<string_view>::parse(format_parse_context&);
 SLUICE_MEMBER_TEMPLATE format_context::iterator formatter<string_view>::format(const string_view&,
                                                                                format_context&) const;
+// How the numbers of a range are, and one with its digits in groups.
+#define SLUICE_NUMBER(Number)                                                                               \
+  SLUICE_MEMBER_TEMPLATE format_context::iterator formatter<Number>::format(const Number&, format_context&) \
+      const;
+SLUICE_NUMBER(int)
+SLUICE_NUMBER(unsigned)
+SLUICE_NUMBER(long long)
+SLUICE_NUMBER(unsigned long long)
+SLUICE_NUMBER(float)
+SLUICE_NUMBER(double)
+#undef SLUICE_NUMBER
+SLUICE_MEMBER_TEMPLATE format_context::iterator formatter<group_digits_view<int64_t>>::format(
+    group_digits_view<int64_t>, format_context&);
 SLUICE_FUNCTION void detail::vformat_to(detail::buffer<char>&, string_view,
                                         basic_format_args<FMT_BUFFER_CONTEXT(char)>, detail::locale_ref);
 

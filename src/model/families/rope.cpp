@@ -331,7 +331,7 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
         spec.rope.theta, kFullAttention, kSlidingAttention);
   if (windows.otherwise != nullptr && !says(root, "rope_parameters")) {
     json whole = root;
-    whole["rope_parameters"] = json::parse(windows.otherwise);
+    whole["rope_parameters"] = json::parse(std::string_view(windows.otherwise));
     return read_by_layers(whole, family, context, spec);
   }
   if (windows.has) return read_by_layers(root, family, context, spec);
