@@ -8,6 +8,8 @@
 #include <memory>
 #include <unordered_map>
 
+#include "base/order.h"
+
 namespace sluice::core {
 namespace {
 
@@ -40,8 +42,7 @@ std::vector<DeviceActivity> place_on_timeline(std::vector<ProfiledActivity> acti
                                               std::span<const Interval> timeline) {
   std::vector<DeviceActivity> out;
   if (activities.empty()) return out;
-  std::stable_sort(activities.begin(), activities.end(),
-                   [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  sort_by(activities, [](const ProfiledActivity& activity) { return activity.start_ns; });
   std::unordered_map<uint32_t, uint32_t> command_of;
   for (const ProfiledCall& c : calls) command_of[c.call] = c.command;
   const uint64_t first = activities.front().start_ns;

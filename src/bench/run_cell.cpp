@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/order.h"
 #include "bench/cell.h"
 #include "bench/results.h"
 #include "host/host_memory.h"
@@ -219,8 +220,7 @@ void CellRun::sum_up(std::span<const Interval> timeline) {
     per_step(time);
     out_.top.push_back(std::move(time));
   }
-  std::stable_sort(out_.top.begin(), out_.top.end(),
-                   [](const OpTime& a, const OpTime& b) { return a.s > b.s; });
+  sort_by(out_.top, [](const OpTime& time) { return -time.s; });
   out_.top.resize(std::min(out_.top.size(), kTopOps));
   sample_memory(timeline);
 }

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/order.h"
+
 namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
@@ -47,7 +49,7 @@ std::vector<NumaNode> numa_nodes(const fs::path& root) {
     const auto number = whole_number(std::string_view(name).substr(4));
     if (number) out.push_back({*number, line_of(entry.path() / "cpulist"), memory_of(entry.path())});
   }
-  std::ranges::sort(out, {}, &NumaNode::number);
+  sort_by(out, [](const NumaNode& node) { return node.number; });
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/order.h"
 
 namespace sluice::core {
 namespace {
@@ -254,9 +255,7 @@ Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json_text, i
   HeaderParser parser;
   if (!json::sax_parse(json_text, &parser)) return Error{parser.problem};
   auto& tensors = parser.header.tensors;
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.begin, a.end, a.info.name) < std::tie(b.begin, b.end, b.info.name);
-  });
+  sort_by(tensors, [](const auto& tensor) { return std::tie(tensor.begin, tensor.end, tensor.info.name); });
   SLUICE_TRY(check_layout(tensors, data_bytes));
   return std::move(parser.header);
 }

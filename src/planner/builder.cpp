@@ -9,6 +9,7 @@
 
 #include "base/counts.h"
 #include "base/hash.h"
+#include "base/order.h"
 #include "base/parallel.h"
 #include "exec/executor.h"
 #include "planner/lower_bound.h"
@@ -165,9 +166,10 @@ std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() co
     for (uint32_t v = 0; v < s.values.size(); ++v) {
       if (s.values[v].circular && !s.values[v].host_home && !s.values[v].fixed) order.push_back(v);
     }
-    std::ranges::stable_sort(order, {}, [&](uint32_t v) {
+    const auto rank = [&](uint32_t v) {
       return std::pair(-moves[v], spread_over_layers(program_.object(s.values[v].object).layer));
-    });
+    };
+    sort_numbers(order, [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); });
     for (const uint32_t v : order) out[d].push_back({s.values[v].object, s.values[v].bytes});
   }
   return out;

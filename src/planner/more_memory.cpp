@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/order.h"
+
 namespace sluice::core {
 namespace {
 
@@ -31,7 +33,7 @@ ByTier<double> speedup_with_more(const Program& program, const Profile& profile,
                                  std::vector<FoundSettings> found) {
   ByTier<double> out;
   if (found.empty()) return out;
-  std::ranges::stable_sort(found, {}, &FoundSettings::step_ns);
+  sort_by(found, [](const FoundSettings& one) { return one.step_ns; });
   found.resize(std::min(found.size(), kSettings));
   const PinRange before = plans.pin_range(plans.limits.device_bytes());
   for (const Tier tier : {kDevice, kHost}) {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/order.h"
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "exec/executor.h"
@@ -191,7 +192,7 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   PlanBuilder plans(few->program, profile_, request_, few->left_out);
   std::vector<FoundSettings> found = search_coarse(plans, request_, nullptr);
   weigh_memory(few->program, few->left_out, plans, found);
-  std::ranges::stable_sort(found, {}, &FoundSettings::step_ns);
+  sort_by(found, [](const FoundSettings& one) { return one.step_ns; });
   const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
   std::vector<Policy> settings;
   for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
@@ -272,8 +273,7 @@ void Planner::search_budget(int64_t budget, int evaluations, std::optional<Candi
   for (auto& c : plans_.build_all(policies(budget), budget, request_.threads)) {
     if (c) found.push_back(std::move(*c));
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.step_ns < b.step_ns; });
+  sort_by(found, [](const Candidate& one) { return one.step_ns; });
   std::vector<Candidate> starts;
   for (size_t i = 0; i < found.size() && starts.size() < kClimbs; ++i) {
     const auto same = [&](const Candidate& faster) { return same_decisions(faster, found[i]); };

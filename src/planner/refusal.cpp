@@ -8,14 +8,15 @@
 #include <map>
 #include <utility>
 
+#include "base/order.h"
+
 namespace sluice::core {
 namespace {
 
 using Residents = std::vector<std::pair<int64_t, std::string>>;
 
 std::string three_largest(Residents residents) {
-  std::stable_sort(residents.begin(), residents.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  sort_by(residents, [](const auto& resident) { return -resident.first; });
   residents.resize(std::min<size_t>(3, residents.size()));
   std::string out;
   for (const auto& [bytes, name] : residents) {

@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 
+#include "base/order.h"
+
 namespace sluice::core {
 namespace {
 
@@ -134,15 +136,12 @@ void fill_repeated(PlanSummary& s, const Program& program, const Plan& plan,
     t.what = what;
     s.repeated.push_back(t);
   }
-  std::stable_sort(s.repeated.begin(), s.repeated.end(),
-                   [](const RepeatedTask& a, const RepeatedTask& b) { return a.ns > b.ns; });
+  sort_by(s.repeated, [](const RepeatedTask& task) { return -task.ns; });
 }
 
 void fill_stalls(PlanSummary& s, const Program& program, const Plan& plan, std::span<const Stall> stalls) {
   std::vector<Stall> longest(stalls.begin(), stalls.end());
-  std::stable_sort(longest.begin(), longest.end(), [](const Stall& a, const Stall& b) {
-    return a.end_ns - a.begin_ns > b.end_ns - b.begin_ns;
-  });
+  sort_by(longest, [](const Stall& stall) { return stall.begin_ns - stall.end_ns; });
   longest.resize(std::min(longest.size(), kLongestStalls));
   s.stall_count = static_cast<int64_t>(stalls.size());
   for (const Stall& stall : longest) {

@@ -9,6 +9,7 @@
 
 #include "base/counts.h"
 #include "base/hash.h"
+#include "base/order.h"
 #include "base/philox.h"
 #include "io/file.h"
 #include "io/pieces.h"
@@ -529,8 +530,7 @@ Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const S
   const auto rank = [&](const Source& source) {
     return options.is_share(source.entry) ? source.entry + 1 : 0;
   };
-  std::stable_sort(sources.begin(), sources.end(),
-                   [&](const Source& a, const Source& b) { return rank(a) < rank(b); });
+  sort_by(sources, rank);
   Building building(options, sources, held, paths, width_of(options, sources, held), told);
   for (const Error& at : unreadable) building.skip(at);
   if (draws) {

@@ -2,6 +2,7 @@
 // Relief: where the host has no room for all that would go there, what is computed again instead.
 #include <algorithm>
 
+#include "base/order.h"
 #include "planner/passes/passes.h"
 #include "planner/pressure.h"
 
@@ -62,7 +63,8 @@ bool relieve_host(const StepSchedule& step, const SlotsByDevice& slots,
   for (uint32_t u = 0; u < units.size(); ++u) {
     if (stays[u].bytes > 0) order.push_back(u);
   }
-  std::ranges::stable_sort(order, {}, [&](uint32_t u) { return units[u].ns / double(units[u].bytes); });
+  const auto price = [&](uint32_t u) { return units[u].ns / double(units[u].bytes); };
+  sort_numbers(order, [&](uint32_t a, uint32_t b) { return price(a) < price(b); });
   Pressure host(bytes);
   bool changed = false;
   for (const uint32_t u : order) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/order.h"
 #include "ops/chosen_parts.h"
 #include "planner/passes/activation_lives.h"
 
@@ -51,8 +52,7 @@ class Unroller {
 
   StepSchedule run(const std::vector<TaskId>& order) {
     find_runs(order);
-    std::stable_sort(runs_.begin(), runs_.end(),
-                     [](const Timed& a, const Timed& b) { return a.start_ns < b.start_ns; });
+    sort_by(runs_, [](const Timed& run) { return run.start_ns; });
     make_values();
     return std::move(out_);
   }
