@@ -13,10 +13,10 @@
 
 #include "base/format.h"
 #include "base/status.h"
-#include "ops/delta.h"
-#include "ops/experts.h"
+#include "ops/behind_heads.h"
+#include "ops/delta_sizes.h"
 #include "ops/gate_activation.h"
-#include "ops/norm.h"
+#include "ops/router_score.h"
 
 namespace sluice::core {
 

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/delta_sizes.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
@@ -25,22 +26,6 @@ namespace sluice::core {
 constexpr int64_t kDeltaBlock = 64;
 // Added to the sum of squares of a head of q or k.
 constexpr float kDeltaEps = 1e-6f;
-
-// Consecutive value heads share a key head. REQUIRES: value_heads is a multiple of key_heads.
-struct DeltaSizes {
-  int64_t key_heads, value_heads, key_dim, value_dim;
-
-  int64_t keys() const { return key_heads * key_dim; }
-  int64_t values() const { return value_heads * value_dim; }
-  int64_t columns() const { return 2 * keys() + values(); }  // q, k and v of a token, in turn
-  int64_t shared() const { return value_heads / key_heads; }
-  int64_t head_state() const { return key_dim * value_dim; }
-  int64_t state() const { return value_heads * head_state(); }
-  constexpr void fields(auto&& f) const {
-    f("hk", key_heads), f("hv", value_heads), f("dk", key_dim), f("dv", value_dim);
-  }
-  bool operator==(const DeltaSizes&) const = default;
-};
 
 // Gates of every value head, all f32: its beta, and behind those of all heads its decay.
 //   beta = sigmoid(b),  decay = exp(a_log) log(1 + exp(a + dt_bias)),  with ba = b of all heads, then a

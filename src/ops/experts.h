@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "ops/gate_activation.h"
 #include "ops/operand.h"
+#include "ops/router_score.h"
 #include "ops/work.h"
 
 namespace sluice::core {
@@ -42,24 +43,6 @@ struct RoutingLayout {
   constexpr int64_t elements() const { return row() + rows; }
 };
 Operand routing_operand(const Mixture& mixture);
-
-// The functions behind experts' scores and the gates of chosen ones.
-enum class RouterScore : uint8_t {
-  Softmax,  // over all experts; gates are the chosen ones' scores
-  Chosen,   // softmax over the chosen ones' logits: that of all, normalised again
-  Sigmoid,  // of each logit by itself
-};
-constexpr std::string_view name_of(RouterScore score) {
-  switch (score) {
-    case RouterScore::Softmax:
-      return "softmax";
-    case RouterScore::Chosen:
-      return "chosen";
-    case RouterScore::Sigmoid:
-      return "sigmoid";
-  }
-  return "";
-}
 
 // Goals of a router beside a small loss of the tokens: that experts have equally many tokens (Fedus et al.
 // 2021, over several choices as Hugging Face transformers has it), and small logits (Zoph et al. 2022).

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/behind_heads.h"
 #include "ops/cast.h"
 #include "ops/operand.h"
 #include "ops/work.h"
@@ -60,24 +61,6 @@ struct RmsNormBwd {
     if (scale != 1) f("scale", scale, kNoCost);
   }
 };
-
-// The columns of y behind heads that are normalised and rotated, as values stand behind keys.
-enum class BehindHeads : uint8_t {
-  Copied,  // from x
-  Normed,  // heads of x, each normalised without a weight, and not rotated
-  Again,   // the same of the first heads themselves; x has nothing behind these
-};
-constexpr std::string_view name_of(BehindHeads behind) {
-  switch (behind) {
-    case BehindHeads::Copied:
-      return "copied";
-    case BehindHeads::Normed:
-      return "normed";
-    case BehindHeads::Again:
-      return "again";
-  }
-  return "";
-}
 
 // Rows of y are heads * head_dim + rest columns, and so are those of x unless the rest is made of the heads.
 // Each of the heads is normalised as a row of RmsNorm is, with the weight w[head_dim] that all share, and

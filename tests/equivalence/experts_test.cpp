@@ -5,6 +5,7 @@
 
 #include "backend/testing/delaying_backend.h"
 #include "equivalence/many_plans.h"
+#include "ops/experts.h"
 
 namespace sluice::core {
 namespace {

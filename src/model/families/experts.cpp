@@ -6,6 +6,7 @@
 
 #include "model/families/keys.h"
 #include "model/families/own_keys.h"
+#include "ops/experts.h"
 
 namespace sluice::core {
 namespace {
