@@ -57,7 +57,7 @@ struct RoundRows {
   std::span<const float> top_log_probabilities;
 };
 // A loss of one's own that is a sum over sequences: puts its derivative with respect to each log-probability
-// into `seeds`, which are 0 where it begins; behind those of targets are those of top_tokens. Those of
+// into `seeds`, which are 0 where it begins. Behind those of targets are those of top_tokens. Those of
 // targets that do not count have no effect. It calls nothing of the session, and does not throw: an exception
 // would leave a step half done.
 using RoundLoss = std::function<Status(const RoundRows& rows, std::span<float> seeds)>;

@@ -437,7 +437,7 @@ PlanRequest with_reads(const Program& program, const Profile& profile, PlanReque
     probe.read_share = share;
     return surely_works(program, profile, probe);
   };
-  // What has no place on the host is what devices hold all step long, if they hold anything.
+  // Devices hold all step long, if they hold anything, the weights that have no place on the host.
   PlanRequest one = request;
   one.placement = {};
   const PlanBuilder plans(program, profile, one);

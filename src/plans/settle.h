@@ -50,8 +50,8 @@ struct RunFacts {
 // notices name settings that cannot take effect in so many.
 Result<RunConfig> settled(RunConfig config, const Machine& machine, ModelSpec model, RunFacts facts = {});
 
-// The same run otherwise, which is another question: under caps, on so many devices, in rows of so many
-// tokens, cut as a shape has what is left open, or in chunks of so many tokens.
+// The same run otherwise, which is another question: under caps, on so many devices, or in rows of so many
+// tokens. The last two cut it as a shape has what is left open, or in chunks of so many tokens.
 RunConfig under(RunConfig config, const BytesByTier& caps);
 RunConfig on_devices(RunConfig config, int devices);
 RunConfig in_rows(RunConfig config, int64_t seq_len, int64_t tokens_per_step);

@@ -21,8 +21,8 @@ bool files_have(const ModelSpec& spec, const TensorFiles& files);
 Result<std::shared_ptr<const DiskSource>> open_base(const Model& model, const Plan& plan,
                                                     const std::filesystem::path& folder);
 
-// Bytes per second at which files of the folder are read, as a lane from the disk does: of the largest one,
-// no more than `most_bytes`, and no longer than about `most_seconds`.
+// Bytes per second at which files of the folder are read, as a lane from the disk does. It reads the largest
+// one, no more than `most_bytes` of it, and no longer than about `most_seconds`.
 Result<double> measure_reads(const std::filesystem::path& folder, int64_t most_bytes, double most_seconds);
 
 }  // namespace sluice::core

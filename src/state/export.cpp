@@ -493,9 +493,8 @@ ModelSpec usual_of(const ModelSpec& spec) {
   return *std::move(model);
 }
 
-// Notices of values that config.json leaves out, and of those that llama.cpp computes otherwise, without a
-// word, of the families that were tried with it, or transformers 4 does; tried with the versions of
-// docs/models.md.
+// Notices of values that config.json leaves out, and of those that llama.cpp or transformers 4 compute
+// otherwise, without a word. The families were tried with the versions of docs/models.md.
 std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
   std::vector<std::string> out = spec.notices;
   const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };

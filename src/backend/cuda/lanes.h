@@ -15,9 +15,9 @@
 namespace sluice::core::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: a
-// record takes this thread some us. In a timed step every command records one after itself, and one before
-// itself if its lane may stand still until then: it is the first there, waits for another lane, or comes when
-// the command before has finished. Else it begins when that one ends. Each event takes a stream some 2 us, of
+// record takes this thread some us. In a timed step every command records one after itself. It records one
+// before itself, too, if its lane may stand still until then: it is the first there, waits for another lane, or
+// comes when the command before has finished. Else it begins when that one ends. Each event takes a stream some 2 us, of
 // which a step of 28,000 commands with two each had 0.1 s.
 // Commands take events in turn, as many as may be under way. The driver keeps more than a KiB on the host for
 // each, and a step has a hundred thousand commands. Events are created before a step, never within one.

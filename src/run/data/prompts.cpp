@@ -110,8 +110,8 @@ Result<int64_t> id_of(const json& token) {
   return error("a token is a number, under token_id, or as \"token_id:5\" under token");
 }
 
-// The teacher's tokens in one place: {"5": -0.1} or {"5": {"logprob": -0.1}} as vLLM writes them, a list of
-// {"token_id": 5, "logprob": -0.1}, or a list of logarithms alone, where `ids` has their tokens.
+// The teacher's tokens in one place: {"5": -0.1} or {"5": {"logprob": -0.1}} as vLLM writes them. Or a list of
+// {"token_id": 5, "logprob": -0.1}. Or a list of logarithms alone, where `ids` has their tokens.
 Result<std::vector<TopToken>> top_tokens_of(const json& place, const json* ids) {
   std::vector<TopToken> out;
   if (place.is_null()) return out;

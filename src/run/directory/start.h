@@ -17,8 +17,9 @@ struct TakenDirectory {
 // what is not a run's, its newest checkpoint is damaged, or run.resume asks for another beginning.
 Result<TakenDirectory> take_run_directory(const RunConfig& config, bool anew, Observer& observer);
 
-// Adds to an error that the checkpoint which the run in `directory` goes on from is damaged (its detail
-// "damaged"): the newest whole one before it, and the command that goes on from that. Any other error as it is.
+// The checkpoint which the run in `directory` goes on from may be damaged (the error's detail "damaged"). Then
+// the error gets the newest whole one before it, and the command that goes on from that. Any other error as it
+// is.
 Error naming_older_one(const std::filesystem::path& directory, Error why);
 
 }  // namespace sluice::core
