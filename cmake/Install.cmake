@@ -6,6 +6,16 @@ include(GNUInstallDirs)
 
 install(TARGETS sluice RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 
+# The same in Python's package. With the GPU's backend that has none of NVIDIA's libraries: NVIDIA's packages beside it do.
+install(TARGETS sluice RUNTIME DESTINATION sluice/bin COMPONENT python EXCLUDE_FROM_ALL)
+if(SLUICE_CUDA)
+  find_package(CUDAToolkit REQUIRED QUIET)
+  # CUDA 13's packages share a folder.
+  set(nvidia nvidia/cudnn/lib nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib nvidia/cublas/lib nvidia/nccl/lib)
+  list(TRANSFORM nvidia PREPEND "$ORIGIN/../../" OUTPUT_VARIABLE beside_program)
+  set_target_properties(sluice PROPERTIES INSTALL_RPATH "${beside_program}")
+endif()
+
 # What cli/CMakeLists.txt has the program write about itself.
 set(generated ${PROJECT_BINARY_DIR}/share)
 install(FILES ${generated}/man/${SLUICE_MANUAL} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
@@ -69,7 +79,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 get_cmake_property(CPACK_COMPONENTS_ALL COMPONENTS)
-list(REMOVE_ITEM CPACK_COMPONENTS_ALL Unspecified)
+list(REMOVE_ITEM CPACK_COMPONENTS_ALL Unspecified python)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)

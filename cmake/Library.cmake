@@ -40,7 +40,8 @@ sluice_closure(sluice_api objects others)
 add_library(sluice_archive STATIC ${objects})
 set_target_properties(sluice_archive PROPERTIES OUTPUT_NAME sluice EXPORT_NAME sluice LINKER_LANGUAGE CXX)
 target_compile_features(sluice_archive INTERFACE cxx_std_20)
-target_include_directories(sluice_archive INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_include_directories(sluice_archive INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+                                                    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 # Headers of nlohmann_json are compiled in.
 list(REMOVE_ITEM others nlohmann_json::nlohmann_json)
 
@@ -48,6 +49,7 @@ install(TARGETS sluice_archive EXPORT sluice ARCHIVE DESTINATION ${CMAKE_INSTALL
 install(DIRECTORY include/sluice DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
 install(EXPORT sluice NAMESPACE sluice:: FILE sluice-targets.cmake DESTINATION ${package} COMPONENT development)
+export(EXPORT sluice NAMESPACE sluice:: FILE ${PROJECT_BINARY_DIR}/sluice-targets.cmake)  # a build's folder is a package, too
 # What the targets name is found when the package is.
 set(SLUICE_FINDS)
 foreach(namespace Threads fmt CUDA)

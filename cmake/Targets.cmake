@@ -7,6 +7,11 @@ set(SLUICE_WARNINGS -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werr
 add_library(sluice_flags INTERFACE)
 target_include_directories(sluice_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${SLUICE_WARNINGS}>)
+# One code for programs and for Python's module. Hidden symbols are called and inlined as a program's own.
+if(NOT EMSCRIPTEN)
+  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fPIC> $<$<COMPILE_LANGUAGE:CXX>:-fvisibility=hidden>
+                         $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fPIC>)
+endif()
 # GCC collects garbage often while it has less than this many KiB, and spends a tenth of its time there.
 target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=600000>)
 if(SLUICE_SANITIZE)
@@ -55,11 +60,6 @@ option(SLUICE_UNITY "Compile the sources of a folder some at a time, so that bui
 function(sluice_precompile target pch)
   if(SLUICE_PCH)
     target_precompile_headers(${target} REUSE_FROM ${pch})
-    # A program is -fPIE where libraries are -fPIC, which precompiled headers are told apart by.
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL "EXECUTABLE" AND SLUICE_PYTHON)
-      set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
-    endif()
   endif()
 endfunction()
 
