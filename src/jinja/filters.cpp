@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/order.h"
 #include "jinja/interpreter.h"
 #include "tokenizer/code_set.h"
 
@@ -138,11 +137,10 @@ Value sorted(Interpreter& in, std::vector<Keyed> rows, bool reverse, const Node&
     }
     return false;
   };
-  const std::vector<uint32_t> order =
-      sorted_numbers(rows.size(), [&](uint32_t a, uint32_t b) { return before(rows[a], rows[b]); });
+  std::stable_sort(rows.begin(), rows.end(), before);
   if (!orders) return in.fail(at, "{}: there are values without an order", at.name);
   std::vector<Value> items;
-  for (const uint32_t row : order) items.push_back(std::move(rows[row].value));
+  for (Keyed& row : rows) items.push_back(std::move(row.value));
   return in.list(std::move(items), Form::List, at);
 }
 

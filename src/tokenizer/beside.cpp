@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/order.h"
 #include "io/file.h"
 #include "text/json.h"
 
@@ -188,7 +187,8 @@ class Reading {
       std::from_chars(text.data(), text.data() + text.size(), out);
       return out;
     };
-    sort_by(tokens, [&](const auto& token) { return number(token.first); });
+    std::stable_sort(tokens.begin(), tokens.end(),
+                     [&](const auto& a, const auto& b) { return number(a.first) < number(b.first); });
     for (const auto& [text, value] : tokens) {
       SLUICE_ASSIGN(AddedToken token, token_of(value, false, "added_tokens_decoder." + text));
       out_.added.push_back(std::move(token));
