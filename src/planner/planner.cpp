@@ -437,7 +437,7 @@ PlanRequest with_reads(const Program& program, const Profile& profile, PlanReque
     probe.read_share = share;
     return surely_works(program, profile, probe);
   };
-  // Devices hold all step long, if they hold anything, the weights that have no place on the host.
+  // Devices hold, all step long, matrices that have no place on the host, before all else.
   PlanRequest one = request;
   one.placement = {};
   const PlanBuilder plans(program, profile, one);
@@ -486,12 +486,15 @@ Result<Plan> plan_faster(const Program& program, const Profile& profile, PlanReq
   return faster;
 }
 
-// Passes place bytes on devices and on the host.
+// Passes place bytes on devices and on the host, and have devices read the disk.
 Status has_known_tiers(const Profile& profile) {
-  for (const Tier tier : profile.lanes().tiers()) {
-    if (tier.is_device() || tier == kHost) continue;
-    return error("{}: a link joins {}, where the planner places nothing; allowed are devices and {}",
-                 profile.name, name_of(tier), name_of(kHost));
+  for (const Link& link : profile.links) {
+    const bool reads = link.from == kDisk && link.to.is_device();
+    for (const Tier tier : {link.from, link.to}) {
+      if (tier.is_device() || tier == kHost || reads) continue;
+      return error("{}: a link joins {}, where the planner places nothing; allowed are devices and {}",
+                   profile.name, name_of(tier), name_of(kHost));
+    }
   }
   return {};
 }

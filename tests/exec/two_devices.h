@@ -22,7 +22,7 @@ namespace sluice::core {
 
 inline const Tier kSecond = Tier::device(1);
 
-// The lanes of one device, then those for a second one, then those between the host and tiers behind it.
+// The lanes of one device, then those for a second one, then those between the host and memories behind it.
 inline LaneTable two_devices() {
   LaneTable lanes;
   lanes.add(kDevice, kSecond);
@@ -31,7 +31,7 @@ inline LaneTable two_devices() {
   lanes.add(kHost, kSecond);
   lanes.add(kSecond, kHost);
   for (const Tier tier : tiers_of(2)) {
-    if (tier <= kHost) continue;
+    if (tier <= kHost || tier == kDisk) continue;
     lanes.add(kHost, tier);
     lanes.add(tier, kHost);
   }
