@@ -127,7 +127,7 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
 // a preset's as if there were one.
 bool may_be_read(const Prepared& p, const Status& refusal) {
   return !refusal.ok() && refusal.error().kind == ErrorKind::DoesNotFit && p.model.files_have &&
-         p.model.adapters.any() && (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
+         p.model.adapters.any() && p.config.caps[kHost] != kUnlimited && (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
 }
 
 // Gives the machine a lane from the disk, and the step a base that is read by it.
@@ -144,7 +144,12 @@ Status have_base_read(Prepared& p, PlanHost& here) {
   return {};
 }
 
-Error refused_even_so(Error refusal) {
+// If the shortage stays the same, or is of the device, reading is not mentioned.
+Error refused_even_so(const Error& in_memory, Error refusal) {
+  if (refusal.kind == ErrorKind::Cancelled) return refusal;
+  const auto missing = shortage_of(refusal), before = shortage_of(in_memory);
+  if (!missing || missing->tier != name_of(kHost) || (before && before->least_bytes == missing->least_bytes))
+    return in_memory;
   refusal.message += " That is with the base read from its files, as far as it does not stay on the device.";
   return refusal;
 }
@@ -277,7 +282,7 @@ Status decide(Prepared& p, const Effort& effort, PlanHost& here) {
   p.machine.profile.overhead_bytes = overhead;  // of which a refusal may have taken the rounding
   SLUICE_TRY(have_base_read(p, here));
   const Status read = decide_as_it_is(p, effort, here);
-  if (!read.ok()) return read.error().kind == ErrorKind::DoesNotFit ? refused_even_so(read.error()) : read;
+  if (!read.ok()) return refused_even_so(found.error(), read.error());
   p.notices.push_back(how_base_is_read(p));
   return {};
 }
