@@ -174,7 +174,8 @@ void visit_train_keys(Keys& c, F&& key) {
   key("train.objective", c.objective, objective_names(),
       {"what is learnt: supervised, the likelihood; dpo, simpo and orpo, which of two answers is better; "
        "kto, "
-       "which are good; grpo, which sampled ones have the higher rewards",
+       "which are good; grpo, which sampled ones have the higher rewards; distillation, what a teacher "
+       "recorded",
        kOtherObjective, Recorded::Changed});
   key("train.learning_rate", c.learning_rate, Range{0, kMostLearningRate},
       {"peak, after warm-up; auto: by the model's size, its weights, tokens per step and optimizer",

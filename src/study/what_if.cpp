@@ -105,7 +105,7 @@ std::string price_of_exact(const Prepared& p, const StudyWatch& watch) {
   }
   if (!without->fits()) return "run.exact = true: without it nothing fits these caps";
   const double step_ns = p.stages.main.plan.makespan_ns;
-  return fmt::format("run.exact = true: a step takes {:.3g} s, {:.3g} times the {:.3g} s without it{}",
+  return fmt::format("run.exact = true: a step takes {:.3g} s, {:.2f} times the {:.3g} s without it{}",
                      step_ns / 1e9, step_ns / without->step_ns, without->step_ns / 1e9,
                      here ? "" : ", if its kernels are as fast as others; they are measured where they run");
 }

@@ -136,15 +136,18 @@ TEST(Pack, TakesNoMoreRoomThanItNeedsWhereThereIsPlenty) {
   }
 }
 
-// Also where that is less than all things one beside another take, and one that comes late keeps what is
-// short from the bottom.
+// Also where that is less than all things one beside another take, and one that comes late keeps what is there from
+// the bottom.
 TEST(Pack, DoesNotSpreadOverAllThereIs) {
   constexpr uint32_t kLast = 200;
   std::vector<PackItem> items;
   items.emplace_back(4096, 150, 20);  // around the boundary
-  for (uint32_t p = 0; p + 10 <= kLast; ++p) items.emplace_back(2048, p, p + 10);
-  const int64_t used = pack_closely(items, kLast, 256 << 10);
-  EXPECT_LE(used, 64 << 10);
+  for (uint32_t p = 0; p < 140; ++p) items.emplace_back(2048, p, p);
+  items.emplace_back(2048, 140, 160);
+  std::vector<PackItem> wide = items;
+  EXPECT_EQ(pack(wide, kLast, 128 << 10), 128 << 10);
+  const int64_t used = pack_closely(items, kLast, 128 << 10);
+  EXPECT_LE(used, 4096 + 2048);
   expect_apart(items, kLast);
 }
 

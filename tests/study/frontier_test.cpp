@@ -190,6 +190,7 @@ TEST(WhatIf, ExactResultsHaveAPrice) {
   RunConfig config = small_config("1MiB");
   EXPECT_EQ(price_of_exact(must(prepare_on(config, slow_links(), false))), "");
   config.run.exact = true;
+  config.train.compute = DType::BF16;
   const std::string said = price_of_exact(must(prepare_on(config, slow_links(), false)));
   EXPECT_TRUE(said.starts_with("run.exact = true: a step takes ")) << said;
   EXPECT_NE(said.find(" s without it, if its kernels"), std::string::npos) << said;
