@@ -198,7 +198,8 @@ TEST(Rollouts, StayNearTheBeginning) {
     run.session.reset();
     settings.push_back("run.resume=" + (graded.dir / "two").string());
     EXPECT_EQ(value_of(must(graded.open(settings).session->step()), "kl"), next);
-    EXPECT_FALSE(fs::exists(graded.dir / "run/trained.bin"));
+    for (const char* file : {"trained.bin", "reference.bin"})
+      EXPECT_FALSE(fs::exists(graded.dir / "run" / file));
 
     graded.dir.add("groups.jsonl", answers);
     Graded::Opened recorded = graded.open(own);

@@ -79,6 +79,11 @@ Result<std::unique_ptr<Rollout>> Rollout::open(Engine& engine, const RunData& da
   return out;
 }
 
+Rollout::~Rollout() {
+  std::error_code ignored;
+  std::filesystem::remove(beginning(), ignored);
+}
+
 Status Rollout::score(const std::vector<PromptGroup>& groups,
                       std::vector<std::vector<std::vector<float>>>& out) {
   std::vector<CountedText> all;

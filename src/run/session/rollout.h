@@ -34,6 +34,8 @@ class Rollout {
   // it begins. REQUIRES: as reference_of().
   static Result<std::unique_ptr<Rollout>> open(Engine& engine, const RunData& data, const std::string& saved,
                                                Observer& observer);
+  // Removes the file of the weights that the run began with: one that goes on makes it again.
+  ~Rollout();
 
   // The checksum of the reference's weights; empty: none is read.
   const std::string& weights() const { return weights_; }
