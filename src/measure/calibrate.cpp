@@ -248,6 +248,18 @@ bool all_known(std::span<const CountedOp> ops, const Profile& profile) {
   });
 }
 
+// How long known ops were found to take, by how long they took now. 1: none is known.
+double known_to_now(std::span<const CountedOp> ops, std::span<const double> ns, const Profile& profile) {
+  double known = 0, now = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const auto it = profile.measured_ns.find(cost_key(ops[i].op));
+    if (it == profile.measured_ns.end()) continue;
+    known += double(ops[i].count) * it->second;
+    now += double(ops[i].count) * ns[i];
+  }
+  return known > 0 && now > 0 ? known / now : 1;
+}
+
 Status write_cache(const std::filesystem::path& path, bool shared_cores, const Profile& profile, json cache) {
   if (path.empty()) return {};
   cache["device_overhead_bytes"] = profile.overhead_bytes[kDevice];
@@ -322,9 +334,11 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_ASSIGN(const Rehearsal::Times times,
                   rehearsal.time(backend, options.rehearsal, traffic, progress));
     json& of_kind = cache["steps"][options.kind];
+    const double moment =
+        options.as_known && options.shared_cores ? known_to_now(step.ops, times.ns, profile) : 1;
     for (size_t i = 0; i < ops.size(); ++i) {
       // Known costs stay, above all those of a step.
-      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), times.ns[i]);
+      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), moment * times.ns[i]);
       if (fresh) of_kind["ns"][it->first] = it->second;
     }
     learn_rates(profile, times.loads, times.stores);

@@ -33,6 +33,7 @@ Result<Outlook> outlook(RunConfig config, const Machine& machine, const StudyWat
   if (auto found = kept.find()) return std::move(*found);
   PrepareOptions options;
   options.stop = watch.stop;
+  options.compared = true;
   const auto prepared = prepare_on(std::move(config), machine, std::move(step), options);
   if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;

@@ -41,7 +41,7 @@ class PricedBackend final : public ForwardingBackend {
     ++commands;
     Command priced = command;
     if (const auto* launch = std::get_if<Launch>(&command.work)) {
-      priced.cost_ns = cost_of(*launch->op);
+      priced.cost_ns = slower * cost_of(*launch->op);
       beside_ops_ = true;
     } else {
       const double rate = command.lane == kLoad ? kLoadRate : kStoreRate;
@@ -62,6 +62,7 @@ class PricedBackend final : public ForwardingBackend {
   int64_t largest_copy = 0;
   BytesByTier reserved;
   double slower_beside_ops = 1;  // copies that are submitted after one
+  double slower = 1;             // all ops
 
  private:
   bool beside_ops_ = false;
@@ -183,6 +184,26 @@ TEST(Calibrate, MeasuresOnce) {
   EXPECT_EQ(again.copy_slowdown, first.copy_slowdown);
   EXPECT_EQ(again.bytes_per_s(kHost, kDevice), first.bytes_per_s(kHost, kDevice));
   EXPECT_EQ(again.bytes_per_s(kDevice, kHost), first.bytes_per_s(kDevice, kHost));
+}
+
+// A neighbour that has come since then is no reason to believe in another shape's ops less.
+TEST(Calibrate, WhatIsComparedIsMeasuredAsAtTheSameMoment) {
+  for (const bool compared : {false, true}) {
+    Profile profile;
+    profile.name = "priced";
+    CalibrateOptions options;
+    options.shared_cores = true;
+    options.as_known = compared;
+    const auto measure = [&](std::vector<CountedOp> ops, double slower) {
+      PricedBackend backend(0);
+      backend.slower = slower;
+      ASSERT_TRUE(calibrate(backend, {std::move(ops)}, {}, options, profile, [](int64_t, int64_t) {}).ok());
+    };
+    measure({{kLight, 10}}, 1);
+    measure({{kLight, 10}, {kHeavy, 2}}, 3);
+    EXPECT_NEAR(profile.measured_ns.at(cost_key(kLight)), cost_of(kLight), 1);
+    EXPECT_NEAR(profile.measured_ns.at(cost_key(kHeavy)), cost_of(kHeavy) * (compared ? 1 : 3), 10);
+  }
 }
 
 // Such as what torch has in the same process. Small differences leave plans as they are.

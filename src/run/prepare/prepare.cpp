@@ -35,12 +35,14 @@ Status copy_costs(const std::filesystem::path& from, const std::filesystem::path
 }
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
-Status measure_costs(Prepared& p, const Question& question, const RowSample& rows, Observer& observer) {
+Status measure_costs(Prepared& p, const Question& question, const RowSample& rows, bool compared,
+                     Observer& observer) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine), shared = shared_costs(cache);
   const bool begins = !shared.empty() && !std::filesystem::exists(cache);
   if (begins && std::filesystem::exists(shared)) SLUICE_TRY(copy_costs(shared, cache));
   CalibrateOptions options = calibration_of(p);
+  options.as_known = compared;
   options.warn = [&](const std::string& what) { observer.warned(what); };
   const Program program =
       build_training(question.model, question.shape, question.numerics, question.optimizer, question.loss)
@@ -64,14 +66,14 @@ std::string step_kind(const Prepared& p) {
   const std::string frozen =
       p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
   // Without data rows that may hold several documents are measured as one each.
-  const int64_t document = p.document_tokens > 0 || !p.cut.packed ? p.document_tokens : p.config.train.seq_len;
+  const int64_t document =
+      p.document_tokens > 0 || !p.cut.packed ? p.document_tokens : p.config.train.seq_len;
   return fmt::format("{}{}, {}{} {} {}{}, sequences of {}{}", to_text(p.model), frozen, name_of(n.compute),
                      p.model.products.w ? " and fp8" : "", name_of(n.grad), name_of(n.state),
                      n.master == MasterWeights::Off   ? ""
                      : n.master == MasterWeights::F32 ? " master"
                                                       : " master i8",
-                     p.config.train.seq_len,
-                     document > 0 ? fmt::format(", documents of {}", document) : "");
+                     p.config.train.seq_len, document > 0 ? fmt::format(", documents of {}", document) : "");
 }
 
 // The search takes memory by the number of tasks, and by threads. Where the model runs, the host cap holds
@@ -104,8 +106,9 @@ Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
 // threads as there is memory for.
 class OnThisHost final : public PlanHost {
  public:
-  OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows, std::stop_token hurry = {})
-      : cache_(cache), observer_(observer), rows_(rows), hurry_(std::move(hurry)) {}
+  OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows, bool compared = false,
+             std::stop_token hurry = {})
+      : cache_(cache), observer_(observer), rows_(rows), compared_(compared), hurry_(std::move(hurry)) {}
 
   Result<int> threads(const Prepared& p, int64_t chunk_tokens, int) override {
     return threads_of_search(p, chunk_tokens);
@@ -131,7 +134,8 @@ class OnThisHost final : public PlanHost {
     return measure_reads(p.config.model.weights, kMostBytes, kMostSeconds);
   }
   Status measure(Prepared& p, const Question& question) override {
-    return p.machine.traits().runs_models ? measure_costs(p, question, rows_, observer_) : Status();
+    return p.machine.traits().runs_models ? measure_costs(p, question, rows_, compared_, observer_)
+                                          : Status();
   }
   Result<Stages> stages(const Question& question, const Profile& profile) override {
     Question watched = question;
@@ -163,6 +167,7 @@ class OnThisHost final : public PlanHost {
   const PlanCache* const cache_;
   Observer& observer_;
   const RowSample& rows_;
+  const bool compared_;
   const std::stop_token hurry_;
   bool hurried_ = false;
 };
@@ -248,7 +253,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, Pr
   // Ops with a state take longer in one long row than in several.
   RowSample rows = options.rows;
   if (rows.sequence == 0) rows.sequence = p.config.train.seq_len;
-  OnThisHost here(options.cache, *options.observer, rows, options.hurry);
+  OnThisHost here(options.cache, *options.observer, rows, options.compared, options.hurry);
   SLUICE_TRY(decide(p, {.threads = search_threads(), .passes = options.passes, .stop = options.stop}, here));
   if (here.hurried())
     p.notices.push_back(

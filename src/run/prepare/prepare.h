@@ -33,6 +33,7 @@ struct PrepareOptions {
   int64_t longest_document = 0;
   std::optional<StepShape> shape = {};    // that another process has chosen for all
   std::vector<std::string> notices = {};  // that were said of the run
+  bool compared = false;                  // with other steps: costs are as if all were measured at once
 };
 
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
