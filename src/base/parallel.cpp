@@ -29,7 +29,7 @@ void for_each_parallel(int64_t count, int threads, const std::function<void(int6
 }
 
 int search_threads() {
-  return int(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+  return int(std::clamp(std::thread::hardware_concurrency(), 1u, 32u));
 }
 
 }  // namespace sluice::core

@@ -14,7 +14,7 @@ void for_each_parallel(int64_t count, int threads, const std::atomic<bool>& stop
                        const std::function<void(int64_t)>& fn);
 void for_each_parallel(int64_t count, int threads, const std::function<void(int64_t)>& fn);
 
-// As many as the machine runs at once, at most 16: what a search can use, and other work beside ops.
+// As many as the machine runs at once, at most 32: what a search can use, and other work beside ops.
 int search_threads();
 
 }  // namespace sluice::core

@@ -54,6 +54,12 @@ struct Step {
 // preset of an H200 with 9, 16 and 24 GiB. The best start was 0 to 6.3 % behind the fastest settings of all,
 // 0.7 % in the median. The best of kFar was 0 to 0.21 % behind.
 constexpr Start kQuick[] = {{Kind::Weights, true}, {Kind::Prices, true}};
+// Plans of small programs take little time, and rounds one after another are often faster there.
+constexpr Start kQuickSmall[] = {{Kind::Weights, true},
+                                 {Kind::Weights, false},
+                                 {Kind::Roomy, false},
+                                 {Kind::Prices, true},
+                                 {Kind::Prices, false}};
 // Where prices do not pack, weights may, and the order as written leaves most room.
 constexpr Start kOtherWay[] = {{Kind::Weights, true, kNone, false, If::NotAsked}};
 constexpr Start kInOrder[] = {{Kind::Weights, false, kNone, false, If::Always}};
@@ -87,15 +93,20 @@ constexpr Move kNear[] = {{.where = Fastest::Prices, .add_reserve = -0.02},
 constexpr Step kQuickSteps[] = {{.starts = kQuick},
                                 {.starts = kOtherWay, .when = When::NothingFound},
                                 {.starts = kInOrder, .when = When::NothingFound}};
-constexpr Step kRoomySteps[] = {{.starts = kAll}, {.moves = kFar}, {.moves = kNear}};
+constexpr Step kQuickSmallSteps[] = {{.starts = kQuickSmall},
+                                     {.starts = kOtherWay, .when = When::NothingFound}};
+// As under smaller caps, where chance in packing may have done better.
+constexpr Move kLess[] = {{.share_by = -0.04}, {.share_by = -0.1}};
+constexpr Step kRoomySteps[] = {
+    {.starts = kAll}, {.moves = kFar}, {.moves = kNear}, {.moves = kLess, .when = When::NotBrief}};
 
 // Where it has not. How much is pinned decides most, and the fastest plan's neighbours are fast: settings are
 // tried closer and closer around it.
-constexpr double kNoneOrHalf[] = {0, 0.5}, kThreeQuarters[] = {0.75}, kAboveHalf[] = {0.65, 0.85},
-                 kPinnedParts[] = {0, 0.3, 0.5, 0.75, 0.9};
+constexpr double kNoneOrHalf[] = {0, 0.5}, kHalfOrMore[] = {0.5, 0.75}, kThreeQuarters[] = {0.75},
+                 kAboveHalf[] = {0.65, 0.85}, kPinnedParts[] = {0, 0.3, 0.5, 0.75, 0.9};
 constexpr double kAsFastest[] = {-1};  // as the fastest by prices, or else half
 constexpr Start kQuickPinned[] = {{Kind::Prices, true, kThreeQuarters, true},
-                                  {Kind::Roomy, false, kThreeQuarters, true},
+                                  {Kind::Roomy, false, kHalfOrMore, true},
                                   {Kind::Prices, true, kNoneOrHalf},
                                   {Kind::Roomy, false, kNoneOrHalf},
                                   {Kind::Weights, false}};
@@ -119,7 +130,8 @@ constexpr Step kQuickPinnedSteps[] = {{.starts = kQuickPinned},
                                       {.starts = kQuickMore, .when = When::LastResort}};
 constexpr Step kPinnedSteps[] = {{.starts = kPinned},
                                  {.moves = kAround, .when = When::NotBrief},
-                                 {.moves = kAround, .when = When::NotBrief, .range = 0.5}};
+                                 {.moves = kAround, .when = When::NotBrief, .range = 0.5},
+                                 {.moves = kLess, .when = When::NotBrief}};
 
 // The settings that a way's fastest plan so far was made by, and the shares with which it packed.
 struct Leader {
@@ -176,8 +188,9 @@ std::vector<FoundSettings> CoarseSearch::run() {
     for (const FoundSettings& found : known->found) take(found);
   }
   known_ = found_.size();
-  // Around what is known more is tried where pins decide.
-  const std::span<const Step> steps = known_ > 0 && !pins_.tight ? std::span<const Step>() : this->steps();
+  // Around what is known more is tried where pins decide; elsewhere what comes last.
+  std::span<const Step> steps = this->steps();
+  if (known_ > 0 && !pins_.tight) steps = steps.last(known->brief ? 1 : 0);
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     if (!applies(step.when)) continue;
@@ -194,7 +207,8 @@ std::vector<FoundSettings> CoarseSearch::run() {
 
 std::span<const Step> CoarseSearch::steps() const {
   if (pins_.tight) return request_.quick ? std::span<const Step>(kQuickPinnedSteps) : kPinnedSteps;
-  return request_.quick ? std::span<const Step>(kQuickSteps) : kRoomySteps;
+  if (!request_.quick) return kRoomySteps;
+  return plans_.is_large() ? std::span<const Step>(kQuickSteps) : kQuickSmallSteps;
 }
 
 bool CoarseSearch::applies(When when) const {

@@ -13,6 +13,8 @@ namespace {
 // So many of the alike rounds stay. The first one follows a round that differs, the last one has none after
 // it, and two between them measure each further one. All stay where that saves less than a quarter.
 constexpr int32_t kStay = 4;
+// In a ring so many chunks of each device are under way until rounds end at an even pace.
+constexpr int32_t kChunksOfDevice = 4;
 constexpr double kWorthIt = 1.3;
 
 class Rounds {
@@ -24,6 +26,13 @@ class Rounds {
       if (size_t(round) >= tasks_.size()) tasks_.resize(size_t(round) + 1);
       tasks_[size_t(round)].push_back(t);
     }
+  }
+
+  // How many chunks a round has.
+  int32_t chunks(int32_t round) const {
+    int32_t most = 0;
+    for (const uint32_t t : tasks_[size_t(round)]) most = std::max(most, program_.tasks()[t].chunk);
+    return most + 1;
   }
 
   // The longest stretch of rounds that are alike: [first, end).
@@ -68,7 +77,8 @@ class Rounds {
   std::vector<std::vector<uint32_t>> tasks_;  // by round
 };
 
-Program without(const Program& program, int32_t first, int32_t end) {
+// `tasks` become those that stay.
+Program without(const Program& program, int32_t first, int32_t end, std::vector<TaskId>& tasks) {
   Program out;
   out.facts = program.facts;
   const auto stays = [&](int32_t round) { return round < first || round >= end; };
@@ -80,8 +90,10 @@ Program without(const Program& program, int32_t first, int32_t end) {
     object.round = renumbered(object.round);
     now[o] = out.add(std::move(object));
   }
-  for (const Task& task : program.tasks()) {
+  for (uint32_t t = 0; t < program.tasks().size(); ++t) {
+    const Task& task = program.tasks()[t];
     if (!stays(task.round)) continue;
+    tasks.push_back(TaskId(t));
     Task copy = task;
     copy.round = renumbered(task.round);
     for (Use& u : copy.uses) u.object = now[u.object.value];
@@ -101,10 +113,14 @@ double end_of(const Program& program, const Plan& plan, int32_t round) {
 
 }  // namespace
 
-std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& costs) {
-  const auto [first, end] = Rounds(program, costs).most_alike();
+std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& costs, size_t devices) {
+  const Rounds rounds(program, costs);
+  const auto [first, end] = rounds.most_alike();
+  if (first == end) return std::nullopt;
+  const int32_t chunks = rounds.chunks(first), fill = devices > 1 ? kChunksOfDevice * int32_t(devices) : 0;
   // Work done once beside the last round, like sums over gradients, stays beside it.
-  const int32_t stay_until = first + kStay - 1, last = end - 1;
+  const int32_t stay = std::max(kStay, (fill + chunks - 1) / chunks);
+  const int32_t stay_until = first + stay - 1, last = end - 1;
   if (last <= stay_until) return std::nullopt;
   double ns = 0;
   int64_t tasks = 0;
@@ -112,7 +128,8 @@ std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& cos
     const int32_t round = program.tasks()[t].round;
     if (round >= stay_until && round < last) ns += costs.ns[t], ++tasks;
   }
-  FewRounds out{without(program, stay_until, last), {last - stay_until, tasks, ns, first, stay_until - 1}};
+  FewRounds out{{}, {last - stay_until, tasks, ns, first, stay_until - 1}, {}};
+  out.program = without(program, stay_until, last, out.tasks);
   if (double(program.tasks().size()) < kWorthIt * double(out.program.tasks().size())) return std::nullopt;
   return out;
 }

@@ -2,8 +2,10 @@
 // Steps of many rounds, searched by a few of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -32,11 +34,12 @@ int64_t runs_in_whole_step(const Program& program, const Plan& plan, const LeftO
 struct FewRounds {
   Program program;
   LeftOut left_out;
+  std::vector<TaskId> tasks;  // of the whole program that this one has, in its order
 };
 
 // The program without most of the rounds that are alike: that have the same tasks, in the same order, of the
 // same costs, over objects of the same sizes. Settings that are fastest for it are as a rule fastest for the
-// whole. Empty where there are not many such rounds.
-std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& costs);
+// whole. Empty where there are not many such rounds. Of several devices as many rounds stay as fill a ring.
+std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& costs, size_t devices = 1);
 
 }  // namespace sluice::core

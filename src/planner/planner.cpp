@@ -71,12 +71,20 @@ int64_t grid_budget(int k, int per_octave) {
 
 // The program that a search for settings uses, if it is not the whole one.
 std::optional<FewRounds> searched_program(const Program& program, const TaskCosts& costs,
-                                          const PlanRequest& request) {
-  if (!request.fixed_homes.empty() || request.placement || program.tasks().size() <= kLargeProgram)
-    return std::nullopt;
-  auto few = few_rounds(program, costs);
+                                          const PlanRequest& request, size_t devices) {
+  if (!request.fixed_homes.empty() || program.tasks().size() <= kLargeProgram) return std::nullopt;
+  auto few = few_rounds(program, costs, devices);
   if (few && few->program.tasks().size() <= kLargeProgram) few.reset();
   return few;
+}
+
+// A request for the whole program as one for a few of its rounds.
+PlanRequest for_few(PlanRequest request, const FewRounds& few) {
+  if (!request.placement || request.placement->tasks.empty()) return request;
+  std::vector<Tier> tasks;
+  for (const TaskId task : few.tasks) tasks.push_back(request.placement->of(task));
+  request.placement->tasks = std::move(tasks);
+  return request;
 }
 
 class Planner {
@@ -182,18 +190,24 @@ std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
 
 void Planner::search_settings(std::optional<Candidate>& best) {
   // Plans of the whole program that decide: as many as make so many tasks in all.
-  constexpr size_t kTasks = 100'000, kFewest = 2, kMost = 8;
-  const auto few = searched_program(program_, plans_.costs(), request_);
+  constexpr size_t kTasks = 100'000, kFewest = 2, kFewestOfRing = 6, kMost = 8;
+  // A quick search of a ring has less to try than what decides in full.
+  std::optional<FewRounds> few;
+  if (!request_.placement || (is_ring() && !request_.quick))
+    few = searched_program(program_, plans_.costs(), request_, plans_.placement().devices);
   if (!few) {
     found_ = search_coarse(plans_, request_, &best);
     weigh_memory(program_, {}, plans_, found_);
     return;
   }
-  PlanBuilder plans(few->program, profile_, request_, few->left_out);
-  std::vector<FoundSettings> found = search_coarse(plans, request_, nullptr);
+  const PlanRequest request = for_few(request_, *few);
+  PlanBuilder plans(few->program, profile_, request, few->left_out);
+  std::vector<FoundSettings> found = search_coarse(plans, request, nullptr);
   weigh_memory(few->program, few->left_out, plans, found);
   sort_by(found, [](const FoundSettings& one) { return one.step_ns; });
-  const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
+  // A few rounds say less of a ring's.
+  const size_t in_full =
+      std::clamp(kTasks / program_.tasks().size(), is_ring() ? kFewestOfRing : kFewest, kMost);
   std::vector<Policy> settings;
   for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
   Candidates tried(request_.watch, "planning all rounds", std::ssize(settings));
@@ -247,6 +261,11 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
     budgets.push_back(of_grid);
   }
   std::sort(budgets.begin(), budgets.end());
+  // Who compares shapes sees what all policies make of the largest one.
+  if (request_.brief) {
+    std::erase_if(budgets, [&](int64_t budget) { return budget > most || budget < least; });
+    return search_budget(budgets.empty() ? least : budgets.back(), 0, best);
+  }
   Candidates tried(request_.watch, "planning by budgets", std::ssize(budgets) + 1);
   const auto search_one = [&](int64_t budget) {
     search_budget(budget, effort.evaluations, best);
@@ -525,7 +544,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   const PlanRequest request = with_reads(program, profile, asked);
   const bool one_device = profile.devices() == 1 && !request.placement;
   std::optional<FewRounds> few;
-  if (one_device) few = searched_program(program, cost_of(program, profile), request);
+  if (one_device) few = searched_program(program, cost_of(program, profile), request, 1);
   const Program& searched = few ? few->program : program;
   const LeftOut left_out = few ? few->left_out : LeftOut();
   StepEstimate out;
@@ -576,7 +595,8 @@ Status caps_work(const Program& program, const Profile& profile, const PlanReque
   if (request.stop.stop_requested()) return stopped_planning();
   if (request.placement || profile.devices() == 1) {
     // Rounds that are alike take the same bytes.
-    const auto few = searched_program(program, cost_of(program, profile), request);
+    std::optional<FewRounds> few;
+    if (!request.placement) few = searched_program(program, cost_of(program, profile), request, 1);
     if (few && Planner(few->program, profile, request, few->left_out).leaves_much()) return {};
     return Planner(program, profile, request).caps_work();
   }

@@ -14,6 +14,7 @@
 #include "base/order.h"
 #include "base/parallel.h"
 #include "planner/coarse_search.h"
+#include "planner/few_rounds.h"
 #include "planner/passes/passes.h"
 
 namespace sluice::core {
@@ -36,13 +37,16 @@ constexpr double kHopeful = 1.05;
 // The search over rings of devices.
 class RingSearch {
  public:
-  RingSearch(const Program& program, const Profile& profile, const PlanRequest& request)
+  RingSearch(const Program& program, const Profile& profile, const PlanRequest& request,
+             const LeftOut& left_out = {})
       : program_(program),
         profile_(profile),
         request_(request),
         costs_(cost_of(program, profile)),
         pieces_(pieces_of(program)),
-        devices_(profile.devices()) {}
+        devices_(profile.devices()),
+        left_out_(left_out),
+        left_out_ns_(left_out.ns / double(devices_)) {}
 
   Result<Plan> run(RingsFound* found) const;
   Status works() const {
@@ -55,8 +59,9 @@ class RingSearch {
   struct Ring {
     RingLayout layout;
     Placement placement;
-    double ns = 0;        // estimated
-    double order_ns = 0;  // of its order alone
+    double ns = 0;                    // estimated
+    double order_ns = 0;              // of its order alone
+    std::vector<double> shares = {};  // of the devices; empty: even
   };
   // Not even what outlives the step has room.
   bool tight() const {
@@ -74,11 +79,22 @@ class RingSearch {
   struct Tried {
     Ring ring;
     Result<Plan> plan;
-    double ns() const { return plan.ok() ? plan->makespan_ns : std::numeric_limits<double>::infinity(); }
+    double ns = std::numeric_limits<double>::infinity();  // of the whole step
   };
+  // The rings that are planned in full, and the fastest one's quick plan; empty: its orders end so late.
+  struct Found {
+    std::vector<Ring> rings;
+    Result<Plan> quick;
+    double hopeless_ns = 0;
+  };
+  Found find() const;
+  // The same ring for a program that has more rounds.
+  Placement placed(const Ring& ring, const Program& whole, const Pieces& pieces,
+                   const TaskCosts& costs) const;
   // The fastest first; the parts of the devices are even in those that may be planned in full.
   std::vector<Tried> tried(const std::vector<Ring>& all) const;
   std::vector<Tried> planned_quickly(std::vector<Ring> rings) const;
+  void plan_quickly(Tried& one) const;
   PlanRequest request_for(const Placement& placement, bool quick) const;
   // With the parts of the devices made even, if that can end by `hopeful_ns`.
   void balance(Tried& one, double hopeful_ns) const;
@@ -93,6 +109,8 @@ class RingSearch {
   const TaskCosts costs_;
   const Pieces pieces_;
   const size_t devices_;
+  const LeftOut left_out_;
+  const double left_out_ns_;  // no ring makes those rounds in less
 };
 
 // By when they end, and the part that shows of the time in which what there is no room for leaves and comes
@@ -120,14 +138,15 @@ std::vector<RingSearch::Ring> RingSearch::rings() const {
   std::vector<double> roughly;
   for (const OfLayout& of : of_layout)
     roughly.push_back(estimated_ns(std::ranges::min(of.estimates->get(), {}, estimated_ns)));
-  const double hopeful_ns = kHopeful * std::ranges::min(roughly);
+  const double hopeful_ns = kHopeful * (std::ranges::min(roughly) + left_out_ns_) - left_out_ns_;
   for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
     if (roughly[size_t(i)] <= hopeful_ns) of_layout[size_t(i)].estimates->go_on(hopeful_ns);
   });
   std::vector<Ring> out;
   for (size_t i = 0; i < layouts.size(); ++i) {
     for (const RingEstimate& e : of_layout[i].estimates->get()) {
-      out.push_back({layouts[i], of_layout[i].placement, estimated_ns(e), e.ns});
+      out.push_back(
+          {layouts[i], of_layout[i].placement, estimated_ns(e) + left_out_ns_, e.ns + left_out_ns_});
       out.back().placement.rule = e.rule, out.back().placement.chunks_at_once = e.chunks_at_once;
     }
   }
@@ -164,25 +183,27 @@ PlanRequest RingSearch::request_for(const Placement& placement, bool quick) cons
   if (quick) {
     request.quick = true;
     request.explain = false;
-    request.threads = 1;  // rings are planned beside each other
+    request.threads = std::min(2, request.threads);  // rings are planned beside each other
   }
   return request;
+}
+
+void RingSearch::plan_quickly(Tried& one) const {
+  one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
+  if (one.plan.ok()) one.ns = whole_step_ns(program_, *one.plan, left_out_);
 }
 
 std::vector<RingSearch::Tried> RingSearch::planned_quickly(std::vector<Ring> rings) const {
   std::vector<Tried> out;
   for (Ring& r : rings) out.push_back({std::move(r), error("its order takes too long")});
-  const auto plan = [&](Tried& one) {
-    one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
-  };
   Candidates tried(request_.watch, "planning rings quickly", std::ssize(out));
-  plan(out.front());
+  plan_quickly(out.front());
   tried.count();
   // A ring is hardly planned to end earlier than its order alone does.
-  const double hopeful_ns = (request_.quick ? 1 : kAlikeInFull) * out.front().ns();
+  const double hopeful_ns = (request_.quick ? 1 : kAlikeInFull) * out.front().ns;
   for_each_parallel(int64_t(out.size()) - 1, request_.threads, [&](int64_t i) {
     Tried& one = out[size_t(i) + 1];
-    if (one.ring.order_ns < hopeful_ns) plan(one);
+    if (one.ring.order_ns < hopeful_ns) plan_quickly(one);
     tried.count();
   });
   return out;
@@ -197,7 +218,7 @@ std::vector<RingSearch::Tried> RingSearch::tried(const std::vector<Ring>& all) c
   sort_by(out, [](const Tried& one) { return one.ns(); });
   const size_t most =
       request_.quick ? 1 : std::clamp(kEvenedTasks / program_.tasks().size(), kLeastEvened, kMostTried + 1);
-  const double hopeful_ns = std::min(request_.hopeful_ns, kAlikeInFull * out.front().ns());
+  const double hopeful_ns = std::min(request_.hopeful_ns, kAlikeInFull * out.front().ns);
   for_each_parallel(int64_t(std::min(most, out.size())), request_.threads,
                     [&](int64_t i) { balance(out[size_t(i)], hopeful_ns); });
   sort_by(out, [](const Tried& one) { return one.ns(); });
@@ -223,16 +244,53 @@ uint64_t RingSearch::subject() const {
 }
 
 Result<Plan> RingSearch::in_full(const std::vector<Placement>& rings) const {
-  std::optional<Result<Plan>> best;
+  // A search has work for so many threads, mostly.
+  constexpr int kWidth = 8;
+  const int beside = std::clamp(request_.threads / kWidth, 1, int(rings.size()));
+  std::vector<std::optional<Result<Plan>>> plans(rings.size());
   Candidates tried(request_.watch, "planning rings", std::ssize(rings));
-  for (const Placement& placement : rings) {
-    Result<Plan> plan = make_plan(program_, profile_, request_for(placement, false));
-    if (!best || (plan.ok() && (!best->ok() || plan->makespan_ns < (*best)->makespan_ns)))
-      best = std::move(plan);
-    if (best->ok()) tried.best((*best)->makespan_ns);
+  for_each_parallel(std::ssize(rings), beside, [&](int64_t i) {
+    PlanRequest request = request_for(rings[size_t(i)], false);
+    request.threads = std::max(1, request.threads / beside);
+    plans[size_t(i)].emplace(make_plan(program_, profile_, request));
     tried.count();
+  });
+  // The one that came first wins a tie.
+  Result<Plan>& best = **std::ranges::min_element(plans, {}, [](const std::optional<Result<Plan>>& one) {
+    return one->ok() ? (*one)->makespan_ns : std::numeric_limits<double>::infinity();
+  });
+  return std::move(best);
+}
+
+Placement RingSearch::placed(const Ring& ring, const Program& whole, const Pieces& pieces,
+                             const TaskCosts& costs) const {
+  const std::vector<double> even(devices_, 1 / double(devices_));
+  Placement out =
+      sluice::core::ring(whole, pieces, costs, ring.shares.empty() ? even : ring.shares, ring.layout);
+  out.rule = ring.placement.rule, out.chunks_at_once = ring.placement.chunks_at_once;
+  return out;
+}
+
+RingSearch::Found RingSearch::find() const {
+  Found out{{}, error("its orders take too long")};
+  const std::vector<Ring> all = rings();
+  if (const double ns = std::ranges::min(all, {}, &Ring::order_ns).order_ns; ns > request_.hopeful_ns) {
+    out.hopeless_ns = ns;
+    return out;
   }
-  return *std::move(best);
+  std::vector<Tried> tried = this->tried(all);
+  // A quick search tries one of the floor's plans; a full one tries all, and may work where that fails. The
+  // order of one device takes the least memory.
+  const auto one = tried.front().plan.ok() ? tried.begin() : std::ranges::find_if(tried, [](const Tried& t) {
+    return t.ring.placement.rule == RingRule::AsOne;
+  });
+  const double most_ns = kAlikeInFull * tried.front().ns;
+  out.quick = std::move(one->plan);
+  out.rings.push_back(std::move(one->ring));
+  for (auto t = tried.begin(); t != tried.end() && out.rings.size() < kInFull; ++t) {
+    if (t != one && t->plan.ok() && t->ns <= most_ns) out.rings.push_back(std::move(t->ring));
+  }
+  return out;
 }
 
 Result<Plan> RingSearch::run(RingsFound* found) const {
@@ -241,29 +299,24 @@ Result<Plan> RingSearch::run(RingsFound* found) const {
   if (const KnownSettings* known = request_.known.get();
       may_know && known != nullptr && known->subject == subject && !known->rings.empty())
     return in_full(known->rings);
-  const std::vector<Ring> all = rings();
-  if (const double ns = std::ranges::min(all, {}, &Ring::order_ns).order_ns; ns > request_.hopeful_ns) {
-    if (found != nullptr) found->hopeless_ns = ns;
-    return error("its orders take too long");
+  // Where many rounds are alike, a few show which rings are fast.
+  std::optional<FewRounds> few;
+  if (may_know && program_.tasks().size() > kLargeProgram) few = few_rounds(program_, costs_, devices_);
+  if (few && few->program.tasks().size() <= kLargeProgram) few.reset();
+  Found of = few ? RingSearch(few->program, profile_, request_, few->left_out).find() : find();
+  if (of.hopeless_ns > 0) {
+    if (found != nullptr) found->hopeless_ns = of.hopeless_ns;
+    return of.quick;
   }
-  std::vector<Tried> tried = this->tried(all);
+  if (request_.quick || (request_.least && of.quick.ok())) return std::move(of.quick);
   std::vector<Placement> rings;
-  if (!tried.front().plan.ok()) {
-    const auto one =
-        std::ranges::find_if(tried, [](const Tried& t) { return t.ring.placement.rule == RingRule::AsOne; });
-    if (request_.quick) return std::move(one->plan);
-    // A quick search tries one of the floor's plans; a full one tries all, and may work where that fails.
-    rings.push_back(std::move(one->ring.placement));
-  } else if (!may_know) {
-    return std::move(tried.front().plan);
-  }
-  for (Tried& t : tried) {
-    if (t.plan.ok() && rings.size() < kInFull && t.ns() <= kAlikeInFull * tried.front().ns())
-      rings.push_back(std::move(t.ring.placement));
-  }
+  for (Ring& ring : of.rings)
+    rings.push_back(few ? placed(ring, program_, pieces_, costs_) : std::move(ring.placement));
   if (found != nullptr && may_know)
     found->settings = std::make_shared<KnownSettings>(KnownSettings{subject, request_.brief, {}, rings});
-  return request_.brief && tried.front().plan.ok() ? std::move(tried.front().plan) : in_full(rings);
+  if (!request_.brief || !of.quick.ok()) return in_full(rings);
+  if (!few) return std::move(of.quick);
+  return make_plan(program_, profile_, request_for(rings.front(), true));
 }
 
 // Devices with less room compute more again: the busier ones give up layers, as long as that pays.
@@ -285,11 +338,12 @@ void RingSearch::balance(Tried& one, double hopeful_ns) const {
     const Placement before = std::exchange(next, ring(program_, pieces_, costs_, shares, one.ring.layout));
     next.rule = before.rule, next.chunks_at_once = before.chunks_at_once;
     if (next.tasks == before.tasks) return;
-    if (ring_order_ns(program_, next, costs_, profile_) >= std::min(hopeful_ns, one.plan->makespan_ns))
+    if (ring_order_ns(program_, next, costs_, profile_) + left_out_ns_ >= std::min(hopeful_ns, one.ns))
       return;
-    Result<Plan> plan = make_plan(program_, profile_, request_for(next, true));
-    if (!plan.ok() || plan->makespan_ns >= one.plan->makespan_ns) return;
-    one = {{one.ring.layout, next, one.ring.ns, one.ring.order_ns}, std::move(plan)};
+    Tried other{{one.ring.layout, next, one.ring.ns, one.ring.order_ns, shares}, error("not planned")};
+    plan_quickly(other);
+    if (!(other.ns < one.ns)) return;
+    one = std::move(other);
   }
 }
 

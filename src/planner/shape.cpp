@@ -57,7 +57,8 @@ std::vector<int64_t> chunk_sizes(const Cut& cut, int64_t devices) {
   const int64_t smallest =
       devices == 1 ? kSmallestChunk : std::min(kSmallestChunk, cut.tokens_per_step / (kMostInRing * devices));
   std::vector<int64_t> chunks;
-  for (int64_t c = cut.seq_len; !cut.whole && c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
+  for (int64_t c = cut.seq_len; !cut.whole && c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0;
+       c /= 2) {
     if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
   }
   for (int64_t most = 1; most < 2 * rows; most *= 2) {
@@ -89,7 +90,8 @@ double estimated_ns(const StepEstimate& step) {
 
 constexpr std::string_view kOnly = "the only shape that fits what was given";
 
-// Estimates are off by about this much, where the host is short and those of the last resort by more.
+// Estimates are off by about this much, where the host is short and those of the last resort by more, and
+// there those of small programs, too.
 constexpr double kAlikeWithin = 1.01, kAlikeWhereShort = 1.025, kAlikeByResort = 1.05;
 
 constexpr int kFirstSizes = 2;  // of chunks that are planned before any is ruled out
@@ -141,11 +143,11 @@ class ShapeSearch {
   std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, int threads) const;
   // Makes the fastest plan among shapes with similar estimates best_.
   void settle();
-  Found plan(const Point& p, Ways ways, bool late_moments, bool resort = true) const;
+  Found plan(const Point& p, Ways ways, bool late_moments, int threads, bool resort = true) const;
   // Who takes longer than this is not chosen whatever its plan, and not followed up.
   double hopeful_ns(size_t tasks) const;
   // The faster of both ways to update moments; what was `found` is one of them.
-  Found other_moments(const Point& p, const Found& found, bool resort = true) const;
+  Found other_moments(const Point& p, const Found& found, int threads, bool resort = true) const;
   // The first that the caps work for; otherwise the refusal that names the least.
   Result<Point> first_that_works(const std::vector<Point>& points) const;
   // Plans those that are new, as the fastest so far, or with both ways to update moments. Whether one of them
@@ -232,10 +234,12 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
   return *least;
 }
 
-ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments, bool resort) const {
+ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments, int threads,
+                                     bool resort) const {
   if (over()) return {0, 0, ways, late_moments, true, false, 0};
   PlanRequest quick = request(p);
   quick.quick = true;
+  quick.threads = threads;
   quick.resort = resort;
   quick.ways = ways;
   const Program program = this->program(p, late_moments);
@@ -260,11 +264,12 @@ double ShapeSearch::hopeful_ns(size_t tasks) const {
   return most * known_.at(*best_).ns - kRunNs * double(tasks) / double(profile_.devices());
 }
 
-ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found, bool resort) const {
+ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found, int threads,
+                                              bool resort) const {
   // Moments that stay on the device have no traffic to spread.
   if (!subject_.may_be_late || !found.loads_moments) return found;
   if (found.both_moments) return found;
-  const Found other = plan(p, found.ways, !found.late_moments, resort);
+  const Found other = plan(p, found.ways, !found.late_moments, threads, resort);
   Found faster = other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
   faster.both_moments = true;
   return faster;
@@ -286,14 +291,16 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
   }
   std::vector<Found> tried(fresh.size() * ways.size());
   const bool both_ways = ways.size() > 1, moments = !best_ || both_moments;
-  const auto found_for = [&](const Point& p, Ways way, bool resort) {
-    const Found one = plan(p, way, late_moments, resort);
-    return moments ? other_moments(p, one, resort) : one;
+  // Shapes are planned beside each other, each by its part of the threads.
+  const auto part_of = [&](size_t count) { return std::max(1, effort_.threads / std::max(1, int(count))); };
+  const auto found_for = [&](const Point& p, Ways way, int threads, bool resort) {
+    const Found one = plan(p, way, late_moments, threads, resort);
+    return moments ? other_moments(p, one, threads, resort) : one;
   };
   for_each_parallel(int64_t(tried.size()), effort_.threads, [&](int64_t i) {
     const Point& p = fresh[size_t(i) / ways.size()];
     const Ways way = ways[size_t(i) % ways.size()];
-    tried[size_t(i)] = found_for(p, way, !both_ways);
+    tried[size_t(i)] = found_for(p, way, part_of(tried.size()), !both_ways);
     if (way == ways.back()) tried_.count();
   });
   std::vector<Found> found;
@@ -306,7 +313,8 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
   }
   // The last resort is for shapes that neither way has a plan of.
   for_each_parallel(both_ways ? int64_t(fresh.size()) : 0, effort_.threads, [&](int64_t i) {
-    if (found[size_t(i)].ns == 0) found[size_t(i)] = found_for(fresh[size_t(i)], ways.front(), true);
+    Found& one = found[size_t(i)];
+    if (one.ns == 0) one = found_for(fresh[size_t(i)], ways.front(), part_of(fresh.size()), true);
   });
   bool better = false;
   for (size_t i = 0; i < fresh.size(); ++i) {
@@ -373,16 +381,19 @@ void ShapeSearch::settle() {
   const size_t most_in_full = host_is_short_ ? 5 : 3;
   std::vector<std::pair<double, Point>> alike;
   for (const auto& [p, found] : known_) {
-    const double most = found.last_resort ? kAlikeByResort : alike_within;
+    const bool loose = found.last_resort || (host_is_short_ && found.tasks <= kLargeProgram);
+    const double most = loose ? kAlikeByResort : alike_within;
     if (found.ns > 0 && !found.hopeless && found.ns < most * known_[*best_].ns)
       alike.emplace_back(found.ns, p);
   }
   std::sort(alike.begin(), alike.end());
   if (alike.size() > most_in_full) alike.resize(most_in_full);
-  // Small programs are planned at every budget of a grid, which takes longer than such a difference is worth.
-  const bool small = std::any_of(alike.begin(), alike.end(),
-                                 [&](const auto& one) { return known_[one.second].tasks <= kLargeProgram; });
-  if (alike.size() < 2 || small) return;
+  // Those of few tasks are planned at every budget of a grid, and changed one by one: planning several takes
+  // longer than such a difference is worth. So does a ring's grid.
+  const size_t most_few = profile_.devices() == 1 ? kFewItems : kLargeProgram;
+  const bool few = std::any_of(alike.begin(), alike.end(),
+                               [&](const auto& one) { return known_[one.second].tasks <= most_few; });
+  if (alike.size() < 2 || few) return;
   settled_ = true;
   // One plan has work for this many threads; a ring's is mostly made by one.
   const int width = profile_.devices() > 1 ? 1 : 5;
@@ -475,7 +486,7 @@ Result<ShapeChoice> ShapeSearch::run() {
         tasks_.of(cut_.tokens_per_step, chunk) < kFewTasks)
       climb(chunk);
   }
-  known_[*best_] = other_moments(*best_, known_[*best_]);
+  known_[*best_] = other_moments(*best_, known_[*best_], effort_.threads);
   settle();
   const Found& found = known_[*best_];
   ShapeChoice choice{shape(*best_), found.late_moments, 1, std::string(kOnly), settings_};

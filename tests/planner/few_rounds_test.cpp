@@ -107,6 +107,21 @@ TEST(FewRounds, EstimateWhatThePlanTakes) {
   }
 }
 
+// A ring is filled and emptied once a step, and as many rounds stay as it takes for others to end at an even
+// pace.
+TEST(FewRounds, OfARingAreMore) {
+  const Program program = step_of(kSmall, 24, 3);
+  const auto few = few_rounds(program, cost_of(program, machine()), 2);
+  ASSERT_TRUE(few);
+  EXPECT_EQ(few->left_out.last - few->left_out.first + 1, 7) << "and one behind those that are left out";
+  ASSERT_EQ(few->tasks.size(), few->program.tasks().size());
+  for (size_t t = 0; t < few->tasks.size(); ++t) {
+    const Task &here = few->program.tasks()[t], &there = program.task(few->tasks[t]);
+    EXPECT_EQ(here.name, there.name);
+    EXPECT_EQ(here.layer, there.layer) << here.name;
+  }
+}
+
 // What an estimate found of settings makes a search shorter, and its plan no other.
 TEST(KnownSettings, AreThoseThatASearchWouldFind) {
   const Program program = step_of(model_of({64, 16, 4, 2, 16, 128, 512}), 5, 3);

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "planner/planner.h"
+#include "planner/shape.h"
 #include "planner/test_machine.h"
 #include "plans/stages.h"
 
@@ -62,6 +64,40 @@ TEST_F(MoreMemory, IsWorthNothingWhereAllButALittleFits) {
   EXPECT_GE(p.speedup_with_more[kDevice], 1);
   EXPECT_LE(p.speedup_with_more[kDevice], 1.002);
   EXPECT_EQ(p.speedup_with_more[kHost], 0) << "it has no cap";
+}
+
+// Plans of a step whose shape is chosen for its caps, each by itself.
+class SinglePlans : public testing::Test {
+ protected:
+  // Infinite where none fits.
+  double step_ns(const BytesByTier& caps) const {
+    const ShapeSubject subject = subject_of(model_, {}, {});
+    Cut cut;
+    cut.seq_len = 1024, cut.tokens_per_step = 2048;
+    Effort effort;
+    effort.threads = 2, effort.explain = false;
+    const auto choice = choose_shape(subject, cut, caps, effort, profile_);
+    if (!choice.ok()) return kNone;
+    PlanRequest request{effort, caps};
+    request.known = choice->settings;
+    const auto plan = make_plan(subject.program(choice->shape, choice->late_moments), profile_, request);
+    return plan.ok() ? plan->makespan_ns : kNone;
+  }
+
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+  const ModelSpec model_ = model_of({256, 2, 4, 2, 64, 512, 512});
+  const Profile profile_ = test_machine(2e8);
+};
+
+// With 40 MiB of the host some must be pinned to the device, and other settings are tried than with 120:
+// those with which each shape is compared have to be as good.
+TEST_F(SinglePlans, AreNoSlowerWithMoreOfTheHost) {
+  BytesByTier caps(kUnlimited);
+  caps[kDevice] = 16 * kMiB, caps[kHost] = 40 * kMiB;
+  const double before = step_ns(caps);
+  caps[kHost] = 120 * kMiB;
+  ASSERT_LT(before, kNone);
+  EXPECT_LE(step_ns(caps), 1.001 * before);
 }
 
 }  // namespace
