@@ -90,7 +90,8 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
       units_(found_units()),
       quick_(request.quick),
       stop_(request.stop),
-      left_out_(left_out) {
+      left_out_(left_out),
+      kept_(program.objects().size(), Save::Keep) {
   limits.alignment = profile.alignment;
   limits.base = request.base;
   const auto tasks = int64_t(program.tasks().size());
@@ -114,12 +115,14 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
     for (const Use& u : program.tasks()[t].uses) device_of[u.object.value] = placement_.of(TaskId(t));
   }
-  for (const RecomputeUnit& unit : units_)
-    units_of_[device_of[unit.objects.front().value].index()].push_back(unit);
+  for (const RecomputeUnit& unit : units_) {
+    if (!unit.of_step) units_of_[device_of[unit.objects.front().value].index()].push_back(unit);
+  }
   for_each_parallel(2, request.threads, [&](int64_t overlap) {
     order_[overlap] = order(overlap != 0);
-    plain_[overlap] = unrolled(overlap != 0, none_again());
+    plain_[overlap] = unrolled(overlap != 0, kept_);
   });
+  make_for_step();
   pinnable_ = found_pinnable();
   for (const auto& of_device : pinnable_) {
     int64_t sum = 0;
@@ -144,6 +147,30 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
       for (const ValueUse& u : v.uses) bytes[u.position] += v.fixed ? 0 : v.bytes;
     }
     working_bytes_ = std::max(working_bytes_, *std::ranges::max_element(bytes));
+  }
+}
+
+// Where the device has no room for everything, what is made for the whole step of what the step itself
+// updates goes by way of the host: the link that stores updates has no time for it.
+void PlanBuilder::make_for_step() {
+  const bool some = std::ranges::any_of(units_, &RecomputeUnit::of_step);
+  if (!some || resident_bytes() <= limits.device_bytes()) return;
+  std::vector<bool> made(program_.objects().size(), false), written = made;
+  for (const RecomputeUnit& unit : units_) {
+    for (const ObjectId o : unit.objects) made[o.value] = unit.of_step;
+  }
+  for (const Task& task : program_.tasks()) {
+    const bool of_new = std::ranges::any_of(
+        task.uses, [&](const Use& u) { return u.access == Access::Read && written[u.object.value]; });
+    for (const Use& u : task.uses) {
+      if (u.access == Access::Read) continue;
+      written[u.object.value] = true;
+      if (of_new && made[u.object.value]) kept_[u.object.value] = Save::Host;
+    }
+  }
+  for (const bool overlap : {false, true}) {
+    bare_[overlap] = std::move(plain_[overlap]);
+    plain_[overlap] = unrolled(overlap, kept_);
   }
 }
 
@@ -345,8 +372,8 @@ double PlanBuilder::lower_bound_ns() const {
   if (placement_.devices > 1) return ring_bound_ns(program_, costs_, placement_.devices);
   // Rounds that overlap hold no less at any round's turn, but another order of updates may.
   const auto of = [&](bool overlap) {
-    return sluice::core::lower_bound_ns(program_, plain_[overlap].devices.front(), costs_, profile_, limits,
-                                        left_out_);
+    const StepSchedule& bare = bare_[overlap].devices.empty() ? plain_[overlap] : bare_[overlap];
+    return sluice::core::lower_bound_ns(program_, bare.devices.front(), costs_, profile_, limits, left_out_);
   };
   return std::min(of(false), of(true));
 }

@@ -90,7 +90,9 @@ class PlanBuilder {
   // The candidate's settings and what its saves come to.
   std::string describe(const Candidate& c) const;
 
-  Saves none_again() const { return Saves(program_.objects().size(), Save::Keep); }
+  // Everything kept that one forward pass makes. What is made for the whole step is, too, if all of a step
+  // finds room on the device.
+  const Saves& none_again() const { return kept_; }
   // Everything that can be computed again is.
   Saves all_again() const;
   // Nothing computed again, without or with overlapping rounds.
@@ -145,6 +147,7 @@ class PlanBuilder {
   Limits limits;  // that plans keep to, from the request; a search may lift one for a while
 
  private:
+  void make_for_step();
   std::vector<RecomputeUnit> found_units() const;
   std::vector<TaskId> order(bool overlap) const;
   SaveChoices chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const;
@@ -184,7 +187,8 @@ class PlanBuilder {
   const LeftOut left_out_;
   // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];
-  StepSchedule plain_[2];
+  Saves kept_;
+  StepSchedule plain_[2], bare_[2];  // bare: also what is made for the whole step is kept
   struct PricesFor {
     bool overlap;
     int64_t pinned_bytes;

@@ -33,6 +33,7 @@ struct Run {
   Tier to;            // HandOver
   ObjectId object{};  // HandOver
   double ns = 0;      // as planned, on its lane
+  bool plain = true;  // runs, too, where activations are not computed again
 };
 
 struct ValueUse {

@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "ops/op.h"
 #include "planner/planner.h"
+#include "planner/refusal.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -70,6 +71,7 @@ int64_t copied_bytes(const Model& model, int64_t cap = 120 << 10) {
   EXPECT_TRUE(plan.ok()) << plan.message();
   if (!plan.ok()) return 0;
   const PlanTotals sums = totals(model.program, *plan);
+
   return sums.loads.bytes + sums.stores.bytes;
 }
 
@@ -236,14 +238,63 @@ TEST(NumberFormats, OfProductsNeedWholeRows) {
 TEST(NumberFormats, OfProductsStreamFewerBytes) {
   ModelSpec spec = frozen({});
   StepShape shape = kShape;
-  shape.rounds = 4;
-  const auto copied = [&](const ProductFormats& products) {
+  shape.rounds = 8;
+  // Bytes of weights and of their copies that are loaded.
+  const auto loaded = [&](const ProductFormats& products) {
     spec.products = products;
-    return copied_bytes(build_training(spec, shape, {.compute = DType::BF16}, {}), 420 << 10);
+    const Program program = build_training(spec, shape, {.compute = DType::BF16}, {}).program;
+    Profile profile;
+    profile.set_bytes_per_s(2e9);
+    PlanRequest request;
+    request.caps[kDevice] = 420 << 10;
+    request.quick = true;
+    const auto plan = make_plan(program, profile, request);
+    EXPECT_TRUE(plan.ok()) << plan.message();
+    int64_t bytes = 0;
+    for (size_t a = 0; plan.ok() && a < plan->actions.size(); ++a) {
+      if (!plan->actions[a].loads()) continue;
+      const Object& o = program.object(plan->actions[a].object);
+      if (o.kind == ObjectKind::Param || (o.kind == ObjectKind::Activation && o.round < 0)) bytes += o.bytes;
+    }
+    return bytes;
   };
-  const int64_t narrow = copied(kNarrow), plain = copied({});
+  const int64_t narrow = loaded(kNarrow), plain = loaded({});
   EXPECT_GT(narrow, 0);
   EXPECT_LT(narrow, plain * 3 / 4);
+}
+
+// Products in 8 bits need no more than two copies beside what they need in bf16, of the device and of the
+// host.
+TEST(NumberFormats, OfProductsWorkWhereBf16Does) {
+  ModelSpec spec =
+      model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 64, .vocab = 61});
+  const Numerics bf16{.compute = DType::BF16};
+  const Program plain = build_training(spec, kShape, bf16, {}).program;
+  spec.products = kNarrow;
+  const Program narrow = build_training(spec, kShape, bf16, {}).program;
+  int64_t copy = 0;
+  for (const Object& o : narrow.objects()) copy = std::max(copy, o.format.block > 0 ? o.bytes : 0);
+  ASSERT_GT(copy, 0);
+  const Profile profile;
+  const auto plain_least = minimal_device_bytes(plain, profile, {});
+  const auto narrow_least = minimal_device_bytes(narrow, profile, {});
+  ASSERT_TRUE(plain_least.ok() && narrow_least.ok());
+  EXPECT_LE(*narrow_least, *plain_least + 2 * copy);
+  const auto works = [&](const Program& program, int64_t device, int64_t host) {
+    PlanRequest request;
+    request.caps[kDevice] = device;
+    request.caps[kHost] = host;
+    return caps_work(program, profile, request);
+  };
+  for (const int64_t device : {*plain_least, *plain_least * 3 / 2}) {
+    const Status refused = works(plain, device, 1);
+    ASSERT_FALSE(refused.ok());
+    const auto shortage = shortage_of(refused.error());
+    ASSERT_TRUE(shortage && shortage->tier == name_of(kHost)) << refused.message();
+    const Status fits = works(narrow, device + 2 * copy, shortage->least_bytes + 2 * copy);
+    EXPECT_TRUE(works(plain, device, shortage->least_bytes).ok());
+    EXPECT_TRUE(fits.ok()) << fits.message();
+  }
 }
 
 TEST(NumberFormats, ThatCannotBeAreRefusedByName) {

@@ -18,6 +18,10 @@ std::string units_of(const SixTasks& six) {
   return out;
 }
 
+const Format& row_format(const SixTasks& six, ObjectId o) {
+  return six.program.object(o).format;
+}
+
 TEST(Units, AreWhatTheBackwardPassReads) {
   SixTasks six;
   six.costs.ns = {10, 20, 40, 10, 10, 10};
@@ -48,6 +52,63 @@ TEST(Units, LeaveOutTheStreamBetweenLayersAndWhatHasNoLayer) {
   }
   six.costs.ns.assign(10, 10);
   EXPECT_EQ(units_of(six), "a 10, b 10, c 10");
+}
+
+// Six tasks, and two rounds that both read one copy of the weight in both passes.
+struct CopiedOnce : SixTasks {
+  CopiedOnce() {
+    Object copy{"q", "q", ObjectKind::Activation, DType::F32, kBytes, 0};
+    const ObjectId q = program.add(copy);
+    task("fq", ObjectId(0), q, Phase::Forward);
+    for (const int round : {0, 1}) {
+      const std::string number = std::to_string(round);
+      task("f" + number, q, object("y" + number, ObjectKind::Metric), Phase::Forward, 0, round);
+      task("b" + number, q, object("g" + number, ObjectKind::ActGrad), Phase::Backward, 0, round);
+    }
+    costs.ns.assign(program.tasks().size(), 10);
+    costs.workspace_bytes.assign(program.tasks().size(), 0);
+  }
+  // Of the second part.
+  std::string runs(Save how) const {
+    const auto step =
+        unroll(program, {}, task_order(program, costs, false), costs, link(1), saves("q", how), Limits());
+    std::string out;
+    for (const Run& run : step.devices.front().runs) {
+      if (run.task.value >= 6) out += program.task(run.task).name + (run.recompute ? "' " : " ");
+    }
+    return out;
+  }
+};
+
+TEST(Units, OfTheStepAreDroppedAfterPassesOfEachRound) {
+  const CopiedOnce all;
+  EXPECT_EQ(units_of(all), "a 10, b 10, c 10, q 10");
+  EXPECT_EQ(all.runs(Save::Keep), "fq f0 b0 f1 b1 ");
+  EXPECT_EQ(all.runs(Save::Host), "fq f0 fq' b0 fq' f1 b1 ");
+  EXPECT_EQ(all.runs(Save::Again), "fq f0 fq' b0 fq' f1 fq' b1 ");
+}
+
+// One task writes a copy for the forward pass and one for the backward pass: what is made of the first leaves
+// the second, and the task, to a unit of its own.
+TEST(Units, LeaveWhatComesBesideAnother) {
+  SixTasks six;
+  const Format copy = Format(DType::F8E4M3, Format::kRow, DType::F32);
+  const auto add = [&](const char* name, Format format) {
+    return six.program.add(Object{name, name, ObjectKind::Activation, format, format.bytes(256), 0, 0, 0});
+  };
+  const ObjectId h = add("h", DType::BF16), row = add("row", copy.over(16)),
+                 turned = add("turned", copy.over(16)), y = add("y", DType::BF16);
+  const auto run = [&](const char* name, SharedOp op, std::vector<ObjectId> uses, Phase phase) {
+    six.program.add(name, std::move(op), uses, phase, 0, 0, 0);
+  };
+  run("fh", Cast{256, DType::F32, DType::BF16}, {ObjectId(1), h}, Phase::Forward);
+  run("q", Quantize{16, 16, DType::BF16, copy, true, true}, {h, row, turned}, Phase::Forward);
+  run("fy", Cast{256, row_format(six, row), DType::BF16}, {row, y}, Phase::Forward);
+  run("by", Cast{256, DType::BF16, DType::F32}, {y, six.object("gy", ObjectKind::ActGrad)}, Phase::Backward);
+  run("bt", Cast{256, row_format(six, turned), DType::F32}, {turned, six.object("gt", ObjectKind::ActGrad)},
+      Phase::Backward);
+  six.costs.ns.insert(six.costs.ns.end(), {1, 2, 4, 10, 10});
+  EXPECT_EQ(units_of(six), "a 10, b 10, c 10, turned 3, y 4");
 }
 
 struct Case {

@@ -118,6 +118,7 @@ struct SixTasks {
     Object o{name, name, kind, DType::F32, kBytes, layer};
     if (name == "x") o.role = "weight";
     o.persistent = kind == ObjectKind::Param;
+    o.round = o.persistent ? -1 : 0;
     return program.add(std::move(o));
   }
   void task(const std::string& name, ObjectId from, ObjectId to, Phase phase, int layer = 0, int round = 0) {

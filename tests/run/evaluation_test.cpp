@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include "config/files/load_config.h"
 #include "run/small_session.h"
@@ -217,6 +218,39 @@ TEST_F(HeldOut, EvaluatingChangesNothingOfTheRun) {
       EXPECT_EQ(weights.back(), weights.front()) << deferred << " " << every;
     }
   }
+}
+
+// Products in 8 bits leave no copy behind: a checkpoint has the tensors of a run in bf16, and is evaluated as
+// the run was.
+TEST_F(HeldOut, IsTheSameFromACheckpointOfARunInEightBits) {
+  std::map<std::string, std::vector<RowLoss>> rows;
+  std::map<std::string, std::vector<std::string>> tensors;
+  for (const std::string compute : {"fp8", "bf16"}) {
+    std::vector<std::string> settings{"train.compute=" + compute, "train.steps=3",
+                                      "train.deferred_update=on"};
+    const Prepared prepared = prepare(settings);
+    const auto session = must(Session::open(prepared));
+    Saver saver = must(Saver::open(prepared, must(CheckpointStore::open(dir_ / compute)),
+                                   save_schedule_of(prepared.config), 3, silent_observer()));
+    TrainingOptions options;
+    options.saver = &saver;
+    options.stop = [] { return false; };
+    EXPECT_EQ(must(train(*session, silent_observer(), options)), TrainingEnd::Done);
+    must(saver.finish(*session));
+    rows[compute] = must(session->evaluate()).rows;
+    const auto latest = latest_checkpoint(dir_ / compute);
+    ASSERT_TRUE(latest);
+    settings.push_back("run.resume=" + latest->string());
+    EXPECT_EQ(evaluate(settings).rows, rows[compute]) << compute;
+    const TensorFiles files = must(TensorFiles::open(*latest));
+    for (const std::string_view name : files.names()) {
+      const SafeTensor& tensor = *must(files.get(name));
+      tensors[compute].push_back(
+          fmt::format("{} {} {}", name, name_of(tensor.info.type), tensor.bytes.size()));
+    }
+  }
+  EXPECT_NE(rows["fp8"], rows["bf16"]);
+  EXPECT_EQ(tensors["fp8"], tensors["bf16"]);
 }
 
 // Whoever asks to stop does not wait for an evaluation: the run that goes on makes it before its first step.

@@ -12,19 +12,21 @@ bool recomputable(const Program& program, const Task& task) {
   });
 }
 
-// Whether tasks make an object of nothing but fewer bytes that outlive the step. To make it again moves less
-// than to move it, and holds less than to keep it.
-bool made_of_less(const Program& program, const std::vector<uint32_t>& writers, uint32_t object) {
+// Bytes of what tasks make an object of, if all of that outlives the step; kUnlimited otherwise.
+int64_t bytes_made_of(const Program& program, const std::vector<uint32_t>& writers, uint32_t object) {
   int64_t bytes = 0;
   for (const uint32_t t : writers) {
     for (const Use& u : program.tasks()[t].uses) {
-      if (u.object.value == object) continue;
-      if (!program.object(u.object).persistent) return false;
+      if (u.access == Access::Write || u.object.value == object) continue;
+      if (!program.object(u.object).persistent) return kUnlimited;
       bytes += u.bytes;
     }
   }
-  return bytes < program.objects()[object].bytes;
+  return bytes;
 }
+
+// A source that is larger than this many times what is made of it is not moved in its place.
+constexpr int64_t kMuchLarger = 4;
 
 }  // namespace
 
@@ -46,7 +48,8 @@ std::vector<bool> shared_objects(const Program& program, const Placement& placem
 ActivationLives lives_of_activations(const Program& program, const Placement& placement) {
   const size_t n = program.objects().size();
   ActivationLives lives{std::vector<std::vector<uint32_t>>(n), std::vector<bool>(n, false),
-                        std::vector<bool>(n, false), std::vector<uint32_t>(n, 0)};
+                        std::vector<bool>(n, false), std::vector<bool>(n, false),
+                        std::vector<uint32_t>(n, 0)};
   std::vector<uint32_t> seen;
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
     const Task& task = program.tasks()[t];
@@ -67,8 +70,19 @@ ActivationLives lives_of_activations(const Program& program, const Placement& pl
     const bool again = !shared[o] && !writers.empty() &&
                        std::all_of(writers.begin(), writers.end(),
                                    [&](uint32_t t) { return recomputable(program, program.tasks()[t]); });
-    const bool crosses = again && lives.crosses[o] && !made_of_less(program, writers, uint32_t(o));
-    lives.temporary[o] = again && !crosses;
+    // To make it again of less moves less than to move it, and holds less than to keep it.
+    const int64_t bytes = program.objects()[o].bytes;
+    const int64_t from = again ? bytes_made_of(program, writers, uint32_t(o)) : 0;
+    const bool of_step =
+        again && program.objects()[o].round < 0 && from >= bytes && from <= kMuchLarger * bytes;
+    const bool crosses = again && lives.crosses[o] && from >= bytes && !of_step;
+    // A task that makes something for several devices, too, runs once.
+    lives.of_step[o] = of_step && std::ranges::none_of(writers, [&](uint32_t t) {
+                         return std::ranges::any_of(program.tasks()[t].uses, [&](const Use& u) {
+                           return u.access != Access::Read && shared[u.object.value];
+                         });
+                       });
+    lives.temporary[o] = again && !crosses && !of_step;
     lives.crosses[o] = crosses;
   }
   return lives;

@@ -32,7 +32,7 @@ class GapCutter {
     uint32_t plain = 0;
     for (uint32_t p = 0; p <= n_; ++p) {
       plain_.push_back(plain);
-      plain += p < n_ && !schedule.runs[p].recompute;
+      plain += p < n_ && schedule.runs[p].plain;
     }
   }
 

@@ -58,11 +58,14 @@ struct Limits {
   void set_device_bytes(int64_t budget) { bytes.set_devices(budget); }
 };
 
-// Activations that can be dropped after the forward pass and computed again, all of them together.
+// Activations that can be dropped after the forward pass and computed again, all of them together. Those of
+// the step are dropped after every pass of a round that uses them; by way of the host, after those of the
+// first round alone.
 struct RecomputeUnit {
   std::vector<ObjectId> objects;
   double ns = 0;  // to compute them again when everything else that the backward pass needs is there
   int64_t bytes = 0;
+  bool of_step = false;  // ActivationLives::of_step; everything else is of one forward pass
 };
 // By object: the last task that writes it, if it is an activation and all its writers can run again;
 // UINT32_MAX otherwise.

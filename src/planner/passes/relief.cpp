@@ -61,7 +61,8 @@ bool relieve_host(const StepSchedule& step, const SlotsByDevice& slots,
   }
   std::vector<uint32_t> order;
   for (uint32_t u = 0; u < units.size(); ++u) {
-    if (stays[u].bytes > 0) order.push_back(u);
+    const bool again = saves[units[u].objects.front().value] == Save::Again;
+    if (stays[u].bytes > 0 && !(units[u].of_step && again)) order.push_back(u);
   }
   const auto price = [&](uint32_t u) { return units[u].ns / double(units[u].bytes); };
   sort_numbers(order, [&](uint32_t a, uint32_t b) { return price(a) < price(b); });

@@ -7,7 +7,9 @@
 // flows, so that by time there is one content of an object at a time. The second walk takes the runs by their
 // times and says which values they use.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "base/order.h"
 #include "ops/chosen_parts.h"
@@ -43,7 +45,8 @@ class Unroller {
         limits_(limits),
         lives_(lives_of_activations(program, placement)),
         shared_(shared_objects(program, placement)),
-        written_(program.objects().size(), false) {
+        written_(program.objects().size(), false),
+        ends_(ends_of_passes()) {
     for (const Task& task : program.tasks()) {
       for (const Use& u : task.uses)
         written_[u.object.value] = written_[u.object.value] || u.access != Access::Read;
@@ -58,6 +61,35 @@ class Unroller {
   }
 
  private:
+  // By task: what is made for the whole step and goes after it, as its pass ends. What is to be computed
+  // again goes with every pass. What is to be on the host goes with those of the first round, which have the
+  // updates to store, and is kept from the second on.
+  std::vector<std::vector<uint32_t>> ends_of_passes() const {
+    std::vector<std::vector<uint32_t>> ends(program_.tasks().size());
+    // By the task that makes it, the last that uses some of it in each pass.
+    std::map<std::tuple<uint32_t, int32_t, Phase>, uint32_t> last;
+    for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
+      const Task& task = program_.tasks()[t];
+      for (const Use& u : task.uses) {
+        const uint32_t o = u.object.value;
+        if (!lives_.of_step[o] || saves_[o] == Save::Keep) continue;
+        if (task.round == 0 || saves_[o] == Save::Again)
+          last[{lives_.writers[o].back(), task.round, task.phase}] = t;
+      }
+    }
+    for (const auto& [pass, t] : last) {
+      for (const Use& u : program_.tasks()[std::get<0>(pass)].uses) {
+        if (lives_.of_step[u.object.value]) ends[t].push_back(u.object.value);
+      }
+    }
+    return ends;
+  }
+  // Whether all that a task writes is made for the whole step.
+  bool makes_for_step(const Task& task) const {
+    return std::ranges::all_of(
+        task.uses, [&](const Use& u) { return u.access == Access::Read || lives_.of_step[u.object.value]; });
+  }
+
   // The first walk.
 
   void find_runs(const std::vector<TaskId>& order) {
@@ -71,6 +103,7 @@ class Unroller {
     now_ns_.assign(placement_.devices, 0);
     link_ns_.assign(placement_.devices, std::vector<double>(placement_.devices, 0));
     for (const TaskId task : order) {
+      pass_ = &program_.task(task);
       provide(task);
       append(task, false);
       drop_after(task, [&](uint32_t o) { there_[placement_.of(task).index()][o] = false; });
@@ -128,6 +161,8 @@ class Unroller {
     const bool computes = lane_of(task.op) == LaneKind::Compute;
     if (!computes) timed.start_ns = exchanged_ns_ = std::max(exchanged_ns_, timed.start_ns);
     timed.end_ns = now_ns_[device] = timed.start_ns + (computes ? costs_.ns[id.value] : 0);
+    const bool kept_after = pass_->round > 1 || (pass_->round == 1 && pass_->phase != Phase::Forward);
+    timed.run.plain = !recompute || (makes_for_step(task) && !kept_after);
     timed.run.ns = computes ? timed.end_ns - timed.start_ns : costs_.ns[id.value];
     for (const Use& u : task.uses) {
       const uint32_t o = u.object.value;
@@ -144,11 +179,12 @@ class Unroller {
     runs_.push_back(timed);
   }
 
-  // Calls gone(object) for what goes after a forward task as its last one there: what only the forward pass
-  // uses, and what is to be computed again.
+  // Calls gone(object) for what goes after a task: what ends with its pass, and after a forward task as its
+  // last one there what only the forward pass uses, and what is to be computed again.
   template <class F>
   void drop_after(TaskId id, F&& gone) {
     const Task& task = program_.task(id);
+    for (const uint32_t o : ends_[id.value]) gone(o);
     if (task.phase != Phase::Forward) return;
     std::vector<uint32_t> seen;
     for (const Use& u : task.uses) {
@@ -259,7 +295,7 @@ class Unroller {
     Schedule& s = out_.devices[device];
     const uint32_t value = current_[device][o];
     s.use_values.push_back(value);
-    if (forward && program_.objects()[o].kind == ObjectKind::Activation)
+    if (forward && program_.objects()[o].kind == ObjectKind::Activation && !lives_.of_step[o])
       last_forward_[device][value] = position_;
     std::vector<ValueUse>& uses = s.values[value].uses;
     if (!uses.empty() && uses.back().position == position_) {
@@ -351,7 +387,8 @@ class Unroller {
   const ActivationLives lives_;
   const std::vector<bool> shared_;
 
-  std::vector<bool> written_;  // by object: some task writes it
+  std::vector<bool> written_;                      // by object: some task writes it
+  const std::vector<std::vector<uint32_t>> ends_;  // by task
   std::vector<Timed> runs_;
   std::vector<std::vector<bool>> there_;  // by device and object
   std::vector<uint32_t> left_;            // by object: forward tasks that will still use it
@@ -364,6 +401,7 @@ class Unroller {
   double exchanged_ns_ = 0;                   // when the last exchange with other processes began
   std::vector<double> now_ns_;                // when a device has done what it has to do so far
   std::vector<std::vector<double>> link_ns_;  // the same of links
+  const Task* pass_ = nullptr;                // whose runs are found
 
   uint32_t position_ = 0;                            // of the run whose values are made
   std::vector<std::vector<uint32_t>> current_;       // by device and object: its value now
