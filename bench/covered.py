@@ -37,7 +37,7 @@ def planner():
 
 
 CHATS = ["src/chat", "src/jinja", "tests/jinja/render"]
-STEPS = ["src/model", "src/ops", "src/exec", "src/update", "src/backend/cuda"]
+STEPS = ["src/model", "src/ops", "src/exec", "src/optimizer", "src/backend/cuda"]
 SWEEPS = [
     Sweep("package_templates", "tests/jinja/compare build/cpu bytes --record MACHINE", [*CHATS, "tests/jinja/compare.py"]),
     Sweep("templates", "tests/jinja/compare build/cpu families --record MACHINE", [*CHATS, "tests/jinja/compare.py"]),
@@ -50,27 +50,27 @@ SWEEPS = [
           ["src/tokenizer"], LATER, "Gemma 3's tokenizer.json", "gemma3"),
     Sweep("hosts_equal", "tests/comm/hosts_equal --record MACHINE", ["src/comm", "tests/comm/hosts_equal"], needs="root"),
     Sweep("web", "scripts/web test --record MACHINE",
-          ["web/page", "web/page.cmake", "web/program.cpp", "web/compat", "web/ask.js", "src/planning", "src/report/page"], needs="emscripten"),
+          ["web/page", "web/page.cmake", "web/program.cpp", "web/compat", "web/ask.js", "src/plan_json", "src/report/page"], needs="emscripten"),
     Sweep("web", "scripts/web test --record MACHINE", planner(), LATER, "emscripten"),
     Sweep("random_models", "tests/transformers/random_models.py DUMP --record MACHINE", ["src/model", "src/ops", "src/backend/cpu"], LATER, HOURS),
     Sweep("random_models_bf16", "tests/transformers/random_models.py DUMP --bf16 --record MACHINE", ["src/model", "src/ops", "src/backend/cpu"],
           LATER, HOURS),
-    Sweep("others", "SLUICE_PACKAGES=1 ctest --test-dir build/cpu -R others", ["src/state", "src/run", "tests/others"], LATER, HOURS),
-    Sweep("llamacpp", "SLUICE_PACKAGES=1 tests/others/others_test.sh build/cpu llamacpp", ["src/state", "src/model", "tests/others"], LATER, HOURS),
-    Sweep("durability", "tests/durability/kill_matrix, shared_saves (--whole), random_kills, power_cuts", ["src/state", "src/io", "src/run"], LATER,
+    Sweep("others", "SLUICE_PACKAGES=1 ctest --test-dir build/cpu -R others", ["src/checkpoint", "src/run", "tests/others"], LATER, HOURS),
+    Sweep("llamacpp", "SLUICE_PACKAGES=1 tests/others/others_test.sh build/cpu llamacpp", ["src/checkpoint", "src/model", "tests/others"], LATER, HOURS),
+    Sweep("durability", "tests/durability/kill_matrix, shared_saves (--whole), random_kills, power_cuts", ["src/checkpoint", "src/io", "src/run"], LATER,
           HOURS),
     Sweep("memory_cpu", f"tests/caps/caps.py {CPU} --all --record MACHINE", ["src", "tests/caps"], LATER, HOURS, "VmHWM|control group"),
     Sweep("signals", f"tests/caps/signals.py {CPU} --record MACHINE", ["src/run", "src/commands", "cli"], LATER),
     Sweep("fuzzing", "scripts/fuzz --record MACHINE", ["src", "fuzz"], LATER, HOURS),
     Sweep("fuzzing_starts", f"scripts/fuzz_starts {CPU} --record MACHINE", ["src", "cli"], LATER, HOURS),
     Sweep("sanitizers", "scripts/sanitize --record MACHINE", ["src", "tests"], LATER, HOURS, "all default|exec, backend_cpu, backend_testing"),
-    Sweep("batches", f"tests/batches/batches.py {CPU} --all --record MACHINE", ["src/planner", "src/draw", "src/plan"], LATER, HOURS),
+    Sweep("batches", f"tests/batches/batches.py {CPU} --all --record MACHINE", ["src/search", "src/draw", "src/plan"], LATER, HOURS),
     Sweep("conformance_gpu", "scripts/test --gpu", ["src/backend/cuda", "src/ops", "tests/conformance"], LATER, GPU,
           'cases of conformance_cuda"|equivalence_cuda, whole, L'),
     Sweep("conformance_gpu", "scripts/test --sanitize", ["src/backend/cuda"], LATER, GPU, "memcheck|racecheck"),
     Sweep("conformance_gpu", "bench/gpu/python --record MACHINE", ["src/backend/cuda", "python"], LATER, GPU, "the Python package"),
     Sweep("parity_gpu", "tests/transformers/compare.py all OUT_DIR --family FAMILY", STEPS, LATER, GPU, ": logits, relative|curve of a small"),
-    Sweep("memory_gpu", "bench/gpu/caps OUT_DIR --record MACHINE", ["src/backend/cuda", "src/plan", "src/planner"], LATER, GPU),
+    Sweep("memory_gpu", "bench/gpu/caps OUT_DIR --record MACHINE", ["src/backend/cuda", "src/plan", "src/search"], LATER, GPU),
     Sweep("processes_gpu", "bench/gpu/processes OUT_DIR", ["src/comm", "src/backend/cuda"], LATER, GPUS),
     Sweep("ring_equal_gpu", "bench/gpu/ring OUT_DIR equal --record MACHINE", ["src/exec", "src/backend/cuda"], LATER, GPUS),
 ]

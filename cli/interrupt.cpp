@@ -40,7 +40,7 @@ void write_words(std::string_view text) {
 }
 
 void on_stop(int signal) {
-  if (!requests.heeded) {
+  if (!requests.stop_is_handled) {
     if (watching)
       write_words("\nsluice: stopped before the first step: there is nothing to save; giving memory back\n");
     return end_by(signal);

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "base/checksum.h"
+#include "checkpoint/checkpoint.h"
 #include "fuzz.h"
 #include "run/directory/history.h"
-#include "state/checkpoint.h"
 
 namespace sluice::core::fuzz {
 

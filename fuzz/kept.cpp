@@ -6,7 +6,7 @@
 #include "fuzz.h"
 #include "io/sealed.h"
 #include "measure/calibrate.h"
-#include "plans/kept_plans.h"
+#include "setup/kept_plans.h"
 
 namespace sluice::core::fuzz {
 namespace {

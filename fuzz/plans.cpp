@@ -6,8 +6,8 @@
 #include "fuzz.h"
 #include "measure/calibrate.h"
 #include "plan/store.h"
-#include "plans/kept_plans.h"
 #include "report/report.h"
+#include "setup/kept_plans.h"
 #include "trace/trace.h"
 
 namespace sluice::core::fuzz {

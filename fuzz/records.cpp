@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSONL that anybody may have written.
+#include "dataset/byte_tokenizer.h"
 #include "fuzz.h"
 #include "records/documents.h"
 #include "records/findings.h"
 #include "records/line_reader.h"
 #include "tokenizer/code_set.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core::fuzz {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "dataset/batches.h"
 #include "fuzz.h"
 #include "io/file.h"
-#include "tokens/batches.h"
 
 namespace sluice::core::fuzz {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "planning/asked.h"
-#include "planning/choices.h"
+#include "plan_json/asked.h"
+#include "plan_json/choices.h"
 #include "report/report.h"
 
 // clang-format off
@@ -75,8 +75,8 @@ json answer(std::string_view question, std::string_view request) {
 
 // The answer to a question, as JSON that lives until the next one: "choices", what there is to choose from;
 // "machine", what a machine file says; "formula", what counting says; "first" and "plan", a plan by a rule
-// and the one that the search finds for a request (planning/asked.h), with its JSON, page and text; "memory",
-// how much of it the program has taken.
+// and the one that the search finds for a request (plan_json/asked.h), with its JSON, page and text;
+// "memory", how much of it the program has taken.
 extern "C" EMSCRIPTEN_KEEPALIVE const char* sluice_ask(const char* question, const char* request) {
   static std::string said;
   said = answer(question, request).dump();

@@ -164,7 +164,7 @@ void fill(const Operand& operand, double skew, std::byte* data) {
   if (operand.values == Values::Routing)
     return choose_by_chance(operand.limit, skew,
                             {reinterpret_cast<int32_t*>(data), size_t(operand.elements)});
-  const Format& format = operand.format;
+  const NumberFormat& format = operand.format;
   for (int64_t group = 0; format.block > 0 && group < operand.elements / format.block; ++group)
     reinterpret_cast<float*>(data + operand.elements)[group] = 0.1f;  // scales
   for (int64_t i = 0; i < operand.elements; ++i) {

@@ -3,16 +3,16 @@
 
 #include <algorithm>
 
-#include "explain/describe.h"
+#include "describe/describe.h"
 #include "io/directory.h"
 #include "io/file.h"
 #include "model/families/families.h"
-#include "plans/speed.h"
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/prepare/prepare.h"
+#include "setup/speed.h"
 
 namespace sluice {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "dataset/byte_tokenizer.h"
 #include "generate/sampling.h"
 #include "io/directory.h"
 #include "run/prepare/manifest.h"
@@ -14,7 +15,6 @@
 #include "run/training/training.h"
 #include "sluice/session.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice {
 namespace {

@@ -160,7 +160,7 @@ class Backend {
   virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
 
   // A file of an earlier start that is not believed and made anew, as one sentence for people; empty: none.
-  virtual std::string disbelief() const { return {}; }
+  virtual std::string stale_file_note() const { return {}; }
 };
 
 // A tier as people know it: "host", or "device 1" by the backend's number.

@@ -12,12 +12,12 @@
 namespace sluice::core {
 namespace {
 
-bool takes(const Support& row, const Format& f) {
+bool takes(const Support& row, const NumberFormat& f) {
   if (f == compact_format(false) || f == compact_format(true)) return true;
   if (f.block == 0 && !is_code(f.type)) return true;
-  return std::ranges::any_of(row.packed, [&](const Format& packed) {
+  return std::ranges::any_of(row.packed, [&](const NumberFormat& packed) {
     return f.type == packed.type && (f.block == 0 || f.scale == packed.scale) &&
-           (packed.block == Format::kRow || packed.block == f.block);
+           (packed.block == NumberFormat::kRow || packed.block == f.block);
   });
 }
 

@@ -58,7 +58,7 @@ struct Support {
   // The rest, which these words cannot say.
   void (*examine)(const Op&, Objection&);
   // Formats of operands beside plain numbers and compact state (ops/compact.h); by row: of any block.
-  std::span<const Format> packed = {};
+  std::span<const NumberFormat> packed = {};
 };
 
 // The row's word for an attribute, with what it may be; empty: there is none.

@@ -36,7 +36,7 @@ inline void attributes_are_not_those_of_fields() {}
 
 // Examine is a lambda without captures: void(const T&, Objection&).
 template <class T, class Examine = TakesAll>
-consteval Support row(std::string_view attributes, Examine = {}, std::span<const Format> packed = {}) {
+consteval Support row(std::string_view attributes, Examine = {}, std::span<const NumberFormat> packed = {}) {
   if (!names_attributes<T>(attributes)) attributes_are_not_those_of_fields();
   return {T::kName, attributes,
           [](const Op& op, Objection& objection) { Examine{}(std::get<T>(op), objection); }, packed};

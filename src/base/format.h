@@ -13,20 +13,22 @@ namespace sluice::core {
 // Elements of one type. With a block, as many consecutive elements share a scale. All elements come first and
 // the scales of all blocks follow, in one range of bytes, so that memory and copies see one object. Rows that
 // are to be read alone hold whole blocks. A block may be a row, or all of a tensor.
-struct Format {
+struct NumberFormat {
   DType type = DType::F32, scale = DType::F32;
   uint32_t block = 0;  // 0: no scales
 
   static constexpr uint32_t kRow = ~uint32_t{0};  // a block is a row, whose length over() says
 
-  constexpr Format() = default;
-  constexpr Format(DType t) : type(t) {}  // NOLINT(google-explicit-constructor): a type alone is a format
+  constexpr NumberFormat() = default;
+  constexpr NumberFormat(DType t)
+      : type(t) {}  // NOLINT(google-explicit-constructor): a type alone is a format
   // REQUIRES: the elements of a block fill a multiple of eight bytes.
-  constexpr Format(DType t, uint32_t elements, DType of_scale) : type(t), scale(of_scale), block(elements) {}
+  constexpr NumberFormat(DType t, uint32_t elements, DType of_scale)
+      : type(t), scale(of_scale), block(elements) {}
 
   // The format of rows of so many elements.
-  constexpr Format over(int64_t row) const {
-    return block == kRow ? Format(type, static_cast<uint32_t>(row), scale) : *this;
+  constexpr NumberFormat over(int64_t row) const {
+    return block == kRow ? NumberFormat(type, static_cast<uint32_t>(row), scale) : *this;
   }
   // Whether rows of so many elements hold whole blocks.
   constexpr bool fits(int64_t row) const {
@@ -49,14 +51,14 @@ struct Format {
     const int64_t whole = block > 0 ? block : std::max(1, 8 / bits_of(type));
     return (elements + whole - 1) / whole * whole;
   }
-  bool operator==(const Format&) const = default;
+  bool operator==(const NumberFormat&) const = default;
 };
 
 // "bf16", "f4e2m1 by 16 with f8e4m3", "f8e4m3 by row with f32": the block's elements, and the type of its
 // scales.
-std::string to_text(const Format& format);
+std::string to_text(const NumberFormat& format);
 // A number of its own for every format; that of a type alone is the type's.
-constexpr uint64_t key_of(const Format& format) {
+constexpr uint64_t key_of(const NumberFormat& format) {
   const uint64_t type = static_cast<uint64_t>(format.type);
   if (format.block == 0) return type;
   const uint64_t low = format.block & 0xffffu, high = format.block >> 16;

@@ -10,7 +10,7 @@
 #include "config/files/load_config.h"
 #include "estimate/subject.h"
 #include "model/families/families.h"
-#include "plans/resolve.h"
+#include "setup/resolve.h"
 
 namespace sluice::core {
 

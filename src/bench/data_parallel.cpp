@@ -8,13 +8,13 @@
 
 #include "base/checksum.h"
 #include "base/stopwatch.h"
+#include "checkpoint/layout.h"
 #include "comm/sum_in_order.h"
+#include "dataset/batches.h"
+#include "optimizer/values.h"
 #include "run/processes/processes.h"
 #include "run/session/breakdown.h"
 #include "run/session/session.h"
-#include "state/layout.h"
-#include "tokens/batches.h"
-#include "update/values.h"
 
 namespace sluice::core {
 namespace {
@@ -44,7 +44,7 @@ class DataParallel {
  public:
   DataParallel(ProcessGroup& group, Session& session, const std::atomic<bool>& interrupted)
       : group_(group), session_(session), interrupted_(interrupted), sum_(group) {
-    const Model& model = session.engine().prepared().stages.main.model;
+    const BuiltProgram& model = session.engine().prepared().stages.main.model;
     rows_ = Rows(model.layout, model.shape.tokens());
     const BytesByTier bytes = session.engine().memory().bytes;
     start_bytes_ = double(bytes[kDevice] + bytes[kHost]);

@@ -9,10 +9,10 @@
 #include "bench/cell.h"
 #include "bench/results.h"
 #include "host/host_memory.h"
-#include "planner/planner.h"
-#include "plans/speed.h"
 #include "run/inputs/resolve.h"
 #include "run/session/session.h"
+#include "search/planner.h"
+#include "setup/speed.h"
 #include "trace/trace.h"
 
 namespace sluice::core {
@@ -31,7 +31,7 @@ Status check_state(const BenchCell& cell, const Machine& machine) {
   SLUICE_ASSIGN(const Numerics numerics, resolve_numerics(cell.config, machine));
   const OptimizerConfig optimizer = resolve_optimizer(cell.config, machine);
   const StepShape shape{.seq_len = cell.seq_len, .chunk_tokens = cell.seq_len, .head_tokens = cell.seq_len};
-  const Model model = build_training(cell.spec, shape, numerics, optimizer);
+  const BuiltProgram model = build_training(cell.spec, shape, numerics, optimizer);
   const int64_t bytes = persistent_bytes(model.program);
   if (bytes > available_bytes()) return no_room("weights, gradients and state", bytes, available_bytes());
   return {};
@@ -113,7 +113,7 @@ Status CellRun::measure() {
 
 // A plan of the forward pass and its loss alone: inference keeps nothing for a backward pass.
 Status CellRun::forward_only() {
-  const Model model = build_evaluation(cell_.spec, evaluation_shape(p_->shape), p_->numerics);
+  const BuiltProgram model = build_evaluation(cell_.spec, evaluation_shape(p_->shape), p_->numerics);
   PlanRequest request;
   request.caps = p_->machine.caps_here(p_->config.caps);
   request.quick = true;

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "bench/precision.h"
-#include "step/build.h"
+#include "lowering/build.h"
 
 namespace sluice::core {
 namespace {
@@ -36,7 +36,7 @@ Section formats_of_tensors(const std::string& model, const ModelSpec& spec) {
   std::map<std::string, Group> groups;
   for (size_t way = 0; way < kWays.size(); ++way) {
     OptimizerConfig optimizer;
-    const Model built = build_training(spec, shape, kWays[way].numerics, optimizer);
+    const BuiltProgram built = build_training(spec, shape, kWays[way].numerics, optimizer);
     for (const Object& o : built.program.objects()) {
       // Each weight has roles of its own; they are alike in format.
       const bool of_weights =

@@ -32,7 +32,7 @@
 #include "io/file.h"
 #include "io/jsonl.h"
 #include "io/lock_file.h"
-#include "study/grid.h"
+#include "what_if/grid.h"
 
 namespace sluice::core {
 namespace {
@@ -139,7 +139,7 @@ Result<Ending> links(const BenchRequest& r, Requests& asked) {
   if (!r.models.empty()) return error("bench links: takes no model, got {}", r.models.front());
   SLUICE_ASSIGN(const Machine machine, machine_of(r));
   Working working("measuring links");
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const auto found = run_links(machine, {}, asked.stop);
   working.stop();
   return publish(found, links_page, machine, r);
@@ -214,7 +214,7 @@ Result<Ending> among_processes(
   const bool speaks = group->rank() == 0;
   std::optional<Working> working;
   if (speaks) working.emplace("measuring");
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const Result<Found> found = run(*group, [&](const std::string& what) {
     if (working) working->say("measuring", 0, 0, what);
   });
@@ -272,7 +272,7 @@ Result<Ending> sizes(const BenchRequest& r, Requests& asked) {
   SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
   if (cells.size() > 1) return error("bench sizes: takes one model, length and format, got {}", cells.size());
   Working working("measuring products");
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const auto found = run_sizes(cells.front(), machine, asked.stop, [&](const std::string& what) {
     working.say("measuring products", 0, 0, what);
   });
@@ -308,7 +308,7 @@ Result<Ending> measure(const BenchRequest& r, Requests& asked, const Machine& ma
   std::vector<Found> results;
   Working working("measuring cells");
   const auto total = int64_t(cells.size());
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   for (const Cell& cell : cells) {
     const auto it = known.find(inputs_of(cell, machine, options));
     // A cell that did not fit or failed is tried again.

@@ -38,7 +38,7 @@ struct Requests {
   std::atomic<bool> replan = false;  // plan again, as run.replan = auto does by itself; cleared as `save`
   // Set by the command when it looks at `stop` from now on. Before that there is nothing to save: whoever
   // wants it to stop ends the process.
-  std::atomic<bool> heeded = false;
+  std::atomic<bool> stop_is_handled = false;
 };
 
 struct RunRequest {
@@ -102,7 +102,7 @@ struct DemoRequest {
 Outcome demo(const DemoRequest& request, Requests& asked);
 
 struct SweepRequest {
-  // Lists "a,b,c" and ranges "first:last:step"; see study/grid.h.
+  // Lists "a,b,c" and ranges "first:last:step"; see what_if/grid.h.
   std::string device_mem = "none", host_mem = "none", seq_len;
   std::string model;            // presets, or paths of a config.json
   std::string machine;          // as in RunRequest

@@ -22,9 +22,9 @@
 #include "run/inputs/resolve.h"
 #include "run/processes/processes.h"
 #include "run/training/trial.h"
-#include "study/comparison.h"
-#include "study/grid.h"
-#include "study/sweep_table.h"
+#include "what_if/comparison.h"
+#include "what_if/grid.h"
+#include "what_if/sweep_table.h"
 
 namespace sluice::core {
 namespace {

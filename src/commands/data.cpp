@@ -12,10 +12,10 @@
 #include "commands/terminal.h"
 #include "config/files/load_config.h"
 #include "io/file.h"
-#include "plans/settle.h"
 #include "run/data/data_view.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
+#include "setup/settle.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {

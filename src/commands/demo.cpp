@@ -12,14 +12,14 @@
 #include "commands/say.h"
 #include "commands/terminal.h"
 #include "config/files/load_config.h"
-#include "explain/describe.h"
+#include "describe/describe.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
-#include "plans/speed.h"
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
 #include "run/session/breakdown.h"
 #include "run/training/trial.h"
+#include "setup/speed.h"
 #include "trace/trace.h"
 
 namespace sluice::core {
@@ -106,7 +106,7 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
   const auto show = [&](const std::string& what, double ns) {
     print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
   };
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   SLUICE_ASSIGN(const MeasuredSteps measured,
                 measure_steps(*session, steps, p.config.run.trace, asked.stop, show));
   const std::vector<double>& ns = measured.ns;

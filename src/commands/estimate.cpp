@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "checkpoint/offered.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
@@ -17,13 +18,12 @@
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "io/safetensors.h"
-#include "plans/card_cap.h"
-#include "plans/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/training/trial.h"
-#include "state/offered.h"
-#include "study/grid.h"
-#include "study/planned.h"
+#include "setup/card_cap.h"
+#include "setup/resolve.h"
+#include "what_if/grid.h"
+#include "what_if/planned.h"
 
 namespace sluice::core {
 namespace {

@@ -7,23 +7,23 @@
 
 #include "base/counts.h"
 #include "base/stopwatch.h"
+#include "checkpoint/store.h"
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/evaluate_each.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "config/files/load_config.h"
+#include "dataset/byte_tokenizer.h"
 #include "draw/axis.h"
 #include "io/file.h"
-#include "plans/settle.h"
 #include "run/data/data.h"
 #include "run/inference/evaluator.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/prepare/manifest.h"
-#include "state/store.h"
-#include "tokens/byte_tokenizer.h"
+#include "setup/settle.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -286,7 +286,7 @@ Result<Ending> run_each(const EvaluateRequest& request, const RunConfig& config,
       const Opened opened,
       open_evaluator(config, machine,
                      {.model = std::move(model), .seq_len = seq_len, .packed = true, .rows = rows}, console));
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const Status status = evaluate_each(
       source, 0, rows, [&](int64_t) { return opened.sequences(); }, passes(opened, rows, console),
       [&] { return asked.stop.load(); },
@@ -336,7 +336,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
                                                      .rows = subject.count,
                                                      .head_tokens = subject.head_tokens},
                                                     console));
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const Stopwatch watch;
   auto losses = evaluate_rows(
       *subject.rows, subject.count, [&](int64_t) { return opened.sequences(); },

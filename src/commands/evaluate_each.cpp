@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "commands/input_text.h"
+#include "dataset/byte_tokenizer.h"
 #include "records/recognise.h"
 #include "text/json.h"
 #include "tokenizer/beside.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace {

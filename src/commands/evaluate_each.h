@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "run/passes/counted_texts.h"
+#include "run/loaded/counted_texts.h"
 
 namespace sluice::core {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "state/export.h"
+#include "checkpoint/export.h"
 
 #include <fmt/ranges.h>
 
@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/counts.h"
 #include "base/printable.h"
+#include "checkpoint/store.h"
 #include "commands/chat_turns.h"
 #include "commands/commands.h"
 #include "commands/outcome.h"
@@ -18,8 +19,7 @@
 #include "config/files/load_config.h"
 #include "io/file.h"
 #include "io/model_folder.h"
-#include "run/passes/folder_defaults.h"
-#include "state/store.h"
+#include "run/loaded/folder_defaults.h"
 
 namespace sluice::core {
 namespace {
@@ -160,7 +160,7 @@ Result<std::filesystem::path> base_of(const ExportRequest& request) {
 Result<Ending> run(const ExportRequest& request, Requests& asked) {
   SLUICE_ASSIGN(ExportOptions options, options_of(request));
   SLUICE_ASSIGN(options.base, base_of(request));
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   Working working("reading");
   const auto done = export_model(request.from, request.to, options,
                                  [&](std::string_view what, int64_t done_bytes, int64_t total) -> Status {

@@ -15,19 +15,19 @@
 #include "commands/say.h"
 #include "config/config.h"
 #include "config/files/load_config.h"
+#include "dataset/byte_tokenizer.h"
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "model/families/families.h"
-#include "plans/card_cap.h"
-#include "plans/settle.h"
 #include "records/recognise.h"
 #include "run/inference/cached_model.h"
 #include "run/inputs/resolve.h"
-#include "run/passes/folder_defaults.h"
+#include "run/loaded/folder_defaults.h"
 #include "run/prepare/checks.h"
+#include "setup/card_cap.h"
+#include "setup/settle.h"
 #include "text/json.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -551,7 +551,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, weights_from(config),
                                                    uint64_t(config.train.seed), console));
   console.stop();
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const GenerateOptions options{rule, std::move(ends.tokens), request.log_probs};
   GeneratedText sink({decode_of(source), std::move(ends.strings), request.json, request.log_probs,
                       request.samples, request.raw},

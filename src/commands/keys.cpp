@@ -15,8 +15,8 @@
 #include "cost/card.h"
 #include "estimate/memory.h"
 #include "model/families/families.h"
-#include "planner/passes/runner.h"
 #include "run/prepare/manifest.h"
+#include "search/passes/runner.h"
 
 namespace sluice::core {
 namespace {

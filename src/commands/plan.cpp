@@ -11,22 +11,22 @@
 #include "commands/watched.h"
 #include "config/devices.h"
 #include "config/files/load_config.h"
+#include "describe/describe.h"
 #include "draw/axis.h"
-#include "explain/describe.h"
 #include "io/directory.h"
 #include "io/file.h"
-#include "plans/learning_rate.h"
-#include "plans/settle.h"
-#include "plans/speed.h"
 #include "run/directory/run_directory.h"
 #include "run/directory/save_plan.h"
 #include "run/inputs/paths.h"
 #include "run/prepare/checks.h"
 #include "run/processes/processes.h"
-#include "study/frontier.h"
-#include "study/scaling.h"
-#include "study/sweep_table.h"
-#include "study/what_if.h"
+#include "setup/learning_rate.h"
+#include "setup/settle.h"
+#include "setup/speed.h"
+#include "what_if/frontier.h"
+#include "what_if/scaling.h"
+#include "what_if/sweep_table.h"
+#include "what_if/what_if.h"
 
 namespace sluice::core {
 namespace {
@@ -51,9 +51,9 @@ void add_schedule_notices(Prepared& p) {
 template <class Search>
 Result<Prepared> prepared_until_asked(Requests& asked, Console& console, Search&& search) {
   const StopWhenAsked hurry(asked.stop);
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   Result<Prepared> prepared = search(hurry.token());
-  asked.heeded = false;
+  asked.stop_is_handled = false;
   console.stop();
   if (prepared.ok()) add_schedule_notices(*prepared);
   return prepared;

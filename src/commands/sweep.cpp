@@ -19,14 +19,14 @@
 #include "io/lock_file.h"
 #include "io/set_aside.h"
 #include "model/families/families.h"
-#include "plans/card_cap.h"
-#include "plans/fields.h"
-#include "plans/settle.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/training/trial.h"
-#include "study/grid.h"
-#include "study/sweep_cells.h"
+#include "setup/card_cap.h"
+#include "setup/fields.h"
+#include "setup/settle.h"
+#include "what_if/grid.h"
+#include "what_if/sweep_cells.h"
 
 namespace sluice::core {
 namespace {
@@ -297,7 +297,7 @@ Result<Ending> SweepRun::run() {
   say("machine  {}\n{} cells, {} of them known\n", machine_.description, all, all - int64_t(open_.size()));
   for (const std::string& notice : notices_) say("note     {}\n", printable_message(notice));
   std::fflush(stdout);
-  asked_.heeded = true;
+  asked_.stop_is_handled = true;
   SLUICE_TRY(run_cells());
   if (!asked_.stop) SLUICE_TRY(needs());
   const bool whole = !asked_.stop;

@@ -10,11 +10,11 @@
 #include "commands/input_text.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "dataset/byte_tokenizer.h"
 #include "io/directory.h"
 #include "io/file.h"
 #include "records/recognise.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;

@@ -16,10 +16,8 @@
 #include "commands/terminal.h"
 #include "commands/training_observer.h"
 #include "config/files/load_config.h"
-#include "explain/describe.h"
+#include "describe/describe.h"
 #include "io/file.h"
-#include "plans/learning_rate.h"
-#include "plans/settle.h"
 #include "run/directory/save_plan.h"
 #include "run/directory/start.h"
 #include "run/inputs/resolve.h"
@@ -27,6 +25,8 @@
 #include "run/prepare/manifest.h"
 #include "run/training/save_words.h"
 #include "run/training/training.h"
+#include "setup/learning_rate.h"
+#include "setup/settle.h"
 #include "trace/trace.h"
 
 namespace sluice::core {
@@ -125,7 +125,7 @@ Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked
   Replanner replanner(session.engine(), silent_observer(), p.config.run.replan == "auto");
   options.replanner = &replanner;
   options.replan = [&] { return asked.replan.exchange(false); };
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const auto end = train(session, silent_observer(), options);
   if (!end.ok() && end.error().detail("of all").empty()) job.abandon(end.error());
   meet(job, session);
@@ -189,7 +189,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
     };
   }
   const int64_t steps_before = session->steps_done();
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   const auto ended = train(*session, observer, options);
   observer.end_line();
   if (!ended.ok()) (void)saver.wait();  // what goes on beside is kept

@@ -18,9 +18,9 @@
 #include "draw/axis.h"
 #include "io/file.h"
 #include "io/set_aside.h"
-#include "plans/speed.h"
 #include "run/directory/history.h"
 #include "run/training/save_words.h"
+#include "setup/speed.h"
 
 namespace sluice::core {
 namespace {

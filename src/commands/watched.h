@@ -8,7 +8,7 @@
 #include "commands/commands.h"
 #include "commands/working.h"
 #include "config/config.h"
-#include "study/outlook.h"
+#include "what_if/outlook.h"
 
 namespace sluice::core {
 
@@ -22,14 +22,14 @@ template <class Study>
 auto watched(std::string doing, const RunConfig& config, Requests& asked, Study&& study) {
   Working working(std::move(doing));
   const StopWhenAsked stop(asked.stop);
-  asked.heeded = true;
+  asked.stop_is_handled = true;
   StudyWatch watch;
   watch.say = [&](const std::string& what, int64_t done, int64_t total) { working.say(what, done, total); };
   watch.row = [&](const std::string& line) { working.row(line); };
   watch.stop = stop.token();
   if (!config.data.cache.empty()) watch.cache = std::filesystem::path(config.data.cache) / "outlooks";
   auto found = study(watch);
-  asked.heeded = false;  // from here on a signal ends the process
+  asked.stop_is_handled = false;  // from here on a signal ends the process
   return found;
 }
 

@@ -145,7 +145,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
 };
 
 // The parts before and after the last dot.
-std::pair<std::string, std::string> parts_of(std::string_view name) {
+std::pair<std::string, std::string> section_and_key(std::string_view name) {
   const size_t dot = name.rfind('.');
   if (dot == name.npos) return {"", std::string(name)};
   return {std::string(name.substr(0, dot)), std::string(name.substr(dot + 1))};
@@ -167,7 +167,7 @@ std::span<const std::pair<std::string_view, std::string_view>> key_aliases() {
 
 std::string key_meant_by(std::string_view typed) {
   const std::string name = as_keys_are(typed);
-  const auto [section, last] = parts_of(name);
+  const auto [section, last] = section_and_key(name);
   const auto* alias = std::find_if(std::begin(kAliases), std::end(kAliases),
                                    [&last = last](const auto& a) { return a.first == last; });
   if (alias != std::end(kAliases)) return std::string(alias->second);
@@ -175,12 +175,12 @@ std::string key_meant_by(std::string_view typed) {
   std::string best;
   size_t least = SIZE_MAX;
   for (const KeyHelp& key : config_keys()) {
-    const auto [key_section, key_last] = parts_of(key.name);
+    const auto [key_section, key_last] = section_and_key(key.name);
     const size_t apart = edit_distance(last, key_last) + (key_section == section ? 0 : kOtherSection);
     const size_t distance = std::min(apart, edit_distance(name, key.name));
     if (distance < least) least = distance, best = key.name;
   }
-  return similar(last, parts_of(best).second) ? best : "";
+  return similar(last, section_and_key(best).second) ? best : "";
 }
 
 }  // namespace sluice::core

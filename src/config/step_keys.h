@@ -12,7 +12,7 @@
 #include "config/row.h"
 #include "config/values.h"
 #include "objective/objective.h"
-#include "update/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace sluice::core {
 
@@ -128,9 +128,9 @@ struct TrainKeys {
   double epochs = 0;  // 0: `steps` says how many there are
   int64_t seed = 1;
   std::string objective = std::string(objectives().front().name);
-  std::optional<double> learning_rate;      // none: choose_rate() of plans/learning_rate.h
+  std::optional<double> learning_rate;      // none: choose_rate() of setup/learning_rate.h
   std::optional<double> min_learning_rate;  // none: a tenth of learning_rate
-  std::optional<int64_t> warmup_steps;      // none: warmup_steps() of plans/learning_rate.h
+  std::optional<int64_t> warmup_steps;      // none: warmup_steps() of setup/learning_rate.h
   std::string schedule = "cosine";
   int64_t decay_steps = 0;
   std::string optimizer = std::string(optimizers().front()->name);

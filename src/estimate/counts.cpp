@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lowering/build.h"
 #include "ops/op.h"
-#include "step/build.h"
 
 namespace sluice::core {
 namespace {
@@ -19,8 +19,8 @@ StepShape step_of(const BatchShape& shape) {
   return step;
 }
 
-Model training_model(const ModelSpec& spec, const BatchShape& shape, const Numerics& numerics,
-                     const Optimizer& optimizer) {
+BuiltProgram training_model(const ModelSpec& spec, const BatchShape& shape, const Numerics& numerics,
+                            const Optimizer& optimizer) {
   OptimizerConfig config;
   config.optimizer = &optimizer;
   config.values = OptimizerConfig::defaults_of(optimizer);
@@ -143,7 +143,7 @@ std::vector<KeptRole> roles_of(const Program& program, const Split& split) {
 
 }  // namespace
 
-Parts parts_of(const ModelSpec& spec) {
+Parts parameter_parts(const ModelSpec& spec) {
   Parts parts;
   for (const Weight& w : weights_of(spec)) {
     parts.of(w.part) += w.elements();
@@ -178,7 +178,7 @@ int64_t& Parts::of(ModelPart part) {
 }
 
 ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DType compute) {
-  const Model model = build_evaluation(spec, step_of(shape), {.compute = compute});
+  const BuiltProgram model = build_evaluation(spec, step_of(shape), {.compute = compute});
   ForwardCounts counts;
   for (const Task& task : model.program.tasks()) {
     const double flops = work(task.op).flops;
@@ -195,7 +195,7 @@ ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DTyp
 
 TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, const Numerics& numerics,
                               const Optimizer& optimizer) {
-  const Model model = training_model(spec, shape, numerics, optimizer);
+  const BuiltProgram model = training_model(spec, shape, numerics, optimizer);
   const Program& program = model.program;
   TrainingCounts counts;
   for (const Task& task : program.tasks()) {
@@ -227,7 +227,7 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
 
 std::vector<MatrixProduct> products_of(const ModelSpec& spec, const BatchShape& shape,
                                        const Numerics& numerics) {
-  const Model model = training_model(spec, shape, numerics, *optimizers().front());
+  const BuiltProgram model = training_model(spec, shape, numerics, *optimizers().front());
   std::vector<MatrixProduct> products;
   const auto add = [&](const Task& task, int64_t m, int64_t n, int64_t k) {
     std::string name = task.name.substr(0, task.name.find('.'));

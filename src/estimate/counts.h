@@ -9,7 +9,7 @@
 #include "base/numerics.h"
 #include "model/weights.h"
 #include "ops/ops.h"
-#include "update/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace sluice::core {
 
@@ -22,7 +22,7 @@ struct Parts {
   int64_t matrices() const { return embedding + head + attention + ffn + adapters; }
   int64_t& of(ModelPart part);
 };
-Parts parts_of(const ModelSpec& spec);
+Parts parameter_parts(const ModelSpec& spec);
 
 // `rows` sequences of seq_len tokens, in one pass.
 struct BatchShape {

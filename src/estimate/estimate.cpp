@@ -78,7 +78,7 @@ Result<Page> estimate(const EstimateInput& input) {
   basis.params = basis.matrices = basis.active = basis.in_layers = double(input.subject.params);
   if (input.subject.spec) {
     basis.spec = &*input.subject.spec;
-    basis.parts = parts_of(*basis.spec);
+    basis.parts = parameter_parts(*basis.spec);
     basis.matrices = double(basis.parts.matrices());
     basis.active = basis.matrices - double(basis.spec->params() - basis.spec->active_params());
     basis.in_layers = double(basis.parts.attention + basis.parts.ffn);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "update/optimizer.h"
+#include "optimizer/optimizer.h"
 
 namespace sluice::core {
 namespace {

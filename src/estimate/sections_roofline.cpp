@@ -175,7 +175,7 @@ std::optional<Section> scaling_section(const Basis& b) {
                {"bytes", "of each device", Form::Bytes}}};
   const Optimizer* optimizer = find_optimizer(b.in.recipe->optimizer);
   const auto bytes_of = [&](const ModelSpec& spec, int64_t devices, bool recompute) {
-    const Parts parts = parts_of(spec);
+    const Parts parts = parameter_parts(spec);
     const double statics =
         static_bytes(*b.in.recipe, double(parts.all()), double(parts.attention + parts.ffn), &spec).all();
     if (statics / double(devices) > d.memory_bytes) return statics / double(devices);

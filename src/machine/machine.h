@@ -9,7 +9,7 @@
 #include "backend/registry/registry.h"
 #include "config/config.h"
 #include "cost/card.h"
-#include "plans/machine.h"
+#include "setup/machine.h"
 
 namespace sluice::core {
 

@@ -41,8 +41,8 @@ ObjectId Forward::weight(std::string_view role, int layer) const {
 ObjectId Forward::multiplied(std::string_view role, const Place& at) {
   const ObjectId stored = weight(role, at.layer);
   const ProductFormats& product = products_.at(stored.value);
-  const Format to = product.x ? Format(compute_) : product.w.value_or(compute_);
-  const Format format = program_.object(stored).format;
+  const NumberFormat to = product.x ? NumberFormat(compute_) : product.w.value_or(compute_);
+  const NumberFormat format = program_.object(stored).format;
   if (format == to) return stored;
   SLUICE_CHECK(to.block == 0, "{} of layer {}: products take it in {}", role, at.layer, to_text(to));
   ObjectId& cast = casts_[stored.value];
@@ -55,7 +55,8 @@ ObjectId Forward::multiplied(std::string_view role, const Place& at) {
   return cast;
 }
 
-ObjectId Forward::quantized(ObjectId x, const Format& format, int64_t cols, bool turned, const Place& at) {
+ObjectId Forward::quantized(ObjectId x, const NumberFormat& format, int64_t cols, bool turned,
+                            const Place& at) {
   Copies& copies = copies_[x.value];
   const Object of = program_.object(x);
   Quantize op{
@@ -100,8 +101,8 @@ std::string name_at(std::string_view what, int layer, int round, int chunk) {
 ObjectId Forward::sized(std::string_view role, DType dtype, int64_t elements, const Place& at,
                         Stream stream) {
   return program_.add(Object{name_at(role, at.layer, at.round, at.chunk), std::string(role),
-                             ObjectKind::Activation, dtype, Format(dtype).bytes(elements), at.layer, at.round,
-                             at.chunk, false, stream});
+                             ObjectKind::Activation, dtype, NumberFormat(dtype).bytes(elements), at.layer,
+                             at.round, at.chunk, false, stream});
 }
 
 Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const {
@@ -200,7 +201,7 @@ TaskId Forward::multiply(const Projection& p, ObjectId x, ObjectId y, std::optio
     op.x_format = program_.object(x).format;
     if (gradients_ != nullptr && product.dy) gradients_->read_in(w, *product.dy);
   }
-  if (const Format& format = program_.object(w).format; format != compute_) op.weight_format = format;
+  if (const NumberFormat& format = program_.object(w).format; format != compute_) op.weight_format = format;
   std::vector<Bound> uses{x, w, y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {

@@ -217,7 +217,7 @@ class Forward {
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;
   // x, of rows of `cols`, by row in the format; `turned`: the backward pass reads that copy.
-  ObjectId quantized(ObjectId x, const Format& format, int64_t cols, bool turned, const Place& at);
+  ObjectId quantized(ObjectId x, const NumberFormat& format, int64_t cols, bool turned, const Place& at);
   // The same as products take it: where it is stored in another format, cast once in each round.
   ObjectId multiplied(std::string_view role, const Place& at);
   Bound batch(const Place& at, BatchColumn column) const;

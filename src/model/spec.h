@@ -250,14 +250,14 @@ struct LayerSpec {
 // results are. With scales x, w and dy all have them, and are copied by row and turned (Quantize in
 // ops/cast.h). A w of another format than it is stored in is cast.
 struct ProductFormats {
-  std::optional<Format> x = {}, w = {}, dy = {};
+  std::optional<NumberFormat> x = {}, w = {}, dy = {};
 };
 
 // The formats of tensors that a pattern names, as one of freeze (model/weights.h). Nothing: that which is
 // computed in.
 struct StoredIn {
   std::string pattern;
-  std::optional<Format> format = {};
+  std::optional<NumberFormat> format = {};
   ProductFormats product = {};
 };
 
@@ -292,13 +292,13 @@ struct ModelSpec {
   std::vector<StoredIn> stored;
   // The format of all other weights of layers' products that are not trained, but routers, where it fits
   // their rows; of experts beside adapters alone. Products take them in the type that is computed in.
-  std::optional<Format> base = {};
+  std::optional<NumberFormat> base = {};
   // Those of the products of weights that may_be_narrow().
   ProductFormats products = {};
   // Patterns, as freeze's, over the tensors whose products are not among them.
   std::vector<std::string> wide;
   // The format that config.json says its folder's matrices have; nothing: numbers.
-  std::optional<Format> folder_format = {};
+  std::optional<NumberFormat> folder_format = {};
   // The folder's files have the frozen matrices of layers: numbers, or the codes as which they are stored. So
   // devices can read them from there (reads_files), and they need no place on the host.
   bool files_have = false, reads_files = false;

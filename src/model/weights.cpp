@@ -263,10 +263,12 @@ Status check_stored(const ModelSpec& spec, const Weight& weight) {
     const StoredIn* stored = stored_in(spec.stored, source.tensor);
     return stored == nullptr ? std::nullopt : stored->format;
   };
-  const std::optional<Format> format = format_of(one);
-  const auto text = [](const std::optional<Format>& of) { return of ? to_text(*of) : "what is computed in"; };
+  const std::optional<NumberFormat> format = format_of(one);
+  const auto text = [](const std::optional<NumberFormat>& of) {
+    return of ? to_text(*of) : "what is computed in";
+  };
   for (const WeightSource& other : weight.sources) {
-    const std::optional<Format> another = format_of(other);
+    const std::optional<NumberFormat> another = format_of(other);
     if (another != format)
       return error("model: {} is stored in {} and {} in {}, and they are one weight here: store both in one",
                    one.tensor, text(format), other.tensor, text(another));
@@ -274,7 +276,7 @@ Status check_stored(const ModelSpec& spec, const Weight& weight) {
     if (format && !format->fits(other.cols))
       return error("model: {} has rows of {} elements, and is stored in {}; a multiple of {} is needed",
                    other.tensor, other.cols, to_text(*format),
-                   format->block == Format::kRow ? 8 : format->padded(1));
+                   format->block == NumberFormat::kRow ? 8 : format->padded(1));
   }
   // Elements that share a scale cannot be updated one by one.
   if (format && weight.trainable)

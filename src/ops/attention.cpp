@@ -38,7 +38,7 @@ Operands AttnFwd::operands() const {
   return o;
 }
 int64_t AttnFwd::workspace_bytes(const GpuLibraries& libraries) const {
-  return parts_of(*this, libraries).bytes;
+  return workspace_parts(*this, libraries).bytes;
 }
 
 Operands AttnBwd::operands() const {
@@ -54,7 +54,7 @@ Operands AttnBwd::operands() const {
           {"dkv", write_or(accumulate_dkv), grad_dtype, kv, Activations}};
 }
 int64_t AttnBwd::workspace_bytes(const GpuLibraries& libraries) const {
-  return parts_of(*this, libraries).bytes;
+  return workspace_parts(*this, libraries).bytes;
 }
 
 Operands SinkGrad::operands() const {

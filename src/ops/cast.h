@@ -19,7 +19,7 @@ struct Cast {
   static constexpr std::string_view kName = "cast";
   enum { kX, kY };
   int64_t elements;
-  Format in;
+  NumberFormat in;
   DType dtype;
 
   Operands operands() const;
@@ -30,8 +30,8 @@ struct Cast {
 
 // Products in 8 bits read it: a scale for each row, whose elements are a multiple of 16, as tensor cores take
 // them.
-constexpr Format kFloat8(DType::F8E4M3, Format::kRow, DType::F32);
-constexpr Format kFloat8Alone[] = {kFloat8};
+constexpr NumberFormat kFloat8(DType::F8E4M3, NumberFormat::kRow, DType::F32);
+constexpr NumberFormat kFloat8Alone[] = {kFloat8};
 constexpr bool is_narrow(int64_t row) {
   return row % 16 == 0;
 }
@@ -50,7 +50,7 @@ struct Quantize {
   enum { kX, kY };
   int64_t rows, cols;
   DType dtype;
-  Format format;  // f8e4m3 by row with f32: ops/float8.h
+  NumberFormat format;  // f8e4m3 by row with f32: ops/float8.h
   bool by_row, by_column;
 
   size_t turned_operand() const { return kY + (by_row ? 1 : 0); }

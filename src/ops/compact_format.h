@@ -11,16 +11,16 @@
 namespace sluice::core {
 
 // How a slot of state is stored where Numerics::state is I8.
-constexpr Format compact_format(bool squares) {
+constexpr NumberFormat compact_format(bool squares) {
   return {squares ? DType::U8 : DType::I8, uint16_t{kCompactGroup}, DType::F32};
 }
 // The format of `state`: I8 stands for the compact format.
-constexpr Format state_format(DType state, bool squares) {
-  return state == DType::I8 ? compact_format(squares) : Format(state);
+constexpr NumberFormat state_format(DType state, bool squares) {
+  return state == DType::I8 ? compact_format(squares) : NumberFormat(state);
 }
 
 // The format of the master weights' own object. REQUIRES: there is one.
-constexpr Format format_of(MasterWeights master) {
+constexpr NumberFormat format_of(MasterWeights master) {
   return master == MasterWeights::I8 ? DType::I8 : DType::F32;
 }
 

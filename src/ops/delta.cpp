@@ -59,7 +59,7 @@ Work DeltaRule::work() const {
 }
 
 int64_t DeltaRule::workspace_bytes(const GpuLibraries&) const {
-  return parts_of(*this).bytes;
+  return workspace_parts(*this).bytes;
 }
 
 Operands DeltaRuleBwd::operands() const {
@@ -82,7 +82,7 @@ Work DeltaRuleBwd::work() const {
 }
 
 int64_t DeltaRuleBwd::workspace_bytes(const GpuLibraries&) const {
-  return parts_of(*this).bytes;
+  return workspace_parts(*this).bytes;
 }
 
 Operands CachedDelta::operands() const {

@@ -22,7 +22,7 @@ constexpr bool is_optional = false;
 template <class T>
 constexpr bool is_optional<std::optional<T>> = true;
 template <class T>
-concept FieldType = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Format> ||
+concept FieldType = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, NumberFormat> ||
     is_optional<T> || NamesFields<T>;
 
 // Becomes any member, with a value that is nobody's default, and counts it; a member that names fields of its
@@ -68,7 +68,7 @@ constexpr AnyField::operator T() const {
     return filled<T>(*count);
   } else {
     ++*count;
-    if constexpr (is_optional<T> || std::is_same_v<T, Format>) {
+    if constexpr (is_optional<T> || std::is_same_v<T, NumberFormat>) {
       return T(DType::BF16);
     } else {
       return T(2);

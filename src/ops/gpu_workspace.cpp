@@ -87,14 +87,14 @@ DeltaParts delta_parts(const auto& op, bool backward) {
 
 }  // namespace
 
-DeltaParts parts_of(const DeltaRule& op) {
+DeltaParts workspace_parts(const DeltaRule& op) {
   return delta_parts(op, false);
 }
-DeltaParts parts_of(const DeltaRuleBwd& op) {
+DeltaParts workspace_parts(const DeltaRuleBwd& op) {
   return delta_parts(op, true);
 }
 
-HeadLossParts parts_of(const HeadLoss& op) {
+HeadLossParts workspace_parts(const HeadLoss& op) {
   Parts parts;
   HeadLossParts at{};
   at.product = parts.add(kProductWorkspaceBytes);
@@ -104,7 +104,7 @@ HeadLossParts parts_of(const HeadLoss& op) {
   return at;
 }
 
-AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries) {
+AttnFwdParts workspace_parts(const AttnFwd& op, const GpuLibraries& libraries) {
   Parts parts;
   AttnFwdParts at{};
   at.graph =
@@ -116,7 +116,7 @@ AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries) {
   return at;
 }
 
-AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
+AttnBwdParts workspace_parts(const AttnBwd& op, const GpuLibraries& libraries) {
   const AttnShape& s = op.shape;
   const bool cudnn = suits_cudnn(s, true, libraries), wide = op.grad_dtype != s.dtype;
   Parts parts;
@@ -130,7 +130,7 @@ AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
   return at;
 }
 
-AdafactorParts parts_of(const Adafactor& op) {
+AdafactorParts workspace_parts(const Adafactor& op) {
   Parts parts;
   AdafactorParts at{};
   at.row_factors = parts.add(op.rows * 4);
@@ -143,7 +143,7 @@ AdafactorParts parts_of(const Adafactor& op) {
   return at;
 }
 
-MuonParts parts_of(const Muon& op) {
+MuonParts workspace_parts(const Muon& op) {
   Parts parts;
   MuonParts at{};
   at.product = parts.add(kProductWorkspaceBytes);

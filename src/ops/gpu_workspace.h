@@ -40,38 +40,38 @@ constexpr int64_t logits_stride(int64_t vocab) {
 struct HeadLossParts {
   int64_t product, logits, row_loss, bytes;
 };
-HeadLossParts parts_of(const HeadLoss& op);
+HeadLossParts workspace_parts(const HeadLoss& op);
 
 struct AttnFwdParts {
   int64_t graph, o, lse, bytes;
 };
-AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries);
+AttnFwdParts workspace_parts(const AttnFwd& op, const GpuLibraries& libraries);
 
 struct AttnBwdParts {
   int64_t graph, row_sum, dq_sum, dq, dkv, bytes;
 };
-AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries);
+AttnBwdParts workspace_parts(const AttnBwd& op, const GpuLibraries& libraries);
 
 // Factors of rows and columns, sums of rows, partial sums of columns, and what is of the whole tensor.
 struct AdafactorParts {
   int64_t row_factors, column_factors, row_sums, weight_sums, column_sums, scalars, bytes;
 };
-AdafactorParts parts_of(const Adafactor& op);
+AdafactorParts workspace_parts(const Adafactor& op);
 
 // The direction in f32, whose memory every other x has; the others; squares, and the sum of the direction's
 // own.
 struct MuonParts {
   int64_t product, direction, x, a, b, norm, partials, bytes;
 };
-MuonParts parts_of(const Muon& op);
+MuonParts workspace_parts(const Muon& op);
 
 // Lists of blocks and documents; q and k normalised, and what by; sums of decays; the matrix that solves a
 // block, and its scores. Backward, changes of tokens and their gradient, states before blocks and theirs.
 struct DeltaParts {
   int64_t table, keys, scales, sums, solved, scores, changes, d_changes, states, d_states, bytes;
 };
-DeltaParts parts_of(const DeltaRule& op);
-DeltaParts parts_of(const DeltaRuleBwd& op);
+DeltaParts workspace_parts(const DeltaRule& op);
+DeltaParts workspace_parts(const DeltaRuleBwd& op);
 
 // Whether cuDNN takes the block; own kernels take the rest.
 bool suits_cudnn(const AttnShape& shape, bool backward, const GpuLibraries& libraries);

@@ -31,12 +31,12 @@ struct Linear {
   bool has_residual = false;
   int64_t rope_heads = 0, head_dim = 0;
   bool has_bias = false;
-  float rope_scale = 1;                      // as Rope's
-  std::optional<Format> weight_format = {};  // of w; nothing: dtype
-  float still_scale = 0;                     // as Rope's, and what follows
+  float rope_scale = 1;                            // as Rope's
+  std::optional<NumberFormat> weight_format = {};  // of w; nothing: dtype
+  float still_scale = 0;                           // as Rope's, and what follows
   Temperature temperature = {};
   bool f32_result = false;  // y is f32, and then neither rotated nor added to a residual
-  std::optional<Format> x_format = {};
+  std::optional<NumberFormat> x_format = {};
 
   DType result_type() const { return f32_result ? DType::F32 : dtype; }
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
@@ -72,9 +72,9 @@ struct LinearDgrad {
   int64_t tokens, in, out;
   DType dtype;
   bool accumulate;
-  std::optional<Format> weight_format = {};  // as Linear's
-  bool has_residual = false;                 // kDres is there; never with `accumulate`
-  std::optional<Format> dy_format = {};      // with it w is turned, see above
+  std::optional<NumberFormat> weight_format = {};  // as Linear's
+  bool has_residual = false;                       // kDres is there; never with `accumulate`
+  std::optional<NumberFormat> dy_format = {};      // with it w is turned, see above
 
   Operands operands() const;
   Work work() const {
@@ -96,7 +96,7 @@ struct LinearWgrad {
   int64_t tokens, in, out;
   DType dtype, grad_dtype;
   bool accumulate;
-  std::optional<Format> dy_format = {}, x_format = {};  // both or none; turned, see above
+  std::optional<NumberFormat> dy_format = {}, x_format = {};  // both or none; turned, see above
 
   Operands operands() const;
   Work work() const {

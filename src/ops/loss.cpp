@@ -27,7 +27,7 @@ Operands HeadLoss::operands() const {
   return o;
 }
 int64_t HeadLoss::workspace_bytes(const GpuLibraries&) const {
-  return parts_of(*this).bytes;
+  return workspace_parts(*this).bytes;
 }
 
 Operands GatherWeights::operands() const {

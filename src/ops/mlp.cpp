@@ -11,7 +11,7 @@ NarrowResults Swiglu::narrow_results() const {
 }
 Operands Swiglu::operands() const {
   Operands o{{"gu", Read, dtype, tokens * columns(), Activations},
-             {"y", Write, narrow ? kFloat8.over(dim) : Format(dtype), tokens * dim, Activations}};
+             {"y", Write, narrow ? kFloat8.over(dim) : NumberFormat(dtype), tokens * dim, Activations}};
   if (apart) o.push_back({"up", Read, dtype, tokens * dim, Activations});
   return o;
 }
@@ -23,7 +23,7 @@ NarrowResults SwigluBwd::narrow_results() const {
 }
 Operands SwigluBwd::operands() const {
   if (narrow) {
-    const Format turned = kFloat8.over(tokens);
+    const NumberFormat turned = kFloat8.over(tokens);
     return {{"gu", Read, dtype, tokens * columns(), Activations},
             {"dy", Read, dtype, tokens * dim, Activations},
             {"dgu", Write, kFloat8.over(columns()), tokens * columns(), Activations},

@@ -15,7 +15,7 @@ NarrowResults RmsNorm::narrow_results() const {
 Operands RmsNorm::operands() const {
   Operands o{{"x", Read, dtype, tokens * dim, Activations},
              {"w", Read, dtype, dim, Weights},
-             {"y", Write, narrow ? kFloat8.over(dim) : Format(dtype), tokens * dim, Activations}};
+             {"y", Write, narrow ? kFloat8.over(dim) : NumberFormat(dtype), tokens * dim, Activations}};
   if (has_residual) o.push_back({"residual", Read, dtype, tokens * dim, Activations});
   if (narrow) o.push_back({"turned", Write, kFloat8.over(tokens), tokens * dim, Activations});
   return o;

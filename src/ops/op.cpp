@@ -28,7 +28,7 @@ struct Printer {
   void operator()(std::string_view name, MasterWeights v) {
     put(name, v == MasterWeights::Off ? "0" : v == MasterWeights::F32 ? "1" : name_of(v));
   }
-  void operator()(std::string_view name, const Format& v) { put(name, to_text(v)); }
+  void operator()(std::string_view name, const NumberFormat& v) { put(name, to_text(v)); }
   void operator()(std::string_view name, bool v) { put(name, v ? "1" : "0"); }
   void operator()(std::string_view name, std::integral auto v) {
     const fmt::format_int digits(v);

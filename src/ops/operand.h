@@ -36,13 +36,13 @@ enum class Values : uint8_t {
 struct Operand {
   std::string_view name;
   Access access;
-  Format format;
+  NumberFormat format;
   int64_t elements;
   Values values;
   int64_t limit;
 
   // Without a default for the values: every operand says what it holds.
-  Operand(std::string_view n, Access a, Format f, int64_t count, Values v, int64_t most = 0)
+  Operand(std::string_view n, Access a, NumberFormat f, int64_t count, Values v, int64_t most = 0)
       : name(n), access(a), format(f), elements(count), values(v), limit(most) {}
 
   int64_t bytes() const { return format.bytes(elements); }

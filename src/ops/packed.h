@@ -13,20 +13,20 @@
 namespace sluice::core {
 
 // By row: of any block.
-constexpr Format kPackedFormats[] = {{DType::F8E4M3, Format::kRow, DType::F32},
-                                     {DType::NF4, Format::kRow, DType::F32},
-                                     {DType::F4E2M1, Format::kRow, DType::F8E8M0}};
+constexpr NumberFormat kPackedFormats[] = {{DType::F8E4M3, NumberFormat::kRow, DType::F32},
+                                           {DType::NF4, NumberFormat::kRow, DType::F32},
+                                           {DType::F4E2M1, NumberFormat::kRow, DType::F8E8M0}};
 
 constexpr bool is_code(DType type) {
-  for (const Format& format : kPackedFormats) {
+  for (const NumberFormat& format : kPackedFormats) {
     if (format.type == type) return true;
   }
   return false;
 }
 
 // Blocks of NF4 as bitsandbytes has them, and of MXFP4 as OCP does (Microscaling Formats 1.0).
-constexpr Format kNf4{DType::NF4, 64, DType::F32};
-constexpr Format kMxfp4{DType::F4E2M1, 32, DType::F8E8M0};
+constexpr NumberFormat kNf4{DType::NF4, 64, DType::F32};
+constexpr NumberFormat kMxfp4{DType::F4E2M1, 32, DType::F8E8M0};
 
 using Codes16 = std::array<float, 16>;
 // QLoRA's table: quantiles of a normal distribution.

@@ -9,7 +9,7 @@ using enum DType;
 using enum Values;
 
 Operands Muon::operands() const {
-  const Format state = state_format(state_dtype, false);
+  const NumberFormat state = state_format(state_dtype, false);
   Operands o{{"p", Accumulate, dtype, elements(), Weights},
              {"g", Read, grad_dtype, elements(), Activations},
              {"m", Accumulate, state, state.padded(elements()), Activations},
@@ -30,7 +30,7 @@ Work Muon::work() const {
 }
 
 int64_t Muon::workspace_bytes(const GpuLibraries&) const {
-  return parts_of(*this).bytes;
+  return workspace_parts(*this).bytes;
 }
 
 Operands Adafactor::operands() const {
@@ -51,7 +51,7 @@ Work Adafactor::work() const {
 }
 
 int64_t Adafactor::workspace_bytes(const GpuLibraries&) const {
-  return parts_of(*this).bytes;
+  return workspace_parts(*this).bytes;
 }
 
 }  // namespace sluice::core

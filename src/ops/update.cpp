@@ -12,7 +12,7 @@ namespace {
 
 // A slot of an update's state, which it writes or only reads. Groups of compact state are whole.
 Operand state_operand(std::string_view name, bool written, const auto& op, Values values = Activations) {
-  const Format format = state_format(op.state_dtype, values == Squares);
+  const NumberFormat format = state_format(op.state_dtype, values == Squares);
   return {name, written ? Accumulate : Read, format, format.padded(op.elements), values};
 }
 

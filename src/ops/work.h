@@ -37,8 +37,8 @@ struct GpuLibraries;
 // Passed after the value of a field that does not change how long the op takes.
 struct NoCost {};
 constexpr NoCost kNoCost;
-// Marks an attribute in fields() of which a step may have another value than was planned (update/values.h):
-// neither operands nor workspace nor what backends prepare follow from it.
+// Marks an attribute in fields() of which a step may have another value than was planned
+// (optimizer/values.h): neither operands nor workspace nor what backends prepare follow from it.
 struct OfStep {};
 constexpr OfStep kOfStep;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Migration moves what outlives the steps of a program from where one plan has it to where another one has
 // it. It does so between two steps, inside the arenas that are there. Like a Plan it is immutable data:
-// searched by planner/migrate.h, proved by verify(), run by exec/migrate.h.
+// searched by search/migrate.h, proved by verify(), run by exec/migrate.h.
 #pragma once
 
 #include <cstdint>

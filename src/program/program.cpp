@@ -26,7 +26,7 @@ std::vector<Attribute> attributes_of(const O& op) {
       out.push_back({name, std::bit_cast<uint32_t>(value)});
     } else if constexpr (std::is_same_v<decltype(value), double>) {
       out.push_back({name, std::bit_cast<uint64_t>(value)});
-    } else if constexpr (std::is_same_v<decltype(value), Format>) {
+    } else if constexpr (std::is_same_v<decltype(value), NumberFormat>) {
       out.push_back({name, key_of(value)});
     } else {
       out.push_back({name, static_cast<uint64_t>(value)});

@@ -40,7 +40,7 @@ struct Object {
   std::string name;  // unique: "x_mid.L3.r0c1"
   std::string role;  // "x_mid"
   ObjectKind kind;
-  Format format;
+  NumberFormat format;
   int64_t bytes;
   int32_t layer = -1, round = -1, chunk = -1;
   bool persistent = false;  // its content survives the step

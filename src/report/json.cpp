@@ -147,7 +147,7 @@ int64_t bytes_of(const Program& program, const Action& a) {
   return bytes;
 }
 
-std::vector<std::string_view> parts_of(std::string_view where) {
+std::vector<std::string_view> path_parts(std::string_view where) {
   std::vector<std::string_view> out;
   while (!where.empty()) {
     const size_t end = std::min(where.find('.', 1), where.size());
@@ -161,7 +161,7 @@ std::vector<std::string_view> parts_of(std::string_view where) {
 std::string beside(std::string_view where, const std::vector<std::string_view>& task) {
   constexpr size_t kMostParts = 10;
   std::string out;
-  for (const std::string_view part : parts_of(where)) {
+  for (const std::string_view part : path_parts(where)) {
     const auto same = std::find(task.begin(), task.end(), part);
     const auto k = size_t(same - task.begin());
     out += same == task.end() || k >= kMostParts ? std::string(part) : fmt::format(".%{}", k);
@@ -208,7 +208,7 @@ Json actions_json(const Program& program, const Plan& plan, std::span<const Inte
       waited[a.lane][other] = places[wait];
     }
     if (!run) continue;
-    const std::vector<std::string_view> here = parts_of(std::string_view(name).substr(dot));
+    const std::vector<std::string_view> here = path_parts(std::string_view(name).substr(dot));
     std::string used;
     for (const Use& use : program.task(a.task).uses) {
       const std::string& object = program.object(use.object).name;

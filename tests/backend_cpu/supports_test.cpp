@@ -22,7 +22,7 @@ TEST(Supports, FormatsOfOperands) {
   LinearDgrad op = dgrad();
   EXPECT_TRUE(cpu_supports(op).ok());
   EXPECT_TRUE(cuda_supports(op).ok());
-  op.weight_format = Format(DType::F4E2M1, 16, DType::F8E4M3);
+  op.weight_format = NumberFormat(DType::F4E2M1, 16, DType::F8E4M3);
   for (const Status& status : {cpu_supports(op), cuda_supports(op)})
     EXPECT_EQ(refusal(status), "operand w is in f4e2m1 by 16 with f8e4m3, which no kernel takes");
 }

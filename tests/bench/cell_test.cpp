@@ -11,8 +11,8 @@
 #include "bench/results.h"
 #include "equivalence/rig/rig.h"
 #include "estimate/counts.h"
-#include "plans/resolve.h"
-#include "step/build.h"
+#include "lowering/build.h"
+#include "setup/resolve.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -42,7 +42,7 @@ TEST_F(Cells, WhatIsMeasuredAddsUp) {
   for (const char* compute : {"f32", "bf16"}) {
     const CellResult r = run(cell(compute));
     ASSERT_TRUE(r.ok()) << r.message;
-    EXPECT_EQ(r.params, parts_of(must(bench_model(kSmall))).all());
+    EXPECT_EQ(r.params, parameter_parts(must(bench_model(kSmall))).all());
     EXPECT_EQ(r.steps, 2);
     double phases = 0, classes = 0, forward = 0, top = 0;
     for (const Measured& m : r.phases) {
@@ -66,7 +66,7 @@ TEST_F(Cells, RunsAreThoseOfTheProgram) {
   const BenchCell c = cell();
   const CellResult r = run(c);
   const StepShape shape{.seq_len = 32, .chunk_tokens = 64, .head_tokens = 64};
-  const Model model = build_training(c.spec, shape, {}, {});
+  const BuiltProgram model = build_training(c.spec, shape, {}, {});
   ASSERT_EQ(r.shape, to_text(shape)) << "another shape was chosen";
   std::array<int64_t, kOpClasses> counts{};
   for (const Task& t : model.program.tasks()) ++counts[size_t(class_of(t))];
@@ -199,7 +199,7 @@ TEST(CellPages, HaveTheResultsNumbers) {
 }
 
 TEST(BenchModels, AreThoseOfTheCourse) {
-  const auto params = [](const char* name) { return parts_of(must(bench_model(name))).all(); };
+  const auto params = [](const char* name) { return parameter_parts(must(bench_model(name))).all(); };
   EXPECT_EQ(params("small"), 128'625'408);
   EXPECT_EQ(params("medium"), 423'183'360);
   EXPECT_EQ(params("large"), 969'411'840);

@@ -14,8 +14,8 @@
 #include "bench/results.h"
 #include "estimate/estimate.h"
 #include "report/browser.h"
-#include "study/comparison.h"
 #include "support/temp_dir.h"
+#include "what_if/comparison.h"
 
 namespace sluice::core {
 namespace {

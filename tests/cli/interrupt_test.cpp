@@ -47,7 +47,7 @@ TEST_P(Interrupt, FirstIsARequest) {
   EXPECT_EXIT(
       {
         Requests& asked = watch_signals();
-        asked.heeded = true;
+        asked.stop_is_handled = true;
         if (asked.stop) std::_Exit(2);
         std::raise(GetParam().first);
         std::_Exit(asked.stop && !asked.save ? 0 : 3);
@@ -58,7 +58,7 @@ TEST_P(Interrupt, FirstIsARequest) {
 TEST_P(Interrupt, SecondEndsTheProcess) {
   EXPECT_EXIT(
       {
-        watch_signals().heeded = true;
+        watch_signals().stop_is_handled = true;
         std::raise(GetParam().first);
         let_time_pass();
         std::raise(GetParam().second);
@@ -71,7 +71,7 @@ TEST_P(Interrupt, SecondEndsTheProcess) {
 TEST_P(Interrupt, TwoAtOnceAreOne) {
   EXPECT_EXIT(
       {
-        watch_signals().heeded = true;
+        watch_signals().stop_is_handled = true;
         std::raise(GetParam().first);
         std::raise(GetParam().second);
         std::_Exit(0);
@@ -82,7 +82,7 @@ TEST_P(Interrupt, TwoAtOnceAreOne) {
 TEST_P(Interrupt, EndsInTheNameOfTheFirst) {
   EXPECT_EXIT(
       {
-        watch_signals().heeded = true;
+        watch_signals().stop_is_handled = true;
         std::raise(GetParam().first);
         end_by_signal();
         std::_Exit(4);
@@ -105,7 +105,7 @@ TEST(Hangup, NeverEndsARunThatIsStopping) {
   for (const int first : {SIGHUP, SIGTERM}) {
     EXPECT_EXIT(
         {
-          watch_signals().heeded = true;
+          watch_signals().stop_is_handled = true;
           std::raise(first);
           let_time_pass();
           std::raise(SIGHUP);

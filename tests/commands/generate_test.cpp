@@ -10,7 +10,7 @@
 #include "commands/chat_turns.h"
 #include "commands/commands.h"
 #include "io/safetensors.h"
-#include "run/passes/folder_defaults.h"
+#include "run/loaded/folder_defaults.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

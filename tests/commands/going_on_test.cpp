@@ -244,7 +244,7 @@ TEST_F(GoingOn, ASecondProcessIsRefused) {
   Requests asked;
   Outcome first;
   std::thread user([&] { first = train(request("run", {"train.steps=1000000", "eval.every=0"}), asked); });
-  while (!asked.heeded) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!asked.stop_is_handled) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const Outcome second = start("run");
   asked.stop = true;
   user.join();

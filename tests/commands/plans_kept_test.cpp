@@ -63,7 +63,7 @@ TEST(PlansKept, AStoppedSearchGivesWhatItHas) {
   stopped.stop = true;
   const Outcome simulated = simulate(request, stopped);
   EXPECT_EQ(simulated.ending, Ending::Interrupted) << simulated.message;
-  EXPECT_FALSE(stopped.heeded);
+  EXPECT_FALSE(stopped.stop_is_handled);
   EXPECT_FALSE(std::filesystem::exists(dir / "cache/plans"));
   testing::internal::CaptureStdout();
   EXPECT_EQ(plan(request, stopped).ending, Ending::Interrupted);

@@ -9,8 +9,8 @@
 #include "commands/commands.h"
 #include "equivalence/rig/rig.h"
 #include "io/lock_file.h"
-#include "study/sweep_table.h"
 #include "support/temp_dir.h"
+#include "what_if/sweep_table.h"
 
 namespace sluice::core {
 namespace {

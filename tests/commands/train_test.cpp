@@ -67,7 +67,7 @@ TEST(Train, StoppedBeforeItsFirstStepSavesNothing) {
   const Outcome outcome = train(request(dir, "run", {}), asked);
   ASSERT_TRUE(outcome.ok()) << outcome.message;
   EXPECT_EQ(outcome.ending, Ending::Stopped);
-  EXPECT_TRUE(asked.heeded);
+  EXPECT_TRUE(asked.stop_is_handled);
   EXPECT_FALSE(std::filesystem::exists(dir / "run/checkpoints/latest"));
 }
 

@@ -173,10 +173,11 @@ void add_head_norms(List& list) {
 // Codes with scales of blocks, of which a thread of a GPU has some alone and shares others.
 void add_packed(List& list) {
   for (const DType out : kDTypes) {
-    for (const uint32_t block : {64, 4096}) list.add(Cast{5 * 8192, Format(DType::NF4, block, kF32), out});
+    for (const uint32_t block : {64, 4096})
+      list.add(Cast{5 * 8192, NumberFormat(DType::NF4, block, kF32), out});
     for (const int64_t elements : {32, 96, 40960})
-      list.add(Cast{elements, Format(DType::F4E2M1, 32, DType::F8E8M0), out});
-    list.add(Cast{3 * 32768, Format(DType::F8E4M3, 128, kF32), out});
+      list.add(Cast{elements, NumberFormat(DType::F4E2M1, 32, DType::F8E8M0), out});
+    list.add(Cast{3 * 32768, NumberFormat(DType::F8E4M3, 128, kF32), out});
   }
 }
 
@@ -189,9 +190,9 @@ void add_elementwise(List& list) {
   for (const DType out : kDTypes) {
     list.add(Cast{4099, DType::F8E4M3, out});
     for (const uint32_t block : {8, 32, 4104})
-      list.add(Cast{4 * 4104, Format(DType::F8E4M3, block, kF32), out});
+      list.add(Cast{4 * 4104, NumberFormat(DType::F8E4M3, block, kF32), out});
     // Blocks that several threads share, and threads with several.
-    list.add(Cast{3 * 32776, Format(DType::F8E4M3, 32776, kF32), out});
+    list.add(Cast{3 * 32776, NumberFormat(DType::F8E4M3, 32776, kF32), out});
   }
   list.add(Cast{33, kF32, kBf16}, "nan", {.special = kNan});
   list.add(Cast{33, kF32, kBf16}, "inf", {.special = -INFINITY});
@@ -584,7 +585,7 @@ void add_narrow_products(List& list) {
   list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "large", {.spread = 1e30});
   list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "zero", {.spread = 0});
   for (const auto [tokens, in, out] : {Shape{16, 32, 16}, {48, 80, 112}, {33, 64, 48}, {144, 208, 80}}) {
-    const Format x = kFloat8.over(in), dy = kFloat8.over(out), t = kFloat8.over(tokens);
+    const NumberFormat x = kFloat8.over(in), dy = kFloat8.over(out), t = kFloat8.over(tokens);
     for (const bool flag : {false, true}) {
       Linear linear{tokens, in, out, kBf16, flag, 0, 0, flag};
       linear.weight_format = linear.x_format = x;

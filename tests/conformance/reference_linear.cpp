@@ -25,7 +25,7 @@ Matrix matrix(const Tensor& tensor, int64_t columns) {
   return {tensor.values(), columns};
 }
 // One whose transpose the tensor is, where that is in a format of its own.
-Matrix maybe_turned(const Tensor& tensor, int64_t columns, const std::optional<Format>& turned) {
+Matrix maybe_turned(const Tensor& tensor, int64_t columns, const std::optional<NumberFormat>& turned) {
   Matrix out = matrix(tensor, columns);
   if (!turned) return out;
   const Matrix t{out.values, tensor.elements() / columns};
@@ -50,7 +50,7 @@ Approx accumulated(const Old& old, size_t at, const Sum& product, float scale, D
   return either(Approx(old[at]) + scaled, Approx(old[at]) + stored(scaled, dtype));
 }
 
-double sum_unit(const std::optional<Format>& narrow) {
+double sum_unit(const std::optional<NumberFormat>& narrow) {
   return narrow ? kNarrowSumUnit : kSumUnit;
 }
 

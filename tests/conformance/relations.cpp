@@ -18,7 +18,7 @@ using Tensors = std::vector<Tensor>;
 
 // Elements [first, first + elements) of a tensor; whole groups, where they share scales.
 Tensor part(const Tensor& whole, int64_t first, int64_t elements) {
-  const Format own(whole.format.type);
+  const NumberFormat own(whole.format.type);
   const auto begin = whole.bytes.begin() + own.bytes(first);
   const int64_t kept = whole.format.padded(elements);
   Tensor out{whole.format, {begin, begin + own.bytes(kept)}};

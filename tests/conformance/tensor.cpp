@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kGroup = 32;
 
-bool is_compact(const Format& format) {
+bool is_compact(const NumberFormat& format) {
   return format.block == kGroup && format.scale == DType::F32 &&
          (format.type == DType::U8 || format.type == DType::I8);
 }
@@ -48,7 +48,8 @@ double value_of_code(DType type, int code) {
   return double{kNf4[code]};
 }
 
-void pack_codes(const Format& format, std::span<const double> block, std::byte* codes, std::byte* scale) {
+void pack_codes(const NumberFormat& format, std::span<const double> block, std::byte* codes,
+                std::byte* scale) {
   double most = 0;
   for (const double x : block) most = std::max(most, std::abs(x));
   const bool power = format.scale == DType::F8E8M0;
@@ -70,7 +71,7 @@ void pack_codes(const Format& format, std::span<const double> block, std::byte* 
 
 }  // namespace
 
-bool is_compact_squares(const Format& format) {
+bool is_compact_squares(const NumberFormat& format) {
   SLUICE_CHECK(is_compact(format), "{} is not compact", to_text(format));
   return format.type == DType::U8;
 }
@@ -114,7 +115,8 @@ std::vector<double> masters(const Tensor& parameters, const Tensor& residuals) {
 }
 
 double scale_of(const Tensor& tensor, int64_t group) {
-  const std::byte* const scales = tensor.bytes.data() + Format(tensor.format.type).bytes(tensor.elements());
+  const std::byte* const scales =
+      tensor.bytes.data() + NumberFormat(tensor.format.type).bytes(tensor.elements());
   if (tensor.format.scale == DType::F8E8M0) return std::ldexp(1.0, std::to_integer<int>(scales[group]) - 127);
   float scale;
   std::memcpy(&scale, scales + 4 * group, sizeof scale);
@@ -193,11 +195,11 @@ void Tensor::set(int64_t i, double value) {
   not_a_float(format.type);
 }
 
-Tensor make_tensor(const Format& format, int64_t elements) {
+Tensor make_tensor(const NumberFormat& format, int64_t elements) {
   return {format, std::vector<std::byte>(static_cast<size_t>(format.bytes(elements)))};
 }
 
-Tensor make_tensor(const Format& format, std::span<const double> values) {
+Tensor make_tensor(const NumberFormat& format, std::span<const double> values) {
   const auto n = static_cast<int64_t>(values.size());
   Tensor tensor = make_tensor(format, format.padded(n));
   if (format.block == 0) {
@@ -217,7 +219,7 @@ Tensor make_tensor(const Format& format, std::span<const double> values) {
     return tensor;
   }
   if (format.type == DType::NF4 || format.type == DType::F4E2M1) {
-    const Format bare = format.type;
+    const NumberFormat bare = format.type;
     for (int64_t first = 0; first < n; first += format.block)
       pack_codes(format, values.subspan(size_t(first), format.block), tensor.bytes.data() + bare.bytes(first),
                  tensor.bytes.data() + bare.bytes(n) + first / format.block * size_of(format.scale));

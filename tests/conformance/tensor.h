@@ -14,7 +14,7 @@
 namespace sluice::core::conformance {
 
 struct Tensor {
-  Format format;
+  NumberFormat format;
   std::vector<std::byte> bytes;
 
   int64_t elements() const { return format.elements(static_cast<int64_t>(bytes.size())); }
@@ -36,14 +36,14 @@ struct Tensor {
 };
 
 // All elements zero.
-Tensor make_tensor(const Format& format, int64_t elements);
+Tensor make_tensor(const NumberFormat& format, int64_t elements);
 // And zeros up to the end of the last group, where they share scales.
-Tensor make_tensor(const Format& format, std::span<const double> values);
+Tensor make_tensor(const NumberFormat& format, std::span<const double> values);
 
 // Groups of compact state (ops/compact.h, written a second time here).
 // Numbers of which compact state keeps the nearest whole one: of x, or of the root of a sum of squares.
 double compacted(double x, double scale, bool squares);
-bool is_compact_squares(const Format& format);
+bool is_compact_squares(const NumberFormat& format);
 // The scale of a group.
 double scale_of(const Tensor& tensor, int64_t group);
 

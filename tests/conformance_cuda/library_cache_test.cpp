@@ -35,15 +35,15 @@ TEST(LibraryCache, KeepsBytesForItsIdentityOnly) {
   ASSERT_TRUE(again.find("key one"));
   EXPECT_EQ(*again.find("key one"), bytes);
   ASSERT_TRUE(again.find("empty"));
-  EXPECT_EQ(again.disbelief(), "");
+  EXPECT_EQ(again.stale_file_note(), "");
   EXPECT_FALSE(other.find("key one"));
-  EXPECT_EQ(other.disbelief(),
+  EXPECT_EQ(other.stale_file_note(),
             file.path.string() + ": it was made for gpu 1, this is gpu 2; it is made anew");
 }
 
 TEST(LibraryCache, AnAbsentFileIsNoReasonToSpeak) {
   const TemporaryFile file;
-  EXPECT_EQ(cuda::LibraryCache(file.path, "gpu").disbelief(), "");
+  EXPECT_EQ(cuda::LibraryCache(file.path, "gpu").stale_file_note(), "");
 }
 
 TEST(LibraryCache, IgnoresADamagedFile) {
@@ -55,7 +55,7 @@ TEST(LibraryCache, IgnoresADamagedFile) {
   std::filesystem::resize_file(file.path, std::filesystem::file_size(file.path) - 3);
   const cuda::LibraryCache damaged(file.path, "gpu");
   EXPECT_FALSE(damaged.find("a"));
-  EXPECT_EQ(damaged.disbelief(),
+  EXPECT_EQ(damaged.stale_file_note(),
             file.path.string() + ": it is damaged: its checksum is not that of its content; it is made anew");
 }
 

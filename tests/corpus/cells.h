@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cost/profile.h"
-#include "step/build.h"
+#include "lowering/build.h"
 
 namespace sluice::core::corpus {
 

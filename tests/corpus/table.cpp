@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "io/csv.h"
-#include "planner/planner.h"
+#include "search/planner.h"
 
 namespace sluice::core::corpus {
 namespace {

@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "backend/testing/forwarding.h"
+#include "checkpoint/weights.h"
 #include "equivalence/small_runs.h"
 #include "host/host_memory.h"
-#include "planner/placement.h"
-#include "planner/planner.h"
-#include "run/passes/evaluation.h"
-#include "run/passes/loaded.h"
-#include "run/passes/text_pass.h"
-#include "state/weights.h"
+#include "run/loaded/evaluation.h"
+#include "run/loaded/loaded.h"
+#include "run/loaded/text_pass.h"
+#include "search/placement.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 namespace {
@@ -137,7 +137,7 @@ class Steps {
   }
 
  private:
-  const Model& model() const { return loaded_.stages().main.model; }
+  const BuiltProgram& model() const { return loaded_.stages().main.model; }
   void flush(int64_t number) {
     if (!pending_) return;
     Executor& executor = loaded_.at(kFlush);

@@ -9,9 +9,9 @@
 
 #include "backend/testing/delaying_backend.h"
 #include "backend/testing/failing_backend.h"
+#include "checkpoint/weights.h"
 #include "equivalence/small_runs.h"
-#include "planner/planner.h"
-#include "state/weights.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kLayers = 3, kDim = 32, kWidth = 16, kTopK = 2, kPasses = 3;
 
 // Layers of 8 experts in two groups.
-Model decoding(int64_t rows, DType compute) {
+BuiltProgram decoding(int64_t rows, DType compute) {
   ModelSpec spec = model_of({kDim, kLayers, 4, 2, 8, kWidth, 61});
   for (LayerSpec& layer : spec.layers)
     layer.feed_forward =
@@ -143,7 +143,7 @@ class Decoding {
     });
   }
 
-  Model model_;
+  BuiltProgram model_;
   std::unique_ptr<Backend> backend_;
   Profile profile_;
   bool equal_rows_;

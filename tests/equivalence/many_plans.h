@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
+#include "checkpoint/weights.h"
 #include "equivalence/small_runs.h"
-#include "planner/planner.h"
-#include "state/weights.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 
@@ -79,7 +79,7 @@ class ManyPlans {
 
  private:
   Question request_;
-  Model model_;
+  BuiltProgram model_;
   std::unique_ptr<Backend> backend_;
   Profile profile_;
   rig::Tokens tokens_;

@@ -15,7 +15,8 @@ class RandomCosts : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(RandomCosts, GiveAPlan) {
   const auto backend = rig::small_backend();
-  const Model model = build_training(model_of({32, 2, 4, 2, 8, 48, 256}), {16, 64, 1, 1, 64, true}, {}, {});
+  const BuiltProgram model =
+      build_training(model_of({32, 2, 4, 2, 8, 48, 256}), {16, 64, 1, 1, 64, true}, {}, {});
   std::mt19937_64 random(GetParam());
   const auto uniform = [&] { return double(random() % 1000) / 1000; };
   Profile profile = rig::profile_of(*backend);

@@ -8,9 +8,9 @@
 #include "equivalence/small_runs.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "planner/planner.h"
-#include "state/base_files.h"
-#include "state/weights.h"
+#include "search/planner.h"
+#include "checkpoint/base_files.h"
+#include "checkpoint/weights.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -50,7 +50,7 @@ class ReadBases : public testing::Test {
     // A folder of the base alone.
     ModelSpec spec = with_adapters(false);
     spec.adapters = {};
-    const Model base = build_training(spec, kShape, {}, {});
+    const BuiltProgram base = build_training(spec, kShape, {}, {});
     std::vector<TensorInfo> infos;
     std::vector<std::vector<float>> values;
     for (const Weight& weight : base.weights) {

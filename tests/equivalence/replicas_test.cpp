@@ -65,7 +65,8 @@ rig::History run_process(const Job& job, Network* network) {
   if (job.sharded) request.optimizer.sharded = {processes, rank};
   auto backend = rig::small_devices(job.devices, true, network);
   if (job.tight) {
-    const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
+    const BuiltProgram model =
+        build_training(request.model, request.shape, request.numerics, request.optimizer);
     request.caps[kDevice] = 3 * must(minimal_device_bytes(model.program, rig::profile_of(*backend), {})) / 2;
   }
   rig::Rig rig(request, std::move(backend));

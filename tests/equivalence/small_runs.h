@@ -108,7 +108,8 @@ inline Question named_request(const StepShape& shape, const NamedNumerics& forma
 // The request with about the smallest device cap for which it can be planned.
 inline Question tightest(Question request, const Backend& backend) {
   const Profile profile = rig::profile_of(backend);
-  const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
+  const BuiltProgram model =
+      build_training(request.model, request.shape, request.numerics, request.optimizer);
   const int64_t least = rig::must(minimal_device_bytes(model.program, profile, {}));
   // A deferred update needs room beside the training program, which this minimum does not know of. More than
   // it are powers of two of a part; a cap that is too small takes longest to plan, so that few are tried.

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "estimate/memory.h"
+#include "lowering/build.h"
 #include "model/families/families.h"
 #include "model/flops.h"
-#include "step/build.h"
 
 namespace sluice::core {
 namespace {
@@ -37,7 +37,7 @@ TEST(Counts, ParametersAreThoseOfTransformers) {
   const auto all = models();
   EXPECT_EQ(all.size(), 27u);
   for (const auto& [params, spec] : all) {
-    EXPECT_EQ(parts_of(spec).all(), params) << to_text(spec);
+    EXPECT_EQ(parameter_parts(spec).all(), params) << to_text(spec);
     EXPECT_EQ(spec.params(), params) << to_text(spec);
   }
 }
@@ -45,7 +45,7 @@ TEST(Counts, ParametersAreThoseOfTransformers) {
 // The formulas that stand beside the counts.
 TEST(Counts, PartsFollowTheirFormulas) {
   for (const auto& [params, spec] : models()) {
-    const Parts p = parts_of(spec);
+    const Parts p = parameter_parts(spec);
     const LayerSpec& layer = spec.layers.front();
     const auto layers = int64_t(spec.layers.size());
     EXPECT_EQ(p.embedding, spec.vocab * spec.dim);
@@ -90,7 +90,7 @@ TEST(Counts, ArithmeticIsTheSumOverTasks) {
   for (const auto& [params, spec] : models()) {
     StepShape step;
     step.seq_len = 64, step.chunk_tokens = 128, step.head_tokens = 128;
-    const Model model = build_training(spec, step, {.compute = DType::BF16}, {});
+    const BuiltProgram model = build_training(spec, step, {.compute = DType::BF16}, {});
     double flops = 0;
     for (const Task& task : model.program.tasks()) flops += work(task.op).flops;
     const TrainingCounts counts =
@@ -139,7 +139,7 @@ TEST(Counts, ComputedAgainIsTheForwardPassOfTheLayers) {
 
 TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
   const ModelSpec spec = *model_preset("tiny");
-  const Parts parts = parts_of(spec);
+  const Parts parts = parameter_parts(spec);
   int run = 0;
   for (const Recipe& r : recipes()) {
     if (!r.runs()) continue;
@@ -163,7 +163,7 @@ TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
 
 TEST(Recipes, AdafactorKeepsNextToNothing) {
   const ModelSpec spec = *model_preset("tiny");
-  const Parts parts = parts_of(spec);
+  const Parts parts = parameter_parts(spec);
   int64_t rows_and_columns = 0;
   for (const Weight& weight : weights_of(spec)) {
     for (const WeightSource& source : weight.sources)

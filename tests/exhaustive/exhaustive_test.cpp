@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "plan/store.h"
-#include "planner/planner.h"
 #include "search.h"
+#include "search/planner.h"
 
 namespace sluice::core::exhaustive {
 namespace {

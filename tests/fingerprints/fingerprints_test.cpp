@@ -24,8 +24,8 @@
 #include "cost/card.h"
 #include "io/file.h"
 #include "model/families/families.h"
-#include "planner/shape.h"
-#include "plans/stages.h"
+#include "search/shape.h"
+#include "setup/stages.h"
 
 namespace sluice::core {
 namespace {
@@ -47,7 +47,7 @@ std::string fingerprint(const Program& program, const Plan& plan) {
   return fmt::format("{:016x}", Hash().add(std::string_view(text).substr(text.find('\n') + 1)).value());
 }
 
-std::string fingerprint(const Model& model) {
+std::string fingerprint(const BuiltProgram& model) {
   return fmt::format("{:016x}", model.program.hash());
 }
 

@@ -8,14 +8,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/embedding_rows.h"
+#include "checkpoint/weights.h"
 #include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "model/families/families.h"
 #include "run/inference/cached_model.h"
-#include "run/passes/evaluation.h"
-#include "state/embedding_rows.h"
-#include "state/weights.h"
+#include "run/loaded/evaluation.h"
 
 namespace sluice::core {
 namespace {

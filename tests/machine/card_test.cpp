@@ -214,7 +214,7 @@ TEST(ReachedRates, AreThoseOfTheOpsThatWereMeasured) {
                         .role = name,
                         .kind = ObjectKind::Activation,
                         .format = dtype,
-                        .bytes = Format(dtype).bytes(elements)});
+                        .bytes = NumberFormat(dtype).bytes(elements)});
   };
   const Cast cast{1 << 20, DType::F32, DType::BF16}, other{1 << 10, DType::F32, DType::BF16};
   const ObjectId x = object("x", DType::F32, 1 << 20), y = object("y", DType::BF16, 1 << 20);

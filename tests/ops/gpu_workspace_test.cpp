@@ -34,7 +34,7 @@ TEST(GpuWorkspace, OfTheHeadHoldsTheLogitsOfASubChunk) {
   EXPECT_GE(workspace_bytes(op, {}), least);
   EXPECT_LE(workspace_bytes(op, {}), least + least / 10);
   op.sub_tokens = 1 << 20;  // no more rows than there are
-  EXPECT_LE(parts_of(op).row_loss, kProductWorkspaceBytes + op.tokens * logits_stride(op.vocab) * 4);
+  EXPECT_LE(workspace_parts(op).row_loss, kProductWorkspaceBytes + op.tokens * logits_stride(op.vocab) * 4);
 }
 
 TEST(GpuWorkspace, OfAttentionHoldsSumsThatGoElsewhereAfterwards) {

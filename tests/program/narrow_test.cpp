@@ -16,7 +16,7 @@ struct Passes {
   ObjectId x, w, y, by_row, turned;
 
   explicit Passes(const Quantize& copy = {kTokens, kDim, DType::BF16, kFloat8, true, true}) {
-    const auto add = [&](const char* name, ObjectKind kind, const Format& format, int64_t elements) {
+    const auto add = [&](const char* name, ObjectKind kind, const NumberFormat& format, int64_t elements) {
       return program.add(Object{name, name, kind, format, format.bytes(elements)});
     };
     x = add("x", ObjectKind::Input, DType::BF16, kTokens * kDim);

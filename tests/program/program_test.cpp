@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "step/build.h"
+#include "lowering/build.h"
 
 namespace sluice::core {
 namespace {
@@ -218,11 +218,11 @@ TEST(ModelPrograms, KeepTheRules) {
           shape.seq_len = 16, shape.chunk_tokens = chunk, shape.chunks_per_round = chunk < 16 ? 4 : 2;
           shape.rounds = 2, shape.head_tokens = 8, shape.last_tokens = chunk == 32 ? 16 : 0;
           SCOPED_TRACE(fmt::format("bf16 {} deferred {} tied {} chunk {}", bf16, deferred, tied, chunk));
-          std::vector<Model> models{build_training(model, shape, numerics, optimizer),
-                                    build_evaluation(model, shape, numerics),
-                                    build_generation(model, {1, 8, 16}, numerics)};
+          std::vector<BuiltProgram> models{build_training(model, shape, numerics, optimizer),
+                                           build_evaluation(model, shape, numerics),
+                                           build_generation(model, {1, 8, 16}, numerics)};
           if (deferred) models.push_back(build_flush(model, numerics, optimizer));
-          for (const Model& m : models) {
+          for (const BuiltProgram& m : models) {
             const Status status = verify(m.program);
             EXPECT_TRUE(status.ok()) << status.message();
           }

@@ -10,10 +10,10 @@
 #include <set>
 #include <tuple>
 
+#include "checkpoint/weights.h"
 #include "equivalence/rig/rig.h"
 #include "model/weights.h"
 #include "ops/op.h"
-#include "state/weights.h"
 
 namespace sluice::core {
 namespace {
@@ -114,7 +114,7 @@ TEST(Adapters, DropByPlacesThatAreOfNoShape) {
   std::set<uint64_t> targets;
   for (const StepShape& shape :
        {StepShape{16, 32, 2, 2, 8}, StepShape{16, 8, 4, 4, 8}, StepShape{16, 16, 8, 1, 8}}) {
-    const Model model = build_training(spec, shape, {}, {});
+    const BuiltProgram model = build_training(spec, shape, {}, {});
     std::map<uint64_t, std::map<int64_t, int64_t>> places;  // by target: tokens by where they begin
     for (const Task& task : model.program.tasks()) {
       const auto* op = std::get_if<Dropout>(&*task.op);
@@ -138,7 +138,7 @@ TEST(Adapters, DropByPlacesThatAreOfNoShape) {
     of_a += size_t(std::ranges::count_if(
         w.sources, [](const WeightSource& s) { return s.tensor.ends_with("lora_A.weight"); }));
   EXPECT_EQ(targets.size(), of_a);
-  const Model evaluation = build_evaluation(spec, {16, 32, 1, 1, 8}, {});
+  const BuiltProgram evaluation = build_evaluation(spec, {16, 32, 1, 1, 8}, {});
   for (const Task& task : evaluation.program.tasks()) EXPECT_EQ(std::get_if<Dropout>(&*task.op), nullptr);
 }
 

@@ -53,7 +53,7 @@ Made made_of(rig::Rig& run, const rig::Tokens& tokens, std::span<const Amendment
   return {loss, rig::read_state(run.training(), {ObjectKind::Grad}), run.log_probs()};
 }
 
-std::vector<Amendment> changes_of(const Model& model) {
+std::vector<Amendment> changes_of(const BuiltProgram& model) {
   std::vector<Amendment> out;
   for (const ObjectId all : model.asked) {
     out.push_back({all, [](std::span<std::byte> bytes) {

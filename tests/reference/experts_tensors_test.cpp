@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "checkpoint/export.h"
 #include "reference/fixture.h"
-#include "state/export.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

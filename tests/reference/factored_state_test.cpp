@@ -6,9 +6,9 @@
 #include <map>
 #include <numeric>
 
+#include "checkpoint/tensors.h"
+#include "optimizer/optimizer.h"
 #include "reference/fixture.h"
-#include "state/tensors.h"
-#include "update/optimizer.h"
 
 namespace sluice::core {
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/weights.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
-#include "state/weights.h"
 
 namespace sluice::core {
 

@@ -31,7 +31,7 @@ Question request_for(const ModelSpec& spec) {
 }
 
 TEST(Frozen, LayersHaveNoTasksForTheirGradients) {
-  const Model model = build_training(only_the_last_layer(), kShape, {}, {});
+  const BuiltProgram model = build_training(only_the_last_layer(), kShape, {}, {});
   const Status status = verify(model.program);
   EXPECT_TRUE(status.ok()) << status.message();
   for (const Task& task : model.program.tasks()) {
@@ -120,7 +120,7 @@ TEST(Frozen, TakesLessMemoryAndNoStores) {
   request.model.freeze = {"*", "!model.layers.2", "!model.norm"};
   rig::Rig free(request);
   const rig::History expected = rig::run_steps(free, 3);
-  const Model everything = build_training(small_model(), kShape, {}, request.optimizer);
+  const BuiltProgram everything = build_training(small_model(), kShape, {}, request.optimizer);
   const auto persistent = [](const Program& program) {
     int64_t bytes = 0;
     for (const Object& object : program.objects()) bytes += object.persistent ? object.bytes : 0;

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "ops/op.h"
-#include "planner/planner.h"
 #include "program/gradient/gradients.h"
 #include "reference/finite_difference.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that folders have as codes with scales, compared with what torch and bitsandbytes make of them
 // (tests/fixtures/make_packed.py).
-#include "state/packed_tensor.h"
+#include "checkpoint/packed_tensor.h"
 
 #include <gtest/gtest.h>
 
@@ -38,17 +38,17 @@ void expect_bits(std::span<const float> got, std::span<const float> expected, co
 struct Case {
   const char* name;
   std::vector<int64_t> shape;
-  std::optional<Format> format;  // that has its codes and scales
+  std::optional<NumberFormat> format;  // that has its codes and scales
 };
 
 TEST(PackedTensors, HaveTheValuesOfTorchAndBitsandbytes) {
-  constexpr Format kByRow{DType::F8E4M3, Format::kRow, DType::F32};
-  const Case cases[] = {{"blocks", {40, 48}, Format(DType::F8E4M3, 16, DType::F32)},
+  constexpr NumberFormat kByRow{DType::F8E4M3, NumberFormat::kRow, DType::F32};
+  const Case cases[] = {{"blocks", {40, 48}, NumberFormat(DType::F8E4M3, 16, DType::F32)},
                         {"ragged", {20, 40}, std::nullopt},
                         {"rows", {6, 16}, kByRow},
                         {"whole", {6, 16}, kByRow},
-                        {"square", {4, 64}, Format(DType::F8E4M3, 32, DType::F32)},
-                        {"stack", {3, 24, 32}, Format(DType::F8E4M3, 16, DType::F32)},
+                        {"square", {4, 64}, NumberFormat(DType::F8E4M3, 32, DType::F32)},
+                        {"stack", {3, 24, 32}, NumberFormat(DType::F8E4M3, 16, DType::F32)},
                         {"nf4", {3, 128}, kNf4},
                         {"nested", {258, 64}, kNf4},
                         {"edges", {4, 64}, kNf4},
@@ -69,7 +69,7 @@ TEST(PackedTensors, HaveTheValuesOfTorchAndBitsandbytes) {
     expect_bits(std::span(values).first(30), std::span(expected).subspan(kFrom, 30), name);
     if (!c.format) continue;
     // Codes and scales, of all rows but the first.
-    const Format format = c.format->over(c.shape.back());
+    const NumberFormat format = c.format->over(c.shape.back());
     PackedBlocks blocks;
     const int64_t first = c.shape.back(), count = int64_t(expected.size()) - first;
     found->read(first, count, blocks);

@@ -5,11 +5,11 @@
 // soft caps, experts, a tied head, gates beside queries, tables of all layers, and rows of tokens.
 #include <gtest/gtest.h>
 
+#include "checkpoint/embedding_rows.h"
+#include "checkpoint/export.h"
 #include "io/elements.h"
 #include "model/families/adapter_config.h"
 #include "reference/fixture.h"
-#include "state/embedding_rows.h"
-#include "state/export.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -43,7 +43,7 @@ class Peft : public testing::TestWithParam<const char*> {
   static std::vector<float> logits_of(const ModelSpec& spec, const WeightsFrom& from,
                                       const rig::Tokens& tokens, int32_t rows) {
     constexpr int32_t kWindow = 64;
-    const Model model = build_generation(spec, {1, kWindow, kWindow}, {});
+    const BuiltProgram model = build_generation(spec, {1, kWindow, kWindow}, {});
     auto backend = rig::small_backend();
     const Plan plan = rig::must(make_plan(model.program, rig::profile_of(*backend), {}));
     const Arenas arenas = rig::must(backend->reserve(plan.arena_bytes()));

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <set>
 
+#include "checkpoint/export.h"
+#include "checkpoint/tensors.h"
+#include "optimizer/modules.h"
 #include "reference/fixture.h"
-#include "state/export.h"
-#include "state/tensors.h"
 #include "support/temp_dir.h"
-#include "update/modules.h"
 
 namespace sluice::core {
 namespace {

@@ -2,8 +2,8 @@
 // Logits and ten steps of every optimizer against PyTorch.
 #include <gtest/gtest.h>
 
+#include "checkpoint/embedding_rows.h"
 #include "reference/fixture.h"
-#include "state/embedding_rows.h"
 
 namespace sluice::core {
 namespace {
@@ -14,7 +14,7 @@ class LogitsOf : public testing::TestWithParam<const char*> {};
 TEST_P(LogitsOf, MatchPyTorch) {
   const Fixture fixture(GetParam());
   constexpr int64_t kWindow = 64;
-  const Model model = build_generation(fixture.config, {1, kWindow, kWindow}, {});
+  const BuiltProgram model = build_generation(fixture.config, {1, kWindow, kWindow}, {});
   auto backend = rig::small_backend();
   const Plan plan = rig::must(make_plan(model.program, rig::profile_of(*backend), {}));
   const Arenas arenas = rig::must(backend->reserve(plan.arena_bytes()));

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "planner/planner.h"
+#include "lowering/build.h"
 #include "report/report.h"
-#include "step/build.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 

@@ -3,16 +3,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/half.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/export.h"
+#include "checkpoint/weights.h"
 #include "io/elements.h"
 #include "io/safetensors.h"
-#include "planner/refusal.h"
 #include "run/forged_checkpoint.h"
 #include "run/inference/cached_model.h"
 #include "run/inputs/resolve.h"
 #include "run/small_session.h"
-#include "state/checkpoint.h"
-#include "state/export.h"
-#include "state/weights.h"
+#include "search/refusal.h"
 
 namespace sluice::core {
 namespace {

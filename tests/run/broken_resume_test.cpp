@@ -47,7 +47,7 @@ TEST_F(BrokenResume, OneThatIsNotBrokenIsSeenAsSuch) {
 
 // The last bit of one element of one moment of one tensor.
 TEST_F(BrokenResume, OneMomentOfOneTensor) {
-  const Model& model = prepared_.stages.main.model;
+  const BuiltProgram& model = prepared_.stages.main.model;
   const std::string name = model.program.object(model.params.front().parts[0].state[0]).name;
   const auto file = must(SafeTensorsFile::open(dir_ / "half/optimizer.safetensors"));
   std::optional<std::pair<int64_t, float>> found;

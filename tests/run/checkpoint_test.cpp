@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: they continue bit for bit, appear whole, and are refused where a run would not go on as it
 // was.
-#include "state/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is refused before anything is measured, searched for or written.
 #include "run/prepare/checks.h"
-#include "plans/settle.h"
 #include "run/inputs/paths.h"
+#include "setup/settle.h"
 
 #include <nlohmann/json.hpp>
 

@@ -72,7 +72,7 @@ TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotLoaded) {
                                           {-1.0f, 1, "element 2 is -1"},
                                           {-1.0f, 0, ""}}) {
     Damaged d({"train.compute=f32"});
-    const Model& model = d.prepared.stages.main.model;
+    const BuiltProgram& model = d.prepared.stages.main.model;
     const std::string name = model.program.object(model.params.back().parts[0].state[size_t(slot)]).name;
     d.save();
     forge(d.dir / "saved", name, 2, value);
@@ -92,7 +92,7 @@ TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotSaved) {
         {kNotANumber, 1, "element 2 is nan"},
         {-1.0f, 1, "element 2 is -1; a mean of squares is never negative"}}) {
     Damaged d({"train.compute=f32"});
-    const Model& model = d.prepared.stages.main.model;
+    const BuiltProgram& model = d.prepared.stages.main.model;
     const ObjectId moment = model.params.back().parts[0].state[size_t(slot)];
     must(d.session->engine().training().write(moment, std::as_bytes(std::span(&value, 1)), 8));
     const Status saved = d.session->save(d.dir / "saved");

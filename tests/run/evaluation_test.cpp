@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the held-out loss is, and what follows from it.
-#include "run/passes/evaluation.h"
+#include "run/loaded/evaluation.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models written anew: what goes in comes out, and nothing else is touched.
-#include "state/export.h"
+#include "checkpoint/export.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // train.learning_rate = "auto".
-#include "plans/learning_rate.h"
+#include "setup/learning_rate.h"
 
 #include <gtest/gtest.h>
 

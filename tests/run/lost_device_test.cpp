@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/testing/losing_backend.h"
-#include "run/passes/caps.h"
+#include "run/loaded/caps.h"
 #include "run/small_session.h"
 #include "run/training/training.h"
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checksum.h"
+#include "checkpoint/model_files.h"
 #include "run/small_session.h"
-#include "state/model_files.h"
 
 namespace sluice::core {
 namespace {

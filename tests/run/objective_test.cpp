@@ -8,8 +8,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/weights.h"
 #include "run/small_session.h"
-#include "state/weights.h"
 
 namespace sluice::core {
 namespace {

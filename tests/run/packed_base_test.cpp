@@ -3,16 +3,16 @@
 // values as numbers.
 #include <cstring>
 
+#include "checkpoint/export.h"
+#include "checkpoint/found_tensor.h"
+#include "checkpoint/weights.h"
 #include "io/elements.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
 #include "ops/packed.h"
-#include "planner/refusal.h"
 #include "run/inputs/resolve.h"
 #include "run/small_session.h"
-#include "state/export.h"
-#include "state/found_tensor.h"
-#include "state/weights.h"
+#include "search/refusal.h"
 
 namespace sluice::core {
 namespace {

@@ -10,8 +10,8 @@
 #include "equivalence/small_runs.h"
 #include "io/file.h"
 #include "plan/store.h"
-#include "planner/coarse_search.h"
 #include "run/prepare/prepare.h"
+#include "search/coarse_search.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "plan/stalls.h"
-#include "planner/planner.h"
 #include "run/small_session.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 namespace {

@@ -116,7 +116,7 @@ TEST(Saver, SavesByTimeNoMoreThanItsShare) {
 // on, while the loss of others stays finite.
 TEST(Saver, AFailureBesideTheRunEndsItAndNamesTheLastGoodCheckpoint) {
   Training r({"train.compute=f32"});
-  const Model& model = r.prepared.stages.main.model;
+  const BuiltProgram& model = r.prepared.stages.main.model;
   const ObjectId squares = model.params.front().parts[0].state[1];
   const float negative = -1;
   r.saves.after_step = [&](int64_t step) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "state/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 namespace sluice::core {
 

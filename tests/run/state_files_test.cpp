@@ -2,11 +2,11 @@
 // Checkpoints whose optimizer state is in several files, as processes that each have a part of it write them.
 #include <gtest/gtest.h>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/export.h"
 #include "io/shards.h"
 #include "run/forged_checkpoint.h"
 #include "run/small_session.h"
-#include "state/checkpoint.h"
-#include "state/export.h"
 
 namespace sluice::core {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "equivalence/small_runs.h"
 #include "machine/machine.h"
-#include "plans/stages.h"
 #include "run/prepare/step_mix.h"
 #include "run/small_session.h"
+#include "setup/stages.h"
 
 namespace sluice::core {
 namespace {

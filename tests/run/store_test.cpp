@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checkpoints of a run: which stay, what `latest` names, and what killed saves leave.
-#include "state/store.h"
+#include "checkpoint/store.h"
 
 #include <gtest/gtest.h>
 

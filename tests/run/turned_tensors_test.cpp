@@ -5,9 +5,9 @@
 #include <cstring>
 #include <numeric>
 
+#include "checkpoint/write.h"
 #include "equivalence/rig/rig.h"
 #include "io/safetensors.h"
-#include "state/write.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

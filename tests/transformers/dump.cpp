@@ -16,16 +16,16 @@
 #include <cstdio>
 
 #include "base/parallel.h"
+#include "checkpoint/embedding_rows.h"
+#include "checkpoint/tensors.h"
+#include "checkpoint/weights.h"
 #include "config/files/load_config.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
 #include "run/data/data.h"
-#include "run/passes/text_pass.h"
+#include "run/loaded/text_pass.h"
 #include "run/session/session.h"
-#include "state/embedding_rows.h"
-#include "state/tensors.h"
-#include "state/weights.h"
 
 namespace sluice::core {
 namespace {
@@ -63,7 +63,7 @@ Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   return writer.commit();
 }
 
-Status write_args(Executor& executor, const Model& model, float loss_scale) {
+Status write_args(Executor& executor, const BuiltProgram& model, float loss_scale) {
   StepArgs args{};
   args.step = args.updates = 1;
   args.loss_scale = loss_scale;
@@ -71,7 +71,7 @@ Status write_args(Executor& executor, const Model& model, float loss_scale) {
 }
 
 // Gradients under the names of a checkpoint, with the shapes of its tensors.
-std::vector<TensorInfo> gradients_of(const Model& model) {
+std::vector<TensorInfo> gradients_of(const BuiltProgram& model) {
   std::vector<TensorInfo> out;
   for (const auto& [name, places] : weight_places(model)) {
     const WeightPlace& any = places.front();
@@ -85,7 +85,7 @@ std::vector<TensorInfo> gradients_of(const Model& model) {
 Status write_step(const Prepared& p, const RunData& data, Executor& training, Executor& sampling,
                   const Path& path) {
   const Rows rows = rows_of(p, data, 0);
-  const Model &model = p.stages.main.model, &sampler = p.stages.at(kSampling).model;
+  const BuiltProgram &model = p.stages.main.model, &sampler = p.stages.at(kSampling).model;
   std::vector<std::byte> staging;
   SLUICE_TRY(feed_rows(rows, model, training, staging));
   const auto counted =

@@ -53,7 +53,7 @@ OpTable::Key OpTable::key_of(const Op& op) {
     SLUICE_CHECK(key.count < kMaxFields, "{} has more than {} attributes", name_of(op), kMaxFields);
     if constexpr (std::is_floating_point_v<decltype(value)>) {
       key.fields[key.count++] = std::bit_cast<uint64_t>(double{value});
-    } else if constexpr (std::is_same_v<decltype(value), Format>) {
+    } else if constexpr (std::is_same_v<decltype(value), NumberFormat>) {
       key.fields[key.count++] = sluice::core::key_of(value);
     } else {
       key.fields[key.count++] = static_cast<uint64_t>(value);

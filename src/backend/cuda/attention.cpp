@@ -144,7 +144,7 @@ Status Attention::forward(const AttnFwd& op, std::span<const Buffer> operands, B
   const auto block = block_of<T>(s, operands[AttnFwd::kQ], operands[AttnFwd::kKv], operands[AttnFwd::kPos]);
   auto* o = operands[AttnFwd::kO].as<T>();
   auto* lse = operands[AttnFwd::kLse].as<float>();
-  const AttnFwdParts at = parts_of(op, libraries_);
+  const AttnFwdParts at = workspace_parts(op, libraries_);
   std::byte* graph_workspace = workspace.data + at.graph;
   const auto with_sinks = [&](T* to) -> Status {
     if constexpr (std::is_same_v<T, bf16>) {  // in f32 there are none
@@ -177,7 +177,7 @@ template <class T>
 Status Attention::block_backward(const AttnBwd& op, const AttentionBlock<T>& block,
                                  const BackwardBuffers<T>& b, cudaStream_t stream) {
   const AttnShape& s = op.shape;
-  const AttnBwdParts at = parts_of(op, libraries_);
+  const AttnBwdParts at = workspace_parts(op, libraries_);
   auto* row_sum = reinterpret_cast<float*>(b.workspace + at.row_sum);
   if constexpr (std::is_same_v<T, bf16>) {
     if (const Plan& chosen = plan(s, true); chosen.graph)
@@ -192,7 +192,7 @@ Status Attention::graph_backward(const CudnnAttention& graph, const AttnBwd& op,
                                  const AttentionBlock<bf16>& block, const BackwardBuffers<bf16>& b,
                                  cudaStream_t stream) {
   const AttnShape& s = op.shape;
-  const AttnBwdParts at = parts_of(op, libraries_);
+  const AttnBwdParts at = workspace_parts(op, libraries_);
   const AttnCalls call = calls_of(s, true, libraries_);
   const std::array<cudaStream_t, 2> streams{stream, side_.get()};
   const int64_t workspace = graph_bytes(s, true, libraries_);
@@ -244,7 +244,7 @@ Status Attention::backward(const AttnBwd& op, std::span<const Buffer> operands, 
                            cudaStream_t stream) {
   const AttnShape& s = op.shape;
   const auto block = block_of<T>(s, operands[AttnBwd::kQ], operands[AttnBwd::kKv], operands[AttnBwd::kPos]);
-  const AttnBwdParts at = parts_of(op, libraries_);
+  const AttnBwdParts at = workspace_parts(op, libraries_);
   const Buffer &dq = operands[AttnBwd::kDq], &dkv = operands[AttnBwd::kDkv];
   const bool wide = op.grad_dtype != s.dtype;
   const bool through_dq = wide || op.accumulate_dq, through_dkv = wide || op.accumulate_dkv;

@@ -97,7 +97,7 @@ class CudaBackend final : public Backend {
   Status download(std::byte* to, Location from, int64_t bytes) override;
   Status clear(Location to, int64_t bytes) override;
   BytesByTier memory() const override;
-  std::string disbelief() const override { return cache_->disbelief(); }
+  std::string stale_file_note() const override { return cache_->stale_file_note(); }
   Status note_activities() override;
   Result<std::vector<DeviceActivity>> activities() override;
 

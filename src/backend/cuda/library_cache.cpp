@@ -43,7 +43,7 @@ LibraryCache::LibraryCache(std::filesystem::path path, std::string identity)
   std::error_code none;
   if (path_.empty() || !std::filesystem::exists(path_, none)) return;
   if (const std::string why = read(); !why.empty())
-    disbelief_ = fmt::format("{}: {}; it is made anew", path_.string(), why);
+    stale_file_note_ = fmt::format("{}: {}; it is made anew", path_.string(), why);
 }
 
 std::string LibraryCache::read() {

@@ -22,7 +22,7 @@ class LibraryCache {
   LibraryCache(std::filesystem::path path, std::string identity);
 
   // Why the file was not believed, as one sentence; empty: it was, or there is none.
-  const std::string& disbelief() const { return disbelief_; }
+  const std::string& stale_file_note() const { return stale_file_note_; }
   // Nothing when absent.
   std::optional<std::string> find(const std::string& key) const;
   // REQUIRES: the key has no line break.
@@ -35,7 +35,7 @@ class LibraryCache {
   std::string read();
 
   std::filesystem::path path_;
-  std::string identity_, disbelief_;
+  std::string identity_, stale_file_note_;
   mutable std::mutex mutex_;
   std::map<std::string, std::string> values_;
   bool changed_ = false;

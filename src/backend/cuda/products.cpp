@@ -52,12 +52,12 @@ int64_t bytes_of(const ProductMatrix& x, int64_t rows) {
 }
 
 // Where a product's operands lie in scratch.
-struct Placement {
+struct ProductScratch {
   int64_t a, b, d, workspace, hash, bias, bytes;
 };
 
-Placement place(const Product& p) {
-  Placement at{};
+ProductScratch place(const Product& p) {
+  ProductScratch at{};
   const auto put = [&](int64_t bytes) {
     const int64_t offset = at.bytes;
     at.bytes = align_up(at.bytes + bytes, kAlignment);
@@ -116,7 +116,7 @@ bool has_few_rows(const Linear& op) {
 
 namespace {
 
-DType type_of(const std::optional<Format>& format, DType dtype) {
+DType type_of(const std::optional<NumberFormat>& format, DType dtype) {
   return format ? format->type : dtype;
 }
 
@@ -389,7 +389,7 @@ Status Products::launch(const Product& product, const Plan& plan, const cublasLt
 Status Products::tune(const Product& product, Plan& plan,
                       const std::vector<cublasLtMatmulHeuristicResult_t>& found, const Scratch& scratch,
                       cudaStream_t stream) const {
-  const Placement at = place(product);
+  const ProductScratch at = place(product);
   const auto words = [&](int64_t offset) { return reinterpret_cast<bf16*>(scratch.data + offset); };
   // A pair of bf16 is an f32 of about the second one's value, as well.
   const auto fill = [&](int64_t from, int64_t to, int64_t elements, float scale, uint64_t seed) -> Status {

@@ -405,7 +405,7 @@ Status Runner::run(const Cast& op, const Call& call) {
   const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
   if (is_code(op.in.type)) {
     const auto* codes = call.as<uint8_t>(Cast::kX);
-    const uint8_t* const scales = codes + Format(op.in.type).bytes(op.elements);
+    const uint8_t* const scales = codes + NumberFormat(op.in.type).bytes(op.elements);
     const PackedRows packed{codes, op.in.type == DType::F8E4M3 ? nullptr : codes_of(op.in.type).data(),
                             reinterpret_cast<const float*>(scales),
                             op.in.scale == DType::F8E8M0 ? scales : nullptr, int64_t{op.in.block}};
@@ -468,7 +468,7 @@ Status Runner::run(const ScaleBy& op, const Call& call) {
 }
 
 Status Runner::run(const HeadLoss& op, const Call& call) {
-  const HeadLossParts at = parts_of(op);
+  const HeadLossParts at = workspace_parts(op);
   const Scratch scratch{call.workspace.data + at.product, kProductWorkspaceBytes};
   auto* logits = reinterpret_cast<float*>(call.workspace.data + at.logits);
   auto* row_loss = reinterpret_cast<float*>(call.workspace.data + at.row_loss);

@@ -35,7 +35,7 @@ CachedConvBlock<T> cached_conv_block(const CachedConv& op, const auto& call) {
 template <class T>
 DeltaBlocks<T> delta_blocks(const auto& op, const auto& call) {
   using O = std::remove_cvref_t<decltype(op)>;
-  const DeltaParts at = parts_of(op);
+  const DeltaParts at = workspace_parts(op);
   std::byte* const workspace = call.workspace.data;
   const auto part = [&](int64_t offset) { return reinterpret_cast<T*>(workspace + offset); };
   const DeltaSizes& s = op.sizes;

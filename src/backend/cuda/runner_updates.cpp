@@ -81,7 +81,7 @@ Status Runner::run(const LionState& op, const Call& call) {
 }
 
 Status Runner::run(const Muon& op, const Call& call) {
-  const MuonParts at = parts_of(op);
+  const MuonParts at = workspace_parts(op);
   std::byte* const space = call.workspace.data;
   const Scratch scratch{space + at.product, kProductWorkspaceBytes};
   auto* u = reinterpret_cast<float*>(space + at.direction);
@@ -124,7 +124,7 @@ Status Runner::run(const Muon& op, const Call& call) {
 
 Status Runner::run(const Adafactor& op, const Call& call) {
   using A = Adafactor;
-  const AdafactorParts at = parts_of(op);
+  const AdafactorParts at = workspace_parts(op);
   const auto part = [&](int64_t offset) {
     return reinterpret_cast<float*>(static_cast<std::byte*>(call.workspace.data) + offset);
   };

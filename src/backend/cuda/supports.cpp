@@ -39,8 +39,9 @@ void columns(int64_t out, bool may_be_of_router, Objection& o) {
   if (!may_be_of_router || out > kMostExperts) o.multiple("out", out, 8);
 }
 // Both operands of a product in 8 bits are, and their rows, along its sum, are whole vectors.
-void examine_narrow(DType dtype, const std::optional<Format>& one, const std::optional<Format>& other,
-                    std::string_view name, int64_t length, Objection& o) {
+void examine_narrow(DType dtype, const std::optional<NumberFormat>& one,
+                    const std::optional<NumberFormat>& other, std::string_view name, int64_t length,
+                    Objection& o) {
   if (!one && !other) return;
   o.require(one && other && one->block > 0 && other->block > 0,
             "a product of one operand in 8 bits, or without scales; both with scales are needed");

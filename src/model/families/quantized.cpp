@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What config.json says of weights that are codes. Those that are read are numbers once they are loaded
-// (state/packed_tensor.h); others are refused by name.
+// (checkpoint/packed_tensor.h); others are refused by name.
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
@@ -29,32 +29,33 @@ Error refused(const std::string& method, std::string_view key, const json& value
 }
 
 // Rows and columns of blocks; the scales' format by these.
-Result<Format> blocks_of(const std::string& method, const char* key, const json& sizes) {
+Result<NumberFormat> blocks_of(const std::string& method, const char* key, const json& sizes) {
   const bool two =
       sizes.is_array() && sizes.size() == 2 && std::all_of(sizes.begin(), sizes.end(), [](const json& size) {
         return size.is_number_unsigned() && std::has_single_bit(size.get<uint64_t>()) &&
                size.get<uint64_t>() <= uint64_t(kMostWidth);
       });
   if (!two) return refused(method, key, sizes);
-  return Format(DType::F8E4M3, std::max(sizes[1].get<uint32_t>(), uint32_t{8}), DType::F32);
+  return NumberFormat(DType::F8E4M3, std::max(sizes[1].get<uint32_t>(), uint32_t{8}), DType::F32);
 }
 
-constexpr Format kByRow{DType::F8E4M3, Format::kRow, DType::F32};
+constexpr NumberFormat kByRow{DType::F8E4M3, NumberFormat::kRow, DType::F32};
 
-Result<std::optional<Format>> of_fp8(const json& config) {
+Result<std::optional<NumberFormat>> of_fp8(const json& config) {
   if (says(config, "fmt") && text_of(config, "fmt") != "e4m3") return refused("fp8", "fmt", config["fmt"]);
   if (!says(config, "weight_block_size")) return std::optional(kByRow);
-  SLUICE_ASSIGN(const Format format, blocks_of("fp8", "weight_block_size", config["weight_block_size"]));
+  SLUICE_ASSIGN(const NumberFormat format,
+                blocks_of("fp8", "weight_block_size", config["weight_block_size"]));
   return std::optional(format);
 }
 
 // Each group of layers says how its weights are stored.
-Result<std::optional<Format>> of_compressed_tensors(const json& config) {
+Result<std::optional<NumberFormat>> of_compressed_tensors(const json& config) {
   constexpr const char* kMethod = "compressed-tensors";
   if (says(config, "sparsity_config") && !config["sparsity_config"].empty() &&
       text_of(config["sparsity_config"], "format") != "dense")
     return refused(kMethod, "sparsity_config", config["sparsity_config"]);
-  std::optional<Format> out;
+  std::optional<NumberFormat> out;
   const json groups = says(config, "config_groups") ? config["config_groups"] : json::object();
   for (const auto& [name, group] : groups.items()) {
     const json weights = group.is_object() && says(group, "weights") ? group["weights"] : json();
@@ -75,11 +76,11 @@ Result<std::optional<Format>> of_compressed_tensors(const json& config) {
   return out;
 }
 
-Result<std::optional<Format>> of_bitsandbytes(const json& config) {
+Result<std::optional<NumberFormat>> of_bitsandbytes(const json& config) {
   if (!says(config, "load_in_4bit") || config["load_in_4bit"] != true)
     return refused("bitsandbytes", "load_in_4bit",
                    says(config, "load_in_4bit") ? config["load_in_4bit"] : json(false));
-  if (text_of(config, "bnb_4bit_quant_type") != "nf4") return std::optional<Format>();
+  if (text_of(config, "bnb_4bit_quant_type") != "nf4") return std::optional<NumberFormat>();
   return std::optional(kNf4);
 }
 

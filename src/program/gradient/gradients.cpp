@@ -44,7 +44,7 @@ void Gradients::turned_copy(ObjectId copy, ObjectId turned) {
   state(copy).turned = turned;
 }
 
-void Gradients::read_in(ObjectId w, const Format& dy) {
+void Gradients::read_in(ObjectId w, const NumberFormat& dy) {
   state(w).dy = dy;
 }
 
@@ -53,7 +53,7 @@ ObjectId Gradients::original(ObjectId x) const {
   return copy ? states_[x.value].original : x;
 }
 
-std::optional<Format> Gradients::reads_in(ObjectId w) const {
+std::optional<NumberFormat> Gradients::reads_in(ObjectId w) const {
   return w.value < states_.size() ? states_[w.value].dy : std::nullopt;
 }
 
@@ -138,7 +138,7 @@ ObjectId Gradients::of(ObjectId y) {
   return s.written ? s.gradient : s.addend;
 }
 
-ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, const Format& format) {
+ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, const NumberFormat& format) {
   const Object& of = program_.object(x);
   Object made = of;
   made.name = std::string(role) + of.name.substr(of.role.size());

@@ -44,7 +44,7 @@ class Gradients {
   // The same values once more, turned (Quantize).
   void turned_copy(ObjectId copy, ObjectId turned);
   // Products with a weight read the gradients of their results in that format.
-  void read_in(ObjectId w, const Format& dy);
+  void read_in(ObjectId w, const NumberFormat& dy);
   // Whether the backward pass makes the result y again in passing, so that it need not be kept.
   bool makes_again(ObjectId y) const { return y.value < states_.size() && states_[y.value].remade; }
   // Ends a layer that began with `input`: the object of its gradient, which the layer's backward pass hands
@@ -63,7 +63,7 @@ class Gradients {
   // The turned copy beside a copy; invalid: there is none.
   ObjectId turned(ObjectId copy) const;
   // As read_in() said; nothing: as they are.
-  std::optional<Format> reads_in(ObjectId w) const;
+  std::optional<NumberFormat> reads_in(ObjectId w) const;
   // The gradient of y; adds up what it was made of. REQUIRES: something contributed to it.
   ObjectId of(ObjectId y);
   bool has(ObjectId y) const;
@@ -93,7 +93,7 @@ class Gradients {
   // Adds the gradient `dy` of another object to that of x, as it is.
   void add(ObjectId x, ObjectId dy);
   // An object like x for something else of its backward pass.
-  ObjectId like(ObjectId x, std::string_view role, ObjectKind kind, const Format& format);
+  ObjectId like(ObjectId x, std::string_view role, ObjectKind kind, const NumberFormat& format);
   // How many recorded tasks read x.
   uint32_t readers(ObjectId x) const;
 
@@ -117,10 +117,10 @@ class Gradients {
     bool fused = false;
   };
   struct State {
-    ObjectId gradient;          // invalid: none yet
-    ObjectId addend;            // to be added to it
-    ObjectId original, turned;  // of a copy
-    std::optional<Format> dy;   // see read_in()
+    ObjectId gradient;               // invalid: none yet
+    ObjectId addend;                 // to be added to it
+    ObjectId original, turned;       // of a copy
+    std::optional<NumberFormat> dy;  // see read_in()
     uint32_t readers = 0;
     bool wanted = false, written = false;
     bool remade = false;  // by the backward pass

@@ -223,7 +223,7 @@ void add_wgrad(const Task& task, ObjectId w, ObjectId dy, ObjectId turned_dy, Gr
       from = turned_dy;
       ObjectId turned = g.turned(read);
       if (!turned.valid()) {
-        const Format by_row(op.x_format->type, Format::kRow, op.x_format->scale);
+        const NumberFormat by_row(op.x_format->type, NumberFormat::kRow, op.x_format->scale);
         const Quantize again{op.tokens, op.in, op.dtype, by_row, false, true};
         turned = quantized(task, "_quantize_again", x, again, g).turned;
       }
@@ -245,7 +245,7 @@ void backward(const Linear&, Node node, Gradients& g) {
   for (size_t i = 0; i < node.size(); ++i) {
     const Linear& op = op_of<Linear>(node[i]);
     const ObjectId read = node[i].uses[Linear::kW].object;
-    const std::optional<Format> dy = g.reads_in(read);
+    const std::optional<NumberFormat> dy = g.reads_in(read);
     const bool makes_dw = g.wanted(g.original(read)) && is_narrow(op.tokens);
     if (dy && (g.wanted(x) || makes_dw))
       narrow[i] = quantized(node[i], "_quantize", dys[i],

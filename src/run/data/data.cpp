@@ -12,19 +12,19 @@
 
 #include "base/counts.h"
 #include "base/parallel.h"
+#include "checkpoint/checkpoint.h"
+#include "dataset/building.h"
+#include "dataset/byte_tokenizer.h"
+#include "dataset/corpus.h"
 #include "host/host_memory.h"
 #include "io/model_folder.h"
-#include "plans/prepared.h"
 #include "run/data/folder.h"
 #include "run/data/prompts.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
-#include "run/passes/folder_defaults.h"
-#include "state/checkpoint.h"
+#include "run/loaded/folder_defaults.h"
+#include "setup/prepared.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/building.h"
-#include "tokens/byte_tokenizer.h"
-#include "tokens/corpus.h"
 
 namespace sluice::core {
 namespace {

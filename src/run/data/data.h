@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "config/config.h"
+#include "dataset/batches.h"
 #include "measure/row_sample.h"
 #include "records/findings.h"
 #include "sluice/observer.h"
-#include "tokens/batches.h"
 
 namespace sluice::core {
 

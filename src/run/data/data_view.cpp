@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "base/counts.h"
-#include "plans/settle.h"
+#include "dataset/byte_tokenizer.h"
 #include "run/inputs/resolve.h"
+#include "setup/settle.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "run/data/data.h"
-#include "run/passes/evaluation.h"
+#include "run/loaded/evaluation.h"
 
 namespace sluice::core {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "config/config.h"
+#include "dataset/sources.h"
 #include "records/documents.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/sources.h"
 
 namespace sluice::core {
 

@@ -16,10 +16,10 @@
 #include "io/file.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
-#include "run/passes/folder_defaults.h"
+#include "run/loaded/folder_defaults.h"
 #include "text/json.h"
-#include "tokens/byte_tokenizer.h"
-#include "tokens/permutation.h"
+#include "dataset/byte_tokenizer.h"
+#include "dataset/permutation.h"
 
 namespace sluice::core {
 namespace {

@@ -7,10 +7,10 @@
 #include <array>
 #include <vector>
 
+#include "checkpoint/store.h"
 #include "io/file.h"
 #include "io/set_aside.h"
 #include "run/inputs/paths.h"
-#include "state/store.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 
 #include "base/parallel.h"
 #include "config/files/load_config.h"
-#include "explain/describe.h"
+#include "describe/describe.h"
 #include "io/directory.h"
 #include "io/file.h"
 #include "trace/trace.h"

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "plans/prepared.h"
+#include "setup/prepared.h"
 
 namespace sluice::core {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/directory/start.h"
 
+#include "checkpoint/store.h"
 #include "config/files/load_config.h"
 #include "run/inputs/paths.h"
-#include "state/store.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;

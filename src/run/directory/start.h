@@ -2,7 +2,7 @@
 // What a start in a run directory means: beginning a run, or going on with the one that is there.
 #pragma once
 
-#include "plans/settle.h"
+#include "setup/settle.h"
 #include "run/directory/run_directory.h"
 #include "sluice/observer.h"
 

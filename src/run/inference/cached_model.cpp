@@ -5,8 +5,8 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
-#include "planner/refusal.h"
 #include "run/inference/standing_start.h"
+#include "search/refusal.h"
 
 namespace sluice::core {
 namespace {

@@ -7,12 +7,12 @@
 #include <memory>
 #include <vector>
 
+#include "checkpoint/embedding_rows.h"
+#include "checkpoint/weights.h"
 #include "generate/generator.h"
 #include "machine/machine.h"
-#include "run/passes/loaded.h"
-#include "run/passes/text_pass.h"
-#include "state/embedding_rows.h"
-#include "state/weights.h"
+#include "run/loaded/loaded.h"
+#include "run/loaded/text_pass.h"
 
 namespace sluice::core {
 

@@ -6,8 +6,8 @@
 #include "base/bytes.h"
 #include "base/parallel.h"
 #include "ops/step_args.h"
-#include "plans/stages.h"
 #include "run/inference/standing_start.h"
+#include "setup/stages.h"
 
 namespace sluice::core {
 namespace {
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Evaluator>> Evaluator::open(const EvaluatorPlan& plan, co
 }
 
 Result<const TokenLosses*> Evaluator::evaluate(const Rows& rows) {
-  const Model& model = plan_.stages.main.model;
+  const BuiltProgram& model = plan_.stages.main.model;
   Executor& executor = loaded_.main();
   SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   StepArgs args{};

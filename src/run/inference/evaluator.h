@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/weights.h"
 #include "machine/machine.h"
-#include "run/passes/evaluation.h"
-#include "run/passes/loaded.h"
-#include "state/weights.h"
+#include "run/loaded/evaluation.h"
+#include "run/loaded/loaded.h"
 
 namespace sluice::core {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/inference/standing_start.h"
 
-#include "state/weights.h"
+#include "checkpoint/weights.h"
 
 namespace sluice::core {
 
@@ -10,7 +10,7 @@ Result<Loaded> load(const Machine& machine, const Stages& stages, const BytesByT
   SLUICE_ASSIGN(auto backend, machine.make());
   SLUICE_ASSIGN(Loaded out, Loaded::reserve(std::move(backend), stages, caps, observer));
   SLUICE_TRY(out.prepare());
-  const Model& model = stages.main.model;
+  const BuiltProgram& model = stages.main.model;
   const bool adapter_is_made = has_adapters(model.weights) && weights.adapter.empty();
   if (weights.folder.empty() || adapter_is_made) {
     SLUICE_TRY(initialize(model, seed, out.main(), [&](int64_t done, int64_t total) {

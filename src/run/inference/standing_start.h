@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "checkpoint/weights.h"
 #include "machine/machine.h"
-#include "run/passes/loaded.h"
-#include "state/weights.h"
+#include "run/loaded/loaded.h"
 
 namespace sluice::core {
 

@@ -7,14 +7,14 @@
 #include <filesystem>
 #include <set>
 
+#include "checkpoint/base_files.h"
+#include "checkpoint/found_tensor.h"
 #include "io/model_folder.h"
 #include "model/families/families.h"
-#include "plans/learning_rate.h"
-#include "plans/prepared.h"
-#include "plans/resolve.h"
 #include "run/inputs/paths.h"
-#include "state/base_files.h"
-#include "state/found_tensor.h"
+#include "setup/learning_rate.h"
+#include "setup/prepared.h"
+#include "setup/resolve.h"
 
 namespace sluice::core {
 

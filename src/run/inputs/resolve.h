@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A RunConfig made concrete: the model and its files, and the schedule; number formats and the optimizer are
-// in plans/resolve.h.
+// in setup/resolve.h.
 #pragma once
 
+#include "checkpoint/model_files.h"
+#include "checkpoint/weights.h"
 #include "config/config.h"
-#include "plans/resolve.h"
+#include "setup/resolve.h"
 #include "sluice/schedule.h"
-#include "state/model_files.h"
-#include "state/weights.h"
 
 namespace sluice::core {
 

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/counts.h"
+#include "checkpoint/offered.h"
 #include "host/cores.h"
 #include "host/host_memory.h"
 #include "io/safetensors.h"
-#include "plans/card_cap.h"
 #include "run/data/data.h"
 #include "run/inputs/resolve.h"
-#include "state/offered.h"
+#include "setup/card_cap.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "dataset/corpus_changes.h"
 #include "model/families/families.h"
-#include "plans/fields.h"
-#include "plans/narrow.h"
 #include "run/data/data.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
-#include "tokens/corpus_changes.h"
+#include "setup/fields.h"
+#include "setup/narrow.h"
 
 namespace sluice::core {
 namespace {
@@ -75,7 +75,7 @@ Manifest manifest_of(const Parts& p) {
   Manifest out;
   const auto model = nlohmann::json::parse(to_json(p.model));
   for (const auto& [name, value] : model.items()) out.emplace_back("model." + name, value.dump());
-  // A base goes by the checksum of its values (state/weights.h), wherever it lies.
+  // A base goes by the checksum of its values (checkpoint/weights.h), wherever it lies.
   const bool on_base = p.model.adapters.any() && !p.config.model.weights.empty();
   if (!on_base)
     out.emplace_back("model.weights", p.config.model.weights.empty() ? "none" : p.config.model.weights);

@@ -7,9 +7,9 @@
 #include <span>
 #include <string_view>
 
+#include "checkpoint/checkpoint.h"
 #include "run/prepare/prepare.h"
 #include "sluice/schedule.h"
-#include "state/checkpoint.h"
 
 namespace sluice::core {
 

@@ -11,8 +11,8 @@
 #include "base/checksum.h"
 #include "io/file.h"
 #include "io/sealed.h"
-#include "plans/fields.h"
-#include "plans/kept_plans.h"
+#include "setup/fields.h"
+#include "setup/kept_plans.h"
 
 namespace sluice::core {
 namespace {

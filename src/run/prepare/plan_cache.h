@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "io/sealed.h"
-#include "plans/stages.h"
+#include "setup/stages.h"
 #include "sluice/observer.h"
 
 namespace sluice::core {

@@ -7,21 +7,21 @@
 
 #include "base/parallel.h"
 #include "base/stopwatch.h"
+#include "checkpoint/base_files.h"
+#include "dataset/byte_tokenizer.h"
 #include "host/host_memory.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "model/weights.h"
-#include "planner/refusal.h"
-#include "planner/shape.h"
-#include "plans/decide.h"
 #include "run/data/data.h"
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "run/prepare/manifest.h"
 #include "run/prepare/plan_cache.h"
 #include "run/prepare/step_mix.h"
-#include "state/base_files.h"
-#include "tokens/byte_tokenizer.h"
+#include "search/refusal.h"
+#include "search/shape.h"
+#include "setup/decide.h"
 
 namespace sluice::core {
 namespace {

@@ -7,8 +7,8 @@
 #include "config/config.h"
 #include "machine/machine.h"
 #include "measure/row_sample.h"
-#include "plans/decide.h"
 #include "run/prepare/plan_cache.h"
+#include "setup/decide.h"
 #include "sluice/observer.h"
 
 namespace sluice::core {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "measure/rehearsal.h"
-#include "plans/stages.h"
+#include "setup/stages.h"
 
 namespace sluice::core {
 

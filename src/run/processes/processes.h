@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "comm/process_network.h"
-#include "plans/machine.h"
+#include "setup/machine.h"
 
 namespace sluice::core {
 

@@ -9,7 +9,7 @@
 #include "base/stopwatch.h"
 #include "io/sealed.h"
 #include "model/families/families.h"
-#include "run/passes/counted_texts.h"
+#include "run/loaded/counted_texts.h"
 
 namespace sluice::core {
 namespace {

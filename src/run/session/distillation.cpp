@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "run/passes/counted_texts.h"
+#include "run/loaded/counted_texts.h"
 
 namespace sluice::core {
 namespace {

@@ -13,6 +13,9 @@
 #include "base/bytes.h"
 #include "base/parallel.h"
 #include "base/stopwatch.h"
+#include "checkpoint/base_files.h"
+#include "checkpoint/embedding_rows.h"
+#include "checkpoint/weights.h"
 #include "host/host_memory.h"
 #include "io/directory.h"
 #include "io/hub_cache.h"
@@ -21,9 +24,6 @@
 #include "run/inputs/resolve.h"
 #include "run/session/expert_load.h"
 #include "run/session/slow_links.h"
-#include "state/base_files.h"
-#include "state/embedding_rows.h"
-#include "state/weights.h"
 
 namespace sluice::core {
 namespace {
@@ -46,7 +46,7 @@ Result<T> read_value(const Executor& executor, ObjectId id) {
 }
 
 // REQUIRES: clip.scale is 0.
-std::string why_skipped(const Model& model, double loss, const Clip& clip) {
+std::string why_skipped(const BuiltProgram& model, double loss, const Clip& clip) {
   if (!std::isfinite(loss)) return "the loss is not finite";
   std::string tensors;
   const NormSlot slot = norm_slots(model.weights)[size_t(blamed_slot(clip))];
@@ -73,7 +73,7 @@ Status Engine::start() {
   SLUICE_ASSIGN(ModelFiles files, model_files_of(p_.config));
   files_ = std::make_shared<ModelFiles>(std::move(files));
   SLUICE_ASSIGN(auto backend, p_.machine.make());
-  if (const std::string file = backend->disbelief(); !file.empty()) observer_.warned(file);
+  if (const std::string file = backend->stale_file_note(); !file.empty()) observer_.warned(file);
   if (p_.model.reads_files) {
     const Stage& main = p_.stages.main;
     SLUICE_ASSIGN(auto base, open_base(main.model, main.plan, p_.config.model.weights));
@@ -93,7 +93,7 @@ Status Engine::start() {
 }
 
 Status Engine::fill_state() {
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   SLUICE_TRY(
       initialize(model, uint64_t(p_.config.train.seed), loaded_->main(), [&](int64_t done, int64_t total) {
         observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
@@ -123,7 +123,7 @@ StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_
   return args;
 }
 
-void Engine::set_values(Executor& executor, const Model& model, const UpdateValues& values,
+void Engine::set_values(Executor& executor, const BuiltProgram& model, const UpdateValues& values,
                         float clip_norm) const {
   UpdateValues wanted{values.hyperparameters, clip_norm};
   if (wanted == values_of(p_.optimizer)) return executor.set_ops({});
@@ -133,7 +133,7 @@ void Engine::set_values(Executor& executor, const Model& model, const UpdateValu
 }
 
 Status Engine::check_values(const UpdateValues& values) const {
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   const auto possible = [&](const UpdateValues& v) {
     return ops_with_values(model.program, model.weights, with_values(p_.optimizer, v), p_.numerics)
         .has_value();
@@ -180,7 +180,7 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   passed_.reset();
   SLUICE_TRY(state_);
   const double begin_ns = now_ns();
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, loaded_->main(), staging_));
   const int64_t own =
       std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
@@ -237,7 +237,7 @@ StepCosts& Engine::learn_costs() {
 }
 
 Result<std::optional<sluice::ExpertLoad>> Engine::read_expert_load() const {
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   std::vector<LayerLoad> layers;
   std::vector<double> own;  // of all layers, one behind the other
   for (size_t l = 0; l < model.router_load.size(); ++l) {
@@ -271,7 +271,7 @@ Result<std::vector<T>> Engine::of_all(std::span<const T> own) const {
 std::vector<Amendment> Engine::asking(const AskWeights& ask, Status& refused) const {
   std::vector<Amendment> out;
   if (!ask) return out;
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   SLUICE_CHECK(!model.asked.empty(), "the plan asks nobody for weights");
   const bool others = model.layout.has(BatchColumn::TopTokens);
   const int64_t top = others ? model.layout.width(BatchColumn::TopTokens) : 0;
@@ -292,7 +292,7 @@ std::vector<Amendment> Engine::asking(const AskWeights& ask, Status& refused) co
 
 // As ClipScale, from sums of squares that the host made: the last bit may be another one.
 Status Engine::clip_again(float max_norm) {
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   Clip& clip = passed_->clip;
   if (passed_->changed) {
     SLUICE_ASSIGN(const std::vector<double> sums, gradient_squares(model, loaded_->main()));
@@ -424,7 +424,7 @@ Status Engine::read_embedding(std::span<const int32_t> tokens, std::vector<std::
   // A copy from a device takes some microseconds to begin and to end, whatever it copies. Several threads
   // wait for theirs side by side, and a token that comes again, as padding does, is copied once.
   constexpr int64_t kRowsPerThread = 16;
-  const Model& model = p_.stages.main.model;
+  const BuiltProgram& model = p_.stages.main.model;
   std::unordered_map<int32_t, size_t> place;  // of a token's row, its first place
   std::vector<size_t> firsts;
   for (size_t t = 0; t < tokens.size(); ++t) {
@@ -523,7 +523,7 @@ StateWriter Engine::state_writer() const {
 
 CheckpointContent Engine::content(const Manifest& manifest) const {
   const bool f32 = saves_f32(p_.config);
-  const Model& model = shared_ ? shared_->whole() : p_.stages.main.model;
+  const BuiltProgram& model = shared_ ? shared_->whole() : p_.stages.main.model;
   CheckpointLayout layout = layout_of(model, f32, saved_of(model.weights));
   const std::string_view type = type_in_config(layout.weights.front().info.type);
   CheckpointContent out{std::move(layout), {steps_done_, updates_, manifest, f32, {}, heldout_}, {}, files_};
@@ -612,7 +612,7 @@ namespace {
 
 // Calls `f(object, offset, bytes)` with the trained weights' pieces, one after another.
 template <class F>
-Status each_piece_of_trained(const Model& model, F&& f) {
+Status each_piece_of_trained(const BuiltProgram& model, F&& f) {
   constexpr int64_t kPiece = 16 * kMiB;
   std::vector<std::byte> piece;
   for (size_t w = 0; w < model.weights.size(); ++w) {

@@ -9,20 +9,20 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/store.h"
+#include "checkpoint/tensors.h"
+#include "checkpoint/weights.h"
 #include "ops/clip_norm.h"
 #include "ops/step_args.h"
-#include "run/passes/evaluation.h"
-#include "run/passes/loaded.h"
-#include "run/passes/text_pass.h"
+#include "optimizer/values.h"
+#include "run/loaded/evaluation.h"
+#include "run/loaded/loaded.h"
+#include "run/loaded/text_pass.h"
 #include "run/prepare/prepare.h"
 #include "run/session/shared_state.h"
 #include "run/session/step_costs.h"
 #include "sluice/observer.h"
-#include "state/checkpoint.h"
-#include "state/store.h"
-#include "state/tensors.h"
-#include "state/weights.h"
-#include "update/values.h"
 
 namespace sluice::core {
 
@@ -129,7 +129,7 @@ class Engine {
   Status keep_trained(const std::filesystem::path& path);
   Status take_trained(const std::filesystem::path& path);
 
-  // Tensors by the names that a folder has for them, as state/tensors.h says. What is checked needs no
+  // Tensors by the names that a folder has for them, as checkpoint/tensors.h says. What is checked needs no
   // passes.
   Status check_tensor(TensorKind kind, std::string_view name) const;
   Status check_write(TensorKind kind, std::string_view name, std::span<const float> values) const;
@@ -205,12 +205,13 @@ class Engine {
   Result<std::optional<sluice::ExpertLoad>> read_expert_load() const;
   // A program beside training, with its executor. REQUIRES: it was planned.
   struct Beside {
-    const Model& model;
+    const BuiltProgram& model;
     Executor& executor;
   };
   Beside beside(std::string_view name) const;
   // Has an executor update with these values, and clip the gradients with that norm.
-  void set_values(Executor& executor, const Model& model, const UpdateValues& values, float clip_norm) const;
+  void set_values(Executor& executor, const BuiltProgram& model, const UpdateValues& values,
+                  float clip_norm) const;
   Status read_embedding(std::span<const int32_t> tokens, std::vector<std::byte>& rows) const;
   StepArgs args_for_pending() const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;

@@ -12,7 +12,7 @@
 #include "objective/policy.h"
 #include "run/data/prompts.h"
 #include "run/data/rewards.h"
-#include "run/passes/counted_texts.h"
+#include "run/loaded/counted_texts.h"
 #include "run/session/engine.h"
 
 namespace sluice::core {

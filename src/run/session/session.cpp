@@ -6,13 +6,13 @@
 #include <limits>
 #include <optional>
 
+#include "dataset/byte_tokenizer.h"
 #include "run/inputs/resolve.h"
-#include "run/passes/folder_defaults.h"
+#include "run/loaded/folder_defaults.h"
 #include "run/prepare/manifest.h"
 #include "run/session/rollout.h"
 #include "run/session/sampled_text.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, Observer& observer) {
@@ -139,7 +139,7 @@ bool Session::evaluates() const {
 }
 
 const Rows& Session::read_step() {
-  const Model& model = engine_->prepared().stages.main.model;
+  const BuiltProgram& model = engine_->prepared().stages.main.model;
   if (rows_.tokens() == 0) rows_ = Rows(model.layout, model.shape.tokens());
   // Each process has rows of its own: as many as the shape says, in the order of ranks.
   fill_rows(*data_->train, steps_done(), engine_->rank() * model.shape.sequences(),

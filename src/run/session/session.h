@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "run/data/data.h"
-#include "run/passes/evaluation.h"
+#include "run/loaded/evaluation.h"
 #include "run/session/comparison.h"
 #include "run/session/distillation.h"
 #include "run/session/engine.h"

@@ -6,13 +6,13 @@
 #include <memory>
 #include <string_view>
 
-#include "state/checkpoint.h"
-#include "step/build.h"
+#include "checkpoint/checkpoint.h"
+#include "lowering/build.h"
 
 namespace sluice::core {
 namespace {
 
-Model whole_model(const Prepared& p) {
+BuiltProgram whole_model(const Prepared& p) {
   OptimizerConfig whole = p.optimizer;
   whole.sharded = {};
   return build_flush(p.model, p.numerics, whole);

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/network.h"
+#include "checkpoint/copy.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/write.h"
 #include "exec/executor.h"
-#include "plans/prepared.h"
-#include "state/copy.h"
-#include "state/layout.h"
-#include "state/write.h"
+#include "setup/prepared.h"
 
 namespace sluice::core {
 
@@ -28,7 +28,7 @@ class SharedState {
   SharedState(const Prepared& prepared, const Executor& executor);
 
   // The objects of a process that has all of the state: layouts for reader() are of these.
-  const Model& whole() const { return whole_; }
+  const BuiltProgram& whole() const { return whole_; }
   // In process 0, between steps: asks whoever has what is read.
   PartReader reader() const;
   // In process 0: all write what each has into files of one directory, that of a checkpoint of this step,
@@ -52,7 +52,7 @@ class SharedState {
 
   const Executor& executor_;
   Network& network_;
-  Model whole_;
+  BuiltProgram whole_;
   std::vector<StoredTensor> state_;  // of this process
   // By object of whole().
   std::vector<ObjectId> own_;  // invalid: another process has it

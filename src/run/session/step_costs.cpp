@@ -9,7 +9,7 @@
 
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"
-#include "planner/planner.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cost/profile.h"
-#include "plans/beside.h"
+#include "setup/beside.h"
 
 namespace sluice::core {
 

@@ -11,7 +11,7 @@
 
 #include "host/cores.h"
 #include "host/host_memory.h"
-#include "planner/planner.h"
+#include "search/planner.h"
 
 namespace sluice::core {
 namespace {

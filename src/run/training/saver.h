@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/stopwatch.h"
+#include "checkpoint/store.h"
 #include "run/session/session.h"
-#include "state/store.h"
 
 namespace sluice::core {
 

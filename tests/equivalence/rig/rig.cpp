@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "state/weights.h"
+#include "checkpoint/weights.h"
 
 namespace sluice::core::rig {
 
@@ -81,7 +81,7 @@ void write_floats(Executor& executor, ObjectId id, const std::vector<float>& val
   must(executor.write(id, std::as_bytes(std::span(values))));
 }
 
-void write_tokens(Executor& executor, const Model& model, const Tokens& tokens) {
+void write_tokens(Executor& executor, const BuiltProgram& model, const Tokens& tokens) {
   Rows rows(model.layout, int64_t(tokens.tokens.size()));
   std::ranges::copy(tokens.tokens, rows.column(BatchColumn::Tokens).begin());
   std::ranges::copy(tokens.targets, rows.column(BatchColumn::Targets).begin());
@@ -92,7 +92,7 @@ void write_tokens(Executor& executor, const Model& model, const Tokens& tokens) 
   must(feed_rows(rows, model, executor, staging));
 }
 
-void write_args(Executor& executor, const Model& model, const StepArgs& args, int64_t first_row) {
+void write_args(Executor& executor, const BuiltProgram& model, const StepArgs& args, int64_t first_row) {
   const DropoutArgs all{args, args.step, first_row};
   const int64_t read = model.program.object(model.args).bytes;
   must(executor.write(model.args, std::as_bytes(std::span(&all, 1)).first(size_t(read))));
@@ -108,7 +108,7 @@ StepArgs args_for(int64_t step, int64_t counted, float learning_rate) {
   return args;
 }
 
-Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens) {
+Losses read_losses(const Executor& executor, const BuiltProgram& model, const Tokens& tokens) {
   float clip[2];
   double loss = 0;
   for (const ObjectId of_replica : model.loss) {

@@ -13,10 +13,10 @@
 
 #include "backend/backend.h"
 #include "exec/executor.h"
+#include "lowering/build.h"
 #include "ops/step_args.h"
-#include "plans/stages.h"
-#include "run/passes/rows.h"
-#include "step/build.h"
+#include "run/loaded/rows.h"
+#include "setup/stages.h"
 
 namespace sluice::core::rig {
 
@@ -59,8 +59,8 @@ std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id);
 // Of an f32 or bf16 object.
 std::vector<float> read_floats(const Executor& executor, ObjectId id);
 void write_floats(Executor& executor, ObjectId id, const std::vector<float>& values);
-void write_tokens(Executor& executor, const Model& model, const Tokens& tokens);
-void write_args(Executor& executor, const Model& model, const StepArgs& args, int64_t first_row = 0);
+void write_tokens(Executor& executor, const BuiltProgram& model, const Tokens& tokens);
+void write_args(Executor& executor, const BuiltProgram& model, const StepArgs& args, int64_t first_row = 0);
 
 // For optimizer update `step` with the optimizer's betas.
 StepArgs args_for(int64_t step, int64_t counted, float learning_rate = 1e-2f);
@@ -69,7 +69,7 @@ struct Losses {
   double loss;  // of this process, divided by its counted targets
   float norm, scale;
 };
-Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens);
+Losses read_losses(const Executor& executor, const BuiltProgram& model, const Tokens& tokens);
 
 // Content of every object of these kinds, by name.
 using State = std::map<std::string, std::vector<std::byte>>;
@@ -84,7 +84,7 @@ class Rig {
   Rig(const Question& request, std::unique_ptr<Backend>&& backend);
   explicit Rig(const Question& request) : Rig(request, small_backend()) {}
 
-  const Model& model() const { return stages_.main.model; }
+  const BuiltProgram& model() const { return stages_.main.model; }
   const Plan& plan() const { return stages_.main.plan; }
   const Question& request() const { return request_; }
   Backend& backend() { return *backend_; }

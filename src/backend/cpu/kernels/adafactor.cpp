@@ -41,14 +41,14 @@ double added_up(const double* sums, int64_t count) {
 
 template <class P, class G>
 void update(const Adafactor& op, const StepArgs& step, const Update& u, const Args& args,
-            const Machine& machine) {
+            const KernelContext& context) {
   const Space space(op, args.workspace);
   const G* g = args.in<G>(Adafactor::kG);
   const Weights<P> weights = weights_of<P>(op, args);
   float *row = args.out<float>(Adafactor::kRow), *col = args.out<float>(Adafactor::kCol);
   const int64_t blocks = column_partials(op.rows), rows_of_block = ceil_div(op.rows, blocks);
   const auto for_each_row = [&](auto&& begin, auto&& body) {
-    machine.pool.parallel_for(blocks, [&](int64_t block, int) {
+    context.pool.parallel_for(blocks, [&](int64_t block, int) {
       begin(block);
       const int64_t end = std::min(op.rows, (block + 1) * rows_of_block);
       for (int64_t i = block * rows_of_block; i < end; ++i) body(block, i);
@@ -62,11 +62,11 @@ void update(const Adafactor& op, const StepArgs& step, const Update& u, const Ar
         space.weights[block] = 0;
       },
       [&](int64_t block, int64_t i) {
-        space.row_factors[i] = SLUICE_LOOP(machine.isa, add_squares, g + i * op.cols, u.clip, op.cols,
+        space.row_factors[i] = SLUICE_LOOP(context.isa, add_squares, g + i * op.cols, u.clip, op.cols,
                                            space.columns + block * op.cols);
         if (op.scale_parameter)
           space.weights[block] +=
-              double(SLUICE_LOOP(machine.isa, squares_of_weights, weights.from(i * op.cols), op.cols));
+              double(SLUICE_LOOP(context.isa, squares_of_weights, weights.from(i * op.cols), op.cols));
       });
 
   const auto decay = float(adafactor_decay(op.decay_rate, step.updates));
@@ -74,7 +74,7 @@ void update(const Adafactor& op, const StepArgs& step, const Update& u, const Ar
     return decay * old + (1.0f - decay) * (sum / float(count) + op.eps);
   };
   constexpr int64_t kColumns = 4096;
-  machine.pool.parallel_for(ceil_div(op.cols, kColumns), [&](int64_t task, int) {
+  context.pool.parallel_for(ceil_div(op.cols, kColumns), [&](int64_t task, int) {
     for (int64_t j = task * kColumns; j < std::min(op.cols, (task + 1) * kColumns); ++j) {
       float sum = 0;
       for (int64_t block = 0; block < blocks; ++block) sum += space.columns[block * op.cols + j];
@@ -90,7 +90,7 @@ void update(const Adafactor& op, const StepArgs& step, const Update& u, const Ar
   for_each_row([&](int64_t block) { space.updates[block] = 0; },
                [&](int64_t block, int64_t i) {
                  space.updates[block] +=
-                     double(SLUICE_LOOP(machine.isa, squares_of_updates, g + i * op.cols, u.clip,
+                     double(SLUICE_LOOP(context.isa, squares_of_updates, g + i * op.cols, u.clip,
                                         space.row_factors[i], space.column_factors, op.cols));
                });
   const auto rms = [&](const double* squares) {
@@ -101,7 +101,7 @@ void update(const Adafactor& op, const StepArgs& step, const Update& u, const Ar
   const double size = std::max(1.0, rms(space.updates) / double(op.clip_threshold));
   for_each_row([](int64_t) {},
                [&](int64_t, int64_t i) {
-                 SLUICE_LOOP(machine.isa, apply_updates, u, g + i * op.cols, space.row_factors[i],
+                 SLUICE_LOOP(context.isa, apply_updates, u, g + i * op.cols, space.row_factors[i],
                              space.column_factors, float(rate / size), float(rate * double(op.weight_decay)),
                              op.cols, op.first + i * op.cols, weights.from(i * op.cols));
                });
@@ -113,13 +113,13 @@ int64_t workspace_of(const Adafactor& op) {
   return Space(op, nullptr).used;
 }
 
-Status launch(const Adafactor& op, const Args& args, const Machine& machine) {
+Status launch(const Adafactor& op, const Args& args, const KernelContext& context) {
   const StepArgs& step = *args.in<StepArgs>(Adafactor::kArgs);
   const float clip = args.in<float>(Adafactor::kClip)[1];
   if (step.update == 0 || clip == 0.0f) return {};
   const Update u{clip, rounding_key(step.seed, op.object), step.step, op.stochastic};
   with_type(op.grad_dtype, [&](auto grad) {
-    with_type(op.dtype, [&](auto p) { update<decltype(p), decltype(grad)>(op, step, u, args, machine); });
+    with_type(op.dtype, [&](auto p) { update<decltype(p), decltype(grad)>(op, step, u, args, context); });
   });
   return {};
 }

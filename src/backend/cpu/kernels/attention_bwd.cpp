@@ -190,21 +190,21 @@ void run_keys(const AttnBwd& op, const Args& args, const Workspace& ws, CpuIsa i
 }
 
 template <class T, class G>
-void run_all(const AttnBwd& op, const Args& args, const Machine& machine) {
+void run_all(const AttnBwd& op, const Args& args, const KernelContext& context) {
   const AttnShape& s = op.shape;
   Carver carver(args.workspace);
   const Workspace ws(op, carver);
   if (ws.turns) std::uninitialized_fill_n(ws.turns, Workspace::turn_count(s), 0u);
   const int64_t heads = s.rows * s.kv_heads;
   // Tasks start in order, so a task only ever waits for one that has started.
-  machine.pool.parallel_for(ceil_div(s.kv_len, kKeysPerTask) * heads, [&](int64_t task, int worker) {
-    Carver scratch_carver(machine.scratch[static_cast<size_t>(worker)]);
+  context.pool.parallel_for(ceil_div(s.kv_len, kKeysPerTask) * heads, [&](int64_t task, int worker) {
+    Carver scratch_carver(context.scratch[static_cast<size_t>(worker)]);
     const auto run = [&](auto& scratch) {
-      run_keys<T, G>(op, args, ws, machine.isa, task % heads / s.kv_heads, task % s.kv_heads,
+      run_keys<T, G>(op, args, ws, context.isa, task % heads / s.kv_heads, task % s.kv_heads,
                      task / heads * kKeysPerTask, scratch);
     };
     if constexpr (std::is_same_v<T, Bf16>) {
-      if (is_tiled(machine.isa, s)) {
+      if (is_tiled(context.isa, s)) {
         TileScratch scratch(s, scratch_carver);
         return run(scratch);
       }
@@ -229,9 +229,9 @@ int64_t scratch_of(const AttnBwd& op) {
   return std::max(size.used(), tile_size.used());
 }
 
-Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {
+Status launch(const AttnBwd& op, const Args& args, const KernelContext& context) {
   with_types(op.shape.dtype, op.grad_dtype,
-             [&]<class T, class R>(T, R) { run_all<T, R>(op, args, machine); });
+             [&]<class T, class R>(T, R) { run_all<T, R>(op, args, context); });
   return {};
 }
 

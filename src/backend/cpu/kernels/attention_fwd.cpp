@@ -156,12 +156,12 @@ int64_t scratch_of(const AttnShape& s) {
 }
 
 template <class T, class O>
-void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
+void run_all(const AttnFwd& op, const Args& args, const KernelContext& context) {
   const AttnShape& s = op.shape;
   const int64_t kv_cols = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
   const auto* pos = args.in<int32_t>(AttnFwd::kPos);
-  const std::vector<Stretch> stretches = stretches_of(s, pos, machine.exact);
-  machine.pool.parallel_for(std::ssize(stretches) * s.q_heads, [&](int64_t task, int worker) {
+  const std::vector<Stretch> stretches = stretches_of(s, pos, context.exact);
+  context.pool.parallel_for(std::ssize(stretches) * s.q_heads, [&](int64_t task, int worker) {
     const auto [row, first, count, origin] = stretches[size_t(task / s.q_heads)];
     const int64_t head = task % s.q_heads;
     const int64_t q_offset = row * s.q_len * s.q_heads * s.head_dim + head * s.head_dim;
@@ -180,7 +180,7 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
                              .q_stride = s.q_heads * s.head_dim,
                              .kv_stride = 2 * kv_cols,
                              .origin = origin};
-    run_task(queries, machine.isa, machine.scratch[static_cast<size_t>(worker)]);
+    run_task(queries, context.isa, context.scratch[static_cast<size_t>(worker)]);
   });
 }
 
@@ -217,8 +217,8 @@ void attend_to_text(const TextQueries& t, CpuIsa isa, std::byte* scratch) {
   });
 }
 
-Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {
-  with_types(op.shape.dtype, op.out_dtype, [&]<class T, class R>(T, R) { run_all<T, R>(op, args, machine); });
+Status launch(const AttnFwd& op, const Args& args, const KernelContext& context) {
+  with_types(op.shape.dtype, op.out_dtype, [&]<class T, class R>(T, R) { run_all<T, R>(op, args, context); });
   return {};
 }
 

@@ -37,16 +37,16 @@ struct PowerScales {
 };
 
 // Codes of a format (ops/packed.h) as numbers.
-void expand(const Format& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
-            const Machine& machine) {
-  const uint8_t* const scales = codes + Format(format.type).bytes(elements);
+void expand(const NumberFormat& format, const uint8_t* codes, int64_t elements, DType dtype, void* to,
+            const KernelContext& context) {
+  const uint8_t* const scales = codes + NumberFormat(format.type).bytes(elements);
   const int64_t block = format.block == 0 ? elements : int64_t{format.block};
   const auto run = [&](const auto& number, const auto& scale) {
     with_type(dtype, [&]<class Y>(Y) {
       auto* y = static_cast<Y*>(to);
-      machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
         const int64_t begin = task * kBlock;
-        SLUICE_LOOP(machine.isa, expand_codes, number, scale, block, y, begin,
+        SLUICE_LOOP(context.isa, expand_codes, number, scale, block, y, begin,
                     std::min(elements, begin + kBlock));
       });
     });
@@ -62,43 +62,44 @@ void expand(const Format& format, const uint8_t* codes, int64_t elements, DType 
 
 }  // namespace
 
-void cast(const Format& from, const void* x, int64_t elements, DType dtype, void* y, const Machine& machine) {
-  if (is_code(from.type)) return expand(from, static_cast<const uint8_t*>(x), elements, dtype, y, machine);
+void cast(const NumberFormat& from, const void* x, int64_t elements, DType dtype, void* y,
+          const KernelContext& context) {
+  if (is_code(from.type)) return expand(from, static_cast<const uint8_t*>(x), elements, dtype, y, context);
   with_type(from.type, [&]<class X>(X) {
     with_type(dtype, [&]<class Y>(Y) {
-      machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
         const int64_t begin = task * kBlock;
-        SLUICE_LOOP(machine.isa, convert, static_cast<const X*>(x) + begin, static_cast<Y*>(y) + begin,
+        SLUICE_LOOP(context.isa, convert, static_cast<const X*>(x) + begin, static_cast<Y*>(y) + begin,
                     std::min(kBlock, elements - begin));
       });
     });
   });
 }
 
-Status launch(const Cast& op, const Args& args, const Machine& machine) {
-  cast(op.in, args.in<void>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), machine);
+Status launch(const Cast& op, const Args& args, const KernelContext& context) {
+  cast(op.in, args.in<void>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), context);
   return {};
 }
 
-Status launch(const Quantize& op, const Args& args, const Machine& machine) {
+Status launch(const Quantize& op, const Args& args, const KernelContext& context) {
   const int64_t rows = op.rows, cols = op.cols, rows_per_task = ceil_div(kBlock, cols);
   with_type(op.dtype, [&]<class T>(T) {
     const auto* x = args.in<T>(Quantize::kX);
     if (op.by_row) {
       auto* y = args.out<uint8_t>(Quantize::kY);
       auto* scales = reinterpret_cast<float*>(y + rows * cols);
-      machine.pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
         const int64_t first = task * rows_per_task;
-        SLUICE_LOOP(machine.isa, quantize_rows, x + first * cols, std::min(rows_per_task, rows - first), cols,
+        SLUICE_LOOP(context.isa, quantize_rows, x + first * cols, std::min(rows_per_task, rows - first), cols,
                     y + first * cols, scales + first);
       });
     }
     if (op.by_column) {
       auto* y = args.out<uint8_t>(int(op.turned_operand()));
       auto* scales = reinterpret_cast<float*>(y + rows * cols);
-      machine.pool.parallel_for(ceil_div(cols, kColumns), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(cols, kColumns), [&](int64_t task, int) {
         const int64_t first = task * kColumns;
-        SLUICE_LOOP(machine.isa, quantize_columns, x + first, rows, cols, std::min(kColumns, cols - first),
+        SLUICE_LOOP(context.isa, quantize_columns, x + first, rows, cols, std::min(kColumns, cols - first),
                     y + first * rows, scales + first);
       });
     }
@@ -106,12 +107,12 @@ Status launch(const Quantize& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const ScaleBy& op, const Args& args, const Machine& machine) {
+Status launch(const ScaleBy& op, const Args& args, const KernelContext& context) {
   const float s = *args.in<float>(ScaleBy::kS);
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
       const int64_t begin = task * kBlock;
-      SLUICE_LOOP(machine.isa, scale, args.in<T>(ScaleBy::kX) + begin, s, args.out<T>(ScaleBy::kY) + begin,
+      SLUICE_LOOP(context.isa, scale, args.in<T>(ScaleBy::kX) + begin, s, args.out<T>(ScaleBy::kY) + begin,
                   std::min(kBlock, op.elements - begin));
     });
   });

@@ -23,13 +23,13 @@ int64_t workspace_of(const SumSq& op) {
   return size.used();
 }
 
-Status launch(const SumSq& op, const Args& args, const Machine& machine) {
+Status launch(const SumSq& op, const Args& args, const KernelContext& context) {
   const int64_t blocks = ceil_div(op.elements, kBlock);
   auto* partials = Carver(args.workspace).take<double>(blocks);
   with_type(op.dtype, [&](auto type) {
     const auto* g = args.in<decltype(type)>(SumSq::kG);
-    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
-      partials[b] = SLUICE_LOOP(machine.isa, sum_of_squares, g + b * kBlock,
+    context.pool.parallel_for(blocks, [&](int64_t b, int) {
+      partials[b] = SLUICE_LOOP(context.isa, sum_of_squares, g + b * kBlock,
                                 std::min(kBlock, op.elements - b * kBlock));
     });
   });
@@ -41,7 +41,7 @@ Status launch(const SumSq& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const ClipScale& op, const Args& args, const Machine&) {
+Status launch(const ClipScale& op, const Args& args, const KernelContext&) {
   const auto* sums = args.in<double>(ClipScale::kSums);
   double total = 0;
   for (int64_t i = 0; i < op.slots; ++i) total += sums[i];

@@ -64,7 +64,7 @@ struct CachedConvRow {
 
 namespace sluice::core::cpu {
 
-Status launch(const ShortConv& op, const Args& args, const Machine& machine) {
+Status launch(const ShortConv& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&]<class T>(T) {
     const ConvInput<T> in{.bcx = args.in<T>(ShortConv::kBcx),
                           .w = args.in<T>(ShortConv::kW),
@@ -76,15 +76,15 @@ Status launch(const ShortConv& op, const Args& args, const Machine& machine) {
                           .silu = op.silu};
     T* y = args.out<T>(ShortConv::kY);
     T* tail = op.has_tail ? args.out<T>(op.tail_operand()) : nullptr;
-    machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerConvTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kTokensPerConvTask), [&](int64_t task, int) {
       const int64_t first = task * kTokensPerConvTask;
-      SLUICE_LOOP(machine.isa, convolve, in, first, std::min(op.tokens, first + kTokensPerConvTask), y, tail);
+      SLUICE_LOOP(context.isa, convolve, in, first, std::min(op.tokens, first + kTokensPerConvTask), y, tail);
     });
   });
   return {};
 }
 
-Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine) {
+Status launch(const ShortConvBwd& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&]<class T>(T) {
     const ConvInput<T> in{.bcx = args.in<T>(ShortConvBwd::kBcx),
                           .w = args.in<T>(ShortConvBwd::kW),
@@ -101,19 +101,19 @@ Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine) 
                               .d_before = op.has_before ? args.out<T>(op.d_before_operand()) : nullptr,
                               .d_tail = op.has_tail ? args.in<T>(op.d_tail_operand()) : nullptr,
                               .accumulate = op.accumulate};
-    machine.pool.parallel_for(ceil_div(op.dim, kChannelsPerConvTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.dim, kChannelsPerConvTask), [&](int64_t task, int) {
       const int64_t first = task * kChannelsPerConvTask;
-      SLUICE_LOOP(machine.isa, convolve_back, in, out, first, std::min(kChannelsPerConvTask, op.dim - first));
+      SLUICE_LOOP(context.isa, convolve_back, in, out, first, std::min(kChannelsPerConvTask, op.dim - first));
     });
   });
   return {};
 }
 
-Status launch(const CachedConv& op, const Args& args, const Machine& machine) {
+Status launch(const CachedConv& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(CachedConv::kSpans);
   const auto* slots = op.cache_rows > 0 ? args.in<int32_t>(CachedConv::kSlots) : nullptr;
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
+    context.pool.parallel_for(op.rows, [&](int64_t row, int) {
       const CachedConvRow<T> text{.bcx = args.in<T>(CachedConv::kBcx) + row * op.q_len * op.columns(),
                                   .w = args.in<T>(CachedConv::kW),
                                   .cache = args.out<T>(CachedConv::kCache) +
@@ -125,7 +125,7 @@ Status launch(const CachedConv& op, const Args& args, const Machine& machine) {
                                   .dim = op.dim,
                                   .width = op.width,
                                   .silu = op.silu};
-      SLUICE_LOOP(machine.isa, convolve_cached, text);
+      SLUICE_LOOP(context.isa, convolve_cached, text);
     });
   });
   return {};

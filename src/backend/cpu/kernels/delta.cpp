@@ -118,12 +118,12 @@ std::vector<int64_t> documents_of(const int32_t* pos, int64_t tokens) {
 
 // The task of each document and key head, with what both directions read.
 template <class T>
-void for_each_document(const auto& op, const Args& args, const Machine& machine, auto&& run) {
+void for_each_document(const auto& op, const Args& args, const KernelContext& context, auto&& run) {
   using O = std::remove_cvref_t<decltype(op)>;
   const auto* pos = args.in<int32_t>(O::kPos);
   const std::vector<int64_t> documents = documents_of(pos, op.tokens);
   const auto count = std::ssize(documents) - 1;
-  machine.pool.parallel_for(count * op.sizes.key_heads, [&](int64_t i, int worker) {
+  context.pool.parallel_for(count * op.sizes.key_heads, [&](int64_t i, int worker) {
     const int64_t document = i / op.sizes.key_heads, first = documents[size_t(document)];
     DeltaTask<T> task{.sizes = op.sizes,
                       .key_head = i % op.sizes.key_heads,
@@ -133,7 +133,7 @@ void for_each_document(const auto& op, const Args& args, const Machine& machine,
                       .gates = args.in<float>(O::kGates) + first * 2 * op.sizes.value_heads};
     const bool goes_on = op.has_before && document == 0 && pos[0] > 0;
     if (goes_on) task.before = args.in<float>(op.before_operand());
-    run(task, first, document == count - 1, machine.scratch[size_t(worker)]);
+    run(task, first, document == count - 1, context.scratch[size_t(worker)]);
   });
 }
 
@@ -155,44 +155,44 @@ int64_t scratch_of(const DeltaRuleBwd& op) {
   return size.used();
 }
 
-Status launch(const DeltaRule& op, const Args& args, const Machine& machine) {
+Status launch(const DeltaRule& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&]<class T>(T) {
-    for_each_document<T>(op, args, machine,
+    for_each_document<T>(op, args, context,
                          [&](DeltaTask<T>& task, int64_t first, bool last, std::byte* memory) {
                            task.o = args.out<T>(DeltaRule::kO) + first * op.sizes.values();
                            if (last && op.has_after) task.after = args.out<float>(op.after_operand());
                            Carver carver(memory);
-                           SLUICE_LOOP(machine.isa, run_delta, task, DeltaScratch(op.sizes, carver));
+                           SLUICE_LOOP(context.isa, run_delta, task, DeltaScratch(op.sizes, carver));
                          });
   });
   return {};
 }
 
-Status launch(const DeltaRuleBwd& op, const Args& args, const Machine& machine) {
+Status launch(const DeltaRuleBwd& op, const Args& args, const KernelContext& context) {
   using O = DeltaRuleBwd;
   // Zeros for a state that the first document does not read.
   if (op.has_before && args.in<int32_t>(O::kPos)[0] == 0)
     std::fill_n(args.out<float>(op.d_before_operand()), op.sizes.state(), 0.0f);
   with_type(op.dtype, [&]<class T>(T) {
     for_each_document<T>(
-        op, args, machine, [&](DeltaTask<T>& task, int64_t first, bool last, std::byte* memory) {
+        op, args, context, [&](DeltaTask<T>& task, int64_t first, bool last, std::byte* memory) {
           task.d_o = args.in<T>(O::kDo) + first * op.sizes.values();
           task.dqkv = args.out<T>(O::kDqkv) + first * op.sizes.columns();
           task.dgates = args.out<float>(O::kDgates) + first * 2 * op.sizes.value_heads;
           if (task.before != nullptr) task.d_before = args.out<float>(op.d_before_operand());
           if (last && op.has_after) task.d_after = args.in<float>(op.d_after_operand());
           Carver carver(memory);
-          SLUICE_LOOP(machine.isa, run_delta_back, task, DeltaBackScratch(op.sizes, op.tokens, carver));
+          SLUICE_LOOP(context.isa, run_delta_back, task, DeltaBackScratch(op.sizes, op.tokens, carver));
         });
   });
   return {};
 }
 
-Status launch(const CachedDelta& op, const Args& args, const Machine& machine) {
+Status launch(const CachedDelta& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(CachedDelta::kSpans);
   const auto* slots = op.cache_rows > 0 ? args.in<int32_t>(CachedDelta::kSlots) : nullptr;
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(op.rows * op.sizes.key_heads, [&](int64_t i, int worker) {
+    context.pool.parallel_for(op.rows * op.sizes.key_heads, [&](int64_t i, int worker) {
       const int64_t row = i / op.sizes.key_heads, token = row * op.q_len;
       const int64_t held = spans[2 * row], count = std::clamp<int64_t>(spans[2 * row + 1], 0, op.q_len);
       auto* cache =
@@ -206,8 +206,8 @@ Status launch(const CachedDelta& op, const Args& args, const Machine& machine) {
                               .before = held > 0 ? cache : nullptr,
                               .o = args.out<T>(CachedDelta::kO) + token * op.sizes.values(),
                               .after = count > 0 ? cache : nullptr};
-      Carver carver(machine.scratch[size_t(worker)]);
-      SLUICE_LOOP(machine.isa, run_delta, task, DeltaScratch(op.sizes, carver));
+      Carver carver(context.scratch[size_t(worker)]);
+      SLUICE_LOOP(context.isa, run_delta, task, DeltaScratch(op.sizes, carver));
       const int64_t columns = op.sizes.shared() * op.sizes.value_dim;
       for (int64_t t = count; t < op.q_len; ++t)
         std::fill_n(task.o + t * op.sizes.values() + task.key_head * columns, columns, T(0.0f));
@@ -216,25 +216,25 @@ Status launch(const CachedDelta& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const DeltaGates& op, const Args& args, const Machine& machine) {
-  machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerGateTask), [&](int64_t task, int) {
+Status launch(const DeltaGates& op, const Args& args, const KernelContext& context) {
+  context.pool.parallel_for(ceil_div(op.tokens, kTokensPerGateTask), [&](int64_t task, int) {
     const int64_t first = task * kTokensPerGateTask, offset = first * 2 * op.heads;
     const DeltaGateRows rows{args.in<float>(DeltaGates::kBa) + offset, args.in<float>(DeltaGates::kALog),
                              args.in<float>(DeltaGates::kDtBias), op.heads};
-    SLUICE_LOOP(machine.isa, gate_rows, rows, std::min(kTokensPerGateTask, op.tokens - first),
+    SLUICE_LOOP(context.isa, gate_rows, rows, std::min(kTokensPerGateTask, op.tokens - first),
                 args.out<float>(DeltaGates::kGates) + offset);
   });
   return {};
 }
 
 // A task owns heads, over all tokens.
-Status launch(const DeltaGatesBwd& op, const Args& args, const Machine& machine) {
+Status launch(const DeltaGatesBwd& op, const Args& args, const KernelContext& context) {
   using O = DeltaGatesBwd;
   const DeltaGateRows rows{args.in<float>(O::kBa), args.in<float>(O::kALog), args.in<float>(O::kDtBias),
                            op.heads};
   with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
-    machine.pool.parallel_for(ceil_div(op.heads, 16), [&](int64_t task, int) {
-      SLUICE_LOOP(machine.isa, gate_rows_back, rows, op, 16 * task, args.in<float>(O::kDgates),
+    context.pool.parallel_for(ceil_div(op.heads, 16), [&](int64_t task, int) {
+      SLUICE_LOOP(context.isa, gate_rows_back, rows, op, 16 * task, args.in<float>(O::kDgates),
                   args.out<T>(O::kDba), args.out<G>(O::kDaLog), args.out<G>(O::kDdtBias));
     });
   });

@@ -36,8 +36,8 @@ int64_t scratch_bytes(const Op& op, bool exact) {
       op);
 }
 
-Status launch(const Op& op, const Args& args, const Machine& machine) {
-  return std::visit([&](const auto& o) { return launch(o, args, machine); }, op);
+Status launch(const Op& op, const Args& args, const KernelContext& context) {
+  return std::visit([&](const auto& o) { return launch(o, args, context); }, op);
 }
 
 }  // namespace sluice::core::cpu

@@ -39,7 +39,7 @@ struct Buckets {
 
 }  // namespace
 
-Status launch(const Embed& op, const Args& args, const Machine& machine) {
+Status launch(const Embed& op, const Args& args, const KernelContext& context) {
   const auto* ids = args.in<int32_t>(Embed::kIds);
   SLUICE_TRY(check_ids(ids, op.tokens, op.vocab));
   if (op.scale != 1 || op.has_residual) {
@@ -48,10 +48,10 @@ Status launch(const Embed& op, const Args& args, const Machine& machine) {
       const T* table = args.in<T>(Embed::kTable);
       const T* residual = op.has_residual ? args.in<T>(Embed::kResidual) : nullptr;
       T* y = args.out<T>(Embed::kY);
-      machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
         const int64_t end = std::min(op.tokens, (task + 1) * kTokensPerTask);
         for (int64_t t = task * kTokensPerTask; t < end; ++t)
-          SLUICE_LOOP(machine.isa, scale_row, table + ids[t] * op.dim, op.scale,
+          SLUICE_LOOP(context.isa, scale_row, table + ids[t] * op.dim, op.scale,
                       residual == nullptr ? nullptr : residual + t * op.dim, op.dim, y + t * op.dim);
       });
     });
@@ -60,7 +60,7 @@ Status launch(const Embed& op, const Args& args, const Machine& machine) {
   const auto* table = args.in<std::byte>(Embed::kTable);
   auto* y = args.out<std::byte>(Embed::kY);
   const int64_t row = op.dim * size_of(op.dtype);
-  machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
+  context.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
     const int64_t end = std::min(op.tokens, (task + 1) * kTokensPerTask);
     for (int64_t t = task * kTokensPerTask; t < end; ++t) {
       std::memcpy(y + t * row, table + ids[t] * row, static_cast<size_t>(row));
@@ -79,7 +79,7 @@ int64_t scratch_of(const EmbedBwd& op) {
   return op.dim * int64_t{sizeof(float)};
 }
 
-Status launch(const EmbedBwd& op, const Args& args, const Machine& machine) {
+Status launch(const EmbedBwd& op, const Args& args, const KernelContext& context) {
   const auto* ids = args.in<int32_t>(EmbedBwd::kIds);
   SLUICE_TRY(check_ids(ids, op.tokens, op.vocab));
   Carver workspace(args.workspace);
@@ -88,14 +88,14 @@ Status launch(const EmbedBwd& op, const Args& args, const Machine& machine) {
   with_types(op.dtype, op.grad_dtype, [&](auto dy_type, auto grad_type) {
     const auto* dy = args.in<decltype(dy_type)>(EmbedBwd::kDy);
     auto* grad = args.out<decltype(grad_type)>(EmbedBwd::kDTable);
-    machine.pool.parallel_for(ceil_div(op.vocab, kEntriesPerTask), [&](int64_t task, int worker) {
-      auto* sum = reinterpret_cast<float*>(machine.scratch[static_cast<size_t>(worker)]);
+    context.pool.parallel_for(ceil_div(op.vocab, kEntriesPerTask), [&](int64_t task, int worker) {
+      auto* sum = reinterpret_cast<float*>(context.scratch[static_cast<size_t>(worker)]);
       const int64_t end = std::min(op.vocab, (task + 1) * kEntriesPerTask);
       for (int64_t v = task * kEntriesPerTask; v < end; ++v) {
         const int64_t count = buckets.start[v + 1] - buckets.start[v];
         if (count == 0 && op.accumulate) continue;
-        SLUICE_LOOP(machine.isa, sum_rows, dy, buckets.order + buckets.start[v], count, op.dim, sum);
-        SLUICE_LOOP(machine.isa, put_row, sum, op.scale, op.accumulate, op.dim, grad + v * op.dim);
+        SLUICE_LOOP(context.isa, sum_rows, dy, buckets.order + buckets.start[v], count, op.dim, sum);
+        SLUICE_LOOP(context.isa, put_row, sum, op.scale, op.accumulate, op.dim, grad + v * op.dim);
       }
     });
   });

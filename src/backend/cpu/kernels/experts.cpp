@@ -58,31 +58,31 @@ void gates_of(const Gates& g, const float* scores, const float* logits, const in
 
 }  // namespace
 
-Status launch(const Route& op, const Args& args, const Machine& machine) {
+Status launch(const Route& op, const Args& args, const KernelContext& context) {
   const int64_t tokens = op.mixture.tokens, all = op.mixture.experts, count = op.mixture.top_k;
   const auto* logits = args.in<float>(Route::kLogits);
   auto* gates = args.out<float>(Route::kGates);
   auto* chosen = args.out<int32_t>(Route::kChosen);
   const float* bias = op.has_bias ? args.in<float>(Route::kBias) : nullptr;
-  machine.pool.parallel_for(ceil_div(tokens, kRoutedPerTask), [&](int64_t task, int) {
+  context.pool.parallel_for(ceil_div(tokens, kRoutedPerTask), [&](int64_t task, int) {
     float scores[kMostExperts], biased[kMostExperts];
     for (int64_t t = task * kRoutedPerTask; t < std::min(tokens, (task + 1) * kRoutedPerTask); ++t) {
       const float* row = logits + t * all;
       const float* by = row;
-      if (op.score == RouterScore::Softmax) SLUICE_LOOP(machine.isa, softmax_row, row, all, scores);
+      if (op.score == RouterScore::Softmax) SLUICE_LOOP(context.isa, softmax_row, row, all, scores);
       if (op.score == RouterScore::Sigmoid) {
-        SLUICE_LOOP(machine.isa, sigmoid_row, row, all, scores);
+        SLUICE_LOOP(context.isa, sigmoid_row, row, all, scores);
         for (int64_t e = 0; e < all; ++e) biased[e] = scores[e] + (bias == nullptr ? 0 : bias[e]);
         by = biased;
       }
       choose(by, all, count, chosen + t * count);
-      gates_of(Gates(op), scores, row, chosen + t * count, count, machine.isa, gates + t * count);
+      gates_of(Gates(op), scores, row, chosen + t * count, count, context.isa, gates + t * count);
     }
   });
   return {};
 }
 
-Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
+Status launch(const RouteBwd& op, const Args& args, const KernelContext& context) {
   const int64_t tokens = op.mixture.tokens, all = op.mixture.experts, count = op.mixture.top_k;
   const auto* logits = args.in<float>(RouteBwd::kLogits);
   const auto* chosen = args.in<int32_t>(RouteBwd::kChosen);
@@ -96,14 +96,14 @@ Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
   }
   with_type(op.dtype, [&]<class T>(T) {
     auto* dlogits = args.out<T>(RouteBwd::kDlogits);
-    machine.pool.parallel_for(ceil_div(tokens, kRoutedPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(tokens, kRoutedPerTask), [&](int64_t task, int) {
       float p[kMostExperts], d[kMostExperts], gates[kMostChosen];
       for (int64_t t = task * kRoutedPerTask; t < std::min(tokens, (task + 1) * kRoutedPerTask); ++t) {
         const float* row = logits + t * all;
         const float* dg = dgates + t * count;
         const int32_t* of = chosen + t * count;
         const bool over_all = op.score == RouterScore::Softmax || op.losses.n > 0;
-        const float log_sum = over_all ? SLUICE_LOOP(machine.isa, softmax_row, row, all, p) : 0.0f;
+        const float log_sum = over_all ? SLUICE_LOOP(context.isa, softmax_row, row, all, p) : 0.0f;
         std::copy(balance.begin(), balance.end(), d);
         // To softmax scores, and through them at once.
         if (op.score == RouterScore::Softmax) {
@@ -116,7 +116,7 @@ Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
         const float z = 2 * op.losses.z * log_sum;
         for (int64_t e = 0; e < all; ++e) d[e] = over_all ? p[e] * (d[e] - mean + z) : 0;
         if (op.score == RouterScore::Chosen) {
-          gates_of(Gates(op), p, row, of, count, machine.isa, gates);
+          gates_of(Gates(op), p, row, of, count, context.isa, gates);
           float inner = 0;
           for (int64_t j = 0; j < count; ++j) inner += gates[j] / op.scale * dg[j];
           for (int64_t j = 0; j < count; ++j) d[of[j]] += gates[j] * (dg[j] - inner);
@@ -124,7 +124,7 @@ Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
         if (op.score == RouterScore::Sigmoid) {
           float at[kMostChosen], share[kMostChosen];
           for (int64_t j = 0; j < count; ++j) at[j] = row[of[j]];
-          SLUICE_LOOP(machine.isa, sigmoid_row, at, count, share);
+          SLUICE_LOOP(context.isa, sigmoid_row, at, count, share);
           float total = 1, inner = 0;
           if (op.normalised) {
             total = std::accumulate(share, share + count, 0.0f) + kSigmoidEpsilon;
@@ -140,7 +140,7 @@ Status launch(const RouteBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const ScaleGates& op, const Args& args, const Machine& /*machine*/) {
+Status launch(const ScaleGates& op, const Args& args, const KernelContext& /*machine*/) {
   const auto* gates = args.in<float>(ScaleGates::kGates);
   const auto* chosen = args.in<int32_t>(ScaleGates::kChosen);
   auto* y = args.out<float>(ScaleGates::kY);
@@ -155,7 +155,7 @@ int64_t workspace_of(const ScaleGatesBwd& op) {
   return op.mixture.experts * int64_t{sizeof(float)};
 }
 
-Status launch(const ScaleGatesBwd& op, const Args& args, const Machine& /*machine*/) {
+Status launch(const ScaleGatesBwd& op, const Args& args, const KernelContext& /*machine*/) {
   const auto* gates = args.in<float>(ScaleGatesBwd::kGates);
   const auto* chosen = args.in<int32_t>(ScaleGatesBwd::kChosen);
   const auto* dy = args.in<float>(ScaleGatesBwd::kDy);
@@ -187,19 +187,19 @@ int64_t workspace_of(const RouterLoad& op) {
   return load_blocks(op.mixture) * LoadLayout{op.mixture.experts}.elements() * int64_t{sizeof(double)};
 }
 
-Status launch(const RouterLoad& op, const Args& args, const Machine& machine) {
+Status launch(const RouterLoad& op, const Args& args, const KernelContext& context) {
   const int64_t tokens = op.mixture.tokens, all = op.mixture.experts, count = op.mixture.top_k;
   const LoadLayout layout{all};
   const auto* logits = args.in<float>(RouterLoad::kLogits);
   const auto* chosen = args.in<int32_t>(RouterLoad::kChosen);
   auto* partials = reinterpret_cast<double*>(args.workspace);
   const int64_t blocks = load_blocks(op.mixture), rows = summed_rows(tokens);
-  machine.pool.parallel_for(blocks, [&](int64_t block, int) {
+  context.pool.parallel_for(blocks, [&](int64_t block, int) {
     double* sums = partials + block * layout.elements();
     std::fill_n(sums, layout.elements(), 0.0);
     float p[kMostExperts];
     for (int64_t t = block * rows; t < std::min(tokens, (block + 1) * rows); ++t) {
-      const float log_sum = SLUICE_LOOP(machine.isa, softmax_row, logits + t * all, all, p);
+      const float log_sum = SLUICE_LOOP(context.isa, softmax_row, logits + t * all, all, p);
       for (int64_t j = 0; j < count; ++j) sums[layout.choices() + chosen[t * count + j]] += 1;
       double entropy = 0;
       for (int64_t e = 0; e < all; ++e) {
@@ -223,7 +223,7 @@ Status launch(const RouterLoad& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const SortByExpert& op, const Args& args, const Machine& /*machine*/) {
+Status launch(const SortByExpert& op, const Args& args, const KernelContext& /*machine*/) {
   const int64_t rows = op.mixture.rows(), experts = op.mixture.experts;
   const RoutingLayout layout{experts, rows};
   const auto* chosen = args.in<int32_t>(SortByExpert::kChosen);
@@ -248,7 +248,7 @@ int64_t scratch_of(const CombineExperts& op) {
   return op.dim * int64_t{sizeof(float)};
 }
 
-Status launch(const CombineExperts& op, const Args& args, const Machine& machine) {
+Status launch(const CombineExperts& op, const Args& args, const KernelContext& context) {
   constexpr int64_t kTokens = 8;
   const int64_t count = op.mixture.top_k, tokens = op.mixture.tokens;
   const auto* routing = args.in<int32_t>(CombineExperts::kRouting);
@@ -258,14 +258,14 @@ Status launch(const CombineExperts& op, const Args& args, const Machine& machine
     const T* x = args.in<T>(CombineExperts::kX);
     const T* residual = op.has_residual ? args.in<T>(int(op.residual_operand())) : nullptr;
     T* y = args.out<T>(CombineExperts::kY);
-    machine.pool.parallel_for(ceil_div(tokens, kTokens), [&](int64_t task, int worker) {
-      auto* sum = reinterpret_cast<float*>(machine.scratch[size_t(worker)]);
+    context.pool.parallel_for(ceil_div(tokens, kTokens), [&](int64_t task, int worker) {
+      auto* sum = reinterpret_cast<float*>(context.scratch[size_t(worker)]);
       for (int64_t t = task * kTokens; t < std::min(tokens, (task + 1) * kTokens); ++t) {
         for (int64_t j = 0; j < count; ++j) {
           const float gate = gates == nullptr ? 1.0f : gates[t * count + j];
-          SLUICE_LOOP(machine.isa, add_scaled, x + row[t * count + j] * op.dim, gate, j == 0, sum, op.dim);
+          SLUICE_LOOP(context.isa, add_scaled, x + row[t * count + j] * op.dim, gate, j == 0, sum, op.dim);
         }
-        SLUICE_LOOP(machine.isa, put_sum, sum, residual == nullptr ? nullptr : residual + t * op.dim,
+        SLUICE_LOOP(context.isa, put_sum, sum, residual == nullptr ? nullptr : residual + t * op.dim,
                     y + t * op.dim, op.dim);
       }
     });
@@ -277,7 +277,7 @@ int64_t scratch_of(const GroupedBiasGrad& op) {
   return op.out * int64_t{sizeof(float)};
 }
 
-Status launch(const GroupedBiasGrad& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedBiasGrad& op, const Args& args, const KernelContext& context) {
   const int64_t rows = op.mixture.rows(), count = op.mixture.top_k;
   const RoutingLayout layout{op.mixture.experts, rows};
   const auto* routing = args.in<int32_t>(GroupedBiasGrad::kRouting);
@@ -285,29 +285,29 @@ Status launch(const GroupedBiasGrad& op, const Args& args, const Machine& machin
   with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
     const T* dy = args.in<T>(GroupedBiasGrad::kDy);
     G* dbias = args.out<G>(GroupedBiasGrad::kDbias);
-    machine.pool.parallel_for(op.mixture.experts, [&](int64_t e, int worker) {
-      auto* sum = reinterpret_cast<float*>(machine.scratch[size_t(worker)]);
+    context.pool.parallel_for(op.mixture.experts, [&](int64_t e, int worker) {
+      auto* sum = reinterpret_cast<float*>(context.scratch[size_t(worker)]);
       std::fill_n(sum, op.out, 0.0f);
       for (int64_t i = routing[e]; i < routing[e + 1]; ++i) {
         const int64_t choice = routing[layout.choice() + i];
-        SLUICE_LOOP(machine.isa, add_scaled, dy + (op.gathers ? choice / count : i) * op.out,
+        SLUICE_LOOP(context.isa, add_scaled, dy + (op.gathers ? choice / count : i) * op.out,
                     gates == nullptr ? 1.0f : gates[choice], false, sum, op.out);
       }
       G* to = dbias + e * op.out;
-      SLUICE_LOOP(machine.isa, put_sum, sum, op.accumulate ? to : nullptr, to, op.out);
+      SLUICE_LOOP(context.isa, put_sum, sum, op.accumulate ? to : nullptr, to, op.out);
     });
   });
   return {};
 }
 
-Status launch(const GatedAdd& op, const Args& args, const Machine& machine) {
+Status launch(const GatedAdd& op, const Args& args, const KernelContext& context) {
   constexpr int64_t kRows = 8;
   const auto* gate = args.in<float>(GatedAdd::kGate);
   with_type(op.dtype, [&]<class T>(T) {
     const T* residual = op.has_residual ? args.in<T>(GatedAdd::kResidual) : nullptr;
-    machine.pool.parallel_for(ceil_div(op.tokens, kRows), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRows), [&](int64_t task, int) {
       const int64_t first = task * kRows, at = first * op.dim;
-      SLUICE_LOOP(machine.isa, gated_add, args.in<T>(GatedAdd::kX) + at, gate + first,
+      SLUICE_LOOP(context.isa, gated_add, args.in<T>(GatedAdd::kX) + at, gate + first,
                   residual == nullptr ? nullptr : residual + at, args.out<T>(GatedAdd::kY) + at,
                   std::min(kRows, op.tokens - first), op.dim);
     });
@@ -315,13 +315,13 @@ Status launch(const GatedAdd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const GatedAddBwd& op, const Args& args, const Machine& machine) {
+Status launch(const GatedAddBwd& op, const Args& args, const KernelContext& context) {
   constexpr int64_t kRows = 8;
   const auto* gate = args.in<float>(GatedAddBwd::kGate);
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(ceil_div(op.tokens, kRows), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRows), [&](int64_t task, int) {
       const int64_t first = task * kRows, at = first * op.dim;
-      SLUICE_LOOP(machine.isa, gated_add_bwd, args.in<T>(GatedAddBwd::kX) + at, gate + first,
+      SLUICE_LOOP(context.isa, gated_add_bwd, args.in<T>(GatedAddBwd::kX) + at, gate + first,
                   args.in<T>(GatedAddBwd::kDy) + at, args.out<T>(GatedAddBwd::kDx) + at,
                   args.out<T>(GatedAddBwd::kDgate) + first, std::min(kRows, op.tokens - first), op.dim);
     });

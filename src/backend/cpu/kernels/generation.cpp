@@ -86,12 +86,12 @@ class Slots {
 };
 
 template <class T>
-void append(const CachedAttention& op, const Args& args, const Machine& machine) {
+void append(const CachedAttention& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
   const Slots slots(op, args);
   const T* kv = args.in<T>(CachedAttention::kKv);
   T* cache = args.out<T>(CachedAttention::kCache);
-  machine.pool.parallel_for(op.rows * 2 * op.kv_heads, [&](int64_t task, int) {
+  context.pool.parallel_for(op.rows * 2 * op.kv_heads, [&](int64_t task, int) {
     // Heads of V follow those of K in the new tokens and in the cache.
     const int64_t row = task / (2 * op.kv_heads), head = task % (2 * op.kv_heads);
     const Span span = span_of(spans, row, op.q_len);
@@ -105,12 +105,12 @@ void append(const CachedAttention& op, const Args& args, const Machine& machine)
 }
 
 template <class T>
-void attend(const CachedAttention& op, const Args& args, const Machine& machine) {
+void attend(const CachedAttention& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
   const Slots slots(op, args);
   const T* cache = args.in<T>(CachedAttention::kCache);
   const int64_t parts = ceil_div(op.q_len, kTokensPerTask), heads = op.rows * op.q_heads;
-  machine.pool.parallel_for(parts * heads, [&](int64_t task, int worker) {
+  context.pool.parallel_for(parts * heads, [&](int64_t task, int worker) {
     // The last tokens see the most keys: they go first, so that all threads end together.
     const int64_t first = (parts - 1 - task / heads) * kTokensPerTask;
     const int64_t row = task % heads / op.q_heads, head = task % op.q_heads;
@@ -134,8 +134,8 @@ void attend(const CachedAttention& op, const Args& args, const Machine& machine)
         .sink = op.has_sinks ? float(args.in<T>(CachedAttention::kSinks)[head]) : -INFINITY};
     for (int64_t i = queries.count; i < there; ++i) std::fill_n(queries.o + i * width, op.head_dim, T(0.0f));
     if (queries.count == 0) return;
-    Carver carver(machine.scratch[static_cast<size_t>(worker)]);
-    SLUICE_LOOP(machine.isa, attend_cached, queries, CachedScratch(queries.padded, carver));
+    Carver carver(context.scratch[static_cast<size_t>(worker)]);
+    SLUICE_LOOP(context.isa, attend_cached, queries, CachedScratch(queries.padded, carver));
   });
 }
 
@@ -156,7 +156,7 @@ AttnShape text_shape(const CachedAttention& op, int64_t held, int64_t count) {
 
 // The same by training's kernel. Of one new token all heads that share keys are queries of one task.
 template <class T>
-void attend_exactly(const CachedAttention& op, const Args& args, const Machine& machine) {
+void attend_exactly(const CachedAttention& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
   const Slots slots(op, args);
   const T* cache = args.in<T>(CachedAttention::kCache);
@@ -164,7 +164,7 @@ void attend_exactly(const CachedAttention& op, const Args& args, const Machine& 
   const bool all_heads = op.q_len == 1 && !op.has_sinks && group <= kMostTextQueries;
   const int64_t together = all_heads ? group : 1, of_text = op.q_heads / together;
   const int64_t parts = ceil_div(op.q_len, kMostTextQueries);
-  machine.pool.parallel_for(parts * op.rows * of_text, [&](int64_t task, int worker) {
+  context.pool.parallel_for(parts * op.rows * of_text, [&](int64_t task, int worker) {
     const int64_t row = task / of_text % op.rows, head = task % of_text * together;
     const int64_t first = (parts - 1 - task / (of_text * op.rows)) * kMostTextQueries;
     const Span span = span_of(spans, row, op.q_len);
@@ -183,7 +183,7 @@ void attend_exactly(const CachedAttention& op, const Args& args, const Machine& 
                     .together = together,
                     .count = count * together,
                     .sink = op.has_sinks ? float(args.in<T>(CachedAttention::kSinks)[head]) : -INFINITY},
-                   machine.isa, machine.scratch[static_cast<size_t>(worker)]);
+                   context.isa, context.scratch[static_cast<size_t>(worker)]);
   });
 }
 
@@ -196,7 +196,7 @@ int64_t scratch_of(const CachedAttention& op, bool exact) {
   return size.used();
 }
 
-Status launch(const CachedAttention& op, const Args& args, const Machine& machine) {
+Status launch(const CachedAttention& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
   for (int64_t row = 0; row < op.rows; ++row) {
     const Span span = span_of(spans, row, op.q_len);
@@ -206,8 +206,8 @@ Status launch(const CachedAttention& op, const Args& args, const Machine& machin
     }
   }
   with_type(op.dtype, [&]<class T>(T) {
-    append<T>(op, args, machine);
-    machine.exact ? attend_exactly<T>(op, args, machine) : attend<T>(op, args, machine);
+    append<T>(op, args, context);
+    context.exact ? attend_exactly<T>(op, args, context) : attend<T>(op, args, context);
   });
   return {};
 }
@@ -222,10 +222,10 @@ int64_t workspace_of(const LastLogits& op, bool exact) {
   return exact && op.q_len > 1 ? align_up(op.rows * op.dim * size_of(op.dtype), 64) : 0;
 }
 
-Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
+Status launch(const LastLogits& op, const Args& args, const KernelContext& context) {
   const auto* spans = args.in<int32_t>(LastLogits::kSpans);
   const int64_t bytes = op.dim * size_of(op.dtype);
-  if (machine.exact) {
+  if (context.exact) {
     const auto* x = args.in<std::byte>(LastLogits::kX);
     std::byte* product = args.workspace;
     if (op.q_len > 1) {
@@ -236,9 +236,9 @@ Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
       x = args.workspace;
       product += workspace_of(op, true);
     }
-    machine.multiply(products_of(op, true).front(), x, args.in<void>(LastLogits::kW),
+    context.multiply(products_of(op, true).front(), x, args.in<void>(LastLogits::kW),
                      args.out<float>(LastLogits::kLogits), product);
-    cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, machine);
+    cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, context);
     return {};
   }
   for (int64_t first = 0; first < op.rows; first += kFewRows) {
@@ -248,33 +248,33 @@ Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
       const int64_t last = std::max<int64_t>(span_of(spans, first + r, op.q_len).count, 1) - 1;
       rows[r] = args.in<std::byte>(LastLogits::kX) + ((first + r) * op.q_len + last) * bytes;
     }
-    few_multiply(machine.isa, op.dtype, std::span<const void* const>(rows, size_t(count)), op.vocab, op.dim,
-                 machine.pool, args.in<void>(LastLogits::kW),
+    few_multiply(context.isa, op.dtype, std::span<const void* const>(rows, size_t(count)), op.vocab, op.dim,
+                 context.pool, args.in<void>(LastLogits::kW),
                  args.out<float>(LastLogits::kLogits) + first * op.vocab);
   }
-  cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, machine);
+  cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, context);
   return {};
 }
 
-Status launch(const CopyRows& op, const Args& args, const Machine& machine) {
+Status launch(const CopyRows& op, const Args& args, const KernelContext& context) {
   const auto* which = args.in<int32_t>(CopyRows::kWhich);
   auto* x = args.out<std::byte>(CopyRows::kX);
   const int64_t bytes = op.elements * size_of(op.dtype);
-  machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
+  context.pool.parallel_for(op.rows, [&](int64_t row, int) {
     if (which[row] != row) std::memcpy(x + row * bytes, x + which[row] * bytes, size_t(bytes));
   });
   return {};
 }
 
-Status launch(const DrawTokens& op, const Args& args, const Machine& machine) {
+Status launch(const DrawTokens& op, const Args& args, const KernelContext& context) {
   const auto* logits = args.in<float>(DrawTokens::kLogits);
   const auto* draws = args.in<TokenDraw>(DrawTokens::kDraws);
   auto* drawn = args.out<DrawnToken>(DrawTokens::kDrawn);
-  machine.pool.parallel_for(op.rows, [&](int64_t row, int) {
+  context.pool.parallel_for(op.rows, [&](int64_t row, int) {
     drawn[row] = {-1, 0, 0};
     if (draws[row].text < 0) return;
     const std::span<const float> own(logits + int64_t(draws[row].text) * op.vocab, size_t(op.vocab));
-    SLUICE_LOOP(machine.isa, draw_token, own, draws[row], drawn[row]);
+    SLUICE_LOOP(context.isa, draw_token, own, draws[row], drawn[row]);
   });
   return {};
 }

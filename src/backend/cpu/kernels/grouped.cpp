@@ -104,12 +104,12 @@ struct RowsAt {
 // Makes rows of `to` from those of `from`: all experts together, or by multiply(expert of the group, its
 // product, its rows of `from`, its rows of `to`, workspace) for each that has rows.
 template <class O, class Multiply>
-Status multiply_rows(const O& op, const Args& args, const Machine& machine, RowsAt<const std::byte> from,
-                     RowsAt<std::byte> to, const Multiply& multiply) {
+Status multiply_rows(const O& op, const Args& args, const KernelContext& context,
+                     RowsAt<const std::byte> from, RowsAt<std::byte> to, const Multiply& multiply) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(O::kRouting));
-  if (!op.accumulate) clear_others(rows, op.mixture, op.group, to.data, to.bytes, machine.pool);
-  if (is_joint(op, machine.exact)) {
-    multiply_jointly(op, args, machine);
+  if (!op.accumulate) clear_others(rows, op.mixture, op.group, to.data, to.bytes, context.pool);
+  if (is_joint(op, context.exact)) {
+    multiply_jointly(op, args, context);
     return {};
   }
   Carver carver(args.workspace);
@@ -122,7 +122,7 @@ Status multiply_rows(const O& op, const Args& args, const Machine& machine, Rows
     if (shape.m == 0) continue;
     const std::byte* own = from.data + rows.begin(expert) * from.bytes;
     if (op.gathers) {
-      gather(rows, expert, from.data, from.bytes, gathered, machine.pool);
+      gather(rows, expert, from.data, from.bytes, gathered, context.pool);
       own = gathered;
     }
     multiply(i, shape, own, to.data + rows.begin(expert) * to.bytes, workspace);
@@ -151,12 +151,12 @@ int64_t scratch_of(const GroupedWgrad& op) {
   return is_joint(op) ? kJointScratchBytes : varying_scratch_bytes(most_of(op));
 }
 
-Status launch(const GroupedLinear& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedLinear& op, const Args& args, const KernelContext& context) {
   const int64_t row_bytes = op.out * size_of(op.dtype);
   const auto* w = args.in<std::byte>(GroupedLinear::kW);
   const auto* bias = op.has_bias ? args.in<std::byte>(GroupedLinear::kBias) : nullptr;
   return multiply_rows(
-      op, args, machine, {args.in<std::byte>(GroupedLinear::kX), op.in * size_of(op.dtype)},
+      op, args, context, {args.in<std::byte>(GroupedLinear::kX), op.in * size_of(op.dtype)},
       {args.out<std::byte>(GroupedLinear::kY), row_bytes},
       [&](int64_t i, const GemmShape& shape, const std::byte* x, std::byte* y, std::byte* workspace) {
         if (bias != nullptr) {
@@ -164,29 +164,29 @@ Status launch(const GroupedLinear& op, const Args& args, const Machine& machine)
             std::memcpy(y + r * row_bytes, bias + i * row_bytes, size_t(row_bytes));
         }
         const std::byte* own = w + i * op.in * row_bytes;
-        if (is_few(op, machine.exact)) {
-          few_multiply(machine.isa, shape, machine.pool, x, own, y);
+        if (is_few(op, context.exact)) {
+          few_multiply(context.isa, shape, context.pool, x, own, y);
         } else {
-          varying_multiply(machine.isa, shape, machine.pool, machine.scratch, x, own, y, workspace);
+          varying_multiply(context.isa, shape, context.pool, context.scratch, x, own, y, workspace);
         }
       });
 }
 
-Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedDgrad& op, const Args& args, const KernelContext& context) {
   const int64_t size = size_of(op.dtype);
   const auto* w = args.in<std::byte>(GroupedDgrad::kW);
   return multiply_rows(
-      op, args, machine, {args.in<std::byte>(GroupedDgrad::kDy), op.out * size},
+      op, args, context, {args.in<std::byte>(GroupedDgrad::kDy), op.out * size},
       {args.out<std::byte>(GroupedDgrad::kDx), op.in * size},
       [&](int64_t i, const GemmShape& shape, const std::byte* dy, std::byte* dx, std::byte* workspace) {
-        varying_multiply(machine.isa, shape, machine.pool, machine.scratch, dy, w + i * op.out * op.in * size,
+        varying_multiply(context.isa, shape, context.pool, context.scratch, dy, w + i * op.out * op.in * size,
                          dx, workspace);
       });
 }
 
-Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedWgrad& op, const Args& args, const KernelContext& context) {
   if (is_joint(op)) {
-    multiply_jointly(op, args, machine);
+    multiply_jointly(op, args, context);
     return {};
   }
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedWgrad::kRouting));
@@ -204,14 +204,14 @@ Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine) 
     const auto of = [&](int operand, bool gathers, int64_t columns) -> const std::byte* {
       const auto* from = args.in<std::byte>(operand);
       if (!gathers) return from + rows.begin(expert) * columns * size;
-      gather(rows, expert, from, columns * size, gathered, machine.pool);
+      gather(rows, expert, from, columns * size, gathered, context.pool);
       return gathered;
     };
     const std::byte* dy = of(GroupedWgrad::kDy, op.gathers_dy, op.out);
     const std::byte* x = of(GroupedWgrad::kX, op.gathers_x, op.in);
     GemmShape shape = most_of(op);
     shape.k = count;
-    varying_multiply(machine.isa, shape, machine.pool, machine.scratch, dy, x, dw, workspace);
+    varying_multiply(context.isa, shape, context.pool, context.scratch, dy, x, dw, workspace);
   }
   return {};
 }

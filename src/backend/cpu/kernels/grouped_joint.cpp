@@ -81,8 +81,8 @@ class Tasks {
   int64_t experts_ = 0, first_expert_ = 0;
 };
 
-float* scratch_of(const Machine& machine, int worker) {
-  return reinterpret_cast<float*>(machine.scratch[size_t(worker)]);
+float* scratch_of(const KernelContext& context, int worker) {
+  return reinterpret_cast<float*>(context.scratch[size_t(worker)]);
 }
 
 struct Rowwise {
@@ -94,17 +94,17 @@ struct Rowwise {
   float* c;
 };
 
-void multiply_all(const Rowwise& p, const ExpertRows& rows, const Machine& machine) {
+void multiply_all(const Rowwise& p, const ExpertRows& rows, const KernelContext& context) {
   const int64_t strips = ceil_div(p.n, kStrip);
   Tasks tasks;
   for (int64_t i = 0; i < p.group.count; ++i)
     tasks.add(i, ceil_div(rows.count(p.group.first + i), kRowsPerTask) * strips);
-  machine.pool.parallel_for(tasks.count(), [&](int64_t task, int worker) {
+  context.pool.parallel_for(tasks.count(), [&](int64_t task, int worker) {
     const auto [i, number] = tasks.at(task);
     const int64_t expert = p.group.first + i, first = number / strips * kRowsPerTask;
     const int64_t row = rows.begin(expert) + first, column = number % strips * kStrip;
-    float* packed = scratch_of(machine, worker);
-    SLUICE_LOOP(machine.isa, multiply_rows,
+    float* packed = scratch_of(context, worker);
+    SLUICE_LOOP(context.isa, multiply_rows,
                 RowProduct{.layout = p.layout,
                            .a = p.gathers ? p.a : p.a + row * p.k,
                            .choice = p.gathers ? rows.choice(expert) + first : nullptr,
@@ -137,7 +137,7 @@ int64_t joint_workspace_bytes(const GroupedWgrad& op) {
   return op.mixture.tokens * panels_of(op.in) * kPanel * int64_t{sizeof(float)};
 }
 
-void multiply_jointly(const GroupedLinear& op, const Args& args, const Machine& machine) {
+void multiply_jointly(const GroupedLinear& op, const Args& args, const KernelContext& context) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLinear::kRouting));
   multiply_all({.layout = Layout::NT,
                 .group = op.group,
@@ -148,10 +148,10 @@ void multiply_jointly(const GroupedLinear& op, const Args& args, const Machine& 
                 .b = args.in<float>(GroupedLinear::kW),
                 .bias = op.has_bias ? args.in<float>(GroupedLinear::kBias) : nullptr,
                 .c = args.out<float>(GroupedLinear::kY)},
-               rows, machine);
+               rows, context);
 }
 
-void multiply_jointly(const GroupedDgrad& op, const Args& args, const Machine& machine) {
+void multiply_jointly(const GroupedDgrad& op, const Args& args, const KernelContext& context) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedDgrad::kRouting));
   multiply_all({.layout = Layout::NN,
                 .group = op.group,
@@ -162,10 +162,10 @@ void multiply_jointly(const GroupedDgrad& op, const Args& args, const Machine& m
                 .b = args.in<float>(GroupedDgrad::kW),
                 .bias = nullptr,
                 .c = args.out<float>(GroupedDgrad::kDx)},
-               rows, machine);
+               rows, context);
 }
 
-void multiply_jointly(const GroupedWgrad& op, const Args& args, const Machine& machine) {
+void multiply_jointly(const GroupedWgrad& op, const Args& args, const KernelContext& context) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedWgrad::kRouting));
   const auto* dy = args.in<float>(GroupedWgrad::kDy);
   const auto* x = args.in<float>(GroupedWgrad::kX);
@@ -183,10 +183,10 @@ void multiply_jointly(const GroupedWgrad& op, const Args& args, const Machine& m
     }
     SLUICE_CHECK(next > first, "expert {} has {} rows, of {} tokens", first, rows.count(first),
                  op.mixture.tokens);
-    machine.pool.parallel_for(packing.count(), [&](int64_t task, int) {
+    context.pool.parallel_for(packing.count(), [&](int64_t task, int) {
       const auto [expert, chunk] = packing.at(task);
       const int64_t from = chunk * kDepth, row = rows.begin(expert) + from;
-      SLUICE_LOOP(machine.isa, pack_chunk,
+      SLUICE_LOOP(context.isa, pack_chunk,
                   RowChunk{.from = op.gathers_x ? x : x + row * op.in,
                            .choice = op.gathers_x ? rows.choice(expert) + from : nullptr,
                            .top_k = rows.top_k(),
@@ -194,11 +194,11 @@ void multiply_jointly(const GroupedWgrad& op, const Args& args, const Machine& m
                            .columns = op.in,
                            .to = packed + (row - begin) * packed_row});
     });
-    machine.pool.parallel_for(products.count(), [&](int64_t task, int worker) {
+    context.pool.parallel_for(products.count(), [&](int64_t task, int worker) {
       const auto [expert, block] = products.at(task);
       const int64_t row = rows.begin(expert), out = block * kPanel;
-      float* own = scratch_of(machine, worker);
-      SLUICE_LOOP(machine.isa, multiply_outer,
+      float* own = scratch_of(context, worker);
+      SLUICE_LOOP(context.isa, multiply_outer,
                   OuterProduct{.a = (op.gathers_dy ? dy : dy + row * op.out) + out,
                                .choice = op.gathers_dy ? rows.choice(expert) : nullptr,
                                .top_k = rows.top_k(),

@@ -33,8 +33,8 @@ int64_t joint_workspace_bytes(const GroupedDgrad& op);
 int64_t joint_workspace_bytes(const GroupedWgrad& op);
 
 // Rows of the group alone. REQUIRES, all: dtype and grad_dtype are F32.
-void multiply_jointly(const GroupedLinear& op, const Args& args, const Machine& machine);
-void multiply_jointly(const GroupedDgrad& op, const Args& args, const Machine& machine);
-void multiply_jointly(const GroupedWgrad& op, const Args& args, const Machine& machine);
+void multiply_jointly(const GroupedLinear& op, const Args& args, const KernelContext& context);
+void multiply_jointly(const GroupedDgrad& op, const Args& args, const KernelContext& context);
+void multiply_jointly(const GroupedWgrad& op, const Args& args, const KernelContext& context);
 
 }  // namespace sluice::core::cpu

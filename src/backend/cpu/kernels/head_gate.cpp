@@ -39,11 +39,11 @@ GatedHeads<T> heads_of(const auto& op, const Args& args, int64_t first, int64_t 
 
 namespace sluice::core::cpu {
 
-Status launch(const HeadGate& op, const Args& args, const Machine& machine) {
+Status launch(const HeadGate& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(machine.isa, gate_heads, heads_of<T>(op, args, first, kRowsPerTask),
+      SLUICE_LOOP(context.isa, gate_heads, heads_of<T>(op, args, first, kRowsPerTask),
                   args.out<T>(HeadGate::kY) + first * op.heads * op.head_dim);
     });
   });
@@ -56,21 +56,21 @@ int64_t workspace_of(const HeadGateBwd& op) {
   return size.used();
 }
 
-Status launch(const HeadGateBwd& op, const Args& args, const Machine& machine) {
+Status launch(const HeadGateBwd& op, const Args& args, const KernelContext& context) {
   using O = HeadGateBwd;
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = op.normed ? Carver(args.workspace).take<float>(blocks * op.head_dim) : nullptr;
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+    context.pool.parallel_for(blocks, [&](int64_t b, int) {
       const int64_t offset = b * rows * op.heads * op.head_dim;
-      SLUICE_LOOP(machine.isa, gate_heads_back, heads_of<T>(op, args, b * rows, rows),
+      SLUICE_LOOP(context.isa, gate_heads_back, heads_of<T>(op, args, b * rows, rows),
                   args.in<T>(O::kDy) + offset, args.out<T>(O::kDx) + offset, args.out<T>(O::kDz) + offset,
                   op.normed ? partials + b * op.head_dim : nullptr);
     });
   });
   if (!op.normed) return {};
   with_type(op.grad_dtype, [&]<class G>(G) {
-    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.head_dim, op.head_dim, op.accumulate,
+    SLUICE_LOOP(context.isa, add_partials, partials, blocks, op.head_dim, op.head_dim, op.accumulate,
                 args.out<G>(O::kDw));
   });
   return {};

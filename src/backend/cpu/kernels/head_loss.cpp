@@ -71,7 +71,7 @@ struct TopRow {
 // The loss of a row that counts, as cross_entropy() has it with the weight of the target alone, but for its
 // gradients, which are of the others' losses, too. They come first as if all weight were the target's.
 template <class T>
-TokenLoss row_loss_with_top(const HeadLoss& op, const Machine& machine, float* logits, int32_t target,
+TokenLoss row_loss_with_top(const HeadLoss& op, const KernelContext& context, float* logits, int32_t target,
                             float scale, float weight, const TopRow& top, T* dlogits) {
   std::array<float, HeadLoss::kMostTop> chosen;  // logits, whose memory gradients take
   float all = weight;
@@ -81,7 +81,7 @@ TokenLoss row_loss_with_top(const HeadLoss& op, const Machine& machine, float* l
   }
   const float of_target = logits[target];
   const TokenLoss loss =
-      SLUICE_LOOP(machine.isa, cross_entropy, logits, op.vocab, target, scale * all, op.softcap, dlogits);
+      SLUICE_LOOP(context.isa, cross_entropy, logits, op.vocab, target, scale * all, op.softcap, dlogits);
   const double log_sum = double{of_target} + loss.loss;
   for (int64_t j = 0; top.log_probs != nullptr && j < op.top; ++j)
     top.log_probs[j] = top.tokens[j] < 0 ? 0.0f : float(double{chosen[size_t(j)]} - log_sum);
@@ -101,7 +101,7 @@ TokenLoss row_loss_with_top(const HeadLoss& op, const Machine& machine, float* l
 
 // Losses of `rows` rows from row `first` on, and their dlogits; where forward_only instead of these which
 // targets are the likeliest. Returns how many are.
-int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, const Workspace& ws,
+int64_t rows_loss(const HeadLoss& op, const Args& args, const KernelContext& context, const Workspace& ws,
                   int64_t first, int64_t rows) {
   const auto* targets = args.in<int32_t>(HeadLoss::kTargets) + first;
   const auto* weights = op.weighted ? args.in<float>(op.weights_operand()) + first : nullptr;
@@ -110,7 +110,7 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, 
   std::atomic<int64_t> hits{0};
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
       const int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
       int64_t own_hits = 0;
       for (int64_t r = task * kRowsPerTask; r < end; ++r) {
@@ -119,10 +119,10 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, 
         const float weight = weights != nullptr ? weights[r] : 1.0f;
         if (targets[r] >= 0) {
           if (op.softcap > 0)
-            SLUICE_LOOP(machine.isa, cap_row, ws.logits + r * op.vocab, op.vocab, op.softcap);
-          loss = op.top > 0 ? row_loss_with_top(op, machine, ws.logits + r * op.vocab, targets[r], scale,
+            SLUICE_LOOP(context.isa, cap_row, ws.logits + r * op.vocab, op.vocab, op.softcap);
+          loss = op.top > 0 ? row_loss_with_top(op, context, ws.logits + r * op.vocab, targets[r], scale,
                                                 weight, TopRow(op, args, first + r), dlogits)
-                            : SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab,
+                            : SLUICE_LOOP(context.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab,
                                           targets[r], scale * weight, op.softcap, dlogits);
         } else {
           if (dlogits) std::fill_n(dlogits, op.vocab, T(0.0f));
@@ -163,7 +163,7 @@ int64_t workspace_of(const HeadLoss& op) {
   return size.used();
 }
 
-Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
+Status launch(const HeadLoss& op, const Args& args, const KernelContext& context) {
   SLUICE_TRY(check_targets(op, args.in<int32_t>(HeadLoss::kTargets), 1));
   if (op.top > 0) SLUICE_TRY(check_targets(op, args.in<int32_t>(op.top_tokens_operand()), op.top));
   Carver carver(args.workspace);
@@ -173,13 +173,13 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
   for (int64_t first = 0; first < op.tokens; first += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - first);
     const auto* x = args.in<std::byte>(HeadLoss::kX) + first * row;
-    machine.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product);
-    hits += rows_loss(op, args, machine, ws, first, rows);
+    context.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product);
+    hits += rows_loss(op, args, context, ws, first, rows);
     if (op.forward_only) continue;
-    machine.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
+    context.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
                      args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product);
     if (op.frozen) continue;
-    machine.multiply(dw_product(op, rows, first == 0), ws.dlogits, x, args.out<void>(HeadLoss::kDw),
+    context.multiply(dw_product(op, rows, first == 0), ws.dlogits, x, args.out<void>(HeadLoss::kDw),
                      ws.product);
   }
   auto* loss = args.out<double>(HeadLoss::kLoss);
@@ -194,7 +194,7 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const GatherWeights& op, const Args& args, const Machine&) {
+Status launch(const GatherWeights& op, const Args& args, const KernelContext&) {
   auto* const all = args.out<float>(GatherWeights::kAll);
   if (op.first == 0) std::fill_n(all, 2 * op.round, 0.0f);
   std::copy_n(args.in<float>(GatherWeights::kWeights), op.tokens, all + op.first);
@@ -202,12 +202,12 @@ Status launch(const GatherWeights& op, const Args& args, const Machine&) {
   return {};
 }
 
-void cap_logits(float* logits, int64_t count, float cap, const Machine& machine) {
+void cap_logits(float* logits, int64_t count, float cap, const KernelContext& context) {
   if (cap == 0) return;
   constexpr int64_t kPerTask = 4096;
-  machine.pool.parallel_for(ceil_div(count, kPerTask), [&](int64_t task, int) {
+  context.pool.parallel_for(ceil_div(count, kPerTask), [&](int64_t task, int) {
     const int64_t first = task * kPerTask;
-    SLUICE_LOOP(machine.isa, cap_row, logits + first, std::min(kPerTask, count - first), cap);
+    SLUICE_LOOP(context.isa, cap_row, logits + first, std::min(kPerTask, count - first), cap);
   });
 }
 

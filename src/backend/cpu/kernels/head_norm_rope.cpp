@@ -52,12 +52,12 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
 
 namespace sluice::core::cpu {
 
-Status launch(const HeadNormRope& op, const Args& args, const Machine& machine) {
+Status launch(const HeadNormRope& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(machine.isa, forward, rows_of<T>(op, args, first, kRowsPerTask),
+      SLUICE_LOOP(context.isa, forward, rows_of<T>(op, args, first, kRowsPerTask),
                   args.out<T>(HeadNormRope::kY) + first * op.columns());
     });
   });
@@ -70,18 +70,18 @@ int64_t workspace_of(const HeadNormRopeBwd& op) {
   return size.used();
 }
 
-Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine) {
+Status launch(const HeadNormRopeBwd& op, const Args& args, const KernelContext& context) {
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.weights());
   with_types(op.dtype, op.in_dtype, [&]<class T, class D>(T, D) {
-    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
-      SLUICE_LOOP(machine.isa, backward, rows_of<T>(op, args, b * rows, rows),
+    context.pool.parallel_for(blocks, [&](int64_t b, int) {
+      SLUICE_LOOP(context.isa, backward, rows_of<T>(op, args, b * rows, rows),
                   args.in<D>(HeadNormRopeBwd::kDy) + b * rows * op.columns(),
                   args.out<T>(HeadNormRopeBwd::kDx) + b * rows * op.x_columns(), partials + b * op.weights());
     });
   });
   with_type(op.grad_dtype, [&](auto type) {
-    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.weights(), op.weights(), op.accumulate,
+    SLUICE_LOOP(context.isa, add_partials, partials, blocks, op.weights(), op.weights(), op.accumulate,
                 args.out<decltype(type)>(HeadNormRopeBwd::kDw));
   });
   return {};

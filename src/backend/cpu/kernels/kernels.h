@@ -44,8 +44,8 @@ struct DrawTokens;
 
 namespace sluice::core::cpu {
 
-// The machine that kernels run on.
-struct Machine {
+// Threads, scratch and instructions that kernels run with.
+struct KernelContext {
   ThreadPool& pool;
   std::span<std::byte* const> scratch;  // one block per thread of the pool
   CpuIsa isa;
@@ -83,7 +83,7 @@ void with_types(DType computed, DType result, F&& f) {
   });
 }
 
-// The products an op runs; to size its workspace and scratch. `exact` is the machine's, here and below.
+// The products an op runs; to size its workspace and scratch. `exact` is the context's, here and below.
 std::vector<GemmShape> products(const Op& op, bool exact);
 // Workspace beside that of the op's products.
 int64_t own_workspace_bytes(const Op& op, bool exact);
@@ -91,89 +91,90 @@ int64_t own_workspace_bytes(const Op& op, bool exact);
 int64_t scratch_bytes(const Op& op, bool exact);
 
 // REQUIRES: operands and workspace have the sizes the op asks for.
-Status launch(const Op& op, const Args& args, const Machine& machine);
+Status launch(const Op& op, const Args& args, const KernelContext& context);
 
 // The elementwise part of Muon: its state, and f32 directions. REQUIRES: the update is not skipped.
-void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions);
+void muon_directions(const Muon& op, const Args& args, const KernelContext& context, float* directions);
 // y = x, as Cast does it.
-void cast(const Format& from, const void* x, int64_t elements, DType dtype, void* y, const Machine& machine);
+void cast(const NumberFormat& from, const void* x, int64_t elements, DType dtype, void* y,
+          const KernelContext& context);
 // logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
-void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
-Status launch(const Embed& op, const Args& args, const Machine& machine);
-Status launch(const EmbedBwd& op, const Args& args, const Machine& machine);
-Status launch(const RmsNorm& op, const Args& args, const Machine& machine);
-Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine);
-Status launch(const LayerNorm& op, const Args& args, const Machine& machine);
-Status launch(const LayerNormBwd& op, const Args& args, const Machine& machine);
-Status launch(const Linear& op, const Args& args, const Machine& machine);
-Status launch(const LinearDgrad& op, const Args& args, const Machine& machine);
-Status launch(const LinearWgrad& op, const Args& args, const Machine& machine);
-Status launch(const AttnFwd& op, const Args& args, const Machine& machine);
-Status launch(const AttnBwd& op, const Args& args, const Machine& machine);
-Status launch(const Rope& op, const Args& args, const Machine& machine);
-Status launch(const RopeBwd& op, const Args& args, const Machine& machine);
-Status launch(const Cast& op, const Args& args, const Machine& machine);
-Status launch(const Swiglu& op, const Args& args, const Machine& machine);
-Status launch(const SwigluBwd& op, const Args& args, const Machine& machine);
-Status launch(const HeadLoss& op, const Args& args, const Machine& machine);
-Status launch(const GatherWeights& op, const Args& args, const Machine& machine);
-Status launch(const SumSq& op, const Args& args, const Machine& machine);
-Status launch(const ClipScale& op, const Args& args, const Machine& machine);
-Status launch(const AdamW& op, const Args& args, const Machine& machine);
-Status launch(const AdamWMoments& op, const Args& args, const Machine& machine);
-Status launch(const SgdMomentum& op, const Args& args, const Machine& machine);
-Status launch(const SgdMomentumState& op, const Args& args, const Machine& machine);
-Status launch(const Lion& op, const Args& args, const Machine& machine);
-Status launch(const LionState& op, const Args& args, const Machine& machine);
-Status launch(const Adafactor& op, const Args& args, const Machine& machine);
-Status launch(const Muon& op, const Args& args, const Machine& machine);
-Status launch(const BiasGrad& op, const Args& args, const Machine& machine);
-Status launch(const HeadNormRope& op, const Args& args, const Machine& machine);
-Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine);
-Status launch(const CachedAttention& op, const Args& args, const Machine& machine);
-Status launch(const LastLogits& op, const Args& args, const Machine& machine);
-Status launch(const CopyRows& op, const Args& args, const Machine& machine);
-Status launch(const DrawTokens& op, const Args& args, const Machine& machine);
-Status launch(const AddGradients& op, const Args& args, const Machine& machine);
-Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine);
-Status launch(const ShareWeight& op, const Args& args, const Machine& machine);
-Status launch(const ShortConv& op, const Args& args, const Machine& machine);
-Status launch(const ShortConvBwd& op, const Args& args, const Machine& machine);
-Status launch(const CachedConv& op, const Args& args, const Machine& machine);
-Status launch(const SinkGrad& op, const Args& args, const Machine& machine);
-Status launch(const Route& op, const Args& args, const Machine& machine);
-Status launch(const RouteBwd& op, const Args& args, const Machine& machine);
-Status launch(const RouterLoad& op, const Args& args, const Machine& machine);
-Status launch(const SortByExpert& op, const Args& args, const Machine& machine);
-Status launch(const GroupedLinear& op, const Args& args, const Machine& machine);
-Status launch(const GroupedDgrad& op, const Args& args, const Machine& machine);
-Status launch(const GroupedWgrad& op, const Args& args, const Machine& machine);
-Status launch(const GroupedBiasGrad& op, const Args& args, const Machine& machine);
-Status launch(const CombineExperts& op, const Args& args, const Machine& machine);
-Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine);
-Status launch(const GatedAdd& op, const Args& args, const Machine& machine);
-Status launch(const GatedAddBwd& op, const Args& args, const Machine& machine);
-Status launch(const Dropout& op, const Args& args, const Machine& machine);
-Status launch(const LowRank& op, const Args& args, const Machine& machine);
-Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine);
-Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine);
-Status launch(const RowNorms& op, const Args& args, const Machine& machine);
-Status launch(const Magnitude& op, const Args& args, const Machine& machine);
-Status launch(const MagnitudeBwd& op, const Args& args, const Machine& machine);
-Status launch(const GroupedLowRank& op, const Args& args, const Machine& machine);
-Status launch(const GroupedLowRankDgrad& op, const Args& args, const Machine& machine);
-Status launch(const GroupedLowRankWgrad& op, const Args& args, const Machine& machine);
-Status launch(const DeltaGates& op, const Args& args, const Machine& machine);
-Status launch(const DeltaGatesBwd& op, const Args& args, const Machine& machine);
-Status launch(const DeltaRule& op, const Args& args, const Machine& machine);
-Status launch(const DeltaRuleBwd& op, const Args& args, const Machine& machine);
-Status launch(const CachedDelta& op, const Args& args, const Machine& machine);
-Status launch(const HeadGate& op, const Args& args, const Machine& machine);
-Status launch(const HeadGateBwd& op, const Args& args, const Machine& machine);
-Status launch(const ScaleBy& op, const Args& args, const Machine& machine);
-Status launch(const ScaleGates& op, const Args& args, const Machine& machine);
-Status launch(const ScaleGatesBwd& op, const Args& args, const Machine& machine);
-Status launch(const Quantize& op, const Args& args, const Machine& machine);
+void cap_logits(float* logits, int64_t count, float cap, const KernelContext& context);
+Status launch(const Embed& op, const Args& args, const KernelContext& context);
+Status launch(const EmbedBwd& op, const Args& args, const KernelContext& context);
+Status launch(const RmsNorm& op, const Args& args, const KernelContext& context);
+Status launch(const RmsNormBwd& op, const Args& args, const KernelContext& context);
+Status launch(const LayerNorm& op, const Args& args, const KernelContext& context);
+Status launch(const LayerNormBwd& op, const Args& args, const KernelContext& context);
+Status launch(const Linear& op, const Args& args, const KernelContext& context);
+Status launch(const LinearDgrad& op, const Args& args, const KernelContext& context);
+Status launch(const LinearWgrad& op, const Args& args, const KernelContext& context);
+Status launch(const AttnFwd& op, const Args& args, const KernelContext& context);
+Status launch(const AttnBwd& op, const Args& args, const KernelContext& context);
+Status launch(const Rope& op, const Args& args, const KernelContext& context);
+Status launch(const RopeBwd& op, const Args& args, const KernelContext& context);
+Status launch(const Cast& op, const Args& args, const KernelContext& context);
+Status launch(const Swiglu& op, const Args& args, const KernelContext& context);
+Status launch(const SwigluBwd& op, const Args& args, const KernelContext& context);
+Status launch(const HeadLoss& op, const Args& args, const KernelContext& context);
+Status launch(const GatherWeights& op, const Args& args, const KernelContext& context);
+Status launch(const SumSq& op, const Args& args, const KernelContext& context);
+Status launch(const ClipScale& op, const Args& args, const KernelContext& context);
+Status launch(const AdamW& op, const Args& args, const KernelContext& context);
+Status launch(const AdamWMoments& op, const Args& args, const KernelContext& context);
+Status launch(const SgdMomentum& op, const Args& args, const KernelContext& context);
+Status launch(const SgdMomentumState& op, const Args& args, const KernelContext& context);
+Status launch(const Lion& op, const Args& args, const KernelContext& context);
+Status launch(const LionState& op, const Args& args, const KernelContext& context);
+Status launch(const Adafactor& op, const Args& args, const KernelContext& context);
+Status launch(const Muon& op, const Args& args, const KernelContext& context);
+Status launch(const BiasGrad& op, const Args& args, const KernelContext& context);
+Status launch(const HeadNormRope& op, const Args& args, const KernelContext& context);
+Status launch(const HeadNormRopeBwd& op, const Args& args, const KernelContext& context);
+Status launch(const CachedAttention& op, const Args& args, const KernelContext& context);
+Status launch(const LastLogits& op, const Args& args, const KernelContext& context);
+Status launch(const CopyRows& op, const Args& args, const KernelContext& context);
+Status launch(const DrawTokens& op, const Args& args, const KernelContext& context);
+Status launch(const AddGradients& op, const Args& args, const KernelContext& context);
+Status launch(const SumOverProcesses& op, const Args& args, const KernelContext& context);
+Status launch(const ShareWeight& op, const Args& args, const KernelContext& context);
+Status launch(const ShortConv& op, const Args& args, const KernelContext& context);
+Status launch(const ShortConvBwd& op, const Args& args, const KernelContext& context);
+Status launch(const CachedConv& op, const Args& args, const KernelContext& context);
+Status launch(const SinkGrad& op, const Args& args, const KernelContext& context);
+Status launch(const Route& op, const Args& args, const KernelContext& context);
+Status launch(const RouteBwd& op, const Args& args, const KernelContext& context);
+Status launch(const RouterLoad& op, const Args& args, const KernelContext& context);
+Status launch(const SortByExpert& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedLinear& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedDgrad& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedWgrad& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedBiasGrad& op, const Args& args, const KernelContext& context);
+Status launch(const CombineExperts& op, const Args& args, const KernelContext& context);
+Status launch(const ExpertGluBwd& op, const Args& args, const KernelContext& context);
+Status launch(const GatedAdd& op, const Args& args, const KernelContext& context);
+Status launch(const GatedAddBwd& op, const Args& args, const KernelContext& context);
+Status launch(const Dropout& op, const Args& args, const KernelContext& context);
+Status launch(const LowRank& op, const Args& args, const KernelContext& context);
+Status launch(const LowRankDgrad& op, const Args& args, const KernelContext& context);
+Status launch(const LowRankWgrad& op, const Args& args, const KernelContext& context);
+Status launch(const RowNorms& op, const Args& args, const KernelContext& context);
+Status launch(const Magnitude& op, const Args& args, const KernelContext& context);
+Status launch(const MagnitudeBwd& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedLowRank& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedLowRankDgrad& op, const Args& args, const KernelContext& context);
+Status launch(const GroupedLowRankWgrad& op, const Args& args, const KernelContext& context);
+Status launch(const DeltaGates& op, const Args& args, const KernelContext& context);
+Status launch(const DeltaGatesBwd& op, const Args& args, const KernelContext& context);
+Status launch(const DeltaRule& op, const Args& args, const KernelContext& context);
+Status launch(const DeltaRuleBwd& op, const Args& args, const KernelContext& context);
+Status launch(const CachedDelta& op, const Args& args, const KernelContext& context);
+Status launch(const HeadGate& op, const Args& args, const KernelContext& context);
+Status launch(const HeadGateBwd& op, const Args& args, const KernelContext& context);
+Status launch(const ScaleBy& op, const Args& args, const KernelContext& context);
+Status launch(const ScaleGates& op, const Args& args, const KernelContext& context);
+Status launch(const ScaleGatesBwd& op, const Args& args, const KernelContext& context);
+Status launch(const Quantize& op, const Args& args, const KernelContext& context);
 
 // Only ops with products have an overload.
 std::vector<GemmShape> products_of(const Linear& op);

@@ -25,10 +25,10 @@ struct LayerNormRows {
 
 namespace sluice::core::cpu {
 
-Status launch(const LayerNorm& op, const Args& args, const Machine& machine) {
+Status launch(const LayerNorm& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
       const LayerNormRows<T> rows{.x = args.in<T>(LayerNorm::kX) + first * op.dim,
                                   .w = op.has_weight ? args.in<T>(LayerNorm::kW) : nullptr,
@@ -37,7 +37,7 @@ Status launch(const LayerNorm& op, const Args& args, const Machine& machine) {
                                   .dim = op.dim,
                                   .eps = op.eps,
                                   .scale = op.scale};
-      SLUICE_LOOP(machine.isa, forward, rows, args.out<T>(LayerNorm::kY) + first * op.dim);
+      SLUICE_LOOP(context.isa, forward, rows, args.out<T>(LayerNorm::kY) + first * op.dim);
     });
   });
   return {};
@@ -51,7 +51,7 @@ int64_t workspace_of(const LayerNormBwd& op) {
   return size.used();
 }
 
-Status launch(const LayerNormBwd& op, const Args& args, const Machine& machine) {
+Status launch(const LayerNormBwd& op, const Args& args, const KernelContext& context) {
   const int64_t block = summed_rows(op.tokens), blocks = ceil_div(op.tokens, block);
   Carver workspace(args.workspace);
   float* dw = op.has_weight ? workspace.take<float>(blocks * op.dim) : nullptr;
@@ -59,7 +59,7 @@ Status launch(const LayerNormBwd& op, const Args& args, const Machine& machine) 
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     const T* dres = op.has_residual ? args.in<T>(op.dres_operand()) : nullptr;
-    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+    context.pool.parallel_for(blocks, [&](int64_t b, int) {
       const int64_t first = b * block, offset = first * op.dim;
       const LayerNormRows<T> rows{.x = args.in<T>(LayerNormBwd::kX) + offset,
                                   .w = op.has_weight ? args.in<T>(op.w_operand()) : nullptr,
@@ -68,7 +68,7 @@ Status launch(const LayerNormBwd& op, const Args& args, const Machine& machine) 
                                   .dim = op.dim,
                                   .eps = op.eps,
                                   .scale = op.scale};
-      SLUICE_LOOP(machine.isa, backward, rows, args.in<T>(LayerNormBwd::kDy) + offset,
+      SLUICE_LOOP(context.isa, backward, rows, args.in<T>(LayerNormBwd::kDy) + offset,
                   dres ? dres + offset : nullptr, args.out<T>(LayerNormBwd::kDx) + offset,
                   dw ? dw + b * op.dim : nullptr, dbias ? dbias + b * op.dim : nullptr);
     });
@@ -76,11 +76,11 @@ Status launch(const LayerNormBwd& op, const Args& args, const Machine& machine) 
   with_type(op.grad_dtype, [&](auto type) {
     using G = decltype(type);
     if (dw) {
-      SLUICE_LOOP(machine.isa, add_partials, dw, blocks, op.dim, op.dim, op.accumulate_dw,
+      SLUICE_LOOP(context.isa, add_partials, dw, blocks, op.dim, op.dim, op.accumulate_dw,
                   args.out<G>(op.dw_operand()));
     }
     if (dbias) {
-      SLUICE_LOOP(machine.isa, add_partials, dbias, blocks, op.dim, op.dim, op.accumulate_dbias,
+      SLUICE_LOOP(context.isa, add_partials, dbias, blocks, op.dim, op.dim, op.accumulate_dbias,
                   args.out<G>(op.dbias_operand()));
     }
   });

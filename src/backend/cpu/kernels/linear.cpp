@@ -34,7 +34,7 @@ GemmShape wgrad_product(const LinearWgrad& op) {
 // One of a product's two factors.
 struct Factor {
   int operand;
-  const std::optional<Format>& format;
+  const std::optional<NumberFormat>& format;
   int64_t elements;
 };
 using Factors = std::array<Factor, 2>;
@@ -81,13 +81,13 @@ void copy_rows(const std::byte* from, std::byte* to, int64_t rows, int64_t row, 
 }
 
 // Writes the bias that the product is added to.
-void begin_with_bias(const Linear& op, const Args& args, const Machine& machine) {
+void begin_with_bias(const Linear& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&]<class T>(T) {
     with_type(op.result_type(), [&]<class Y>(Y) {
       const Y* residual = op.has_residual ? args.in<Y>(int(op.residual_operand())) : nullptr;
-      machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
         const int64_t first = task * kRowsPerTask, offset = first * op.out;
-        SLUICE_LOOP(machine.isa, add_bias, args.in<T>(int(op.bias_operand())),
+        SLUICE_LOOP(context.isa, add_bias, args.in<T>(int(op.bias_operand())),
                     residual ? residual + offset : nullptr, args.out<Y>(Linear::kY) + offset,
                     std::min(kRowsPerTask, op.tokens - first), op.out);
       });
@@ -96,18 +96,18 @@ void begin_with_bias(const Linear& op, const Args& args, const Machine& machine)
 }
 
 void multiply(const GemmShape& shape, const Factors& factors, void* c, const Args& args,
-              const Machine& machine) {
+              const KernelContext& context) {
   std::byte* workspace = args.workspace;
   const void* in[2];
   for (size_t i = 0; i < factors.size(); ++i) {
     const Factor& f = factors[i];
     in[i] = args.in<void>(f.operand);
     if (!f.format) continue;
-    cast(*f.format, in[i], f.elements, shape.in, workspace, machine);
+    cast(*f.format, in[i], f.elements, shape.in, workspace, context);
     in[i] = workspace;
     workspace += expanded_bytes(f, shape.in);
   }
-  machine.multiply(shape, in[0], in[1], c, workspace);
+  context.multiply(shape, in[0], in[1], c, workspace);
 }
 
 }  // namespace
@@ -131,14 +131,14 @@ std::vector<GemmShape> products_of(const LinearWgrad& op) {
   return {wgrad_product(op)};
 }
 
-Status launch(const Linear& op, const Args& args, const Machine& machine) {
+Status launch(const Linear& op, const Args& args, const KernelContext& context) {
   if (op.has_bias) {
-    begin_with_bias(op, args, machine);
+    begin_with_bias(op, args, context);
   } else if (op.has_residual) {
     copy_rows(args.in<std::byte>(int(op.residual_operand())), args.out<std::byte>(Linear::kY), op.tokens,
-              op.out * size_of(op.dtype), machine.pool);
+              op.out * size_of(op.dtype), context.pool);
   }
-  multiply(forward_product(op), factors_of(op), args.out<void>(Linear::kY), args, machine);
+  multiply(forward_product(op), factors_of(op), args.out<void>(Linear::kY), args, context);
   if (op.rope_heads == 0) return {};
   return rotate({.y = args.out<void>(Linear::kY),
                  .dtype = op.dtype,
@@ -151,20 +151,20 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
                  .scale = op.rope_scale,
                  .still_scale = op.still_scale,
                  .temperature = op.temperature},
-                machine);
+                context);
 }
 
-Status launch(const LinearDgrad& op, const Args& args, const Machine& machine) {
+Status launch(const LinearDgrad& op, const Args& args, const KernelContext& context) {
   if (op.has_residual) {
     copy_rows(args.in<std::byte>(LinearDgrad::kDres), args.out<std::byte>(LinearDgrad::kDx), op.tokens,
-              op.in * size_of(op.dtype), machine.pool);
+              op.in * size_of(op.dtype), context.pool);
   }
-  multiply(dgrad_product(op), factors_of(op), args.out<void>(LinearDgrad::kDx), args, machine);
+  multiply(dgrad_product(op), factors_of(op), args.out<void>(LinearDgrad::kDx), args, context);
   return {};
 }
 
-Status launch(const LinearWgrad& op, const Args& args, const Machine& machine) {
-  multiply(wgrad_product(op), factors_of(op), args.out<void>(LinearWgrad::kDw), args, machine);
+Status launch(const LinearWgrad& op, const Args& args, const KernelContext& context) {
+  multiply(wgrad_product(op), factors_of(op), args.out<void>(LinearWgrad::kDw), args, context);
   return {};
 }
 
@@ -174,22 +174,22 @@ int64_t workspace_of(const BiasGrad& op) {
   return size.used();
 }
 
-Status launch(const BiasGrad& op, const Args& args, const Machine& machine) {
+Status launch(const BiasGrad& op, const Args& args, const KernelContext& context) {
   constexpr int64_t kColumns = 512;  // per task that adds up partial sums
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.out);
   with_type(op.dtype, [&](auto type) {
     const auto* dy = args.in<decltype(type)>(BiasGrad::kDy);
-    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
-      SLUICE_LOOP(machine.isa, sum_rows, dy + b * rows * op.out, partials + b * op.out,
+    context.pool.parallel_for(blocks, [&](int64_t b, int) {
+      SLUICE_LOOP(context.isa, sum_rows, dy + b * rows * op.out, partials + b * op.out,
                   std::min(rows, op.tokens - b * rows), op.out);
     });
   });
   with_type(op.grad_dtype, [&](auto type) {
     auto* dbias = args.out<decltype(type)>(BiasGrad::kDbias);
-    machine.pool.parallel_for(ceil_div(op.out, kColumns), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.out, kColumns), [&](int64_t task, int) {
       const int64_t first = task * kColumns;
-      SLUICE_LOOP(machine.isa, add_partials, partials + first, blocks, op.out,
+      SLUICE_LOOP(context.isa, add_partials, partials + first, blocks, op.out,
                   std::min(kColumns, op.out - first), op.accumulate, dbias + first);
     });
   });

@@ -55,9 +55,9 @@ RowsOf<T> rows_of(const ExpertRows& rows, int64_t expert, bool gathers, const T*
 // expert at a time.
 template <class F>
 void for_each_block(const Mixture& mixture, const ExpertGroup& group, const ExpertRows& rows,
-                    const Machine& machine, F&& f) {
+                    const KernelContext& context, F&& f) {
   const int64_t begin = rows.begin(group.first), end = rows.begin(group.first + group.count);
-  machine.pool.parallel_for(ceil_div(mixture.rows(), kLowRankRows), [&](int64_t task, int worker) {
+  context.pool.parallel_for(ceil_div(mixture.rows(), kLowRankRows), [&](int64_t task, int worker) {
     int64_t row = begin + task * kLowRankRows;
     const int64_t last = std::min(end, row + kLowRankRows);
     for (int64_t e = 0; e < group.count && row < last; ++e) {
@@ -87,15 +87,15 @@ int64_t scratch_of(const LowRankWgrad& op) {
   return scratch_bytes_of(op.sizes);
 }
 
-Status launch(const LowRank& op, const Args& args, const Machine& machine) {
+Status launch(const LowRank& op, const Args& args, const KernelContext& context) {
   const LowRankSizes& s = op.sizes;
   with_type(op.dtype, [&]<class T>(T) {
     const T* residual = op.has_residual ? args.in<T>(LowRank::kResidual) : nullptr;
-    machine.pool.parallel_for(ceil_div(s.tokens, kLowRankRows), [&](int64_t task, int worker) {
-      Carver place(machine.scratch[size_t(worker)]);
+    context.pool.parallel_for(ceil_div(s.tokens, kLowRankRows), [&](int64_t task, int worker) {
+      Carver place(context.scratch[size_t(worker)]);
       const LowRankScratch scratch(s, place);
       const int64_t first = task * kLowRankRows;
-      SLUICE_LOOP(machine.isa, low_rank, s, op.scale, args.in<T>(LowRank::kU) + first * s.inner(),
+      SLUICE_LOOP(context.isa, low_rank, s, op.scale, args.in<T>(LowRank::kU) + first * s.inner(),
                   args.in<T>(LowRank::kB), residual == nullptr ? nullptr : residual + first * s.columns,
                   args.out<T>(LowRank::kY) + first * s.columns, std::min(kLowRankRows, s.tokens - first),
                   scratch);
@@ -104,14 +104,14 @@ Status launch(const LowRank& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine) {
+Status launch(const LowRankDgrad& op, const Args& args, const KernelContext& context) {
   const LowRankSizes& s = op.sizes;
   with_type(op.dtype, [&]<class T>(T) {
-    machine.pool.parallel_for(ceil_div(s.tokens, kLowRankRows), [&](int64_t task, int worker) {
-      Carver place(machine.scratch[size_t(worker)]);
+    context.pool.parallel_for(ceil_div(s.tokens, kLowRankRows), [&](int64_t task, int worker) {
+      Carver place(context.scratch[size_t(worker)]);
       const LowRankScratch scratch(s, place);
       const int64_t first = task * kLowRankRows;
-      SLUICE_LOOP(machine.isa, low_rank_dgrad, s, op.scale, args.in<T>(LowRankDgrad::kDy) + first * s.columns,
+      SLUICE_LOOP(context.isa, low_rank_dgrad, s, op.scale, args.in<T>(LowRankDgrad::kDy) + first * s.columns,
                   args.in<T>(LowRankDgrad::kB), args.out<T>(LowRankDgrad::kDu) + first * s.inner(),
                   std::min(kLowRankRows, s.tokens - first), scratch);
     });
@@ -119,15 +119,15 @@ Status launch(const LowRankDgrad& op, const Args& args, const Machine& machine) 
   return {};
 }
 
-Status launch(const LowRankWgrad& op, const Args& args, const Machine& machine) {
+Status launch(const LowRankWgrad& op, const Args& args, const KernelContext& context) {
   const LowRankSizes& s = op.sizes;
   const int64_t panels = ceil_div(s.part, kPanel);
   with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
-    machine.pool.parallel_for(s.parts * panels, [&](int64_t task, int worker) {
-      Carver place(machine.scratch[size_t(worker)]);
+    context.pool.parallel_for(s.parts * panels, [&](int64_t task, int worker) {
+      Carver place(context.scratch[size_t(worker)]);
       const LowRankScratch scratch(s, place);
       const int64_t part = task / panels, row = task % panels * kPanel, at = part * s.part + row;
-      SLUICE_LOOP(machine.isa, low_rank_wgrad, s, op.scale, args.in<T>(LowRankWgrad::kDy) + s.first + at,
+      SLUICE_LOOP(context.isa, low_rank_wgrad, s, op.scale, args.in<T>(LowRankWgrad::kDy) + s.first + at,
                   args.in<T>(LowRankWgrad::kU) + part * s.rank, op.accumulate,
                   args.out<G>(LowRankWgrad::kDb) + at * s.rank, std::min(kPanel, s.part - row), scratch);
     });
@@ -145,16 +145,16 @@ int64_t scratch_of(const GroupedLowRankWgrad& op) {
   return scratch_bytes_of(of_expert(op.sizes, 1));
 }
 
-Status launch(const GroupedLowRank& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedLowRank& op, const Args& args, const KernelContext& context) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLowRank::kRouting));
   const LowRankSizes s = of_expert(op.sizes, 1);
   with_type(op.dtype, [&]<class T>(T) {
-    for_each_block(op.mixture, op.group, rows, machine,
+    for_each_block(op.mixture, op.group, rows, context,
                    [&](int64_t e, int64_t first, int64_t count, int worker) {
-                     Carver place(machine.scratch[size_t(worker)]);
+                     Carver place(context.scratch[size_t(worker)]);
                      const LowRankScratch scratch(s, place);
                      const int64_t row = rows.begin(op.group.first + e) + first;
-                     SLUICE_LOOP(machine.isa, add_low_rank, s, op.scale, op.turned,
+                     SLUICE_LOOP(context.isa, add_low_rank, s, op.scale, op.turned,
                                  args.in<T>(GroupedLowRank::kU) + row * s.inner(),
                                  args.in<T>(GroupedLowRank::kB) + e * s.adapted() * s.rank,
                                  args.out<T>(GroupedLowRank::kY) + row * s.columns, count, scratch);
@@ -163,7 +163,7 @@ Status launch(const GroupedLowRank& op, const Args& args, const Machine& machine
   return {};
 }
 
-Status launch(const GroupedLowRankDgrad& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedLowRankDgrad& op, const Args& args, const KernelContext& context) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLowRankDgrad::kRouting));
   const LowRankSizes s = of_expert(op.sizes, 1);
   with_type(op.dtype, [&]<class T>(T) {
@@ -174,12 +174,12 @@ Status launch(const GroupedLowRankDgrad& op, const Args& args, const Machine& ma
       std::fill_n(du, rows.begin(op.group.first) * s.inner(), T{});
       std::fill_n(du + end * s.inner(), (op.mixture.rows() - end) * s.inner(), T{});
     }
-    for_each_block(op.mixture, op.group, rows, machine,
+    for_each_block(op.mixture, op.group, rows, context,
                    [&](int64_t e, int64_t first, int64_t count, int worker) {
-                     Carver place(machine.scratch[size_t(worker)]);
+                     Carver place(context.scratch[size_t(worker)]);
                      const LowRankScratch scratch(s, place);
                      const int64_t expert = op.group.first + e, row = rows.begin(expert) + first;
-                     SLUICE_LOOP(machine.isa, grouped_low_rank_dgrad, s, op.scale,
+                     SLUICE_LOOP(context.isa, grouped_low_rank_dgrad, s, op.scale,
                                  rows_of(rows, expert, op.gathers, dy, s.columns), first,
                                  args.in<T>(GroupedLowRankDgrad::kB) + e * s.adapted() * s.rank,
                                  du + row * s.inner(), count, scratch);
@@ -188,14 +188,14 @@ Status launch(const GroupedLowRankDgrad& op, const Args& args, const Machine& ma
   return {};
 }
 
-Status launch(const GroupedLowRankWgrad& op, const Args& args, const Machine& machine) {
+Status launch(const GroupedLowRankWgrad& op, const Args& args, const KernelContext& context) {
   const ExpertRows rows(op.mixture, args.in<int32_t>(GroupedLowRankWgrad::kRouting));
   const LowRankSizes all = of_expert(op.sizes, 1);
   const int64_t panels = ceil_div(all.part, kPanel);
   with_types(op.dtype, op.grad_dtype, [&]<class T, class G>(T, G) {
     const T* dy = args.in<T>(GroupedLowRankWgrad::kDy);
-    machine.pool.parallel_for(op.group.count * all.parts * panels, [&](int64_t task, int worker) {
-      Carver place(machine.scratch[size_t(worker)]);
+    context.pool.parallel_for(op.group.count * all.parts * panels, [&](int64_t task, int worker) {
+      Carver place(context.scratch[size_t(worker)]);
       const LowRankScratch scratch(all, place);
       const int64_t e = task / (all.parts * panels), expert = op.group.first + e;
       const int64_t part = task / panels % all.parts, row = task % panels * kPanel;
@@ -205,7 +205,7 @@ Status launch(const GroupedLowRankWgrad& op, const Args& args, const Machine& ma
         if (!op.accumulate) std::fill_n(db, count * all.rank, G{});
         return;
       }
-      SLUICE_LOOP(machine.isa, grouped_low_rank_wgrad, of_expert(op.sizes, rows.count(expert)), op.scale,
+      SLUICE_LOOP(context.isa, grouped_low_rank_wgrad, of_expert(op.sizes, rows.count(expert)), op.scale,
                   rows_of(rows, expert, op.gathers, dy, all.columns), all.first + at,
                   args.in<T>(GroupedLowRankWgrad::kU) + rows.begin(expert) * all.inner() + part * all.rank,
                   op.accumulate, db, count, scratch);

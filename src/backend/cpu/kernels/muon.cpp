@@ -52,44 +52,44 @@ struct Space {
   }
 };
 
-void for_each_block(const Machine& machine, int64_t elements, auto&& body) {
-  machine.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
+void for_each_block(const KernelContext& context, int64_t elements, auto&& body) {
+  context.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
     body(task, task * kBlock, std::min(kBlock, elements - task * kBlock));
   });
 }
 
 template <class P>
 Status update(const Muon& op, const StepArgs& step, const Update& u, const Args& args,
-              const Machine& machine) {
+              const KernelContext& context) {
   const Space space(op, args.workspace);
   std::byte* const of_products = args.workspace + space.used;
-  muon_directions(op, args, machine, space.directions);
-  for_each_block(machine, op.elements(), [&](int64_t task, int64_t first, int64_t n) {
-    space.partials[task] = double(SLUICE_LOOP(machine.isa, squares, space.directions + first, n));
+  muon_directions(op, args, context, space.directions);
+  for_each_block(context, op.elements(), [&](int64_t task, int64_t first, int64_t n) {
+    space.partials[task] = double(SLUICE_LOOP(context.isa, squares, space.directions + first, n));
   });
   double total = 0;
   for (int64_t i = 0; i < ceil_div(op.elements(), kBlock); ++i) total += space.partials[i];
   const float inverse = 1.0f / std::max(float(std::sqrt(total)), Muon::kEps);
   P *x = reinterpret_cast<P*>(space.x), *next = reinterpret_cast<P*>(space.directions);
   P *a = reinterpret_cast<P*>(space.a), *b = reinterpret_cast<P*>(space.b);
-  for_each_block(machine, op.elements(), [&](int64_t, int64_t first, int64_t n) {
-    SLUICE_LOOP(machine.isa, scaled, space.directions + first, inverse, n, x + first);
+  for_each_block(context, op.elements(), [&](int64_t, int64_t first, int64_t n) {
+    SLUICE_LOOP(context.isa, scaled, space.directions + first, inverse, n, x + first);
   });
   const MuonProducts products = muon_products(op);
   const int64_t side = op.side();
   for (int i = 0; i < Muon::kSteps; ++i) {
-    machine.multiply(products.gram, x, x, a, of_products);
-    machine.multiply(products.square, a, a, b, of_products);
-    for_each_block(machine, side * side, [&](int64_t, int64_t first, int64_t n) {
-      SLUICE_LOOP(machine.isa, polynomial, a + first, Muon::kCubic, Muon::kQuintic, n, b + first);
+    context.multiply(products.gram, x, x, a, of_products);
+    context.multiply(products.square, a, a, b, of_products);
+    for_each_block(context, side * side, [&](int64_t, int64_t first, int64_t n) {
+      SLUICE_LOOP(context.isa, polynomial, a + first, Muon::kCubic, Muon::kQuintic, n, b + first);
     });
     for (int64_t k = 0; k < side; ++k) b[k * side + k] = P(float(b[k * side + k]) + Muon::kLinear);
-    machine.multiply(products.next, op.tall() ? x : b, op.tall() ? b : x, next, of_products);
+    context.multiply(products.next, op.tall() ? x : b, op.tall() ? b : x, next, of_products);
     std::swap(x, next);
   }
   const Weights<P> weights = weights_of<P>(op, args);
-  for_each_block(machine, op.elements(), [&](int64_t, int64_t first, int64_t n) {
-    SLUICE_LOOP(machine.isa, apply_directions, u, x + first, step.learning_rate * op.scale,
+  for_each_block(context, op.elements(), [&](int64_t, int64_t first, int64_t n) {
+    SLUICE_LOOP(context.isa, apply_directions, u, x + first, step.learning_rate * op.scale,
                 step.learning_rate * op.weight_decay, n, op.first + first, weights.from(first));
   });
   return {};
@@ -106,12 +106,12 @@ int64_t workspace_of(const Muon& op) {
   return Space(op, nullptr).used;
 }
 
-Status launch(const Muon& op, const Args& args, const Machine& machine) {
+Status launch(const Muon& op, const Args& args, const KernelContext& context) {
   const StepArgs& step = *args.in<StepArgs>(Muon::kArgs);
   const float clip = args.in<float>(Muon::kClip)[1];
   if (step.update == 0 || clip == 0.0f) return {};
   const Update u{clip, rounding_key(step.seed, op.object), step.step, op.stochastic};
-  return with_type(op.dtype, [&](auto p) { return update<decltype(p)>(op, step, u, args, machine); });
+  return with_type(op.dtype, [&](auto p) { return update<decltype(p)>(op, step, u, args, context); });
 }
 
 }  // namespace sluice::core::cpu

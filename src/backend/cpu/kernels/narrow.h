@@ -28,7 +28,7 @@ int64_t wide_bytes(const O& op) {
 
 // REQUIRES: op.narrow; the op without it needs no workspace.
 template <class O>
-Status launch_narrow(const O& op, const Args& args, const Machine& machine) {
+Status launch_narrow(const O& op, const Args& args, const KernelContext& context) {
   const Operands schema = wide(op).operands();
   std::vector<Buffer> operands(args.operands.begin(), args.operands.begin() + std::ssize(schema));
   Carver carver(args.workspace);
@@ -37,12 +37,12 @@ Status launch_narrow(const O& op, const Args& args, const Machine& machine) {
     const int64_t bytes = schema[size_t(result.wide)].bytes();
     operands[size_t(result.wide)] = {carver.take<std::byte>(bytes), bytes};
   }
-  SLUICE_TRY(launch(wide(op), {operands, nullptr}, machine));
+  SLUICE_TRY(launch(wide(op), {operands, nullptr}, context));
   for (const NarrowResult& result : results) {
     std::vector<Buffer> copies{operands[size_t(result.wide)]};
     if (result.op.by_row) copies.push_back(args.operands[size_t(result.by_row)]);
     if (result.op.by_column) copies.push_back(args.operands[size_t(result.turned)]);
-    SLUICE_TRY(launch(result.op, {copies, nullptr}, machine));
+    SLUICE_TRY(launch(result.op, {copies, nullptr}, context));
   }
   return {};
 }

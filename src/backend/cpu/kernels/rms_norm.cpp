@@ -39,12 +39,12 @@ int64_t workspace_of(const RmsNorm& op) {
   return wide_bytes(op);
 }
 
-Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
-  if (op.narrow) return launch_narrow(op, args, machine);
+Status launch(const RmsNorm& op, const Args& args, const KernelContext& context) {
+  if (op.narrow) return launch_narrow(op, args, context);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     const T* residual = op.has_residual ? args.in<T>(RmsNorm::kResidual) : nullptr;
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask, offset = first * op.dim;
       const ForwardRows<T> rows{.x = args.in<T>(RmsNorm::kX) + offset,
                                 .w = args.in<T>(RmsNorm::kW),
@@ -55,7 +55,7 @@ Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
                                 .eps = op.eps,
                                 .offset = op.offset,
                                 .scale = op.scale};
-      SLUICE_LOOP(machine.isa, forward, rows);
+      SLUICE_LOOP(context.isa, forward, rows);
     });
   });
   return {};
@@ -67,12 +67,12 @@ int64_t workspace_of(const RmsNormBwd& op) {
   return size.used();
 }
 
-Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
+Status launch(const RmsNormBwd& op, const Args& args, const KernelContext& context) {
   const int64_t block = summed_rows(op.tokens), blocks = ceil_div(op.tokens, block);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.dim);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+    context.pool.parallel_for(blocks, [&](int64_t b, int) {
       const int64_t first = b * block, offset = first * op.dim;
       const BackwardRows<T> rows{.x = args.in<T>(RmsNormBwd::kX) + offset,
                                  .w = args.in<T>(RmsNormBwd::kW),
@@ -85,11 +85,11 @@ Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
                                  .eps = op.eps,
                                  .offset = op.offset,
                                  .scale = op.scale};
-      SLUICE_LOOP(machine.isa, backward, rows);
+      SLUICE_LOOP(context.isa, backward, rows);
     });
   });
   with_type(op.grad_dtype, [&](auto type) {
-    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.dim, op.dim, op.accumulate,
+    SLUICE_LOOP(context.isa, add_partials, partials, blocks, op.dim, op.dim, op.accumulate,
                 args.out<decltype(type)>(RmsNormBwd::kDw));
   });
   return {};

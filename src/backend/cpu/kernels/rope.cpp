@@ -39,10 +39,10 @@ struct UnrotateRows {
 
 namespace sluice::core::cpu {
 
-Status rotate(const Rotated& what, const Machine& machine) {
+Status rotate(const Rotated& what, const KernelContext& context) {
   with_type(what.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(what.rows, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(what.rows, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
       const RotateRows<T> rows{.y = static_cast<T*>(what.y) + first * what.columns,
                                .pos = what.pos + first,
@@ -54,13 +54,13 @@ Status rotate(const Rotated& what, const Machine& machine) {
                                .cols = what.columns,
                                .heads = what.heads,
                                .head_dim = what.head_dim};
-      SLUICE_LOOP(machine.isa, rotate_rows, rows);
+      SLUICE_LOOP(context.isa, rotate_rows, rows);
     });
   });
   return {};
 }
 
-Status launch(const Rope& op, const Args& args, const Machine& machine) {
+Status launch(const Rope& op, const Args& args, const KernelContext& context) {
   return rotate({.y = args.out<void>(Rope::kX),
                  .dtype = op.dtype,
                  .rows = op.tokens,
@@ -72,16 +72,16 @@ Status launch(const Rope& op, const Args& args, const Machine& machine) {
                  .scale = op.rope_scale,
                  .still_scale = op.still_scale,
                  .temperature = op.temperature},
-                machine);
+                context);
 }
 
-Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
+Status launch(const RopeBwd& op, const Args& args, const KernelContext& context) {
   const int64_t q_cols = op.q_heads * op.head_dim, kv_cols = 2 * op.kv_heads * op.head_dim;
   with_type(op.in_dtype, [&](auto in_type) {
     with_type(op.dtype, [&](auto out_type) {
       using X = decltype(in_type);
       using Y = decltype(out_type);
-      machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
         const int64_t first = task * kRowsPerTask;
         const UnrotateRows<X, Y> rows{.dq_in = args.in<X>(RopeBwd::kDqRotated) + first * q_cols,
                                       .dkv_in = args.in<X>(RopeBwd::kDkvRotated) + first * kv_cols,
@@ -96,7 +96,7 @@ Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
                                       .q_heads = op.q_heads,
                                       .kv_heads = op.kv_heads,
                                       .head_dim = op.head_dim};
-        SLUICE_LOOP(machine.isa, unrotate_rows, rows);
+        SLUICE_LOOP(context.isa, unrotate_rows, rows);
       });
     });
   });

@@ -21,6 +21,6 @@ struct Rotated {
   Temperature temperature;
 };
 // REQUIRES: head_dim is at most kMaxHeadDim.
-Status rotate(const Rotated& what, const Machine& machine);
+Status rotate(const Rotated& what, const KernelContext& context);
 
 }  // namespace sluice::core::cpu

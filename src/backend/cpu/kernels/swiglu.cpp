@@ -38,15 +38,15 @@ int64_t workspace_of(const Swiglu& op) {
   return wide_bytes(op);
 }
 
-Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
-  if (op.narrow) return launch_narrow(op, args, machine);
+Status launch(const Swiglu& op, const Args& args, const KernelContext& context) {
+  if (op.narrow) return launch_narrow(op, args, context);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
       const T* gu = args.in<T>(Swiglu::kGu) + first * op.columns();
       const T* up = op.plain ? nullptr : op.apart ? args.in<T>(Swiglu::kUp) + first * op.dim : gu + op.dim;
-      SLUICE_LOOP(machine.isa, forward, gu, up, op.columns(), args.out<T>(Swiglu::kY) + first * op.dim,
+      SLUICE_LOOP(context.isa, forward, gu, up, op.columns(), args.out<T>(Swiglu::kY) + first * op.dim,
                   std::min(kRowsPerTask, op.tokens - first), op.dim, op.activation, op.limit);
     });
   });
@@ -57,18 +57,18 @@ int64_t workspace_of(const SwigluBwd& op) {
   return wide_bytes(op);
 }
 
-Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
-  if (op.narrow) return launch_narrow(op, args, machine);
+Status launch(const SwigluBwd& op, const Args& args, const KernelContext& context) {
+  if (op.narrow) return launch_narrow(op, args, context);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask, offset = first * op.dim, wide = first * op.columns();
       const T* gu = args.in<T>(SwigluBwd::kGu) + wide;
       T* dgu = args.out<T>(SwigluBwd::kDgu) + wide;
       const bool apart = op.apart, plain = op.plain;
       const T* up = plain ? nullptr : apart ? args.in<T>(SwigluBwd::kUp) + offset : gu + op.dim;
       T* dup = plain ? nullptr : apart ? args.out<T>(SwigluBwd::kDup) + offset : dgu + op.dim;
-      SLUICE_LOOP(machine.isa, backward, gu, up, args.in<T>(SwigluBwd::kDy) + offset, dgu, dup, op.columns(),
+      SLUICE_LOOP(context.isa, backward, gu, up, args.in<T>(SwigluBwd::kDy) + offset, dgu, dup, op.columns(),
                   args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
                   op.activation, op.limit);
     });
@@ -76,7 +76,7 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine) {
+Status launch(const ExpertGluBwd& op, const Args& args, const KernelContext& context) {
   const int64_t rows = op.mixture.rows();
   const auto* routing = args.in<int32_t>(ExpertGluBwd::kRouting);
   with_type(op.dtype, [&](auto type) {
@@ -94,9 +94,9 @@ Status launch(const ExpertGluBwd& op, const Args& args, const Machine& machine) 
                          .biased = op.biased,
                          .top_k = op.mixture.top_k,
                          .dim = op.dim};
-    machine.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
+    context.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(machine.isa, expert_backward, all, first, std::min(rows, first + kRowsPerTask),
+      SLUICE_LOOP(context.isa, expert_backward, all, first, std::min(rows, first + kRowsPerTask),
                   op.activation, op.limit);
     });
   });

@@ -116,11 +116,12 @@ namespace sluice::core::cpu {
 namespace {
 
 template <class Rule>
-void run_blocks(const Rule& rule, const Update& u, const Elements& e, int64_t count, const Machine& machine) {
+void run_blocks(const Rule& rule, const Update& u, const Elements& e, int64_t count,
+                const KernelContext& context) {
   static_assert(kBlock % kCompactGroup == 0);
-  machine.pool.parallel_for(ceil_div(count, kBlock), [&](int64_t task, int) {
+  context.pool.parallel_for(ceil_div(count, kBlock), [&](int64_t task, int) {
     const int64_t first = task * kBlock;
-    SLUICE_LOOP(machine.isa, update, rule, u, e, first, std::min(count, first + kBlock));
+    SLUICE_LOOP(context.isa, update, rule, u, e, first, std::min(count, first + kBlock));
   });
 }
 
@@ -130,7 +131,7 @@ Slot slot_of(std::byte* data, DType type, int64_t count) {
   return {{data, type}, type == DType::I8 ? scales : nullptr};
 }
 
-Status run(const auto& op, const Args& args, const Machine& machine) {
+Status run(const auto& op, const Args& args, const KernelContext& context) {
   using AnyUpdate = std::remove_cvref_t<decltype(op)>;
   const StepArgs& step = *args.in<StepArgs>(AnyUpdate::kArgs);
   const float clip = args.in<float>(AnyUpdate::kClip)[1];
@@ -151,13 +152,13 @@ Status run(const auto& op, const Args& args, const Machine& machine) {
     e.write_state = op.moments;
   }
   run_blocks(rule, {clip, rounding_key(step.seed, op.object), step.step, op.stochastic}, e, op.elements,
-             machine);
+             context);
   return {};
 }
 
 }  // namespace
 
-void muon_directions(const Muon& op, const Args& args, const Machine& machine, float* directions) {
+void muon_directions(const Muon& op, const Args& args, const KernelContext& context, float* directions) {
   const StepArgs& step = *args.in<StepArgs>(Muon::kArgs);
   const AnyWeights to{{directions, DType::F32}, nullptr, nullptr};
   const Elements e{.g = {args.out<void>(Muon::kG), op.grad_dtype},
@@ -167,26 +168,26 @@ void muon_directions(const Muon& op, const Args& args, const Machine& machine, f
                    .index = op.first};
   run_blocks(MuonRule{op.momentum, op.nesterov},
              {args.in<float>(Muon::kClip)[1], rounding_key(step.seed, op.object), step.step, op.stochastic},
-             e, op.elements(), machine);
+             e, op.elements(), context);
 }
 
-Status launch(const AdamW& op, const Args& args, const Machine& machine) {
-  return run(op, args, machine);
+Status launch(const AdamW& op, const Args& args, const KernelContext& context) {
+  return run(op, args, context);
 }
-Status launch(const AdamWMoments& op, const Args& args, const Machine& machine) {
-  return run(op, args, machine);
+Status launch(const AdamWMoments& op, const Args& args, const KernelContext& context) {
+  return run(op, args, context);
 }
-Status launch(const SgdMomentum& op, const Args& args, const Machine& machine) {
-  return run(op, args, machine);
+Status launch(const SgdMomentum& op, const Args& args, const KernelContext& context) {
+  return run(op, args, context);
 }
-Status launch(const SgdMomentumState& op, const Args& args, const Machine& machine) {
-  return run(op, args, machine);
+Status launch(const SgdMomentumState& op, const Args& args, const KernelContext& context) {
+  return run(op, args, context);
 }
-Status launch(const Lion& op, const Args& args, const Machine& machine) {
-  return run(op, args, machine);
+Status launch(const Lion& op, const Args& args, const KernelContext& context) {
+  return run(op, args, context);
 }
-Status launch(const LionState& op, const Args& args, const Machine& machine) {
-  return run(op, args, machine);
+Status launch(const LionState& op, const Args& args, const KernelContext& context) {
+  return run(op, args, context);
 }
 
 }  // namespace sluice::core::cpu
