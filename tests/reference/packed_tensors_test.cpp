@@ -76,6 +76,18 @@ TEST(PackedTensors, HaveTheValuesOfTorchAndBitsandbytes) {
     values.resize(size_t(count));
     unpack(format, blocks, 0, values);
     expect_bits(values, std::span(expected).subspan(size_t(first)), name);
+    // The same scales where bytes of the files are read and not mapped: of all of these rows, and of the last.
+    for (const int64_t from : {first, int64_t(expected.size()) - first}) {
+      std::vector<std::byte> scales;
+      rig::must(found->read_scales(
+          from, int64_t(expected.size()) - from,
+          [](const SafeTensor& tensor, int64_t offset, std::span<std::byte> to) {
+            std::ranges::copy(tensor.bytes.subspan(size_t(offset), to.size()), to.begin());
+            return Status();
+          },
+          scales));
+      EXPECT_TRUE(std::ranges::equal(scales, std::span(blocks.scales).last(scales.size()))) << name;
+    }
   }
   EXPECT_FALSE(
       rig::must(PackedTensor::find(files, "edges.numbers", std::vector<int64_t>{4, 64})).has_value());
