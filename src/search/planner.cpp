@@ -611,7 +611,7 @@ bool surely_works(const Program& program, const Profile& profile, const PlanRequ
     brief.explain = false;
     return ring_works(program, profile, brief).ok();
   }
-  const auto few = searched_program(program, cost_of(program, profile), request);
+  const auto few = searched_program(program, cost_of(program, profile), request, 1);
   if (few) return Planner(few->program, profile, request, few->left_out).surely_works();
   return Planner(program, profile, request).surely_works();
 }

@@ -215,13 +215,13 @@ std::vector<RingSearch::Tried> RingSearch::tried(const std::vector<Ring>& all) c
   if (std::ranges::none_of(out, [](const Tried& one) { return one.plan.ok(); }) &&
       out.back().ring.placement.rule != RingRule::AsOne)
     out.push_back(std::move(planned_quickly({as_one(all)}).front()));
-  sort_by(out, [](const Tried& one) { return one.ns(); });
+  sort_by(out, [](const Tried& one) { return one.ns; });
   const size_t most =
       request_.quick ? 1 : std::clamp(kEvenedTasks / program_.tasks().size(), kLeastEvened, kMostTried + 1);
   const double hopeful_ns = std::min(request_.hopeful_ns, kAlikeInFull * out.front().ns);
   for_each_parallel(int64_t(std::min(most, out.size())), request_.threads,
                     [&](int64_t i) { balance(out[size_t(i)], hopeful_ns); });
-  sort_by(out, [](const Tried& one) { return one.ns(); });
+  sort_by(out, [](const Tried& one) { return one.ns; });
   return out;
 }
 
