@@ -23,8 +23,8 @@ struct CalibrateOptions {
   // and the step's copies are timed beside each other, and where a step has few copies, links alone, both
   // directions at once.
   bool shared_cores = false;
-  // On shared cores: what is new is compared with what is known, so that its times are made those of the same
-  // moment, by the ops that both mixes have: other programs take cores at one moment and not at another.
+  // On shared cores other programs take cores at one moment and not at another. What is new is compared with
+  // what is known, by the ops that both mixes have, so that its times are made those of the same moment.
   bool as_known = false;
   // Memory of the process on a device before its arena. An excess over the measuring process, such as
   // torch's, is planned beside the measured memory.

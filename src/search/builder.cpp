@@ -150,8 +150,8 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   }
 }
 
-// Where the device has no room for everything, what is made for the whole step of what the step itself
-// updates goes by way of the host: the link that stores updates has no time for it.
+// A copy that is made for the whole step of what the step itself updates goes by way of the host, where the
+// device has no room for everything. The link that stores updates has no time for it.
 void PlanBuilder::make_for_step() {
   const bool some = std::ranges::any_of(units_, &RecomputeUnit::of_step);
   if (!some || resident_bytes() <= limits.device_bytes()) return;

@@ -16,9 +16,9 @@ namespace sluice::core::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: a
 // record takes this thread some us. In a timed step every command records one after itself. It records one
-// before itself, too, if its lane may stand still until then: it is the first there, waits for another lane, or
-// comes when the command before has finished. Else it begins when that one ends. Each event takes a stream some 2 us, of
-// which a step of 28,000 commands with two each had 0.1 s.
+// before itself, too, if its lane may stand still until then. It may if it is the first there, waits for
+// another lane, or comes when the command before has finished. Else it begins when that one ends. Each event
+// takes a stream some 2 us, of which a step of 28,000 commands with two each had 0.1 s.
 // Commands take events in turn, as many as may be under way. The driver keeps more than a KiB on the host for
 // each, and a step has a hundred thousand commands. Events are created before a step, never within one.
 class Lanes {
@@ -41,8 +41,8 @@ class Lanes {
   Status wait(uint32_t command) { return settle(command); }
   // Waits for everything queued since begin(). Once a kernel has failed the driver says no more of any
   // command of that GPU. The one that failed is one of the launches there from `first` to `last`: the first
-  // that is not known to have finished, and the last one queued. When this thread was waiting for the GPU, as it
-  // mostly is, it is among the first 16: so often an event is recorded.
+  // that is not known to have finished, and the last one queued. When this thread was waiting for the GPU, as
+  // it mostly is, it is among the first 16: so often an event is recorded.
   struct Failure {
     uint32_t first, last;
     Error error;

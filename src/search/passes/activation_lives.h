@@ -14,8 +14,8 @@ struct ActivationLives {
   // Only used in the forward pass, or made of less that outlives the step, can be computed again: it goes
   // after its last use there.
   std::vector<bool> temporary;
-  // Made once in a step, of what outlives it and is not much larger, such as a weight's copy in 8 bits: kept,
-  // or made again in every pass that uses it.
+  // Made once in a step, of what outlives it and is not much larger, such as a weight's copy in 8 bits. It is
+  // kept, or made again in every pass that uses it.
   std::vector<bool> of_step;
   std::vector<uint32_t> forward_uses;  // forward tasks using it
 };

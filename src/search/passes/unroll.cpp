@@ -179,8 +179,8 @@ class Unroller {
     runs_.push_back(timed);
   }
 
-  // Calls gone(object) for what goes after a task: what ends with its pass, and after a forward task as its
-  // last one there what only the forward pass uses, and what is to be computed again.
+  // Calls gone(object) for what goes after a task: what ends with its pass. After a forward task as its last
+  // one there, that is also what only the forward pass uses, and what is to be computed again.
   template <class F>
   void drop_after(TaskId id, F&& gone) {
     const Task& task = program_.task(id);
