@@ -332,8 +332,8 @@ void add_serve(CLI::App& app, int& status) {
   add_caps(serve, request.settings, "24GiB", "110GiB");
   add_setting(serve, request.settings, "--model", "model.path", "folder of a Hugging Face model", "PATH",
               "Configuration");
-  add_setting(serve, request.settings, "--run-dir", "run.dir", "where checkpoints go; runs/verbs unless given",
-              "DIR", "Configuration");
+  add_setting(serve, request.settings, "--run-dir", "run.dir",
+              "where checkpoints go; runs/verbs unless given", "DIR", "Configuration");
   add_backend(serve, request.settings);
   add_set(serve, request.settings);
   serve.callback([=, &status] { status = report(sluice::core::serve(options->request)); });

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "backend/buffer.h"
-#include "backend/disk_source.h"
 #include "backend/device_activity.h"
+#include "backend/disk_source.h"
 #include "base/host_part.h"
 #include "base/interval.h"
 #include "base/lane.h"
@@ -108,8 +108,8 @@ class Backend {
   // Gives what copies from the disk read, on a backend with such lanes. Before the first step, once.
   virtual void set_disk(std::shared_ptr<const DiskSource> /*disk*/) {}
 
-  // Reserves an arena of so many bytes in every memory, once. The backend owns them. Work that takes long, such
-  // as pinning the host arena, may go on after this returns: begin() waits for it and returns its error.
+  // Reserves an arena of so many bytes in every memory, once. The backend owns them. Work that takes long,
+  // such as pinning the host arena, may go on after this returns: begin() waits for it and returns its error.
   virtual Result<Arenas> reserve(const BytesByTier& bytes) = 0;
 
   // Between two steps, has the arenas hold at least so many bytes each. What lies in them stays, at its

@@ -11,8 +11,8 @@
 
 namespace sluice::core {
 
-// So much is read at once, by so many threads of a device's lane. Each has memory for that much, and a ring of
-// twice as much in all holds, on machines whose devices are no main memory, what is on its way: pinned.
+// So much is read at once, by so many threads of a device's lane. Each has memory for that much, and a ring
+// of twice as much in all holds, on machines whose devices are no main memory, what is on its way: pinned.
 constexpr int64_t kDiskPieceBytes = kMiB;
 constexpr int kDiskReaders = 4;
 constexpr int64_t kDiskRingBytes = 3 * kDiskReaders * kDiskPieceBytes;

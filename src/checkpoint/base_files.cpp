@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/stopwatch.h"
+#include "checkpoint/found_tensor.h"
 #include "io/direct_file.h"
 #include "io/elements.h"
-#include "checkpoint/found_tensor.h"
 
 namespace sluice::core {
 namespace {
@@ -26,7 +26,8 @@ class BaseFiles final : public DiskSource {
     for (size_t w = 0; w < model.weights.size(); ++w) {
       const ObjectId object = model.params[w].param;
       const Home& home = plan.homes[object.value];
-      if (home.on(kDisk)) SLUICE_TRY(out->add(model.weights[w], model.program.object(object), home.offset(kDisk)));
+      if (home.on(kDisk))
+        SLUICE_TRY(out->add(model.weights[w], model.program.object(object), home.offset(kDisk)));
     }
     std::ranges::sort(out->objects_, {}, &Placed::offset);
     return std::shared_ptr<const DiskSource>(std::move(out));
@@ -111,15 +112,16 @@ class BaseFiles final : public DiskSource {
   Status read_codes(const Placed& object, int64_t begin, std::span<std::byte> to) const {
     const NumberFormat codes = object.format.type;
     const int64_t first = codes.elements(begin), end = codes.elements(begin + int64_t(to.size()));
-    return for_each_part(object, first, end, [&](const Part& part, int64_t from, int64_t until, int64_t done) -> Status {
-      const auto own = to.subspan(size_t(codes.bytes(done)), size_t(codes.bytes(until - from)));
-      if (part.tensor.packed) {
-        SLUICE_TRY(read_elements_of(part, codes, from, until, own));
-        part.tensor.packed->turn_codes(own);
-        return Status();
-      }
-      return read_numbers(part, object.format.type, from, until, own);
-    });
+    return for_each_part(
+        object, first, end, [&](const Part& part, int64_t from, int64_t until, int64_t done) -> Status {
+          const auto own = to.subspan(size_t(codes.bytes(done)), size_t(codes.bytes(until - from)));
+          if (part.tensor.packed) {
+            SLUICE_TRY(read_elements_of(part, codes, from, until, own));
+            part.tensor.packed->turn_codes(own);
+            return Status();
+          }
+          return read_numbers(part, object.format.type, from, until, own);
+        });
   }
 
   // Numbers of another type than the object's are rounded as they come.
@@ -127,7 +129,8 @@ class BaseFiles final : public DiskSource {
                       std::span<std::byte> to) const {
     const TensorType there = part.tensor.info().type;
     const int64_t size = size_of(there);
-    if ((there == TensorType::BF16 && type == DType::BF16) || (there == TensorType::F32 && type == DType::F32))
+    if ((there == TensorType::BF16 && type == DType::BF16) ||
+        (there == TensorType::F32 && type == DType::F32))
       return read_elements_of(part, type, from, until, to);
     std::vector<std::byte> bytes(size_t((until - from) * size));
     std::vector<float> values;
@@ -178,16 +181,17 @@ class BaseFiles final : public DiskSource {
     const auto read = [&](const SafeTensor& tensor, int64_t offset, std::span<std::byte> bytes) {
       return read_bytes(tensor, offset, bytes);
     };
-    SLUICE_TRY(for_each_part(
-        object, first * block, end * block, [&](const Part& part, int64_t from, int64_t until, int64_t) -> Status {
-          for (int64_t at = from; at < until;) {
-            const auto [place, count] = part.source.stretch(at, until);
-            SLUICE_TRY(part.tensor.packed->read_scales(part.tensor.first + place, count, read, some));
-            all.insert(all.end(), some.begin(), some.end());
-            at += count;
-          }
-          return Status();
-        }));
+    SLUICE_TRY(for_each_part(object, first * block, end * block,
+                             [&](const Part& part, int64_t from, int64_t until, int64_t) -> Status {
+                               for (int64_t at = from; at < until;) {
+                                 const auto [place, count] = part.source.stretch(at, until);
+                                 SLUICE_TRY(part.tensor.packed->read_scales(part.tensor.first + place, count,
+                                                                            read, some));
+                                 all.insert(all.end(), some.begin(), some.end());
+                                 at += count;
+                               }
+                               return Status();
+                             }));
     std::copy_n(all.begin() + (begin - first * size), to.size(), to.begin());
     return {};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters of all experts of a layer as PEFT has them of one parameter with three sizes (target_parameters).
-// A is [experts * rank, in], and B is [out, rank * experts]. In B columns of an expert are as far apart as there
-// are experts.
+// A is [experts * rank, in], and B is [out, rank * experts]. In B columns of an expert are as far apart as
+// there are experts.
 #pragma once
 
 #include <cstdint>

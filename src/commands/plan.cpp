@@ -77,8 +77,7 @@ Result<std::filesystem::path> save_beside_runs(const Prepared& p, std::string_vi
 }
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
-Result<Ending> explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs,
-                            Requests& asked) {
+Result<Ending> explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs, Requests& asked) {
   const Stage& s = prepared.stages.main;
   const auto study = [&](const StudyWatch& watch) { return what_ifs(prepared, watch); };
   const std::vector<WhatIf> changes =

@@ -157,8 +157,7 @@ Result<std::vector<Source>> find_sources(const SourceOptions& options, std::set<
   }
   if (sources.empty()) {
     const std::string endings = options.include.empty() ? "" : " with endings " + list(options.include);
-    return error(ErrorKind::NotFound, "data: no file with content among {}{}", list(options.paths),
-                 endings);
+    return error(ErrorKind::NotFound, "data: no file with content among {}{}", list(options.paths), endings);
   }
   return sources;
 }

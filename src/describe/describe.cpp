@@ -54,9 +54,10 @@ std::string describe_objective(const Prepared& p) {
       "{} ({}), beta {:g}; each round multiplies by the head once more, to know its log-probabilities",
       o.name, loss.name, p.config.objective.beta.value_or(o.beta));
   if (reads_reference(o, p.config.objective))
-    out += p.config.samples_answers()
-               ? "; the reference's are made in each step, by a forward pass with the weights of the beginning"
-               : "; the reference's are made once, by a forward pass over the data";
+    out +=
+        p.config.samples_answers()
+            ? "; the reference's are made in each step, by a forward pass with the weights of the beginning"
+            : "; the reference's are made once, by a forward pass over the data";
   if (loss.kl) out += "; each step begins with a forward pass over other answers to its prompts";
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from tokens as they come: only whole characters leave it, and nothing that could be the beginning of a stop
-// string until it is known not to be.
+// Text from tokens as they come: only whole characters leave it, and nothing that could be the beginning of a
+// stop string until it is known not to be.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class TextStream {
   // `prompt` is what the text goes on from: how tokens read may depend on the ones before.
   TextStream(Decode decode, std::span<const int32_t> prompt, std::vector<std::string> stop_strings);
 
-  // Returns the text that can be shown now. Once a stop string is complete, all before it has been returned and
-  // stopped() holds.
+  // Returns the text that can be shown now. Once a stop string is complete, all before it has been returned
+  // and stopped() holds.
   Result<std::string> add(int32_t token);
   // The rest of the text, when no token follows.
   Result<std::string> finish();
@@ -39,7 +39,8 @@ class TextStream {
 
   Decode decode_;
   std::vector<std::string> stops_;
-  std::vector<int32_t> tokens_;  // from `begin_` on they are decoded together, those up to `read_` are in the text
+  std::vector<int32_t>
+      tokens_;  // from `begin_` on they are decoded together, those up to `read_` are in the text
   size_t begin_ = 0, read_ = 0;
   std::string pending_, text_;
   bool stopped_ = false;

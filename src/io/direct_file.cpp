@@ -23,8 +23,8 @@ std::byte* memory_of_thread() {
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
-  thread_local const std::unique_ptr<std::byte, Free> memory(
-      static_cast<std::byte*>(std::aligned_alloc(size_t(kPage), size_t(DirectFile::kPieceBytes + 2 * kPage))));
+  thread_local const std::unique_ptr<std::byte, Free> memory(static_cast<std::byte*>(
+      std::aligned_alloc(size_t(kPage), size_t(DirectFile::kPieceBytes + 2 * kPage))));
   return memory.get();
 }
 

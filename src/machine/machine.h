@@ -14,8 +14,8 @@
 namespace sluice::core {
 
 // The machine that config.run names; "auto" is the first backend of the registry that finds its hardware.
-// `card` names one to plan for instead, as card_named() takes it; empty: none. `place_here` is that of this process
-// among those of its host which share a step, from 0.
+// `card` names one to plan for instead, as card_named() takes it; empty: none. `place_here` is that of this
+// process among those of its host which share a step, from 0.
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& card, int place_here = 0);
 
 // A machine file, as to_toml(Card) writes it.
@@ -28,8 +28,9 @@ Result<Card> card_for(const RunConfig& config, const std::string& name);
 // The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two
 // measures neither again. GPUs of one name differ by some per cent. Empty: data.cache is.
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
-// The same in the folder that the environment's SLUICE_COSTS names. A cache begins as a copy of it, and leaves
-// there what it measures first; what runs teach stays in the cache. Empty: none is named, or nothing is kept.
+// The same in the folder that the environment's SLUICE_COSTS names. A cache begins as a copy of it, and
+// leaves there what it measures first; what runs teach stays in the cache. Empty: none is named, or nothing
+// is kept.
 std::filesystem::path shared_costs(const std::filesystem::path& cache);
 
 }  // namespace sluice::core

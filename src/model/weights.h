@@ -108,9 +108,9 @@ struct Weight {
   Init init;
   bool decay = true;  // under weight decay
   bool trainable = true;
-  bool wide = false;  // ModelSpec::wide names one of its tensors
+  bool wide = false;                        // ModelSpec::wide names one of its tensors
   std::optional<NumberFormat> format = {};  // as it is stored; nothing: in the type that is computed in
-  ProductFormats product = {};        // of its products
+  ProductFormats product = {};              // of its products
   // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
   // its A, and of its magnitudes, if it has some. Weights that are rows of one tensor share an A, and
   // `target`, which names it in draws of dropout. Of experts they are sizes of one, and its adapters follow

@@ -67,7 +67,7 @@ Divergence divergence_of(const ObjectiveKeys& keys, const TopLogProbs& recorded,
     of_teacher.push_back(double{recorded.teacher[i]});
     of_model.push_back(double{recorded.model[i]});
   }
-  std::ranges::fill(slopes, 0.0F);
+  std::fill(slopes.begin(), slopes.end(), 0.0F);
   if (places.empty()) return {};
   const Distribution teacher(keys, std::move(of_teacher)), model(keys, std::move(of_model));
   Divergence out{.teacher_mass = teacher.mass, .model_mass = model.mass};

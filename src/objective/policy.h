@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of sampled answers that have rewards, sums over tokens. A token counts by its answer's advantage, and
-// by how much likelier it became than when it was sampled. Names, defaults and formulas are
-// those of TRL 1.16's GRPO, with a whole step in the place of its batch.
+// Losses of sampled answers that have rewards, sums over tokens. A token counts by its answer's advantage,
+// and by how much likelier it became than when it was sampled. Names, defaults and formulas are those of
+// TRL 1.16's GRPO, with a whole step in the place of its batch.
 #pragma once
 
 #include <cstdint>

@@ -64,8 +64,8 @@ struct Quantize {
   }
 };
 
-// An op with `narrow` writes what it would write without, and `op` rounds it. Operand `wide` of the op without
-// becomes these of the op with it, behind all other operands; 0: it has no such copy.
+// An op with `narrow` writes what it would write without, and `op` rounds it. Operand `wide` of the op
+// without becomes these of the op with it, behind all other operands; 0: it has no such copy.
 struct NarrowResult {
   int wide;
   Quantize op;

@@ -2,9 +2,9 @@
 // Master weights of 24 bits: a bf16 parameter and a byte beside it. The definition for every backend, usable
 // from device code; the CPU's kernels have it once more in vectors, which the conformance tests compare.
 //
-// The master is a float of 16 bits of precision: the upper 24 bits of an f32. They are the parameter's 16 bits
-// times 256 plus the byte, taken as a signed number; so the parameter is the master rounded to nearest, ties
-// away from zero. An f32 becomes a master by rounding to nearest, ties to even: no random numbers.
+// The master is a float of 16 bits of precision: the upper 24 bits of an f32. They are the parameter's 16
+// bits times 256 plus the byte, taken as a signed number; so the parameter is the master rounded to nearest,
+// ties away from zero. An f32 becomes a master by rounding to nearest, ties to even: no random numbers.
 #pragma once
 
 #include <cstdint>

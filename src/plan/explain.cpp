@@ -152,11 +152,12 @@ std::string describe(const Program& program, const Plan& plan) {
     int64_t there = 0;
     for (size_t o = 0; o < plan.homes.size(); ++o)
       there += plan.homes[o].on(kDisk) ? program.objects()[o].bytes : 0;
-    fmt::format_to(put,
-                   "disk     {} of the loads read {} from the base's files, of which {} have no place on the host; "
-                   "the disk is {:.0f} % busy, at {:.2f} GB/s\n",
-                   t.reads.actions, format_bytes(t.reads.bytes), format_bytes(there),
-                   100 * t.reads.ns / (step * devices), double(t.reads.bytes) / t.reads.ns * devices);
+    fmt::format_to(
+        put,
+        "disk     {} of the loads read {} from the base's files, of which {} have no place on the host; "
+        "the disk is {:.0f} % busy, at {:.2f} GB/s\n",
+        t.reads.actions, format_bytes(t.reads.bytes), format_bytes(there),
+        100 * t.reads.ns / (step * devices), double(t.reads.bytes) / t.reads.ns * devices);
   }
   if (t.chosen.actions > 0) {
     fmt::format_to(

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/order.h"
+
 namespace sluice::core {
 namespace {
 
@@ -132,7 +134,7 @@ std::vector<QuietGaps> quiet_gaps(const Plan& plan, std::span<const Stall> stall
   }
   std::vector<QuietGaps> out;
   for (auto& [kinds, gaps] : found) out.push_back(std::move(gaps));
-  std::ranges::stable_sort(out, std::ranges::greater(), &QuietGaps::ns);
+  sort_by(out, [](const QuietGaps& one) { return -one.ns; });
   return out;
 }
 

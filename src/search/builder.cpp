@@ -42,7 +42,8 @@ std::shared_ptr<const std::vector<bool>> on_disk(const Program& program, double 
     order.push_back(o);
     all += program.objects()[o].bytes;
   }
-  std::ranges::stable_sort(order, {}, [&](uint32_t o) { return spread_over_layers(program.objects()[o].layer); });
+  std::ranges::stable_sort(order, {},
+                           [&](uint32_t o) { return spread_over_layers(program.objects()[o].layer); });
   auto out = std::make_shared<std::vector<bool>>(program.objects().size(), false);
   for (const uint32_t o : order) {
     if (double(taken) >= share * double(all)) break;
@@ -548,7 +549,8 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     const StepSchedule& s = fitting->schedule;
     for (const bool search_places : {false, true}) {
       within.search_places = search_places;
-      auto plan = emitted(s, resident(s, within, fitting->cuts, static_cast<int64_t>(fill)), within, missing_room);
+      auto plan =
+          emitted(s, resident(s, within, fitting->cuts, static_cast<int64_t>(fill)), within, missing_room);
       if (plan) {
         predict_times(*plan);
         const double ns = step_ns(*plan);
@@ -562,7 +564,8 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     }
     if (tight || (fixed_saves && missing_room.is_host())) return best;
     if (missing_room.is_host()) {
-      const double missing = std::max(0.08 / attempts, double(missing_room.bytes) / double(within.bytes[kHost]));
+      const double missing =
+          std::max(0.08 / attempts, double(missing_room.bytes) / double(within.bytes[kHost]));
       host_share = std::max(0.0, host_share - missing);
     } else {
       device_share -= policy.floor ? 0.03 : 0.32 / attempts;

@@ -112,9 +112,7 @@ class PlanBuilder {
   // Bytes that every plan keeps on the host all step long.
   int64_t always_on_host() const { return always_on_host_; }
   // Bytes of the host if all that outlives the step has its place there.
-  int64_t outliving_bytes() const {
-    return pinnable_bytes_ + always_on_host_ + limits.boundary_bytes[kHost];
-  }
+  int64_t outliving_bytes() const { return pinnable_bytes_ + always_on_host_ + limits.boundary_bytes[kHost]; }
   // Bytes of the host's budget that a plan takes, with its actions.
   int64_t host_bytes(const Plan& plan) const;
   // The cap that leaves this much of a tier for plans.

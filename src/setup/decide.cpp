@@ -123,11 +123,12 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
   }
 }
 
-// Whether the base may be read from its folder in every pass: where the step is only planned for another machine,
-// a preset's as if there were one.
+// Whether the base may be read from its folder in every pass: where the step is only planned for another
+// machine, a preset's as if there were one.
 bool may_be_read(const Prepared& p, const Status& refusal) {
   return !refusal.ok() && refusal.error().kind == ErrorKind::DoesNotFit && p.model.files_have &&
-         p.model.adapters.any() && p.config.caps[kHost] != kUnlimited && (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
+         p.model.adapters.any() && p.config.caps[kHost] != kUnlimited &&
+         (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
 }
 
 // Gives the machine a lane from the disk, and the step a base that is read by it.

@@ -41,7 +41,8 @@ std::vector<NarrowGain> narrow_gains(const ModelSpec& model, const Profile& prof
     });
     const NumberFormat x = kFloat8.over(cols), dy = kFloat8.over(rows), turned = kFloat8.over(kGainTokens);
     Linear linear{.tokens = kGainTokens, .in = cols, .out = rows, .dtype = DType::BF16};
-    LinearDgrad dgrad{.tokens = kGainTokens, .in = cols, .out = rows, .dtype = DType::BF16, .accumulate = false};
+    LinearDgrad dgrad{
+        .tokens = kGainTokens, .in = cols, .out = rows, .dtype = DType::BF16, .accumulate = false};
     LinearWgrad wgrad{
         .tokens = kGainTokens, .in = cols, .out = rows, .dtype = DType::BF16, .grad_dtype = DType::BF16};
     const double wide = ns(linear) + ns(dgrad) + (w.trainable ? ns(wgrad) : 0);

@@ -280,7 +280,8 @@ class Picture {
       if (a.lane == lane) row.add(timeline_[id].start_ns, timeline_[id].end_ns, sort_of(a));
     }
     row.draw(
-        svg_, [](size_t sort) { return kPhaseNames[sort]; }, [](size_t sort) { return ink(kPhaseNames[sort]); });
+        svg_, [](size_t sort) { return kPhaseNames[sort]; },
+        [](size_t sort) { return ink(kPhaseNames[sort]); });
     label(y_, kCopyHeight, name_of(plan_.lanes[lane]));
     y_ += kCopyHeight + kGap;
   }

@@ -132,7 +132,8 @@ inline Result<Plan> narrowed(const Plan& wide, double part, int64_t libraries) {
 
 // `part`: of the device memory that a plan without caps takes, for a second one; `libraries`: most bytes that
 // its backend takes besides.
-inline void expect_exact(const Family& family, Format compute, const char* backend, double part, int64_t libraries) {
+inline void expect_exact(const Family& family, Format compute, const char* backend, double part,
+                         int64_t libraries) {
   const Model model = *Model::from_config(family.config);
   const Machine machine = *exact_machine(backend);
   const auto asked = prompts();

@@ -443,8 +443,8 @@ TEST(Verbs, ReadAndWriteCompactState) {
   EXPECT_EQ(*r.session.state("v", other), beside);
 }
 
-// q, k and v of one tensor are matrices of their own: Adafactor's first step keeps the means of each one's squares.
-// Rows are told as the tensor has them, columns matrix by matrix.
+// q, k and v of one tensor are matrices of their own: Adafactor's first step keeps the means of each one's
+// squares. Rows are told as the tensor has them, columns matrix by matrix.
 TEST(Verbs, TellFactorsOfMatricesThatShareATensor) {
   struct Case {
     const char *config, *name;

@@ -101,7 +101,8 @@ void add_experts_adapters(List& list) {
         list.add(GroupedLowRank{m, group, {s.rank, 1, s.columns, 0, s.columns}, dtype, 0.5f, true});
         // Rows of other experts keep what they have: where the group has all, there are none.
         for (const bool gathers : {false, true})
-          list.add(GroupedLowRankDgrad{m, group, s, dtype, 0.3f, gathers, !gathers && group.count < m.experts});
+          list.add(
+              GroupedLowRankDgrad{m, group, s, dtype, 0.3f, gathers, !gathers && group.count < m.experts});
       }
       for (const auto& [dtype, grad] : kGradDTypes) {
         for (const bool gathers : {false, true})

@@ -20,9 +20,10 @@ Approx inverse_rms(std::span<const double> x, float eps) {
   return Approx(1) / sqrt(squares.total() / Approx(double(x.size())) + Approx(double{eps}));
 }
 
-// What Quantize makes of results as they are stored. A backend's may be off by what they may be off before, and
-// by a bit of bf16. Near the middle between two numbers of 8 bits that is a whole step: of three bits of mantissa,
-// or the least one of the scale that the largest magnitude has. What the bits are, relations.h says.
+// What Quantize makes of results as they are stored. A backend's may be off by what they may be off before,
+// and by a bit of bf16. Near the middle between two numbers of 8 bits that is a whole step: of three bits of
+// mantissa, or the least one of the scale that the largest magnitude has. What the bits are, relations.h
+// says.
 Outputs narrowed(const NarrowResults& results, const Outputs& wide) {
   Outputs out;
   for (const NarrowResult& result : results) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A base larger than the host: runs that read it from its files in every pass have the bits of runs that have it
-// in memory, under all caps, threads and devices; a file that changes meanwhile ends them.
+// A base larger than the host: runs that read it from its files in every pass have the bits of runs that have
+// it in memory, under all caps, threads and devices; a file that changes meanwhile ends them.
 #include <chrono>
 #include <filesystem>
 
 #include "backend/cpu/cpu_backend.h"
+#include "checkpoint/base_files.h"
+#include "checkpoint/weights.h"
 #include "equivalence/small_runs.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "search/planner.h"
-#include "checkpoint/base_files.h"
-#include "checkpoint/weights.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -22,8 +22,8 @@ using rig::must;
 constexpr StepShape kShape{16, 16, 2, 1, 16};
 
 ModelSpec with_adapters(bool reads) {
-  ModelSpec spec = model_of({.dim = 64, .layers = 3, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 128,
-                             .vocab = 97});
+  ModelSpec spec =
+      model_of({.dim = 64, .layers = 3, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 128, .vocab = 97});
   Adapters adapters;
   adapters.rank = 2;
   must(adapt(spec, adapters, "adapter"));
@@ -79,8 +79,7 @@ class ReadBases : public testing::Test {
   std::unique_ptr<rig::Rig> open(const Question& q, int devices, int threads) const {
     auto rig = std::make_unique<rig::Rig>(
         q, make_cpu_backend({.threads = threads, .devices = devices, .reads_disk = q.model.reads_files}));
-    if (q.model.reads_files)
-      rig->backend().set_disk(must(open_base(rig->model(), rig->plan(), dir_ / "")));
+    if (q.model.reads_files) rig->backend().set_disk(must(open_base(rig->model(), rig->plan(), dir_ / "")));
     rig->initialize();
     must(load_weights(rig->model(), dir_ / "", rig->training(), Held::Base));
     return rig;
@@ -115,9 +114,10 @@ TEST_F(ReadBases, HaveTheBitsOfBasesInMemory) {
     int64_t host, device;
   };
   // A base of four times the host's room, and more of either memory.
-  for (const auto& [devices, threads, host, device] :
-       {Case{1, 1, rest + base / 4, base / 2}, {1, 3, rest + base / 4, 2 * base / 3}, {2, 2, rest + base / 4, base / 2},
-        {1, 2, rest + base / 2, base / 2}}) {
+  for (const auto& [devices, threads, host, device] : {Case{1, 1, rest + base / 4, base / 2},
+                                                       {1, 3, rest + base / 4, 2 * base / 3},
+                                                       {2, 2, rest + base / 4, base / 2},
+                                                       {1, 2, rest + base / 2, base / 2}}) {
     Question q = question(true);
     q.caps = BytesByTier({{kHost, host}});
     q.caps.set_devices(device);
@@ -146,7 +146,8 @@ TEST_F(ReadBases, EndARunWhereTheirFileDoes) {
     }
     const Status failed = rig->training().step();
     ASSERT_FALSE(failed.ok());
-    for (const std::string& part : {file().string(), std::string("byte "), std::string(shorter ? "it ends at" : "changed")})
+    for (const std::string& part :
+         {file().string(), std::string("byte "), std::string(shorter ? "it ends at" : "changed")})
       EXPECT_NE(failed.message().find(part), std::string::npos) << failed.message();
   }
 }

@@ -175,7 +175,6 @@ Result<Fingerprints> committed() {
   return out;
 }
 
-
 TEST(Fingerprints, AreTheCommittedOnes) {
   const auto expected = committed();
   ASSERT_TRUE(expected.ok()) << expected.message();

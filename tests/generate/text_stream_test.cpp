@@ -20,7 +20,8 @@ Result<std::string> bytes_to_text(std::span<const int32_t> tokens) {
     const int32_t lead = tokens[i];
     const size_t length = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
     bool whole = lead < 0x80 || lead >= 0xc0;
-    for (size_t k = 1; k < length; ++k) whole = whole && i + k < tokens.size() && (tokens[i + k] & 0xc0) == 0x80;
+    for (size_t k = 1; k < length; ++k)
+      whole = whole && i + k < tokens.size() && (tokens[i + k] & 0xc0) == 0x80;
     if (!whole) {
       out += kReplacement;
       ++i;
@@ -52,7 +53,8 @@ using Pieces = std::vector<std::string>;
 
 TEST(TextStream, ACharacterComesWhenItIsWhole) {
   TextStream stream(bytes_to_text, {}, {});
-  EXPECT_EQ(pieces_of(stream, "a\xc3\xa9\xf0\x9f\x98\x80!"), (Pieces{"a", "", "\xc3\xa9", "", "", "", "\xf0\x9f\x98\x80", "!"}));
+  EXPECT_EQ(pieces_of(stream, "a\xc3\xa9\xf0\x9f\x98\x80!"),
+            (Pieces{"a", "", "\xc3\xa9", "", "", "", "\xf0\x9f\x98\x80", "!"}));
   EXPECT_EQ(stream.text(), "a\xc3\xa9\xf0\x9f\x98\x80!");
 }
 
@@ -83,11 +85,13 @@ TEST(TextStream, AStopStringMayOverlapItsOwnBeginning) {
 }
 
 TEST(TextStream, TheEarliestOfSeveralStopStringsCounts) {
-  TextStream stream([](std::span<const int32_t> tokens) -> Result<std::string> {
-    std::string out;
-    for (const int32_t t : tokens) out += t == 0 ? "one two three" : "?";
-    return out;
-  }, {}, {"three", "two", ""});
+  TextStream stream(
+      [](std::span<const int32_t> tokens) -> Result<std::string> {
+        std::string out;
+        for (const int32_t t : tokens) out += t == 0 ? "one two three" : "?";
+        return out;
+      },
+      {}, {"three", "two", ""});
   EXPECT_EQ(must(stream.add(0)), "one ");
   EXPECT_TRUE(stream.stopped());
 }
@@ -99,8 +103,8 @@ TEST(TextStream, WhatOnlyBeganAStopStringIsShownAtTheEnd) {
   EXPECT_FALSE(stream.stopped());
 }
 
-// Metaspace: the space before a word is in its token, and the first of a text is not shown. What follows a prompt is
-// not the first.
+// Metaspace: the space before a word is in its token, and the first of a text is not shown. What follows a
+// prompt is not the first.
 TEST(TextStream, TheFirstTokenReadsAsItDoesBehindThePrompt) {
   for (const std::string name : {"gpt2", "llama2", "llama3", "metaspace", "qwen2", "smollm2"}) {
     const std::filesystem::path path = std::filesystem::path(SLUICE_TOKENIZERS) / (name + ".json");

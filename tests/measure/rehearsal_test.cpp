@@ -269,7 +269,8 @@ TEST(Rehearsal, StatesMeetRowsAndDocumentsAsTheDataHasThem) {
 // Even loads would fill the tiles of grouped products, which those of a step do not.
 TEST(Rehearsal, ExpertsHaveUnequallyManyRows) {
   const Mixture mixture{64, 16, 4};
-  const std::vector<int32_t> routing = rehearsed_numbers(CombineExperts{mixture, 8, DType::F32, false, false}, {});
+  const std::vector<int32_t> routing =
+      rehearsed_numbers(CombineExperts{mixture, 8, DType::F32, false, false}, {});
   const RoutingLayout layout{mixture.experts, mixture.rows()};
   ASSERT_EQ(int64_t(routing.size()), layout.elements());
   std::set<int32_t> loads;

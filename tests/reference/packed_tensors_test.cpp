@@ -76,7 +76,8 @@ TEST(PackedTensors, HaveTheValuesOfTorchAndBitsandbytes) {
     values.resize(size_t(count));
     unpack(format, blocks, 0, values);
     expect_bits(values, std::span(expected).subspan(size_t(first)), name);
-    // The same scales where bytes of the files are read and not mapped: of all of these rows, and of the last.
+    // The same scales where bytes of the files are read and not mapped: of all of these rows, and of the
+    // last.
     for (const int64_t from : {first, int64_t(expected.size()) - first}) {
       std::vector<std::byte> scales;
       rig::must(found->read_scales(

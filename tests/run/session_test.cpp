@@ -282,8 +282,9 @@ TEST(Session, TextBecomesTokensOfTheModelsTokenizer) {
   EXPECT_TRUE(data.notices.empty());
   // What the tokenizer has no token for is said.
   dir.add("text", "a\nb\nc" + std::string(4000, 'a'));
-  EXPECT_EQ(must(open_data(config, 97)).notices,
-            std::vector<std::string>{"data.paths: 2 characters or bytes have no token and are left out: text"});
+  EXPECT_EQ(
+      must(open_data(config, 97)).notices,
+      std::vector<std::string>{"data.paths: 2 characters or bytes have no token and are left out: text"});
 }
 
 // The file that was planned for became a directory.

@@ -12,20 +12,21 @@ namespace {
 
 using rig::must;
 
-// A round of chunks goes through a model layer by layer: the room for an evaluation holds chunks of a few layers,
-// not of all.
+// A round of chunks goes through a model layer by layer: the room for an evaluation holds chunks of a few
+// layers, not of all.
 TEST(BesideAStep, RoomOnTheHostIsHeldClosely) {
   const Profile profile = *profile_of(*find_card("h100"), DType::BF16);
   const Numerics numerics{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
-  const BuiltProgram model = build_evaluation(model_of({256, 12, 4, 2, 64, 768, 1000}), {4096, 512, 8, 1, 512}, numerics);
+  const BuiltProgram model =
+      build_evaluation(model_of({256, 12, 4, 2, 64, 768, 1000}), {4096, 512, 8, 1, 512}, numerics);
   int64_t all = 0;
   for (const Object& o : model.program.objects()) all += o.persistent ? 0 : o.bytes;
   const BytesByTier room = must(room_beside(model.program, profile));
   EXPECT_LE(room[kHost], all / 4);
 }
 
-// Devices of a ring have not the same free around the room, and no plan may take more than its own has: device 1
-// has just the room that is kept, device 0 all that is free.
+// Devices of a ring have not the same free around the room, and no plan may take more than its own has:
+// device 1 has just the room that is kept, device 0 all that is free.
 TEST(BesideARing, PlansKeepToEachDevicesRoom) {
   Profile profile = *profile_of(*find_card("h100"), DType::BF16);
   profile.set_lanes(LaneTable::of_devices(2, false), 0);

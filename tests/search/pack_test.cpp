@@ -136,8 +136,8 @@ TEST(Pack, TakesNoMoreRoomThanItNeedsWhereThereIsPlenty) {
   }
 }
 
-// Also where that is less than all things one beside another take, and one that comes late keeps what is there from
-// the bottom.
+// Also where that is less than all things one beside another take, and one that comes late keeps what is
+// there from the bottom.
 TEST(Pack, DoesNotSpreadOverAllThereIs) {
   constexpr uint32_t kLast = 200;
   std::vector<PackItem> items;

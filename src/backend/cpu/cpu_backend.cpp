@@ -71,9 +71,10 @@ class CpuBackend final : public Backend {
         workers_(workers_of(options)),
         network_(options.network),
         exchanger_(1),
-        lanes_(lanes_of(options),
-               [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); },
-               [this](int64_t offset, std::span<std::byte> to) { return read_in_pieces(*disk_, offset, to); }) {}
+        lanes_(
+            lanes_of(options),
+            [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); },
+            [this](int64_t offset, std::span<std::byte> to) { return read_in_pieces(*disk_, offset, to); }) {}
 
   std::string_view name() const override { return "cpu"; }
   const LaneTable& lanes() const override { return lanes_.table(); }

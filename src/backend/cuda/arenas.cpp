@@ -133,10 +133,10 @@ struct HostArena::Mapping {
                 "cudaHostRegister");
       if (!done.ok()) {
         cudaGetLastError();  // of this thread
-        status = error(
-            ErrorKind::Device,
-            "the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
-            format_bytes(bytes), done.message());
+        status =
+            error(ErrorKind::Device,
+                  "the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
+                  format_bytes(bytes), done.message());
         next = pieces.size();  // the others need not go on
         return;
       }

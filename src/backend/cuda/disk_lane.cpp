@@ -9,8 +9,8 @@ namespace sluice::core::cuda {
 
 Result<std::unique_ptr<DiskLane>> DiskLane::create() {
   std::unique_ptr<DiskLane> lane(new DiskLane());
-  SLUICE_CUDA_TRY(cudaHostAlloc(reinterpret_cast<void**>(lane->ring_.receive()), 2 * kHalfBytes,
-                                cudaHostAllocDefault));
+  SLUICE_CUDA_TRY(
+      cudaHostAlloc(reinterpret_cast<void**>(lane->ring_.receive()), 2 * kHalfBytes, cudaHostAllocDefault));
   SLUICE_CUDA_TRY(cudaStreamCreateWithFlags(lane->copies_.receive(), cudaStreamNonBlocking));
   for (Half& half : lane->halves_) {
     for (Event* event : {&half.filled, &half.freed})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lane from the disk to a GPU: the driver's thread reads into one half of a pinned ring while the GPU copies
-// from the other.
+// The lane from the disk to a GPU: the driver's thread reads into one half of a pinned ring while the GPU
+// copies from the other.
 #pragma once
 
 #include <deque>

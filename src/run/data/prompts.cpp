@@ -12,14 +12,14 @@
 
 #include "base/checksum.h"
 #include "base/counts.h"
+#include "dataset/byte_tokenizer.h"
+#include "dataset/permutation.h"
 #include "host/host_memory.h"
 #include "io/file.h"
 #include "run/inputs/paths.h"
 #include "run/inputs/resolve.h"
 #include "run/loaded/folder_defaults.h"
 #include "text/json.h"
-#include "dataset/byte_tokenizer.h"
-#include "dataset/permutation.h"
 
 namespace sluice::core {
 namespace {
@@ -110,7 +110,8 @@ Result<int64_t> id_of(const json& token) {
   return error("a token is a number, under token_id, or as \"token_id:5\" under token");
 }
 
-// The teacher's tokens in one place: {"5": -0.1} or {"5": {"logprob": -0.1}} as vLLM writes them. Or a list of
+// The teacher's tokens in one place: {"5": -0.1} or {"5": {"logprob": -0.1}} as vLLM writes them. Or a list
+// of
 // {"token_id": 5, "logprob": -0.1}. Or a list of logarithms alone, where `ids` has their tokens.
 Result<std::vector<TopToken>> top_tokens_of(const json& place, const json* ids) {
   std::vector<TopToken> out;

@@ -2,8 +2,8 @@
 // What a start in a run directory means: beginning a run, or going on with the one that is there.
 #pragma once
 
-#include "setup/settle.h"
 #include "run/directory/run_directory.h"
+#include "setup/settle.h"
 #include "sluice/observer.h"
 
 namespace sluice::core {
@@ -17,9 +17,9 @@ struct TakenDirectory {
 // what is not a run's, its newest checkpoint is damaged, or run.resume asks for another beginning.
 Result<TakenDirectory> take_run_directory(const RunConfig& config, bool anew, Observer& observer);
 
-// The checkpoint which the run in `directory` goes on from may be damaged (the error's detail "damaged"). Then
-// the error gets the newest whole one before it, and the command that goes on from that. Any other error as it
-// is.
+// The checkpoint which the run in `directory` goes on from may be damaged (the error's detail "damaged").
+// Then the error gets the newest whole one before it, and the command that goes on from that. Any other error
+// as it is.
 Error naming_older_one(const std::filesystem::path& directory, Error why);
 
 }  // namespace sluice::core

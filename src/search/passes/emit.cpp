@@ -58,7 +58,8 @@ class Tracker {
   std::map<int64_t, Range> ranges_;
 };
 
-// By object: where it would lie on the disk, which has room for all that files have; kNowhere: it is not there.
+// By object: where it would lie on the disk, which has room for all that files have; kNowhere: it is not
+// there.
 std::vector<int64_t> places_on_disk(const Program& program, int64_t alignment) {
   std::vector<int64_t> out(program.objects().size(), kNowhere);
   int64_t end = 0;
@@ -359,7 +360,8 @@ void Emitter::set_homes() {
   const std::vector<int64_t> places = places_on_disk(program_, limits_.alignment);
   for (size_t o = 0; o < places.size(); ++o) {
     if (places[o] != kNowhere)
-      plan_.arenas[kDisk].bytes = std::max(plan_.arenas[kDisk].bytes, places[o] + program_.objects()[o].bytes);
+      plan_.arenas[kDisk].bytes =
+          std::max(plan_.arenas[kDisk].bytes, places[o] + program_.objects()[o].bytes);
   }
   for (Side& side : sides_) {
     side.current.assign(side.s.values.size(), UINT32_MAX);

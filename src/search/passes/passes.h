@@ -202,8 +202,8 @@ struct SaveChoice {
 // Prices of room on the device and on the host and of both links' time at every moment of a step. What would
 // be kept, moved and computed again at these prices just uses up what there is; on the device,
 // `target_bytes`.
-Prices find_prices(const DeviceSchedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
-                   const Limits& limits, int64_t target_bytes);
+Prices find_prices(const DeviceSchedule& plain, const std::vector<RecomputeUnit>& units,
+                   const Profile& profile, const Limits& limits, int64_t target_bytes);
 // Decides how each activation is saved. What the device holds stays. Of the rest as much is sent to the host
 // as the links carry beside everything else that must travel, dearest to compute first; what remains is
 // computed again. With prices it goes by them instead of the policy's weights for links and for being away,
@@ -231,8 +231,8 @@ Status verify(const DeviceSchedule& schedule, const Residency& residency);
 
 // Decides what is resident when: what the cuts leave below `fill_bytes` is filled with loads that start early
 // and stores that drain.
-Residency decide_residency(const DeviceSchedule& schedule, const Profile& profile, const Limits& limits, Cuts cuts,
-                           int64_t fill_bytes, PassRunner& passes);
+Residency decide_residency(const DeviceSchedule& schedule, const Profile& profile, const Limits& limits,
+                           Cuts cuts, int64_t fill_bytes, PassRunner& passes);
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when
 // begin > end. One that is loaded early may begin as late as latest_begin, and one whose store drains may end
@@ -269,8 +269,8 @@ struct PackTime {
 // them fast is tried before what packs them well.
 constexpr size_t kManyItems = 8000, kManyOnHost = 1500;
 int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many = kManyItems);
-// The same, where there is much more room than for what is there at once. It takes about as little as that, as
-// long as nothing has to come later or end earlier for it.
+// The same, where there is much more room than for what is there at once. It takes about as little as that,
+// as long as nothing has to come later or end earlier for it.
 int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity,
                      size_t many = kManyItems);
 // The same in as little room as is found, whatever there is.

@@ -109,9 +109,8 @@ void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
     return;
   }
   // A value that no run writes lies in both tiers between steps, and is never stored.
-  const bool unwritten =
-      v.on_disk || (v.circular && v.given && !limits_.host_is_short &&
-                    std::ranges::none_of(v.uses, &ValueUse::writes));
+  const bool unwritten = v.on_disk || (v.circular && v.given && !limits_.host_is_short &&
+                                       std::ranges::none_of(v.uses, &ValueUse::writes));
   bool on_host = from_host || unwritten;  // the host copy holds the current content
   cut_after_.assign(v.uses.size(), false);
   dead_after_.assign(v.uses.size(), false);
@@ -354,8 +353,8 @@ Status verify(const DeviceSchedule& schedule, const Residency& residency) {
   return {};
 }
 
-Residency decide_residency(const DeviceSchedule& schedule, const Profile& profile, const Limits& limits, Cuts cuts,
-                           int64_t fill_bytes, PassRunner& passes) {
+Residency decide_residency(const DeviceSchedule& schedule, const Profile& profile, const Limits& limits,
+                           Cuts cuts, int64_t fill_bytes, PassRunner& passes) {
   return Resident(schedule, profile, limits, std::move(cuts), fill_bytes).run(passes);
 }
 
