@@ -153,10 +153,7 @@ TEST_F(AdapterRuns, TakeABaseInFloatsOfEightBits) {
   const std::string fp8 = "model.base_format=fp8";
   const Prepared p = prepared({fp8});
   const std::vector<double> whole = run_session(p, 3, dir_ / "whole");
-  const std::vector<std::string> in_shape = {fmt::format("shape.chunk_tokens={}", p.shape.chunk_tokens),
-                                             fmt::format("shape.rounds={}", p.shape.rounds),
-                                             fmt::format("shape.head_tokens={}", p.shape.head_tokens)};
-  EXPECT_NE(run_session(prepared(in_shape), 3, dir_ / "plain"), whole);
+  EXPECT_NE(run_session(prepared(in_shape_of(p)), 3, dir_ / "plain"), whole);
 
   // A run that freezes the layers saves the values that it has of them.
   const Prepared frozen = prepared({fp8, "adapter.rank=0", "train.freeze=[\"model.layers\"]"});
@@ -167,11 +164,10 @@ TEST_F(AdapterRuns, TakeABaseInFloatsOfEightBits) {
   EXPECT_EQ(values_in(dir_ / "values", name), must(again->engine().tensor({}, name)));
   fs::copy_file(dir_ / "values/model.safetensors", base() / "model.safetensors",
                 fs::copy_options::overwrite_existing);
-  EXPECT_EQ(run_session(prepared(in_shape), 3, dir_ / "of_values"), whole);
+  EXPECT_EQ(run_session(prepared(in_shape_of(p)), 3, dir_ / "of_values"), whole);
 
   // They are the nearest ones: rounded once more, they stay.
-  std::vector<std::string> capped = {fp8, "memory.device=4KiB"};
-  capped.insert(capped.end(), in_shape.begin(), in_shape.end());
+  std::vector<std::string> capped = in_shape_of(p, {fp8, "memory.device=4KiB"});
   const auto too_little = prepare(must(load_config("", settings(capped))), "", false);
   ASSERT_FALSE(too_little.ok());
   capped[1] = fmt::format("memory.device={}B", shortage_of(too_little.error())->least_bytes);

@@ -60,6 +60,16 @@ inline std::string file_bytes(const std::filesystem::path& path) {
   return out.str();
 }
 
+// Settings of a run that is computed in the shape of another one. Plans of other formats may choose other
+// shapes, which have other bits.
+inline std::vector<std::string> in_shape_of(const Prepared& p, std::vector<std::string> more = {}) {
+  for (const auto& [key, value] : {std::pair{"chunk_tokens", p.shape.chunk_tokens},
+                                   {"rounds", p.shape.rounds},
+                                   {"head_tokens", p.shape.head_tokens}})
+    more.push_back(fmt::format("shape.{}={}", key, value));
+  return more;
+}
+
 // Steps until `steps` are done, then saves to `checkpoint`; returns the losses.
 inline std::vector<double> run_session(const Prepared& prepared, int64_t steps,
                                        const std::filesystem::path& checkpoint) {

@@ -12,12 +12,14 @@ bool recomputable(const Program& program, const Task& task) {
   });
 }
 
-// Bytes of what tasks make an object of, if all of that outlives the step; kUnlimited otherwise.
+// Bytes of what tasks make an object of, if all of that outlives the step; kUnlimited otherwise. Tasks that
+// make it once for the whole step may write more; those of a round bring back alone what they write alone.
 int64_t bytes_made_of(const Program& program, const std::vector<uint32_t>& writers, uint32_t object) {
+  const bool once = program.objects()[object].round < 0;
   int64_t bytes = 0;
   for (const uint32_t t : writers) {
     for (const Use& u : program.tasks()[t].uses) {
-      if (u.access == Access::Write || u.object.value == object) continue;
+      if (u.object.value == object || (u.access == Access::Write && once)) continue;
       if (!program.object(u.object).persistent) return kUnlimited;
       bytes += u.bytes;
     }
@@ -73,8 +75,10 @@ ActivationLives lives_of_activations(const Program& program, const Placement& pl
     // To make it again of less moves less than to move it, and holds less than to keep it.
     const int64_t bytes = program.objects()[o].bytes;
     const int64_t from = again ? bytes_made_of(program, writers, uint32_t(o)) : 0;
+    // Copies that are kept for the whole step have scales; indices that are made once for it are small.
+    const Object& object = program.objects()[o];
     const bool of_step =
-        again && program.objects()[o].round < 0 && from >= bytes && from <= kMuchLarger * bytes;
+        again && object.round < 0 && object.format.block > 0 && from >= bytes && from <= kMuchLarger * bytes;
     const bool crosses = again && lives.crosses[o] && from >= bytes && !of_step;
     // A task that makes something for several devices, too, runs once.
     lives.of_step[o] = of_step && std::ranges::none_of(writers, [&](uint32_t t) {

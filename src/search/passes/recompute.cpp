@@ -11,9 +11,10 @@
 namespace sluice::core {
 namespace {
 
-// Whether a task that writes the object writes what crosses into the backward pass, too. That is a unit of
-// its own, which counts the task.
+// Whether a task that writes a copy with scales writes another that crosses into the backward pass, too. That
+// is a unit of its own, which counts the task.
 bool comes_with_another(const Program& program, const ActivationLives& lives, uint32_t o) {
+  if (program.objects()[o].format.block == 0) return false;
   return std::ranges::any_of(lives.writers[o], [&](uint32_t t) {
     return std::ranges::any_of(program.tasks()[t].uses, [&](const Use& u) {
       return u.access != Access::Read && lives.crosses[u.object.value];
