@@ -443,14 +443,27 @@ namespace {
 
 bool surely_works(const Program& program, const Profile& profile, const PlanRequest& request);
 
+// Bytes that files have, too, and that may be read from the disk in every pass.
+int64_t readable_bytes(const Program& program, const Profile& profile, const PlanRequest& request) {
+  if (!profile.lanes().reads() || !request.fixed_homes.empty()) return 0;
+  int64_t bytes = 0;
+  for (const Object& o : program.objects()) bytes += o.in_files ? o.bytes : 0;
+  return bytes;
+}
+
+// With all of them read: what works by the least memory.
+PlanRequest with_most_reads(const Program& program, const Profile& profile, PlanRequest request) {
+  if (!request.read_share) request.read_share = readable_bytes(program, profile, request) > 0 ? 1 : 0;
+  return request;
+}
+
 // With what is read from the disk decided: as little as caps leave no room for, as a link to the host is
 // faster.
 PlanRequest with_reads(const Program& program, const Profile& profile, PlanRequest request) {
   if (request.read_share) return request;
   request.read_share = 0;
-  int64_t in_files = 0;
-  for (const Object& o : program.objects()) in_files += o.in_files ? o.bytes : 0;
-  if (in_files == 0 || !profile.lanes().reads() || !request.fixed_homes.empty()) return request;
+  const int64_t in_files = readable_bytes(program, profile, request);
+  if (in_files == 0) return request;
   PlanRequest probe = request;
   const auto works = [&](double share) {
     probe.read_share = share;
@@ -583,7 +596,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
 
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,
                                      const PlanRequest& asked) {
-  const PlanRequest request = with_reads(program, profile, asked);
+  const PlanRequest request = with_most_reads(program, profile, asked);
   Planner planner(program, profile, request);
   const int64_t least = planner.least_budget();
   if (least == kUnlimited) return planner.infeasible();
@@ -591,7 +604,7 @@ Result<int64_t> minimal_device_bytes(const Program& program, const Profile& prof
 }
 
 Status caps_work(const Program& program, const Profile& profile, const PlanRequest& asked) {
-  const PlanRequest request = with_reads(program, profile, asked);
+  const PlanRequest request = with_most_reads(program, profile, asked);
   if (request.stop.stop_requested()) return stopped_planning();
   if (request.placement || profile.devices() == 1) {
     // Rounds that are alike take the same bytes.

@@ -57,7 +57,8 @@ TEST(Units, LeaveOutTheStreamBetweenLayersAndWhatHasNoLayer) {
 // Six tasks, and two rounds that both read one copy of the weight in both passes.
 struct CopiedOnce : SixTasks {
   CopiedOnce() {
-    Object copy{"q", "q", ObjectKind::Activation, DType::F32, kBytes, 0};
+    // With scales, as such copies have them.
+    Object copy{"q", "q", ObjectKind::Activation, NumberFormat(DType::F32, 32, DType::F32), kBytes, 0};
     const ObjectId q = program.add(copy);
     task("fq", ObjectId(0), q, Phase::Forward);
     for (const int round : {0, 1}) {
