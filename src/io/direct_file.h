@@ -20,11 +20,6 @@ class DirectFile {
 
   static Result<DirectFile> open(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
-  int64_t bytes() const { return bytes_; }
-  // Whether the page cache is passed by.
-  bool is_direct() const { return direct_; }
-
   // All of `to`, from byte `offset` on. Any thread may call. An error names the place: of one that cannot be
   // read, that the file ends before, or that somebody has changed since it was opened.
   Status read(int64_t offset, std::span<std::byte> to) const;
@@ -40,7 +35,7 @@ class DirectFile {
 
   std::filesystem::path path_;
   Descriptor fd_;
-  bool direct_ = true;
+  bool direct_ = true;  // the page cache is passed by
   int64_t bytes_ = 0, changed_ns_ = 0;
 };
 

@@ -42,22 +42,9 @@ struct Taught {
 
   // Of a run whose steps are all of the answers, in f32, by plain gradients.
   std::vector<std::string> settings(std::vector<std::string> more) const {
-    std::vector<std::string> all{"model.config=" + (dir / "model").string(),
-                                 "model.weights=" + (dir / "model").string(),
-                                 "data.paths=[\"" + (dir / "taught.jsonl").string() + "\"]",
-                                 "sample.tokens=0",
-                                 "train.objective=distillation",
-                                 "objective.loss_top_k=6",
-                                 "train.compute=f32",
-                                 "train.optimizer=sgd",
-                                 "train.momentum=0",
-                                 "train.weight_decay=0",
-                                 "train.clip_norm=0",
-                                 "train.schedule=constant",
-                                 "train.warmup_steps=0",
-                                 "train.learning_rate=0.5",
-                                 "train.seq_len=40",
-                                 "train.tokens_per_step=200"};
+    std::vector<std::string> all = plain_gradients(dir, "taught.jsonl", "distillation");
+    more.insert(more.begin(),
+                {"objective.loss_top_k=6", "train.learning_rate=0.5", "train.tokens_per_step=200"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -79,14 +66,6 @@ struct Taught {
 
   TempDir dir;
 };
-
-double value_of(const StepResult& result, const std::string& name) {
-  for (const sluice::NamedValue& v : result.values) {
-    if (v.name == name) return v.value;
-  }
-  ADD_FAILURE() << "there is no " << name;
-  return std::nan("");
-}
 
 TEST(Distillation, MakesTheStepsOfTrl) {
   const Taught taught;

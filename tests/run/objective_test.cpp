@@ -47,23 +47,11 @@ struct Answers {
   // Settings of a run whose steps are all of the data, in f32, by plain gradients.
   std::vector<std::string> settings(const std::string& objective) const {
     const bool kto = objective == "kto";
-    return {"model.config=" + (dir / "model").string(),
-            "model.weights=" + (dir / "model").string(),
-            "data.paths=[\"" + (dir / (kto ? "marks.jsonl" : "pairs.jsonl")).string() + "\"]",
-            "data.heldout=0",
-            "sample.tokens=0",
-            "train.objective=" + objective,
-            "train.compute=f32",
-            "train.optimizer=sgd",
-            "train.momentum=0",
-            "train.weight_decay=0",
-            "train.clip_norm=0",
-            "train.schedule=constant",
-            "train.warmup_steps=0",
-            "train.learning_rate=0.5",
-            "train.steps=10",
-            "train.tokens_per_step=80",
-            kto ? "train.seq_len=16" : "train.seq_len=40"};
+    std::vector<std::string> all =
+        plain_gradients(dir, kto ? "marks.jsonl" : "pairs.jsonl", objective.c_str());
+    all.insert(all.end(), {"data.heldout=0", "train.learning_rate=0.5", "train.steps=10",
+                           "train.tokens_per_step=80", kto ? "train.seq_len=16" : "train.seq_len=40"});
+    return all;
   }
 
   TempDir dir;
@@ -80,14 +68,6 @@ Opened open(const TempDir& dir, std::vector<std::string> settings) {
   Opened out{std::make_unique<Prepared>(must(prepare(config, "", /*between_steps=*/true))), nullptr};
   out.session = must(Session::open(*out.prepared));
   return out;
-}
-
-double value_of(const StepResult& result, const std::string& name) {
-  for (const sluice::NamedValue& v : result.values) {
-    if (v.name == name) return v.value;
-  }
-  ADD_FAILURE() << "there is no " << name;
-  return std::nan("");
 }
 
 TEST(Objectives, MakeTheStepsOfTrl) {

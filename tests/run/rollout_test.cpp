@@ -32,21 +32,8 @@ struct Graded {
 
   // Settings of a run in f32, by plain gradients.
   std::vector<std::string> settings(std::vector<std::string> more) const {
-    std::vector<std::string> all{"model.config=" + (dir / "model").string(),
-                                 "model.weights=" + (dir / "model").string(),
-                                 "data.paths=[\"" + (dir / "groups.jsonl").string() + "\"]",
-                                 "sample.tokens=0",
-                                 "train.objective=grpo",
-                                 "train.compute=f32",
-                                 "train.optimizer=sgd",
-                                 "train.momentum=0",
-                                 "train.weight_decay=0",
-                                 "train.clip_norm=0",
-                                 "train.schedule=constant",
-                                 "train.warmup_steps=0",
-                                 "train.learning_rate=0.1",
-                                 "train.seq_len=40",
-                                 "train.tokens_per_step=200"};
+    std::vector<std::string> all = plain_gradients(dir, "groups.jsonl", "grpo");
+    more.insert(more.begin(), {"train.learning_rate=0.1", "train.tokens_per_step=200"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -73,14 +60,6 @@ struct Graded {
 
   TempDir dir;
 };
-
-double value_of(const StepResult& result, const std::string& name) {
-  for (const sluice::NamedValue& v : result.values) {
-    if (v.name == name) return v.value;
-  }
-  ADD_FAILURE() << "there is no " << name;
-  return std::nan("");
-}
 
 TEST(Rollouts, MakeTheStepsOfTrl) {
   const json reference = json::parse(file_bytes(fs::path(SLUICE_FIXTURES) / "policies.json"));

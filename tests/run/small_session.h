@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -68,6 +69,33 @@ inline std::vector<std::string> in_shape_of(const Prepared& p, std::vector<std::
                                    {"head_tokens", p.shape.head_tokens}})
     more.push_back(fmt::format("shape.{}={}", key, value));
   return more;
+}
+
+// Settings of a run on a file beside a model in `dir`, in f32, by plain gradients: what steps of other
+// programs are compared with.
+inline std::vector<std::string> plain_gradients(const TempDir& dir, const char* file, const char* objective) {
+  return {"model.config=" + (dir / "model").string(),
+          "model.weights=" + (dir / "model").string(),
+          "data.paths=[\"" + (dir / file).string() + "\"]",
+          "sample.tokens=0",
+          fmt::format("train.objective={}", objective),
+          "train.compute=f32",
+          "train.optimizer=sgd",
+          "train.momentum=0",
+          "train.weight_decay=0",
+          "train.clip_norm=0",
+          "train.schedule=constant",
+          "train.warmup_steps=0",
+          "train.seq_len=40"};
+}
+
+// What a step says by a name.
+inline double value_of(const StepResult& result, const std::string& name) {
+  for (const sluice::NamedValue& v : result.values) {
+    if (v.name == name) return v.value;
+  }
+  ADD_FAILURE() << "there is no " << name;
+  return std::nan("");
 }
 
 // Steps until `steps` are done, then saves to `checkpoint`; returns the losses.
