@@ -43,6 +43,7 @@ def parse_args():
     p.add_argument("--chunk", type=int, default=2048, help="tokens per chunk of the loss")
     p.add_argument("--attention", choices=("sdpa", "flex_attention", "eager"), default="sdpa")
     p.add_argument("--no-compile", action="store_true")
+    p.add_argument("--checkpointing", action="store_true", help="do not try without first, where that is known not to fit")
     p.add_argument("--steps", type=int, default=3, help="measured steps")
     p.add_argument("--warmup", type=int, default=1)
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -89,11 +90,11 @@ def measure(args, checkpointing):
 
 def main():
     args = parse_args()
+    result = None
     try:
-        result = measure(args, checkpointing=False)
+        result = None if args.checkpointing else measure(args, checkpointing=False)
     except torch.OutOfMemoryError as error:
         print(f"without checkpoints: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
-        result = None
     if result is None:
         gc.collect()
         torch._dynamo.reset()
