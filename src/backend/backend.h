@@ -77,6 +77,12 @@ struct Fault {
   Error error;
 };
 
+// What a backend keeps of a step's commands. It goes before the backend does.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 // Where each tier's arena begins; null for tiers that do not exist, and on backends that move no data.
 using Arenas = ByTier<std::byte*>;
 
@@ -127,6 +133,13 @@ class Backend {
   virtual Status begin(uint32_t commands, bool timed) = 0;
   // Queues a command on its lane. May block to bound the run-ahead. After a fault it returns an error.
   virtual Status submit(const Command& command) = 0;
+  // Queues all commands of a step that is not timed at once, where it can; nothing waits for one of them.
+  // False: none is queued, and submit() takes them. `recording` is empty before the first step of these very
+  // commands, with their operands and attributes, and is the backend's from then on.
+  virtual Result<bool> submit_at_once(std::span<const Command> /*commands*/,
+                                      std::unique_ptr<Recording>& /*recording*/) {
+    return false;
+  }
   // Returns when a command that was submitted in this step has finished, or with the fault because of which
   // it never does. Until the next submit(), upload() and download() may then be called on bytes that no
   // command which may still be under way uses.
@@ -159,8 +172,9 @@ class Backend {
   virtual Status note_activities() { return error("the {} backend does not tell kernels apart", name()); }
   virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
 
-  // A file of an earlier start that is not believed and made anew, as one sentence for people; empty: none.
-  virtual std::string stale_file_note() const { return {}; }
+  // What people should know, as one sentence, that it has found since it was last asked: a file of an earlier
+  // start that is not believed, a way of running that the driver refuses. Empty: nothing.
+  virtual std::string take_note() { return {}; }
 };
 
 // A tier as people know it: "host", or "device 1" by the backend's number.

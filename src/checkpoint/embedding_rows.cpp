@@ -132,11 +132,13 @@ Status EmbeddingRows::read_rows(const Table& table, std::span<const int32_t> tok
 }
 
 Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
-  rows.clear();
+  // What is there stays until it is written: zeros of many rows take as long as the rows.
+  size_t end = 0;
   for (const Table& table : tables_) {
-    const size_t before = rows.size();
+    const size_t before = end;
     const int64_t row_bytes = table.weight.sources.front().cols * size_of(dtype_);
-    rows.resize(before + tokens.size() * size_t(row_bytes));
+    end = before + tokens.size() * size_t(row_bytes);
+    rows.resize(end);
     // Between so many, pages of the files are given back.
     const int64_t touched = std::max(row_bytes, kTouchedBytes),
                   most = std::max<int64_t>(1, kMostReadBytes / touched);

@@ -463,6 +463,7 @@ void summarize(const GenerationCounts& counts, CachedModel& model, const BytesBy
       loaded.chosen == 0
           ? ""
           : fmt::format(", {} of it experts that they chose", format_bytes(loaded.chosen / passes)));
+  if (const std::string note = model.take_note(); !note.empty()) say(stderr, "note    {}\n", note);
   const BytesByTier& peak = model.peak_memory();
   say(stderr, "memory  device {} of {}, host {} of {}\n", format_bytes(fullest_device(peak)),
       format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));

@@ -128,6 +128,7 @@ void Executor::set_ops(std::vector<SharedOp> ops) {
                program_.tasks().size());
   if (ops.empty() && ops_.empty()) return;
   ops_ = std::move(ops);
+  recording_.reset();
   for (size_t i = 0; i < commands_.size(); ++i) {
     const Action& a = plan_.actions[i];
     if (a.kind != ActionKind::Run) continue;
@@ -191,8 +192,14 @@ Status Executor::step(std::vector<Interval>* timeline, std::span<const Amendment
   chosen_bytes_ = 0;
   SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size()), timeline != nullptr));
   Status submitted;
+  std::span<const Command> one_by_one = commands_;
+  if (timeline == nullptr && amendments.empty() && choices_.empty()) {
+    const Result<bool> queued = backend_.submit_at_once(commands_, recording_);
+    if (!queued.ok()) submitted = queued.error();
+    if (!queued.ok() || *queued) one_by_one = {};
+  }
   const Command* last = nullptr;
-  for (const Command& command : commands_) {
+  for (const Command& command : one_by_one) {
     last = &command;
     submitted = {};
     for (; submitted.ok() && choice != choices_.end() && choice->command == command.id; ++choice)
@@ -209,7 +216,7 @@ Status Executor::step(std::vector<Interval>* timeline, std::span<const Amendment
     return error_at(where(plan_.actions[*fault->command]), fault->error);
   }
   if (!submitted.ok()) {
-    return error_at(where(plan_.actions[last->id]), submitted.error());
+    return last != nullptr ? error_at(where(plan_.actions[last->id]), submitted.error()) : submitted.error();
   }
   if (fault) return fault->error;
   return {};

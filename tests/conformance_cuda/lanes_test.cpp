@@ -84,6 +84,65 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   }
 }
 
+// The same rounds as a graph from the second step on, which reads what lies in memory then.
+TEST_F(CudaLanes, ShortStepsGoOnAtOnce) {
+  constexpr uint32_t kRounds = 8;
+  constexpr int64_t kFew = 1 << 12, kFewBytes = kFew * int64_t{sizeof(float)};
+  const SharedOp op = SumSq{kFew, 0, 1, DType::F32, true};
+  make(untuned(), kMiB, kMiB);
+  ASSERT_TRUE(backend_->prepare({&op, 1}).ok());
+  std::byte* sums = arenas_[kDevice] + kFewBytes;
+  const Buffer operands[] = {{arenas_[kDevice], kFewBytes}, {sums, 8}};
+  const Buffer workspace{sums + 256, backend_->workspace_bytes(op)};
+  std::vector<std::vector<uint32_t>> waits(size_t{3 * kRounds});
+  std::vector<Command> commands;
+  const auto add = [&](Lane lane, std::variant<Launch, Copy> work) {
+    const auto id = uint32_t(commands.size());
+    commands.push_back({.id = id, .lane = lane, .waits = waits[id], .work = work, .cost_ns = 0});
+  };
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    const uint32_t load = 3 * r;
+    if (r > 0) waits[load] = {load - 2};
+    waits[load + 1] = {load};
+    if (r > 0) waits[load + 1].push_back(load - 1);
+    waits[load + 2] = {load + 1};
+    add(kLoad, Copy{{kHost, r * kFewBytes}, {kDevice, 0}, kFewBytes});
+    add(kCompute, Launch{&*op, operands, workspace});
+    add(kStore, Copy{{kDevice, kFewBytes}, {kHost, kRounds * kFewBytes + r * 256}, 8});
+  }
+  ASSERT_TRUE(backend_->begin(0, false).ok());
+  ASSERT_FALSE(backend_->finish(nullptr));  // a short step
+  std::unique_ptr<Recording> recording;
+  int at_once = 0;
+  for (int step = 0; step < 4; ++step) {
+    std::vector<float> values(kFew);
+    for (uint32_t r = 0; r < kRounds; ++r) {
+      std::fill(values.begin(), values.end(), float(r + 1 + uint32_t(step)));
+      ASSERT_TRUE(
+          backend_->upload({kHost, r * kFewBytes}, reinterpret_cast<std::byte*>(values.data()), kFewBytes)
+              .ok());
+    }
+    ASSERT_TRUE(backend_->begin(uint32_t(commands.size()), false).ok());
+    const auto queued = backend_->submit_at_once(commands, recording);
+    ASSERT_TRUE(queued.ok()) << queued.message();
+    at_once += *queued ? 1 : 0;
+    for (const Command& command : commands) {
+      if (!*queued) ASSERT_TRUE(backend_->submit(command).ok());
+    }
+    const auto fault = backend_->finish(nullptr);
+    ASSERT_FALSE(fault) << fault->error.message;
+    for (uint32_t r = 0; r < kRounds; ++r) {
+      double sum = 0;
+      const Location stored{kHost, kRounds * kFewBytes + r * 256};
+      ASSERT_TRUE(backend_->download(reinterpret_cast<std::byte*>(&sum), stored, 8).ok());
+      const double value = r + 1 + double(step);
+      EXPECT_EQ(sum, value * value * double(kFew)) << "step " << step << ", round " << r;
+    }
+  }
+  EXPECT_EQ(at_once, 3) << backend_->take_note();
+  recording.reset();
+}
+
 // The host arena is pinned in pieces of a gigabyte; a copy may lie across two, and what was written while
 // they were being pinned stays.
 TEST_F(CudaLanes, CopiesCrossPiecesOfTheHostArena) {

@@ -225,6 +225,48 @@ TEST(TwoDevices, AnyOrderThatTheWaitsAllowGivesTheSame) {
   }
 }
 
+// Takes a step's commands at once when they come again, and counts how often.
+class AtOnceBackend final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  Result<bool> submit_at_once(std::span<const Command> commands,
+                              std::unique_ptr<Recording>& recording) override {
+    if (!recording) {
+      recording = std::make_unique<Recording>();
+      return false;
+    }
+    for (const Command& command : commands) SLUICE_TRY(inner().submit(command));
+    ++at_once;
+    return true;
+  }
+
+  int at_once = 0;
+};
+
+TEST(TwoDevices, StepsThatComeAgainMayGoOnAtOnce) {
+  const RandomPlan p(1);
+  ImmediateBackend inner, one_by_one;
+  AtOnceBackend backend(inner);
+  Executor executor(p.program, p.plan, backend, inner.bases());
+  Executor other(p.program, p.plan, one_by_one, one_by_one.bases());
+  const auto step = [&](std::vector<Interval>* timeline, int at_once) {
+    EXPECT_TRUE(executor.step(timeline).ok());
+    EXPECT_TRUE(other.step().ok());
+    EXPECT_EQ(backend.at_once, at_once);
+    EXPECT_TRUE(inner.content() == one_by_one.content());
+  };
+  step(nullptr, 0);
+  step(nullptr, 1);
+  step(nullptr, 2);
+  std::vector<Interval> timeline;
+  step(&timeline, 2);  // every command is timed
+  std::vector<SharedOp> ops;
+  for (const Task& task : p.program.tasks()) ops.push_back(task.op);
+  executor.set_ops(ops);  // what is recorded has others
+  step(nullptr, 2);
+  step(nullptr, 3);
+}
+
 TEST(TwoDevices, ARecordNamesTheLanes) {
   std::set<std::string> names;
   for (uint64_t seed = 0; seed < 5; ++seed) {

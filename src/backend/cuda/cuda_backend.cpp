@@ -19,6 +19,7 @@
 #include "backend/cuda/ranges.h"
 #include "backend/cuda/runner.h"
 #include "backend/cuda/staging.h"
+#include "backend/cuda/step_graph.h"
 #include "base/bytes.h"
 #include "base/parallel.h"
 #include "host/host_memory.h"
@@ -76,7 +77,8 @@ class CudaBackend final : public Backend {
       : options_(std::move(options)),
         gpus_(std::move(gpus)),
         cache_(std::move(cache)),
-        lanes_(std::move(lanes)) {}
+        lanes_(std::move(lanes)),
+        note_(cache_->stale_file_note()) {}
 
   std::string_view name() const override { return "cuda"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
@@ -91,13 +93,15 @@ class CudaBackend final : public Backend {
   Status prepare(std::span<const SharedOp> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
+  Result<bool> submit_at_once(std::span<const Command> commands,
+                              std::unique_ptr<Recording>& recording) override;
   Status wait(uint32_t command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(Location to, const std::byte* from, int64_t bytes) override;
   Status download(std::byte* to, Location from, int64_t bytes) override;
   Status clear(Location to, int64_t bytes) override;
   BytesByTier memory() const override;
-  std::string stale_file_note() const override { return cache_->stale_file_note(); }
+  std::string take_note() override { return std::exchange(note_, {}); }
   Status note_activities() override;
   Result<std::vector<DeviceActivity>> activities() override;
 
@@ -106,7 +110,9 @@ class CudaBackend final : public Backend {
   void note_failed_host_work();
   void end_noting(std::span<const Interval> timeline);
   std::vector<NearPart> near() const;
+  bool can_record(std::span<const Command> commands) const;
   Status queue(const Command& command);
+  Status queue_work(const Command& command, Gpu& gpu, bool waits);
   Status queue_copy(const Copy& copy, cudaStream_t stream);
   Status queue_read(uint32_t command, const Copy& copy, Gpu& gpu, cudaStream_t stream);
   // The error with the GPU's number, where there are several.
@@ -135,6 +141,9 @@ class CudaBackend final : public Backend {
   cuda::HostArena host_arena_;
   std::shared_ptr<const DiskSource> disk_;
   cuda::Lanes lanes_;
+  std::string note_;
+  bool records_ = !launches_block();  // steps that are short; the driver has not refused to
+  bool at_once_ = false;              // all commands of this step were queued so
   int current_ = -1;                // the GPU that the thread which submits has made current in this step
   std::set<std::string> prepared_;  // cost keys
   std::vector<std::string_view> names_;  // of the commands queued in this step
@@ -258,6 +267,7 @@ Status CudaBackend::begin(uint32_t commands, bool timed) {
   names_.clear();
   names_.reserve(commands);
   current_ = -1;
+  at_once_ = false;
   ranges_.begin_step();
   for (Gpu& gpu : gpus_) {
     gpu.runner.part();
@@ -293,17 +303,74 @@ Status CudaBackend::queue(const Command& command) {
     current_ = gpu.index;
   }
   SLUICE_ASSIGN(const bool waits, lanes_.open(command));
+  SLUICE_TRY(queue_work(command, gpu, waits));
+  return lanes_.close(command);
+}
+
+// `waits`: the command's stream waits for another one before it.
+Status CudaBackend::queue_work(const Command& command, Gpu& gpu, bool waits) {
   cudaStream_t stream = lanes_.stream(command.lane);
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
     if (waits) gpu.runner.part();
     gpu.runner.exchange().at(command.id, launch->task);
-    SLUICE_TRY(gpu.runner.run(*launch, stream));
-  } else if (const Copy& copy = std::get<Copy>(command.work); copy.from.tier == kDisk) {
-    SLUICE_TRY(queue_read(command.id, copy, gpu, stream));
-  } else {
-    SLUICE_TRY(queue_copy(copy, stream));
+    return gpu.runner.run(*launch, stream);
   }
-  return lanes_.close(command);
+  if (lanes()[command.lane].computes()) gpu.runner.part();
+  const Copy& copy = std::get<Copy>(command.work);
+  return copy.from.tier == kDisk ? queue_read(command.id, copy, gpu, stream) : queue_copy(copy, stream);
+}
+
+// The host does nothing within a graph, and kernels are told apart and ranges kept as they are queued.
+bool CudaBackend::can_record(std::span<const Command> commands) const {
+  // A graph takes memory for each of them, beside the arenas.
+  constexpr size_t kMostCommands = 2048;
+  if (!records_ || noting_ || gpus_.size() > 1 || commands.empty() || commands.size() > kMostCommands)
+    return false;
+  return lanes_.brief() && std::ranges::none_of(commands, [&](const Command& c) {
+           const LaneEnds& ends = lanes()[c.lane];
+           return ends.network || ends.from == kDisk;
+         });
+}
+
+// Where steps are short, what is between two kernels counts: a graph has the least of it, and takes this
+// thread a call. The first step of the commands goes on as others do, and loads kernels, which no recording
+// may.
+Result<bool> CudaBackend::submit_at_once(std::span<const Command> commands,
+                                         std::unique_ptr<Recording>& recording) {
+  if (fault_) return fault_->error;
+  if (!can_record(commands)) return false;
+  if (!recording) {
+    recording = std::make_unique<cuda::StepGraph>();
+    return false;
+  }
+  Gpu& gpu = gpus_.front();
+  auto& graph = static_cast<cuda::StepGraph&>(*recording);
+  SLUICE_TRY(gpu.make_current());
+  if (!graph.recorded()) {
+    const Status recorded = graph.record(lanes_, commands, [&](const Command& command, bool waits) {
+      return queue_work(command, gpu, waits);
+    });
+    gpu.runner.part();
+    if (!recorded.ok()) {
+      records_ = false;
+      note_ = fmt::format("short steps take longer than they could: they are no CUDA graphs, as {}",
+                          recorded.message());
+      return false;
+    }
+  }
+  for (const Command& command : commands) names_.push_back(name_of_work(command));
+  at_once_ = true;
+  const Command all{.id = 0, .lane = lanes().compute(), .waits = {}, .work = {}, .cost_ns = 0};
+  const auto launch = [&]() -> Status {
+    SLUICE_TRY(lanes_.open(all));
+    SLUICE_TRY(graph.launch(lanes_.stream(all.lane)));
+    return lanes_.close(all);
+  };
+  const Status launched = launch();
+  if (launched.ok()) return true;
+  note_failure(lanes_.drain());
+  if (!fault_) fault_ = Fault{std::nullopt, launched.error()};
+  return fault_->error;
 }
 
 // A copy of the GPU may not leave the piece of the host arena in which it began.
@@ -333,7 +400,9 @@ Status CudaBackend::queue_read(uint32_t command, const Copy& copy, Gpu& gpu, cud
 
 void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failure) {
   if (!failure || fault_) return;
-  const auto& [first, last, reason] = *failure;
+  const auto& [first, of_lanes, reason] = *failure;
+  // The lanes take commands that were queued at once for one.
+  const uint32_t last = at_once_ ? uint32_t(names_.size()) - 1 : of_lanes;
   std::string which = fmt::format("command {} ({})", first, names_[first]);
   if (last > first)
     which += fmt::format(

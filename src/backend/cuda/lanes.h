@@ -37,6 +37,9 @@ class Lanes {
   // After its work has been queued.
   Status close(const Command& command);
 
+  // Whether the last step that was drained took little time.
+  bool brief() const { return brief_; }
+
   // Waits until a command that was queued has finished.
   Status wait(uint32_t command) { return settle(command); }
   // Waits for everything queued since begin(). Once a kernel has failed the driver says no more of any

@@ -15,30 +15,38 @@ namespace sluice::core::cuda {
 namespace {
 
 // Ops of a pass over few tokens take less time than it takes to start one after the other has ended. What
-// they run are functions that take a Queue (kernels.h) and nothing else.
-bool overlaps_others(const Linear& op) {
-  return has_few_rows(op);
+// begins early runs functions that take a Queue (kernels.h) and nothing else.
+constexpr int64_t kBriefTokens = 512;
+
+bool begins_early(const Linear& op, bool exact) {
+  return has_few_rows(op) && !exact;
 }
-bool overlaps_others(const RmsNorm& op) {
-  return !op.narrow && op.tokens <= kFewRows;
+bool begins_early(const RmsNorm& op, bool) {
+  return !op.narrow && op.tokens <= kBriefTokens;
 }
-bool overlaps_others(const LayerNorm& op) {
-  return op.tokens <= kFewRows;
+bool begins_early(const LayerNorm& op, bool) {
+  return op.tokens <= kBriefTokens;
 }
-bool overlaps_others(const HeadNormRope& op) {
-  return op.tokens <= kFewRows;
+bool begins_early(const HeadNormRope& op, bool) {
+  return op.tokens <= kBriefTokens;
 }
-bool overlaps_others(const Swiglu& op) {
-  return !op.narrow && op.tokens <= kFewRows;
+bool begins_early(const Swiglu& op, bool) {
+  return !op.narrow && op.tokens <= kBriefTokens;
 }
-bool overlaps_others(const CachedAttention& op) {
-  return op.tokens() <= kFewRows;
+bool begins_early(const CachedAttention& op, bool) {
+  return op.tokens() <= kBriefTokens;
 }
-bool overlaps_others(const LastLogits& op) {
-  return op.rows <= kFewRows;
+bool begins_early(const LastLogits& op, bool exact) {
+  return op.rows <= kFewRows && !exact;
 }
-bool overlaps_others(const auto&) {
+bool begins_early(const auto&, bool) {
   return false;
+}
+
+// What ends with a kernel that writes nothing which one that begins early reads before it waits.
+template <class O>
+bool lets_begin(const O& op, bool exact) {
+  return std::is_same_v<O, Linear> || begins_early(op, exact);
 }
 
 GateForm form_of(const auto& op) {
@@ -65,7 +73,7 @@ Runner::Runner(Products products, Attention attention, std::unique_ptr<Exchange>
     : products_(std::move(products)),
       attention_(std::move(attention)),
       exchange_(std::move(exchange)),
-      begin_early_(kernels_begin_early() && !products_.exact()) {}
+      begin_early_(kernels_begin_early()) {}
 
 namespace {
 
@@ -97,11 +105,13 @@ Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream
 }
 
 Status Runner::run(const Launch& launch, cudaStream_t stream) {
-  const bool overlaps =
-      begin_early_ && std::visit([](const auto& op) { return overlaps_others(op); }, *launch.op);
-  const Call call{launch.operands, launch.workspace, stream, overlaps && last_overlaps_};
-  last_overlaps_ = overlaps;
-  return std::visit([&](const auto& op) { return run(op, call); }, *launch.op);
+  return std::visit(
+      [&](const auto& op) {
+        const bool early = begin_early_ && last_lets_begin_ && begins_early(op, products_.exact());
+        last_lets_begin_ = lets_begin(op, products_.exact());
+        return run(op, Call{launch.operands, launch.workspace, stream, early});
+      },
+      *launch.op);
 }
 
 Status Runner::run(const Embed& op, const Call& call) {
@@ -207,8 +217,9 @@ Status Runner::run(const Linear& op, const Call& call) {
                       op.still_scale,
                       op.temperature.beta,
                       op.temperature.context};
-  SLUICE_CUDA_TRY(
-      rope(static_cast<bf16*>(y), rotary, op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
+  // Behind the product's kernel.
+  SLUICE_CUDA_TRY(rope(static_cast<bf16*>(y), rotary, op.tokens, op.out, op.rope_heads, op.head_dim,
+                       Queue(call.stream, begin_early_)));
   return {};
 }
 

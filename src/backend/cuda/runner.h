@@ -28,11 +28,11 @@ class Runner {
   Status prepare(const Op& op, const Scratch& scratch, cudaStream_t stream,
                  const std::function<void(std::string_view)>& log);
 
-  // Queues the op on the stream. Where it and the op queued last are of few tokens, it may begin before that
-  // has ended (kernels.h).
+  // Queues the op on the stream. An op of few tokens may begin before the one queued last has ended
+  // (kernels.h).
   Status run(const Launch& launch, cudaStream_t stream);
   // The next work begins when everything before it has ended.
-  void part() { last_overlaps_ = false; }
+  void part() { last_lets_begin_ = false; }
   Exchange& exchange() { return *exchange_; }
 
  private:
@@ -119,8 +119,8 @@ class Runner {
   Products products_;
   Attention attention_;
   std::unique_ptr<Exchange> exchange_;
-  bool begin_early_;            // the GPU can
-  bool last_overlaps_ = false;  // the op queued last is one that another may overlap
+  bool begin_early_;              // the GPU can
+  bool last_lets_begin_ = false;  // the op queued last is one that another may overlap
 };
 
 }  // namespace sluice::core::cuda

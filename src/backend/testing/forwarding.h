@@ -39,7 +39,7 @@ class ForwardingBackend : public Backend {
   }
   Status clear(Location to, int64_t bytes) override { return inner_->clear(to, bytes); }
   BytesByTier memory() const override { return inner_->memory(); }
-  std::string stale_file_note() const override { return inner_->stale_file_note(); }
+  std::string take_note() override { return inner_->take_note(); }
 
  protected:
   Backend& inner() { return *inner_; }

@@ -73,7 +73,7 @@ Status Engine::start() {
   SLUICE_ASSIGN(ModelFiles files, model_files_of(p_.config));
   files_ = std::make_shared<ModelFiles>(std::move(files));
   SLUICE_ASSIGN(auto backend, p_.machine.make());
-  if (const std::string file = backend->stale_file_note(); !file.empty()) observer_.warned(file);
+  if (const std::string note = backend->take_note(); !note.empty()) observer_.warned(note);
   if (p_.model.reads_files) {
     const Stage& main = p_.stages.main;
     SLUICE_ASSIGN(auto base, open_base(main.model, main.plan, p_.config.model.weights));
@@ -591,6 +591,11 @@ Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, 
   SLUICE_TRY(check_caps());
   observer_.adopted(event);
   return event;
+}
+
+Status Engine::check_caps() {
+  if (const std::string note = loaded_->backend().take_note(); !note.empty()) observer_.warned(note);
+  return loaded_->check_caps();
 }
 
 Result<Checksum> Engine::checksum_of_weights() const {

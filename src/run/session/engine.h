@@ -165,8 +165,8 @@ class Engine {
   int64_t steps_done() const { return steps_done_; }
   const StartUp& start_up() const { return start_up_; }
   const MemoryReport& memory() { return loaded_->memory(); }
-  // An error when a cap is exceeded.
-  Status check_caps() { return loaded_->check_caps(); }
+  // An error when a cap is exceeded. Tells, too, what the backend has to say.
+  Status check_caps();
   Executor& training() { return loaded_->main(); }
   // The sentence of slow_links() on a timed training step. Nothing where links share cores with compute,
   // which slows both.

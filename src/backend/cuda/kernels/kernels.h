@@ -19,9 +19,9 @@ namespace sluice::core::cuda {
 using bf16 = __nv_bfloat16;
 
 // Where kernels are queued. A function that takes one instead of a stream may be told that its first kernel
-// may begin while the kernel before it still runs, if that is one of such a function, too. They write no
-// weights, which few_rows() reads before anything else. With everything else they wait for the kernel before
-// them.
+// may begin while the kernel before it still runs, if that is one of such a function, too, and otherwise when
+// its blocks have ended. Before it waits for that one it reads weights, constants and inputs alone, and what
+// passes before left in a cache: the kernel before it writes none of them.
 struct Queue {
   cudaStream_t stream;
   bool early = false;
@@ -127,7 +127,7 @@ struct Rotary {
 // Rotates the first `heads` heads of every row in place; rows are `stride` apart.
 template <class T>
 cudaError_t rope(T* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads, int64_t head_dim,
-                 cudaStream_t stream);
+                 Queue queue);
 
 // Rotates back all heads of dq and the first half of the heads of dkv; In is float or bf16, and float where T
 // is.

@@ -3,6 +3,7 @@
 //   (a, b) -> (a cos - b sin, b cos + a sin), angle = pos * inv_freq[i].
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/rotation.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -49,7 +50,9 @@ template <int W, class T>
 __global__ void rope_kernel(T* y, Rotary rotary, int64_t stride, int heads, int pairs) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
-  fill_rotation(rotation, rotary, token, pairs, 1.0f);
+  let_next_begin();
+  fill_rotation(rotation, rotary, token, pairs, 1.0f);  // of positions, which no kernel writes
+  await_previous();
   rotate_heads<W>(rotation, y + token * stride, y + token * stride, heads, pairs);
 }
 
@@ -81,15 +84,15 @@ __global__ void rope_bwd_kernel(const In* dq_rotated, const In* dkv_rotated, Rot
 
 template <class T>
 cudaError_t rope(T* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads, int64_t head_dim,
-                 cudaStream_t stream) {
+                 Queue queue) {
   const int pairs = int(head_dim / 2);
   const auto kernel = pairs % kVec == 0 ? rope_kernel<kVec, T> : rope_kernel<1, T>;
-  return launch(kernel, dim3(unsigned(tokens)), threads_for(heads * pairs / kVec, 256), 0, stream, y, rotary,
+  return launch(kernel, dim3(unsigned(tokens)), threads_for(heads * pairs / kVec, 256), 0, queue, y, rotary,
                 stride, int(heads), pairs);
 }
 
-template cudaError_t rope(bf16*, const Rotary&, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
-template cudaError_t rope(float*, const Rotary&, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
+template cudaError_t rope(bf16*, const Rotary&, int64_t, int64_t, int64_t, int64_t, Queue);
+template cudaError_t rope(float*, const Rotary&, int64_t, int64_t, int64_t, int64_t, Queue);
 
 template <class In, class T>
 cudaError_t rope_bwd(const In* dq_rotated, const In* dkv_rotated, const Rotary& rotary, T* dq, T* dkv,
