@@ -110,7 +110,7 @@ class Executor {
   std::optional<uint32_t> read_;  // its Choice::told_by, in this step
   int64_t whole_loads_bytes_ = 0, chosen_bytes_ = 0;
   std::unique_ptr<Recording> recording_;  // of commands_
-  std::vector<SharedOp> ops_;  // by task; empty: the program's own
+  std::vector<SharedOp> ops_;             // by task; empty: the program's own
   std::vector<std::string> paths_;
 };
 

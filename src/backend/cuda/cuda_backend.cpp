@@ -144,8 +144,8 @@ class CudaBackend final : public Backend {
   std::string note_;
   bool records_ = !launches_block();  // steps that are short; the driver has not refused to
   bool at_once_ = false;              // all commands of this step were queued so
-  int current_ = -1;                // the GPU that the thread which submits has made current in this step
-  std::set<std::string> prepared_;  // cost keys
+  int current_ = -1;                  // the GPU that the thread which submits has made current in this step
+  std::set<std::string> prepared_;    // cost keys
   std::vector<std::string_view> names_;  // of the commands queued in this step
   std::optional<Fault> fault_;
   cuda::Ranges ranges_;

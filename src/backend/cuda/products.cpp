@@ -13,6 +13,7 @@ namespace sluice::core::cuda {
 namespace {
 
 constexpr int kCandidates = 8;
+constexpr std::string_view kOwnKernel = "own kernel";  // instead of a library's choice, in the cache
 constexpr int64_t kAlignment = 256;
 
 bool is_narrow(const Product& p) {
@@ -430,8 +431,8 @@ Status Products::tune(const Product& product, Plan& plan,
   };
 
   struct Entrant {
-    size_t index;
-    float ms;  // the best of its timings, per run
+    size_t index;  // of what was found; behind them the own kernel
+    float ms;      // the best of its timings, per run
   };
   std::vector<Entrant> entrants;
   const bool exact = is_exact(product);
@@ -440,8 +441,10 @@ Status Products::tune(const Product& product, Plan& plan,
     SLUICE_ASSIGN(const uint64_t own, hash_of(&found[i].algo));
     if ((!reproducible_ && !exact) || own == wanted) entrants.push_back({i, INFINITY});
   }
-  plan.own = entrants.empty();
-  if (plan.own) {
+  if (exact) entrants.push_back({found.size(), INFINITY});
+  const size_t equal = entrants.size();
+  if (exact && equal == 1) {
+    plan.own = true;
     plan.about = fmt::format("{}: own kernel, whose bits none of {} gives", product.to_text(), found.size());
     return {};
   }
@@ -449,8 +452,10 @@ Status Products::tune(const Product& product, Plan& plan,
   Timer timer;
   SLUICE_TRY(timer.create());
   const auto time = [&](const Entrant& entrant, int runs) {
-    return timer.time(runs, stream,
-                      [&] { return launch(product, plan, found[entrant.index].algo, operands, stream); });
+    return timer.time(runs, stream, [&] {
+      return entrant.index < found.size() ? launch(product, plan, found[entrant.index].algo, operands, stream)
+                                          : launch_own(product, operands, stream);
+    });
   };
   SLUICE_ASSIGN(const float single, time(entrants[0], 1));
   const int runs = std::max(kLeastRuns, int(kTimedMs / std::max(double(single), 0.01)));
@@ -464,16 +469,17 @@ Status Products::tune(const Product& product, Plan& plan,
   };
   SLUICE_TRY(turn());
   const float first_ms = entrants[0].ms;
-  const size_t equal = entrants.size();
   std::ranges::stable_sort(entrants, {}, &Entrant::ms);
   entrants.resize(std::min(equal, kFinalists));
   SLUICE_TRY(turn());
   const Entrant& best = *std::ranges::min_element(entrants, {}, &Entrant::ms);
-  plan.algo = found[best.index].algo;
+  plan.own = best.index == found.size();
+  if (!plan.own) plan.algo = found[best.index].algo;
   const double tera = 2e-9 * double(product.m) * double(product.n) * double(product.k);
-  plan.about = fmt::format(
-      "{}: choice {} of {} ({} give equal bits), {:.3f} ms, {:.0f} TFLOP/s; first guess {:.3f} ms",
-      product.to_text(), best.index + 1, found.size(), equal, best.ms, tera / best.ms, first_ms);
+  plan.about = fmt::format("{}: {} of {} ({} give equal bits), {:.3f} ms, {:.0f} TFLOP/s; first {:.3f} ms",
+                           product.to_text(),
+                           plan.own ? "own kernel instead" : fmt::format("choice {}", best.index + 1),
+                           found.size(), equal, best.ms, tera / best.ms, first_ms);
   return {};
 }
 
@@ -505,8 +511,13 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
     plan.about = fmt::format("{}: chosen before", product.to_text());
     return plans_.emplace(product, std::move(plan)).first->second.about;
   }
-  auto found = candidates(product, plan);
   const bool exact = is_exact(product);
+  if (exact && cache_->find(cache_key(product)) == kOwnKernel) {
+    plan.own = true;
+    plan.about = fmt::format("{}: own kernel, chosen before", product.to_text());
+    return plans_.emplace(product, std::move(plan)).first->second.about;
+  }
+  auto found = candidates(product, plan);
   if (!found.ok() && !exact) return error_at(product.to_text(), found.error());
   plan.own = exact;
   plan.about = fmt::format("{}: own kernel", product.to_text());
@@ -516,8 +527,9 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
   }
   if (found.ok() && place(product).bytes <= scratch.bytes) {
     SLUICE_TRY(tune(product, plan, *found, scratch, stream));
-    if (!plan.own)
-      cache_->put(cache_key(product), {reinterpret_cast<const char*>(&plan.algo), sizeof plan.algo});
+    cache_->put(cache_key(product),
+                plan.own ? std::string(kOwnKernel)
+                         : std::string(reinterpret_cast<const char*>(&plan.algo), sizeof plan.algo));
   }
   return plans_.emplace(product, std::move(plan)).first->second.about;
 }

@@ -11,17 +11,48 @@
 namespace sluice::core::cuda {
 namespace {
 
-// A block has four warps, each of a 64 x 64 corner of its tile; k comes in pieces, of which some are on their
-// way.
-constexpr int kTile = 128, kDepth = 32, kStages = 4, kThreads = 128, kCorner = 64;
-constexpr int kChunk = 8;  // elements of 16 bytes
-constexpr int kMatrixBytes = kTile * kDepth * 2, kStageBytes = 2 * kMatrixBytes;
-constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
+// A block has four warps, each of a corner of its tile; k comes in pieces, of which some are on their way.
+// Every element is a sum over k in one order, whatever the tile: where large ones would be too few for the
+// GPU, small ones are taken.
+template <int ROWS, int COLUMNS, int DEPTH, int STAGES>
+struct Tiling {
+  static constexpr int kRows = ROWS, kColumns = COLUMNS, kDepth = DEPTH, kStages = STAGES;
+  static constexpr int kCornerRows = ROWS / 2, kCornerColumns = COLUMNS / 2;
+  static constexpr int kRowBytes = DEPTH * 2;
+  static constexpr int kStageBytes = (ROWS + COLUMNS) * kRowBytes;
+  static constexpr size_t kSharedBytes = size_t{STAGES} * kStageBytes;
+  static_assert(kCornerRows % 16 == 0 && kCornerColumns % 16 == 0 && (DEPTH == 32 || DEPTH == 64));
+};
+using Large = Tiling<128, 128, 32, 4>;
+using Middle = Tiling<64, 64, 64, 6>;
+using Small = Tiling<64, 32, 64, 8>;
+constexpr unsigned kEnoughBlocks = 120;  // for most of a GPU
 
-// Where a chunk of a tile lies in shared memory. Rows lie along k, four chunks each, which are exchanged so
-// that eight rows of a column of chunks share no bank.
+constexpr int kThreads = 128;
+constexpr int kChunk = 8;  // elements of 16 bytes
+
+// Where a chunk of a tile lies in shared memory. Rows lie along k; their chunks are exchanged so that eight
+// rows of a column of chunks share no bank.
+template <int DEPTH>
 __device__ int place(int row, int chunk) {
-  return row * 64 + ((chunk ^ ((row >> 1) & 3)) * 16);
+  if constexpr (DEPTH == 32) return row * 64 + ((chunk ^ ((row >> 1) & 3)) * 16);
+  return row * 128 + ((chunk ^ (row & 7)) * 16);
+}
+
+// Starts copying a piece of the rows from `first` on; what is not there becomes zero.
+template <int ROWS, int DEPTH>
+__device__ void copy_piece(unsigned char* to, const bf16* from, int64_t first, int64_t rows, int64_t k,
+                           int64_t begin) {
+  constexpr int kChunks = DEPTH / kChunk, kAtOnce = kThreads / kChunks;
+  static_assert(ROWS % kAtOnce == 0);
+  const int chunk = int(threadIdx.x) % kChunks;
+  const int64_t at = begin + chunk * kChunk;
+#pragma unroll
+  for (int i = 0; i < ROWS; i += kAtOnce) {
+    const int r = i + int(threadIdx.x) / kChunks;
+    const bool there = first + r < rows && at < k;
+    copy_async(to + place<DEPTH>(r, chunk), there ? from + (first + r) * k + at : from, there);
+  }
 }
 
 __device__ float2 load_pair(const float* x) {
@@ -38,65 +69,61 @@ __device__ void store_pair(bf16* x, float2 v) {
 }
 
 // One block per (tile of columns, tile of rows).
-template <class D>
+template <class T, class D>
 __global__ void __launch_bounds__(kThreads, 2) row_product_kernel(RowProduct<D> p) {
+  constexpr int kRowTiles = T::kCornerRows / 16, kColumnTiles = T::kCornerColumns / 8;
   unsigned char* const shared = dynamic_shared();
-  const int thread = threadIdx.x, lane = thread % kWarp, warp = thread / kWarp;
-  const int64_t column = int64_t{blockIdx.x} * kTile, row = int64_t{blockIdx.y} * kTile;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t column = int64_t{blockIdx.x} * T::kColumns, row = int64_t{blockIdx.y} * T::kRows;
   const auto load = [&](int64_t piece, int stage) {
-    unsigned char* const as = shared + stage * kStageBytes;
-    unsigned char* const bs = as + kMatrixBytes;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = thread / 4 + 32 * i, chunk = thread % 4;
-      const int64_t at = piece * kDepth + chunk * kChunk;
-      const bool a_there = row + r < p.m && at < p.k, b_there = column + r < p.n && at < p.k;
-      copy_async(as + place(r, chunk), a_there ? p.x + (row + r) * p.k + at : p.x, a_there);
-      copy_async(bs + place(r, chunk), b_there ? p.w + (column + r) * p.k + at : p.w, b_there);
-    }
+    unsigned char* const as = shared + stage * T::kStageBytes;
+    copy_piece<T::kRows, T::kDepth>(as, p.x, row, p.m, p.k, piece * T::kDepth);
+    copy_piece<T::kColumns, T::kDepth>(as + T::kRows * T::kRowBytes, p.w, column, p.n, p.k,
+                                       piece * T::kDepth);
   };
 
-  float sums[4][8][4] = {};
-  const int m0 = warp / 2 * kCorner, n0 = warp % 2 * kCorner;
-  const int64_t pieces = (p.k + kDepth - 1) / kDepth;
-  for (int stage = 0; stage < kStages - 1; ++stage) {
+  float sums[kRowTiles][kColumnTiles][4] = {};
+  const int m0 = warp / 2 * T::kCornerRows, n0 = warp % 2 * T::kCornerColumns;
+  const int64_t pieces = (p.k + T::kDepth - 1) / T::kDepth;
+  for (int stage = 0; stage < T::kStages - 1; ++stage) {
     if (stage < pieces) load(stage, stage);
     close_copies();
   }
   for (int64_t piece = 0; piece < pieces; ++piece) {
-    await_copies<kStages - 2>();
+    await_copies<T::kStages - 2>();
     __syncthreads();
-    const int64_t next = piece + kStages - 1;
-    if (next < pieces) load(next, int(next % kStages));
+    const int64_t next = piece + T::kStages - 1;
+    if (next < pieces) load(next, int(next % T::kStages));
     close_copies();
-    const unsigned char* const as = shared + piece % kStages * kStageBytes;
-    const unsigned char* const bs = as + kMatrixBytes;
+    const unsigned char* const as = shared + piece % T::kStages * T::kStageBytes;
+    const unsigned char* const bs = as + T::kRows * T::kRowBytes;
 #pragma unroll
-    for (int k = 0; k < kDepth; k += 16) {
-      uint32_t a[4][4], b[4][4];
+    for (int k = 0; k < T::kDepth; k += 16) {
+      uint32_t a[kRowTiles][4], b[kColumnTiles / 2][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        load_matrices(a[i], as + place(m0 + 16 * i + lane % 16, k / kChunk + lane / 16));
+      for (int i = 0; i < kRowTiles; ++i)
+        load_matrices(a[i], as + place<T::kDepth>(m0 + 16 * i + lane % 16, k / kChunk + lane / 16));
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        load_matrices(b[j], bs + place(n0 + 16 * j + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
+      for (int j = 0; j < kColumnTiles / 2; ++j)
+        load_matrices(
+            b[j], bs + place<T::kDepth>(n0 + 16 * j + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
-        for (int j = 0; j < 8; ++j)
+        for (int j = 0; j < kColumnTiles; ++j)
           multiply_add(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
       }
     }
   }
 
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t r = row + m0 + 16 * i + 8 * half + lane / 4;
       if (r >= p.m) continue;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; j < kColumnTiles; ++j) {
         const int64_t at = column + n0 + 8 * j + lane % 4 * 2;
         if (at >= p.n) continue;
         float2 v = make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]);
@@ -133,10 +160,29 @@ __global__ void __launch_bounds__(kCapThreads) cap_logits_kernel(float* logits, 
 
 }  // namespace
 
+namespace {
+
+template <class T>
+dim3 grid_of(int64_t rows, int64_t columns) {
+  return dim3(blocks_for(columns, T::kColumns), blocks_for(rows, T::kRows));
+}
+template <class T, class D>
+cudaError_t run(const RowProduct<D>& product, cudaStream_t stream) {
+  return launch(row_product_kernel<T, D>, grid_of<T>(product.m, product.n), kThreads, T::kSharedBytes, stream,
+                product);
+}
+template <class T, class D>
+bool fills_most(const RowProduct<D>& product) {
+  const dim3 grid = grid_of<T>(product.m, product.n);
+  return grid.x * grid.y >= kEnoughBlocks;
+}
+
+}  // namespace
+
 template <class D>
 cudaError_t row_product(const RowProduct<D>& product, cudaStream_t stream) {
-  const dim3 grid(blocks_for(product.n, kTile), blocks_for(product.m, kTile));
-  return launch(row_product_kernel<D>, grid, kThreads, kSharedBytes, stream, product);
+  if (product.m > Middle::kRows && fills_most<Large>(product)) return run<Large>(product, stream);
+  return fills_most<Middle>(product) ? run<Middle>(product, stream) : run<Small>(product, stream);
 }
 template cudaError_t row_product(const RowProduct<bf16>&, cudaStream_t);
 template cudaError_t row_product(const RowProduct<float>&, cudaStream_t);
