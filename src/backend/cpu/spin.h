@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for another thread: awake for about 50 µs, since the next command of a step comes within
-// microseconds, then asleep.
+// Waiting for another thread: awake for up to about 50 µs, since the next command of a step comes within
+// microseconds, then asleep. Who waits for long every time stays awake for a microsecond only, so that cores are
+// left to those that work.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -22,12 +25,20 @@ inline void pause_thread() {
 // Returns once `value` differs from `old`. Writers call value.notify_all() after storing.
 template <class T>
 void wait_while_equal(const std::atomic<T>& value, T old) {
-  constexpr int kSpins = 1000;  // of 40 to 140 cycles each
-  for (int i = 0; i < kSpins; ++i) {
-    if (value.load() != old) return;
+  constexpr int kMost = 1000, kLeast = 20;  // pauses, of 40 to 140 cycles each
+  constexpr std::chrono::microseconds kSoon(50);
+  thread_local int spins = kMost;  // twice what sufficed last
+  for (int i = 0; i < spins; ++i) {
+    if (value.load() != old) {
+      spins = std::clamp(2 * i, kLeast, kMost);
+      return;
+    }
     pause_thread();
   }
+  const auto begin = std::chrono::steady_clock::now();
   value.wait(old);
+  const bool soon = std::chrono::steady_clock::now() - begin < kSoon;
+  spins = soon ? kMost : std::max(kLeast, spins / 4);
 }
 
 }  // namespace sluice::core::cpu
