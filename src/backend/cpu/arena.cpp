@@ -2,6 +2,7 @@
 #include "backend/cpu/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +12,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
 #include "host/host_memory.h"
+#include "host/host_pages.h"
 
 namespace sluice::core::cpu {
 Arena::~Arena() {
@@ -44,10 +46,12 @@ Status Arena::grow(std::string_view what, int64_t bytes, ThreadPool& pool) {
   const int64_t first = std::exchange(bytes_, bytes);
   // Only a hint: without huge pages everything works, with more page-table walks.
   (void)madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  // From the page on in which the rest begins.
+  const int64_t begin = first / sysconf(_SC_PAGESIZE) * sysconf(_SC_PAGESIZE);
   constexpr int64_t kBlock = 32 * kMiB;
-  pool.parallel_for((more + kBlock - 1) / kBlock, [&](int64_t block, int) {
-    std::memset(data_ + first + block * kBlock, 0,
-                static_cast<size_t>(std::min(kBlock, more - block * kBlock)));
+  pool.parallel_for((bytes - begin + kBlock - 1) / kBlock, [&](int64_t block, int) {
+    const int64_t at = begin + block * kBlock;
+    populate(data_ + at, std::min(kBlock, bytes - at));
   });
   return {};
 }

@@ -23,8 +23,8 @@ class Arena {
     return *this;
   }
 
-  // Maps `bytes` in huge pages where the system grants them and writes every page with all threads. `what`
-  // names the arena in errors.
+  // Maps `bytes` in huge pages where the system grants them and has every page handed out, with all threads.
+  // `what` names the arena in errors.
   static Result<Arena> create(std::string_view what, int64_t bytes, ThreadPool& pool);
 
   // Makes it larger, to so many bytes; what it holds stays, where it begins may change. `what` as above.
