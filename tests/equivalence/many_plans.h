@@ -35,7 +35,7 @@ class ManyPlans {
     for (const Task& task : model_.program.tasks()) all.push_back(task.op);
     for (const Op& op : all) workspaces_.push_back(backend_->workspace_bytes(op));
     device_bytes_ =
-        16 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
+        4 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
     BytesByTier bytes;
     for (const Tier tier : backend_->lanes().tiers()) bytes[tier] = device_bytes_;
     arenas_ = rig::must(backend_->reserve(bytes));

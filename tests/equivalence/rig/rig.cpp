@@ -47,9 +47,10 @@ Profile profile_of(const Backend& backend) {
 }
 
 void poison(Backend& backend, const BytesByTier& bytes) {
+  static const std::vector<std::byte> nans(size_t{1} << 16, std::byte{0xff});
   for (const Tier tier : bytes.tiers()) {
-    const std::vector<std::byte> nans(size_t(bytes[tier]), std::byte{0xff});
-    if (bytes[tier] > 0) must(backend.upload({tier, 0}, nans.data(), bytes[tier]));
+    for (int64_t at = 0; at < bytes[tier]; at += std::ssize(nans))
+      must(backend.upload({tier, at}, nans.data(), std::min<int64_t>(std::ssize(nans), bytes[tier] - at)));
   }
 }
 
