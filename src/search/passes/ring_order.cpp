@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <span>
 #include <tuple>
@@ -126,6 +127,8 @@ class Ring {
     for (uint32_t rank = 0; rank < sorted.size(); ++rank) out[sorted[rank].second] = rank;
     return out;
   }
+  // By when they end in an order.
+  Ranks last_first(const Order& order) const;
   Ranks ranks_by(RingRule rule) const {
     return ranks([&](uint32_t g) { return key(rule, g); });
   }
@@ -229,6 +232,7 @@ void Ring::find_edges() {
   // Keeps the longest of the edges between two groups: by group, where its edge to the current one is.
   std::vector<size_t> edge_from(groups_.size(), 0);
   size_t first = 0;
+  const bool exchanges = profile_.network.bytes_per_s > 0;
   uint32_t exchanged = UINT32_MAX;  // by this group last
   const auto after = [&](uint32_t from, uint32_t to, double later) {
     if (from == to) return;
@@ -243,7 +247,7 @@ void Ring::find_edges() {
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     first = edges.size();
     for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
-      if (lane_of(program_.tasks()[t].op) == LaneKind::Network) {
+      if (exchanges && lane_of(program_.tasks()[t].op) == LaneKind::Network) {
         if (exchanged != UINT32_MAX) after(exchanged, g, 0);
         exchanged = g;
       }
@@ -332,10 +336,15 @@ double Ring::patience_ns() const {
 Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patience_ns, bool backwards) const {
   Order out;
   out.begin_ns.resize(groups_.size());
-  std::vector<size_t> before;
-  std::vector<double> ready_ns(groups_.size(), 0);
+  out.groups.reserve(groups_.size());
+  struct Waits {
+    double ready_ns = 0;
+    uint32_t before;  // so many groups
+  };
+  std::vector<Waits> waits;
+  waits.reserve(groups_.size());
   const Edges &to = backwards ? before_ : next_, &from = backwards ? next_ : before_;
-  for (uint32_t g = 0; g < groups_.size(); ++g) before.push_back(from.of(g).size());
+  for (uint32_t g = 0; g < groups_.size(); ++g) waits.push_back({.before = uint32_t(from.of(g).size())});
   // Groups that each device can begin now, and those that it can begin later, by time.
   using Open = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
   std::vector<Open> open(placement_.devices);
@@ -349,7 +358,7 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
   // One without a backward pass holds nothing up.
   auto done = int32_t(std::ranges::count(backward_left, 0u));
   double done_ns = 0;
-  const auto release = [&](uint32_t g) { later[groups_[g].device].emplace(ready_ns[g], g); };
+  const auto release = [&](uint32_t g) { later[groups_[g].device].emplace(waits[g].ready_ns, g); };
   const auto reached = [&](uint32_t g) {
     const Group& group = groups_[g];
     if (group.phase == Phase::Forward && chunk_of_[g] >= done + chunks_at_once) {
@@ -359,7 +368,7 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
     }
   };
   for (uint32_t g = 0; g < groups_.size(); ++g) {
-    if (before[g] == 0) reached(g);
+    if (waits[g].before == 0) reached(g);
   }
   while (out.groups.size() < groups_.size()) {
     // The device that can begin something first.
@@ -379,14 +388,15 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
     const uint32_t g = of_rank[open[device].top()];
     open[device].pop();
     const Group& group = groups_[g];
-    out.begin_ns[g] = std::max(now, ready_ns[g]);
+    out.begin_ns[g] = std::max(now, waits[g].ready_ns);
     const double end_ns = out.begin_ns[g] + group.ns;
     free_ns[device] = end_ns;
     out.groups.push_back(g);
     out.end_ns = std::max(out.end_ns, end_ns);
     for (const auto& [next, later_ns] : to.of(g)) {
-      ready_ns[next] = std::max(ready_ns[next], end_ns + later_ns);
-      if (--before[next] == 0) reached(next);
+      Waits& of_next = waits[next];
+      of_next.ready_ns = std::max(of_next.ready_ns, end_ns + later_ns);
+      if (--of_next.before == 0) reached(next);
     }
     if (group.phase != Phase::Backward || chunk_of_[g] == kNoChunk) continue;
     if (--backward_left[size_t(chunk_of_[g])] > 0) continue;
@@ -394,7 +404,7 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
     done_ns = std::max(done_ns, end_ns);
     while (!held.empty() && held.begin()->first < done + chunks_at_once) {
       for (const uint32_t waiting : held.begin()->second) {
-        ready_ns[waiting] = std::max(ready_ns[waiting], done_ns);
+        waits[waiting].ready_ns = std::max(waits[waiting].ready_ns, done_ns);
         release(waiting);
       }
       held.erase(held.begin());
@@ -403,43 +413,64 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
   return out;
 }
 
+// A device ends its groups one after the other: what is sorted are the devices' parts.
+Ring::Ranks Ring::last_first(const Order& order) const {
+  using Ended = std::pair<double, uint32_t>;             // the time from the end of all, and the group
+  std::vector<size_t> begin(placement_.devices + 1, 0);  // by device, of its part
+  for (const uint32_t g : order.groups) ++begin[groups_[g].device + 1];
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  std::vector<size_t> next(begin.begin() + 1, begin.end());
+  std::vector<Ended> sorted(order.groups.size());
+  for (const uint32_t g : order.groups)
+    sorted[--next[groups_[g].device]] = {-(order.begin_ns[g] + groups_[g].ns), g};
+  const auto at = [&](size_t device) {
+    return sorted.begin() + long(begin[std::min(device, begin.size() - 1)]);
+  };
+  for (size_t width = 1; width < placement_.devices; width *= 2) {
+    for (size_t d = 0; d < placement_.devices; d += 2 * width)
+      std::ranges::inplace_merge(at(d), at(d + width), at(d + 2 * width), {}, &Ended::first);
+  }
+  for (size_t i = 0, end; i < sorted.size(); i = end) {
+    for (end = i + 1; end < sorted.size() && sorted[end].first == sorted[i].first;) ++end;
+    if (end > i + 1) std::sort(sorted.begin() + long(i), sorted.begin() + long(end));
+  }
+  Ranks out(groups_.size());
+  for (uint32_t rank = 0; rank < sorted.size(); ++rank) out[sorted[rank].second] = rank;
+  return out;
+}
+
 void Ring::justify(Attempts& of, double hopeful_ns) const {
   for (; of.made < kMostAttempts && of.in_vain < kMostInVain; ++of.made, ++of.in_vain) {
     if (of.made >= kFewAttempts && of.best.end_ns > hopeful_ns) return;
-    const auto by_end = [&](const Order& order) {
-      return ranks([&](uint32_t g) { return -(order.begin_ns[g] + groups_[g].ns); });
-    };
-    const Order back = list(by_end(of.last), kAllChunks, 0, true);
-    of.last = list(by_end(back), of.chunks_at_once);
+    const Order back = list(last_first(of.last), kAllChunks, 0, true);
+    of.last = list(last_first(back), of.chunks_at_once);
     if (of.last.end_ns < of.best.end_ns) of.best = of.last, of.in_vain = -1;
   }
 }
 
 int64_t Ring::most_bytes(const Order& order) const {
-  const auto end = uint32_t(order.groups.size());
+  constexpr uint32_t kNever = UINT32_MAX;
   std::vector<std::vector<uint32_t>> groups_of(placement_.devices);  // in that order
-  std::vector<uint32_t> place(end);                                  // by group, in that order
-  for (uint32_t i = 0; i < end; ++i) {
-    place[order.groups[i]] = i;
-    groups_of[groups_[order.groups[i]].device].push_back(order.groups[i]);
-  }
-  std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {end, 0});
+  for (const uint32_t g : order.groups) groups_of[groups_[g].device].push_back(g);
+  // By object, of the device's groups.
+  std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {kNever, 0});
   std::vector<uint32_t> used;
   std::vector<int64_t> change;
   int64_t most = 0;
   for (const std::vector<uint32_t>& groups : groups_of) {
+    const auto end = uint32_t(groups.size());
     used.clear();
-    for (const uint32_t g : groups) {
-      for (uint32_t k = objects_begin_[g]; k < objects_begin_[g + 1]; ++k) {
+    for (uint32_t i = 0; i < end; ++i) {
+      for (uint32_t k = objects_begin_[groups[i]]; k < objects_begin_[groups[i] + 1]; ++k) {
         auto& [first, last] = lives[objects_[k]];
-        if (first == end) first = place[g], used.push_back(objects_[k]);
-        last = place[g];
+        if (first == kNever) first = i, used.push_back(objects_[k]);
+        last = i;
       }
     }
     change.assign(end + 1, 0);
     for (const uint32_t o : used) {
       const Object& object = program_.objects()[o];
-      const auto [first, last] = std::exchange(lives[o], {end, 0});
+      const auto [first, last] = std::exchange(lives[o], {kNever, 0});
       change[object.persistent ? 0 : first] += object.bytes;
       change[object.persistent ? end : last + 1] -= object.bytes;
     }
