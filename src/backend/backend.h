@@ -77,7 +77,7 @@ struct Fault {
   Error error;
 };
 
-// What a backend keeps of a step's commands. It goes before the backend does.
+// A step's commands as a backend keeps them. It goes before the backend does.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -172,8 +172,8 @@ class Backend {
   virtual Status note_activities() { return error("the {} backend does not tell kernels apart", name()); }
   virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
 
-  // What people should know, as one sentence, that it has found since it was last asked: a file of an earlier
-  // start that is not believed, a way of running that the driver refuses. Empty: nothing.
+  // Says once, in a sentence for people, that a file of an earlier start is not believed, or that the driver
+  // refuses a way of running. Empty: nothing.
   virtual std::string take_note() { return {}; }
 };
 

@@ -132,7 +132,7 @@ Status EmbeddingRows::read_rows(const Table& table, std::span<const int32_t> tok
 }
 
 Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
-  // What is there stays until it is written: zeros of many rows take as long as the rows.
+  // Bytes stay until they are written: zeros of many rows take as long as the rows.
   size_t end = 0;
   for (const Table& table : tables_) {
     const size_t before = end;

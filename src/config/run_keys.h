@@ -17,7 +17,7 @@ constexpr GoesOn kOtherSamples = refused("other answers are learnt from");
 // Answers with rewards, of train.objective = grpo.
 struct RolloutKeys {
   std::string rewards;  // empty: they are recorded
-  int64_t samples = 8, prompts = 0, max_tokens = 512, num_iterations = 1;
+  int64_t samples = 8, prompts = 0, at_once = 0, max_tokens = 512, num_iterations = 1;
   double temperature = 1, timeout = 600;
   bool mask_truncated_completions = false;
 };
@@ -32,6 +32,11 @@ void visit_rollout_keys(Keys& c, F&& key) {
   key("rollout.prompts", c.prompts, kCountsOfSteps,
       {"prompts of a step; 0: as many as have room in it, however long their answers", kOtherSamples,
        Recorded::Changed});
+  key("rollout.at_once", c.at_once, Range{0, 65536},
+      {"answers that are sampled at once, each with a cache; 0: those of a step, or as many as have caches "
+       "half "
+       "as large as the weights",
+       kOtherSamples, Recorded::Changed});
   key("rollout.max_tokens", c.max_tokens, Tokens{{1, 16777216}},
       {"tokens of a sampled answer; by them dr_grpo divides", kOtherSamples, Recorded::Changed});
   key("rollout.temperature", c.temperature, Range{1e-3, 100},

@@ -176,8 +176,9 @@ std::string samples_text(const Prepared& p) {
   int64_t bytes = 0;
   for (const Object& o : model.program.objects()) bytes += o.kind == ObjectKind::Cache ? o.bytes : 0;
   const int64_t each = bytes / rows;
-  std::string out = fmt::format("{} at once of up to {}, with {} of cache each", counted(rows, "text"),
-                                counted(model.capacity, "token"), format_bytes(each));
+  std::string out = fmt::format("{} at once of up to {}, with {} of cache each: {:.0f} tokens/s predicted",
+                                counted(rows, "text"), counted(model.capacity, "token"), format_bytes(each),
+                                1e9 * double(rows) / std::max(sampling->plan.makespan_ns, 1.0));
   // Caches lie in any tier.
   const BytesByTier held = p.stages.process_bytes(p.machine.profile);
   int64_t room = 0;

@@ -237,7 +237,10 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   o.optimizer = &config.optimizer();
   o.values = config.optimizer_values();
   o.clip_norm = float(config.train.clip_norm);
-  o.deferred = config.train.deferred_update.value_or(!machine.traits().shares_cores);
+  // Where texts are sampled before every step, an update can wait for none: its gradients would lie where
+  // weights and caches can be.
+  const bool samples = config.samples_answers() && config.rollout.num_iterations == 1;
+  o.deferred = config.train.deferred_update.value_or(!machine.traits().shares_cores && !samples);
   o.bucket_bytes = machine.bucket_bytes;
   if (config.run.shard_state) o.sharded = {machine.processes, machine.process};
   return o;

@@ -231,6 +231,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"rollout.rewards", {{"rollout.rewards=" + path("rewards.py:other")}, sampled, ""}},
       {"rollout.samples", {{"rollout.samples=3"}, sampled, ""}},
       {"rollout.prompts", {{"rollout.prompts=1"}, sampled, ""}},
+      {"rollout.at_once", {{"rollout.at_once=1"}, sampled, ""}},
       {"rollout.max_tokens", {{"rollout.max_tokens=5"}, sampled, ""}},
       {"rollout.temperature", {{"rollout.temperature=0.5"}, sampled, ""}},
       {"rollout.num_iterations", {{"rollout.num_iterations=2"}, sampled, ""}},

@@ -43,7 +43,7 @@ bool begins_early(const auto&, bool) {
   return false;
 }
 
-// What ends with a kernel that writes nothing which one that begins early reads before it waits.
+// Whether an op ends with a kernel that writes nothing which one that begins early reads before it waits.
 template <class O>
 bool lets_begin(const O& op, bool exact) {
   return std::is_same_v<O, Linear> || begins_early(op, exact);

@@ -11,8 +11,8 @@ namespace {
 
 using Graph = Handle<cudaGraph_t, cudaGraphDestroy>;
 
-// Events order commands across lanes while they are recorded: one of each command that is awaited, and of
-// each lane the one by which it joins the recording, and then the one by which it leaves.
+// Events order commands across lanes while they are recorded: one of each command that is awaited. By
+// another one lanes join the recording, and each leaves it by one of its own.
 struct Events {
   std::vector<Event> done;
   Event begin;

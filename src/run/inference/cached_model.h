@@ -55,7 +55,7 @@ class CachedModel {
   const BytesByTier& peak_memory() const { return loaded_.peak_bytes(); }
   // Loads of all passes that made tokens.
   const LoadedBytes& loaded_bytes() const { return loads_; }
-  // What the backend has to say, once; empty: nothing.
+  // As Backend::take_note().
   std::string take_note() { return loaded_.backend().take_note(); }
   // Seconds that the program of passes that make tokens took.
   double program_s() const { return texts_.program_s(); }

@@ -194,6 +194,30 @@ PlanCache plan_cache_of(const RunConfig& config) {
   return PlanCache(cache.empty() ? cache : cache / "plans");
 }
 
+namespace {
+
+// Answers that are sampled at once: those of a step, but no more than have caches half as large as the
+// weights. A pass reads the weights once for all of them. Caps do not count, since they decide no bits.
+int64_t answers_at_once(const RunConfig& config, const ModelSpec& model) {
+  const RolloutKeys& keys = config.rollout;
+  if (keys.at_once > 0) return keys.at_once;
+  constexpr int64_t kFewElements = 128 << 20;  // of caches that are not worth a second pass
+  int64_t weights = 0, cached = 0;
+  const BuiltProgram one =
+      build_generation(model, {.rows = 1, .capacity = config.train.seq_len, .draws = true}, {});
+  for (const Object& o : one.program.objects()) {
+    if (o.kind == ObjectKind::Param) weights += o.elements();
+    if (o.kind == ObjectKind::Cache) cached += o.elements();
+  }
+  const int64_t room = std::max(weights / 2, kFewElements) / std::max<int64_t>(cached, 1);
+  int64_t prompts = config.train.tokens_per_step / config.train.seq_len / keys.samples;
+  if (keys.prompts > 0) prompts = std::min(prompts, keys.prompts);
+  while (prompts > 1 && prompts * keys.samples > room) prompts = (prompts + 1) / 2;
+  return std::max<int64_t>(1, prompts) * keys.samples;
+}
+
+}  // namespace
+
 Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
   StepSpec step;
   SLUICE_ASSIGN(step.model, resolve_model(config));
@@ -205,8 +229,8 @@ Result<StepSpec> step_of(const RunConfig& config, bool between_steps) {
     if ((holds_out(config) && config.eval.rows > 0) || reads_reference(objective, config.objective))
       step.between.push_back({kEvaluation});
     const bool has_words = step.model.vocab == kByteVocab || tokenizer_of(config);
-    if (config.samples_answers()) {  // an answer is read whole, and those of a prompt are sampled at once
-      step.between.push_back({kSampling, config.train.seq_len, config.rollout.samples});
+    if (config.samples_answers()) {  // an answer is read whole
+      step.between.push_back({kSampling, config.train.seq_len, answers_at_once(config, step.model)});
     } else if (has_words && config.sample.tokens > 0) {
       step.between.push_back({kSampling, sample_window_of(config)});
     }

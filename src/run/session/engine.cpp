@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <new>
 #include <numeric>
 #include <unordered_map>
 
@@ -593,6 +594,13 @@ Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, 
   return event;
 }
 
+int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available) {
+  const int64_t cap = p.config.caps[kHost], planned = p.stages.process_bytes(p.machine.profile)[kHost];
+  const int64_t under_cap = cap == kUnlimited ? kUnlimited : cap - std::max(held, planned);
+  // Files that are being written take memory, too, until the disk has them.
+  return std::min(under_cap, available / 4 * 3);
+}
+
 Status Engine::check_caps() {
   if (const std::string note = loaded_->backend().take_note(); !note.empty()) observer_.warned(note);
   return loaded_->check_caps();
@@ -634,25 +642,49 @@ Status each_piece_of_trained(const BuiltProgram& model, F&& f) {
 
 }  // namespace
 
-Status Engine::keep_trained(const std::filesystem::path& path) {
+Result<KeptWeights> Engine::keep_trained(const std::filesystem::path& file) {
   SLUICE_TRY(state_);
   SLUICE_TRY(apply_pending());
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  const BuiltProgram& model = p_.stages.main.model;
+  int64_t bytes = 0;
+  for (size_t w = 0; w < model.weights.size(); ++w)
+    bytes += model.weights[w].trainable ? model.program.object(model.params[w].param).bytes : 0;
+  KeptWeights kept;
+  if (room_for_copy(p_, loaded_->memory().bytes[kHost], available_bytes()) >= bytes)
+    kept.bytes.reset(new (std::nothrow) std::byte[size_t(bytes)]);
+  std::ofstream out;
+  if (kept.bytes == nullptr) out.open(kept.file = file, std::ios::binary | std::ios::trunc);
+  std::byte* to = kept.bytes.get();
   const auto keep = [&](ObjectId param, int64_t at, std::span<std::byte> piece) -> Status {
+    if (to != nullptr) {
+      SLUICE_TRY(loaded_->main().read(param, {to, piece.size()}, at));
+      to += piece.size();
+      return {};
+    }
     SLUICE_TRY(loaded_->main().read(param, piece, at));
     out.write(reinterpret_cast<const char*>(piece.data()), std::ssize(piece));
-    return out ? Status() : error("{}: it cannot be written", path.string());
+    return out ? Status() : error("{}: it cannot be written", file.string());
   };
-  SLUICE_TRY(each_piece_of_trained(p_.stages.main.model, keep));
-  out.close();
-  return out ? Status() : error("{}: it cannot be written", path.string());
+  SLUICE_TRY(each_piece_of_trained(model, keep));
+  if (to == nullptr) {
+    out.close();
+    if (!out) return error("{}: it cannot be written", file.string());
+  }
+  return kept;
 }
 
-Status Engine::take_trained(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
+Status Engine::take_trained(const KeptWeights& kept) {
+  std::ifstream in;
+  if (kept.bytes == nullptr) in.open(kept.file, std::ios::binary);
+  std::byte* from = kept.bytes.get();
   const auto take = [&](ObjectId param, int64_t at, std::span<std::byte> piece) -> Status {
+    if (from != nullptr) {
+      SLUICE_TRY(loaded_->main().write(param, {from, piece.size()}, at));
+      from += piece.size();
+      return {};
+    }
     in.read(reinterpret_cast<char*>(piece.data()), std::ssize(piece));
-    return in ? loaded_->main().write(param, piece, at) : error("{}: it cannot be read", path.string());
+    return in ? loaded_->main().write(param, piece, at) : error("{}: it cannot be read", kept.file.string());
   };
   return lost("a change of weights", each_piece_of_trained(p_.stages.main.model, take));
 }

@@ -58,6 +58,15 @@ struct StepLoss {
 
 MemoryUse in_public(const MemoryReport& memory);
 
+// Trained weights as they were at a time, in memory, or else in a file.
+struct KeptWeights {
+  std::unique_ptr<std::byte[]> bytes;
+  std::filesystem::path file;  // empty: in memory
+};
+
+// Host memory for a copy, where `held` bytes are in use, or will be.
+int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available);
+
 class Engine {
  public:
   // Takes the memory and makes the state; loads config.model.weights over it if there are any. Borrows
@@ -124,10 +133,10 @@ class Engine {
   // REQUIRES: no step was made, and none was loaded.
   Status load_beginning();
 
-  // The weights that are trained, to a file of their bytes in memory and back, with no more memory than a
-  // piece takes. What reads others meanwhile is between the two. take_trained(): an error leaves no state.
-  Status keep_trained(const std::filesystem::path& path);
-  Status take_trained(const std::filesystem::path& path);
+  // The weights that are trained, kept and back: in memory where the host has room for them, else in the
+  // file. What reads others meanwhile is between the two. take_trained(): an error leaves no state.
+  Result<KeptWeights> keep_trained(const std::filesystem::path& file);
+  Status take_trained(const KeptWeights& kept);
 
   // Tensors by the names that a folder has for them, as checkpoint/tensors.h says. What is checked needs no
   // passes.

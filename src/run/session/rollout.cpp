@@ -81,7 +81,7 @@ Result<std::unique_ptr<Rollout>> Rollout::open(Engine& engine, const RunData& da
 
 Rollout::~Rollout() {
   std::error_code ignored;
-  std::filesystem::remove(beginning(), ignored);
+  std::filesystem::remove(file_of_beginning(), ignored);
 }
 
 Status Rollout::score(const std::vector<PromptGroup>& groups,
@@ -109,12 +109,12 @@ Status Rollout::score(const std::vector<PromptGroup>& groups,
 Status Rollout::score_by_beginning(Answers& a) {
   if (!reads_reference(config_.chosen_objective(), keys_)) return {};
   const Stopwatch watch;
-  SLUICE_TRY(engine_.keep_trained(trained()));
-  SLUICE_TRY(engine_.take_trained(beginning()));
+  SLUICE_ASSIGN(const KeptWeights trained, engine_.keep_trained(file_of_trained()));
+  SLUICE_TRY(engine_.take_trained(beginning_));
   const Status scored = score(a.groups, a.reference);
-  SLUICE_TRY(engine_.take_trained(trained()));
+  SLUICE_TRY(engine_.take_trained(trained));
   std::error_code ignored;
-  std::filesystem::remove(trained(), ignored);
+  std::filesystem::remove(file_of_trained(), ignored);
   reference_s_ = watch.seconds();
   return scored;
 }
@@ -123,7 +123,8 @@ Status Rollout::make_reference(const std::string& content, const std::string& sa
   if (!reads_reference(config_.chosen_objective(), keys_)) return {};
   if (rewards_) {
     SLUICE_ASSIGN(weights_, weights_of_reference(engine_, saved));
-    return engine_.keep_trained(beginning());
+    SLUICE_ASSIGN(beginning_, engine_.keep_trained(file_of_beginning()));
+    return {};
   }
   std::vector<PromptGroup> groups;
   for (int64_t i = 0; i < prompts_.count(); ++i) groups.push_back(prompts_.group(i));

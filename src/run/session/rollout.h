@@ -66,8 +66,8 @@ class Rollout {
   std::vector<sluice::NamedValue> values_of(const PolicySums& sums) const;
   std::filesystem::path file() const;  // of the newest answers
   // Files of the weights that the run began with, and of the trained ones while those are in their place.
-  std::filesystem::path beginning() const { return file().replace_filename("reference.bin"); }
-  std::filesystem::path trained() const { return file().replace_filename("trained.bin"); }
+  std::filesystem::path file_of_beginning() const { return file().replace_filename("reference.bin"); }
+  std::filesystem::path file_of_trained() const { return file().replace_filename("trained.bin"); }
 
   Engine& engine_;
   const RunConfig& config_;
@@ -78,6 +78,7 @@ class Rollout {
   std::string weights_;
   // By prompt, as Answers::reference: scores of recorded answers.
   std::vector<std::vector<std::vector<float>>> reference_;
+  KeptWeights beginning_;
   Answers answers_;
   double sampling_s_ = 0, rewards_s_ = 0, reference_s_ = 0;  // of the step in progress
 };

@@ -20,18 +20,6 @@ constexpr int64_t kWorthMeasuring = 256 << 20;
 constexpr double kProbeSeconds = 1;
 constexpr double kNoLoss = std::numeric_limits<double>::infinity();
 
-int64_t planned_host_bytes(const Prepared& p) {
-  return p.stages.process_bytes(p.machine.profile)[kHost];
-}
-
-// Host memory for a copy, where `held` bytes are in use, or will be.
-int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available) {
-  const int64_t cap = p.config.caps[kHost];
-  const int64_t under_cap = cap == kUnlimited ? kUnlimited : cap - std::max(held, planned_host_bytes(p));
-  // Files that are being written take memory, too, until the disk has them.
-  return std::min(under_cap, available / 4 * 3);
-}
-
 // Where the file system has no links there is none.
 Status link_best_of(CheckpointStore& store, int64_t step, double loss) {
   Status linked;

@@ -19,9 +19,9 @@ namespace sluice::core::cuda {
 using bf16 = __nv_bfloat16;
 
 // Where kernels are queued. A function that takes one instead of a stream may be told that its first kernel
-// may begin while the kernel before it still runs, if that is one of such a function, too, and otherwise when
-// its blocks have ended. Before it waits for that one it reads weights, constants and inputs alone, and what
-// passes before left in a cache: the kernel before it writes none of them.
+// may begin early: while the kernel before it still runs, if that is one of such a function, too, otherwise
+// when its blocks have ended. Until it waits for that one it reads weights, constants, inputs, and what
+// passes before left in a cache. The kernel before it writes none of them.
 struct Queue {
   cudaStream_t stream;
   bool early = false;
