@@ -154,6 +154,8 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     oldest[r] = at.oldest(first + own / group);
     last[r] = own < count * group ? at.span.held + first + own / group : -1;
   }
+  // A token's heads are the rows of one warp, or fewer: the others of the block copy alone.
+  const bool has_rows = row_in_tile < count * group;
   const float scale = b.scale * kLog2E;
   float acc[C / 8][4] = {};
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
@@ -165,20 +167,23 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     if (key > begin) copy_keys(v_tile, key, 1);
     close_copies();
     float s[kKeys<D> / 8][4] = {};
-    multiply_rows<D, kKeys<D>>(s, q_tile + row_in_tile * kTileStride<D>, k_tile);
-    if (b.softcap > 0) cap_scores<kKeys<D>>(s, b.scale, b.softcap);
+    if (has_rows) {
+      multiply_rows<D, kKeys<D>>(s, q_tile + row_in_tile * kTileStride<D>, k_tile);
+      if (b.softcap > 0) cap_scores<kKeys<D>>(s, b.scale, b.softcap);
 #pragma unroll
-    for (int n = 0; n < kKeys<D> / 8; ++n) {
+      for (int n = 0; n < kKeys<D> / 8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int64_t j = key + n * 8 + lane % 4 * 2 + i % 2;
-        if (j > last[i / 2] || j < oldest[i / 2]) s[n][i] = -INFINITY;
+        for (int i = 0; i < 4; ++i) {
+          const int64_t j = key + n * 8 + lane % 4 * 2 + i % 2;
+          if (j > last[i / 2] || j < oldest[i / 2]) s[n][i] = -INFINITY;
+        }
       }
     }
     await_copies<0>();
     __syncthreads();  // V is here, and every warp is done with this K
     if (key + kKeys<D> < end) copy_keys(k_tile, key + kKeys<D>, 0);
     close_copies();
+    if (!has_rows) continue;
     fold_scores<C, kKeys<D>, kExact>(s, acc, row_max, row_sum, scale);
     multiply_columns<D, kKeys<D>, C>(acc, s, v_tile + column);
   }
