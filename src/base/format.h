@@ -2,8 +2,8 @@
 // How many numbers are stored as bytes.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <string>
 
 #include "base/dtype.h"
@@ -48,7 +48,7 @@ struct NumberFormat {
   }
   // The next number of elements that may be stored.
   constexpr int64_t padded(int64_t elements) const {
-    const int64_t whole = block > 0 ? block : std::max(1, 8 / bits_of(type));
+    const int64_t whole = block > 0 ? block : 8 / std::gcd(8, bits_of(type));
     return (elements + whole - 1) / whole * whole;
   }
   bool operator==(const NumberFormat&) const = default;

@@ -22,7 +22,7 @@ namespace sluice::core {
 class Tier {
  public:
   static constexpr size_t kMostDevices = 64;
-  // Behind the devices come these. A name more is a tier more: every table has a place for it.
+  // Behind the devices come these, the disk last. A name more is a tier more: every table has a place for it.
   static constexpr auto kFarNames = std::to_array<std::string_view>({"host", "disk"});
   static constexpr size_t kFar = kFarNames.size(), kCount = kMostDevices + kFar;
 
@@ -35,7 +35,7 @@ class Tier {
   }
   static constexpr Tier host() { return Tier(kMostDevices); }
   // Files whose bytes have places as in an arena, but of which nothing is reserved.
-  static constexpr Tier disk() { return Tier(kMostDevices + 1); }
+  static constexpr Tier disk() { return Tier(kCount - 1); }
   // REQUIRES: index < kCount.
   static constexpr Tier of_index(size_t index) {
     SLUICE_CHECK(index < kCount, "tier {} of {}", index, kCount);
