@@ -7,14 +7,16 @@
 
 #include "ops/compact_format.h"
 #include "ops/op.h"
-#include "ops/packed.h"
 
 namespace sluice::core {
 namespace {
 
+// Types that kernels read as they are.
+constexpr DType kNumbers[] = {DType::F32, DType::BF16, DType::F64, DType::I32, DType::U8, DType::I8};
+
 bool takes(const Support& row, const NumberFormat& f) {
   if (f == compact_format(false) || f == compact_format(true)) return true;
-  if (f.block == 0 && !is_code(f.type)) return true;
+  if (f.block == 0 && std::ranges::find(kNumbers, f.type) != std::end(kNumbers)) return true;
   return std::ranges::any_of(row.packed, [&](const NumberFormat& packed) {
     return f.type == packed.type && (f.block == 0 || f.scale == packed.scale) &&
            (packed.block == NumberFormat::kRow || packed.block == f.block);

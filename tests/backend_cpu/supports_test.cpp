@@ -25,6 +25,9 @@ TEST(Supports, FormatsOfOperands) {
   op.weight_format = NumberFormat(DType::F4E2M1, 16, DType::F8E4M3);
   for (const Status& status : {cpu_supports(op), cuda_supports(op)})
     EXPECT_EQ(refusal(status), "operand w is in f4e2m1 by 16 with f8e4m3, which no kernel takes");
+  op.weight_format = DType::F8E8M0;  // scales, and no numbers
+  for (const Status& status : {cpu_supports(op), cuda_supports(op)})
+    EXPECT_EQ(refusal(status), "operand w is in f8e8m0, which no kernel takes");
 }
 
 TEST(Supports, MultiplesAndTypes) {
