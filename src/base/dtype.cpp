@@ -29,6 +29,8 @@ std::string_view name_of(DType t) {
       return "f8e8m0";
     case DType::NF4:
       return "nf4";
+    case DType::F8E5M2:
+      return "f8e5m2";
   }
   return kNone;
 }

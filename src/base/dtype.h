@@ -10,9 +10,9 @@
 
 namespace sluice::core {
 
-// F8E4M3 and F4E2M1 are floats of 8 and 4 bits (OCP's names: so many of the exponent, so many of the
+// F8E4M3, F8E5M2 and F4E2M1 are floats of 8 and 4 bits (OCP's names: so many of the exponent, so many of the
 // mantissa). F8E8M0 has powers of two, which are scales. NF4 has the 16 values of QLoRA's table.
-enum class DType : uint8_t { F32, BF16, F64, I32, U8, F8E4M3, F4E2M1, I8, F8E8M0, NF4 };
+enum class DType : uint8_t { F32, BF16, F64, I32, U8, F8E4M3, F4E2M1, I8, F8E8M0, NF4, F8E5M2 };
 
 constexpr int bits_of(DType t) {
   switch (t) {
@@ -27,6 +27,7 @@ constexpr int bits_of(DType t) {
     case DType::I8:
     case DType::F8E4M3:
     case DType::F8E8M0:
+    case DType::F8E5M2:
       return 8;
     case DType::F4E2M1:
     case DType::NF4:
@@ -40,7 +41,7 @@ constexpr int64_t size_of(DType t) {
 }
 
 std::string_view name_of(DType t);
-// "f32", "bf16", "f64", "i32", "u8", "f8e4m3", "f4e2m1", "i8", "f8e8m0" or "nf4".
+// "f32", "bf16", "f64", "i32", "u8", "f8e4m3", "f4e2m1", "i8", "f8e8m0", "nf4" or "f8e5m2".
 Result<DType> parse_dtype(std::string_view text);
 
 // Storage for a bfloat16; conversion rounds to nearest, ties to even, and keeps NaN.
@@ -78,6 +79,7 @@ decltype(auto) with_type(DType t, F&& f) {
     case DType::I8:
     case DType::F8E8M0:
     case DType::NF4:
+    case DType::F8E5M2:
       break;
   }
   not_a_float(t);

@@ -144,6 +144,7 @@ struct TrainKeys {
   std::vector<std::string> freeze;                  // see frozen() in model/weights.h
   // See keep_wide() there; "auto" stands alone for what gains too little.
   std::vector<std::string> fp8_except{"auto"};
+  std::string fp8_gradients = "e4m3";
 };
 
 inline Choices optimizer_names() {
@@ -205,6 +206,10 @@ void visit_train_keys(Keys& c, F&& key) {
       {"with train.compute = fp8: patterns over the names of the model's tensors whose products stay bf16; "
        "auto: those that would gain less than 5 %",
        allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step, "[]"});
+  key("train.fp8_gradients", c.fp8_gradients, Choices{"e4m3", "e5m2"},
+      {"with train.compute = fp8: in which 8 bits products read gradients; e5m2 has more of the exponent and "
+       "less of the mantissa",
+       allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step});
   key("train.grad", c.grad, Numbers{DType::F32, DType::BF16},
       {"type in which weight gradients accumulate", kOtherFormats, Recorded::Always, KeyOf::Step});
   key("train.state", c.state, Numbers{DType::F32, DType::BF16, DType::I8},

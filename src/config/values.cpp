@@ -58,7 +58,7 @@ std::string allowed(const bool&, Toggle) {
 }
 namespace {
 
-// Floats of 8 bits are known by that name, as there is one kind of them.
+// Floats of 8 bits are known by that name.
 std::string_view word_of(DType type) {
   return type == DType::F8E4M3 ? "fp8" : name_of(type);
 }

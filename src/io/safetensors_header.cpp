@@ -237,6 +237,7 @@ TensorType tensor_type(DType dtype) {
       return TensorType::I8;
     case DType::U8:
     case DType::F8E8M0:
+    case DType::F8E5M2:
     case DType::F4E2M1:  // its bytes, two elements each
     case DType::NF4:
       return TensorType::U8;

@@ -32,6 +32,12 @@ struct Cast {
 // them.
 constexpr NumberFormat kFloat8(DType::F8E4M3, NumberFormat::kRow, DType::F32);
 constexpr NumberFormat kFloat8Alone[] = {kFloat8};
+// Gradients may have more of the exponent, and less of the mantissa.
+constexpr NumberFormat kWideFloat8(DType::F8E5M2, NumberFormat::kRow, DType::F32);
+constexpr NumberFormat kFloat8Kinds[] = {kFloat8, kWideFloat8};
+constexpr bool is_float8(DType type) {
+  return type == DType::F8E4M3 || type == DType::F8E5M2;
+}
 constexpr bool is_narrow(int64_t row) {
   return row % 16 == 0;
 }
@@ -50,7 +56,7 @@ struct Quantize {
   enum { kX, kY };
   int64_t rows, cols;
   DType dtype;
-  NumberFormat format;  // f8e4m3 by row with f32: ops/float8.h
+  NumberFormat format;  // of kFloat8Kinds: ops/float8.h
   bool by_row, by_column;
 
   size_t turned_operand() const { return kY + (by_row ? 1 : 0); }

@@ -78,6 +78,9 @@ Status choose_narrow(const RunConfig& config, const Machine& machine, ModelSpec&
   if (!chosen && !patterns.empty() && !fp8)
     return error("{} = [{}]: products read 8 bits with train.compute = fp8 alone", kKey,
                  fmt::join(patterns, ", "));
+  if (!fp8 && config.train.fp8_gradients != TrainKeys().fp8_gradients)
+    return error("train.fp8_gradients = {}: products read 8 bits with train.compute = fp8 alone",
+                 config.train.fp8_gradients);
   model.wide.clear();
   if (!fp8) return {};
   if (chosen) patterns.clear();

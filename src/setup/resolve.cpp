@@ -151,7 +151,8 @@ void resolve_formats(const RunConfig& config, ModelSpec& model) {
   if (there && config.train.freeze.empty() && (!model.base || model.base->type == there->type))
     model.base = there;
   model.products = {};
-  if (config.train.compute == DType::F8E4M3) model.products = {kFloat8, kFloat8, kFloat8};
+  if (config.train.compute == DType::F8E4M3)
+    model.products = {kFloat8, kFloat8, config.train.fp8_gradients == "e5m2" ? kWideFloat8 : kFloat8};
 }
 
 Status resolve_training(const RunConfig& config, ModelSpec& model) {

@@ -52,6 +52,7 @@ inline void encode(DType type, const Values& values, std::byte* to) {
       case DType::I8:
       case DType::F8E8M0:
       case DType::NF4:
+      case DType::F8E5M2:
         not_a_float(type);
     }
   }
@@ -85,6 +86,7 @@ inline Values decode(DType type, const std::byte* from, int64_t elements) {
       case DType::I8:
       case DType::F8E8M0:
       case DType::NF4:
+      case DType::F8E5M2:
         not_a_float(type);
     }
   }

@@ -61,6 +61,11 @@ TEST(Supports, WhatJoinsSeveralAttributes) {
   EXPECT_EQ(refusal(cuda_supports(op, 8)),
             "scales by row need a GPU of compute capability 9.0 or 10.0, and this one has 8.x; set "
             "train.compute = bf16");
+  op.dy_format = kWideFloat8.over(op.out);
+  EXPECT_TRUE(cpu_supports(op).ok() && cuda_supports(op, 9).ok());
+  op.weight_format = op.dy_format;
+  EXPECT_EQ(refusal(cuda_supports(op, 9)),
+            "a product of f8e5m2 by f8e5m2; the library takes one of them in f8e4m3");
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ float from_bits(uint32_t bits) {
 }
 
 TEST(DType, NamesRoundTrip) {
-  for (const DType type :
-       {DType::F32, DType::BF16, DType::F64, DType::I32, DType::U8, DType::F8E4M3, DType::F4E2M1}) {
+  for (const DType type : {DType::F32, DType::BF16, DType::F64, DType::I32, DType::U8, DType::F8E4M3,
+                           DType::F4E2M1, DType::F8E5M2}) {
     EXPECT_EQ(*parse_dtype(name_of(type)), type);
   }
 }

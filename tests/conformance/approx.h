@@ -48,6 +48,8 @@ constexpr double unit_of(DType dtype) {
       return 0;
     case DType::F8E4M3:
       return 0x1p-4;
+    case DType::F8E5M2:
+      return 0x1p-3;
     case DType::F4E2M1:
     case DType::I8:
     case DType::F8E8M0:

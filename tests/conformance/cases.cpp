@@ -566,8 +566,10 @@ void add_narrow_products(List& list) {
        {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {144, 208}, {1, 64}, {7, 24}, {3, 2064}}) {
     for (const bool by_column : {false, true}) {
       if (by_column && !is_narrow(rows)) continue;
-      list.add(Quantize{rows, cols, kBf16, kFloat8, true, by_column});
-      if (by_column) list.add(Quantize{rows, cols, kBf16, kFloat8, false, true});
+      for (const NumberFormat& to : kFloat8Kinds) {
+        list.add(Quantize{rows, cols, kBf16, to, true, by_column});
+        if (by_column) list.add(Quantize{rows, cols, kBf16, to, false, true});
+      }
     }
   }
   for (const auto& [tokens, dim] : {std::pair<int64_t, int64_t>{16, 24}, {144, 208}}) {
@@ -582,8 +584,10 @@ void add_narrow_products(List& list) {
       list.add(back);
     }
   }
-  list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "large", {.spread = 1e30});
-  list.add(Quantize{32, 48, kBf16, kFloat8, true, true}, "zero", {.spread = 0});
+  for (const NumberFormat& to : kFloat8Kinds) {
+    list.add(Quantize{32, 48, kBf16, to, true, true}, "large", {.spread = 1e30});
+    list.add(Quantize{32, 48, kBf16, to, true, true}, "zero", {.spread = 0});
+  }
   for (const auto [tokens, in, out] : {Shape{16, 32, 16}, {48, 80, 112}, {33, 64, 48}, {144, 208, 80}}) {
     const NumberFormat x = kFloat8.over(in), dy = kFloat8.over(out), t = kFloat8.over(tokens);
     for (const bool flag : {false, true}) {
@@ -600,9 +604,16 @@ void add_narrow_products(List& list) {
         list.add(wgrad);
       }
     }
-    LinearDgrad dgrad{tokens, in, out, kBf16, false, dy, true};
-    dgrad.dy_format = dy;
-    list.add(dgrad);
+    for (const NumberFormat& kind : kFloat8Kinds) {
+      LinearDgrad dgrad{tokens, in, out, kBf16, false, dy, true};
+      dgrad.dy_format = kind.over(out);
+      list.add(dgrad);
+    }
+    if (!is_narrow(tokens)) continue;
+    LinearWgrad wgrad{tokens, in, out, kBf16, kBf16, true};
+    wgrad.dy_format = kWideFloat8.over(tokens);
+    wgrad.x_format = t;
+    list.add(wgrad);
   }
 }
 

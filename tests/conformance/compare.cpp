@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/cast.h"
 #include "ops/rounding.h"
 
 namespace sluice::core::conformance {
@@ -44,6 +45,7 @@ double store(double x, double toward, const Kept& kept, const uint32_t* draw) {
     }
     case DType::U8:
     case DType::F8E4M3:
+    case DType::F8E5M2:
     case DType::F4E2M1:
     case DType::I8:
     case DType::F8E8M0:
@@ -163,7 +165,7 @@ Comparison compare_values(std::string_view name, const std::vector<double>& got,
 
 Comparison compare(std::string_view name, const Tensor& got, const Expected& expected) {
   // Copies in 8 bits are exact.
-  if (got.format.type == DType::F8E4M3) return compare_values(name, got.values(), {DType::F64}, expected);
+  if (is_float8(got.format.type)) return compare_values(name, got.values(), {DType::F64}, expected);
   if (got.format.block > 0) return compare_compact(name, got, expected);
   return compare_values(name, got.values(), {got.format.type}, expected);
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/cast.h"
 
 namespace sluice::core::conformance {
 
@@ -17,18 +18,28 @@ bool is_compact(const NumberFormat& format) {
          (format.type == DType::U8 || format.type == DType::I8);
 }
 
-// A float of 8 bits (ops/float8.h, written a second time here).
-double value_of_e4m3(uint8_t byte) {
-  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-  const double value = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  return byte < 0x80 ? value : -value;
+// Floats of 8 bits (ops/float8.h, written a second time here).
+struct Float8 {
+  int mantissa, bias, most;  // bits of the mantissa; the code of the largest number
+
+  double value(int byte) const {
+    const int exponent = (byte & 0x7f) >> mantissa, rest = byte & ((1 << mantissa) - 1);
+    const int least = 1 - bias - mantissa;
+    const double x =
+        exponent == 0 ? std::ldexp(rest, least) : std::ldexp((1 << mantissa) + rest, exponent - 1 + least);
+    return byte < 0x80 ? x : -x;
+  }
+};
+constexpr Float8 kE4m3{3, 7, 0x7e}, kE5m2{2, 15, 0x7b};
+const Float8& float8_of(DType type) {
+  return type == DType::F8E5M2 ? kE5m2 : kE4m3;
 }
 // The nearest, of two the even one; REQUIRES: x is no larger than the largest.
-uint8_t e4m3(double x) {
+uint8_t code_of(const Float8& float8, double x) {
   int best = 0;
-  for (int code = 1; code <= 0x7e; ++code) {
-    const double off = std::abs(value_of_e4m3(uint8_t(code)) - std::abs(x));
-    const double least = std::abs(value_of_e4m3(uint8_t(best)) - std::abs(x));
+  for (int code = 1; code <= float8.most; ++code) {
+    const double off = std::abs(float8.value(code) - std::abs(x));
+    const double least = std::abs(float8.value(best) - std::abs(x));
     if (off < least || (off == least && code % 2 == 0)) best = code;
   }
   return uint8_t(best | (std::signbit(x) ? 0x80 : 0));
@@ -145,7 +156,9 @@ double Tensor::at(int64_t i) const {
     case DType::I8:
       return double(as<int8_t>()[k]);
     case DType::F8E4M3:
-      return value_of_e4m3(as<uint8_t>()[k]) * (format.block == 0 ? 1 : scale_of(*this, i / format.block));
+    case DType::F8E5M2:
+      return float8_of(format.type).value(as<uint8_t>()[k]) *
+             (format.block == 0 ? 1 : scale_of(*this, i / format.block));
     case DType::F4E2M1:
     case DType::NF4:
       return value_of_code(format.type, std::to_integer<int>(bytes[k / 2]) >> k % 2 * 4 & 15) *
@@ -185,7 +198,8 @@ void Tensor::set(int64_t i, double value) {
       as<int8_t>()[k] = static_cast<int8_t>(value);
       return;
     case DType::F8E4M3:
-      as<uint8_t>()[k] = e4m3(value);
+    case DType::F8E5M2:
+      as<uint8_t>()[k] = code_of(float8_of(format.type), value);
       return;
     case DType::F4E2M1:
     case DType::F8E8M0:
@@ -206,15 +220,17 @@ Tensor make_tensor(const NumberFormat& format, std::span<const double> values) {
     for (int64_t i = 0; i < n; ++i) tensor.set(i, values[static_cast<size_t>(i)]);
     return tensor;
   }
-  if (format.type == DType::F8E4M3) {
+  if (is_float8(format.type)) {
+    const Float8& float8 = float8_of(format.type);
     for (int64_t first = 0; first < n; first += format.block) {
       double most = 0;
       for (int64_t i = first; i < first + format.block; ++i)
         most = std::max(most, std::abs(values[size_t(i)]));
-      const auto scale = most == 0 ? 1.0f : float(std::exp2(std::ceil(std::log2(most / 448))));
+      const auto scale =
+          most == 0 ? 1.0f : float(std::exp2(std::ceil(std::log2(most / float8.value(float8.most)))));
       std::memcpy(tensor.bytes.data() + n + 4 * (first / format.block), &scale, sizeof scale);
       for (int64_t i = first; i < first + format.block; ++i)
-        tensor.as<uint8_t>()[size_t(i)] = e4m3(values[size_t(i)] / double{scale});
+        tensor.as<uint8_t>()[size_t(i)] = code_of(float8, values[size_t(i)] / double{scale});
     }
     return tensor;
   }

@@ -41,20 +41,24 @@ double off_by(const std::vector<double>& got, const std::vector<double>& expecte
   return std::sqrt(error / size);
 }
 
-// A product's factors are off by 2^-4 at most, and by a third of that in the root of their mean square. A
-// gradient has both factors of its own product, and those of the passes before it.
+// A product's factors are off by 2^-4 at most, gradients in f8e5m2 by 2^-3, and by a third of that in the
+// root of their mean square. A gradient has both factors of its own product, and those of the passes before
+// it.
 TEST(NarrowProducts, HaveGradientsNearThoseOfF32) {
   constexpr double kFactor = 0x1p-4 / 3;
   constexpr int kProducts = 2 * 2 * 4;  // in both passes over two layers, each of four in a row
   const double allowed = kFactor * std::sqrt(2.0 * kProducts);
   const Values f32 = gradients_of({});
   const Values bf16 = gradients_of({.compute = DType::BF16}),
-               fp8 = gradients_of({.compute = DType::BF16}, {kFloat8, kFloat8, kFloat8});
+               fp8 = gradients_of({.compute = DType::BF16}, {kFloat8, kFloat8, kFloat8}),
+               e5m2 = gradients_of({.compute = DType::BF16}, {kFloat8, kFloat8, kWideFloat8});
   for (const auto& [name, values] : f32) {
     const double narrow = off_by(fp8.at(name), values), wide = off_by(bf16.at(name), values);
     RecordProperty(name, std::to_string(narrow) + " fp8, " + std::to_string(wide) + " bf16");
     EXPECT_LT(narrow, allowed) << name << ", and bf16 is off by " << wide;
     EXPECT_NE(fp8.at(name), bf16.at(name)) << name;
+    EXPECT_LT(off_by(e5m2.at(name), values), 2 * allowed) << name;
+    EXPECT_NE(e5m2.at(name), fp8.at(name)) << name;
   }
 }
 

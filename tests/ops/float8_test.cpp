@@ -4,57 +4,77 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <vector>
+#include <type_traits>
 
 namespace sluice::core {
 namespace {
 
 // The definition in doubles: codes from 0 to the largest finite number.
+template <class F8>
+constexpr int kMantissa = std::is_same_v<F8, E4m3> ? 3 : 2;
+template <class F8>
+constexpr int kMostCode = std::is_same_v<F8, E4m3> ? 0x7e : 0x7b;
+template <class F8>
+constexpr float kMost = std::is_same_v<F8, E4m3> ? kMostE4m3 : kMostE5m2;
+template <class F8>
 double value_of(int code) {
-  const int exponent = code >> 3, mantissa = code & 7;
-  return exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  constexpr int kBits = kMantissa<F8>, kLeast = std::is_same_v<F8, E4m3> ? -9 : -16;
+  const int exponent = code >> kBits, mantissa = code & ((1 << kBits) - 1);
+  return exponent == 0 ? std::ldexp(mantissa, kLeast)
+                       : std::ldexp((1 << kBits) + mantissa, exponent - 1 + kLeast);
 }
-constexpr int kMostCode = 0x7e;
 
-TEST(Float8, HasTheValuesOfItsBits) {
-  EXPECT_EQ(float_of_e4m3(kMostCode), 448);
-  EXPECT_EQ(float_of_e4m3(1), 0x1p-9f);
-  for (int code = 0; code <= kMostCode; ++code) {
-    EXPECT_EQ(double{float_of_e4m3(uint8_t(code))}, value_of(code)) << code;
-    EXPECT_EQ(double{float_of_e4m3(uint8_t(code | 0x80))}, -value_of(code)) << code;
-    EXPECT_EQ(e4m3_of(float(value_of(code))), code);
-    EXPECT_EQ(e4m3_of(-float(value_of(code))), code | 0x80);
+template <class F8>
+class Float8 : public testing::Test {};
+using Kinds = testing::Types<E4m3, E5m2>;
+TYPED_TEST_SUITE(Float8, Kinds);
+
+TYPED_TEST(Float8, HasTheValuesOfItsBits) {
+  using F8 = TypeParam;
+  EXPECT_EQ(F8::value(kMostCode<F8>), kMost<F8>);
+  for (int code = 0; code <= kMostCode<F8>; ++code) {
+    EXPECT_EQ(double{F8::value(uint8_t(code))}, value_of<F8>(code)) << code;
+    EXPECT_EQ(double{F8::value(uint8_t(code | 0x80))}, -value_of<F8>(code)) << code;
+    EXPECT_EQ(F8::code(float(value_of<F8>(code))), code);
+    EXPECT_EQ(F8::code(-float(value_of<F8>(code))), code | 0x80);
   }
-  EXPECT_TRUE(std::isnan(float_of_e4m3(0x7f)));
-  EXPECT_TRUE(std::isnan(float_of_e4m3(0xff)));
+  EXPECT_TRUE(std::isnan(F8::value(0x7f)));
+  EXPECT_TRUE(std::isnan(F8::value(0xff)));
 }
 
-TEST(Float8, TakesTheNearestAndOfTwoTheEven) {
-  for (int code = 0; code < kMostCode; ++code) {
-    const auto middle = float((value_of(code) + value_of(code + 1)) / 2);
-    EXPECT_EQ(e4m3_of(middle), code % 2 == 0 ? code : code + 1) << middle;
-    EXPECT_EQ(e4m3_of(std::nextafter(middle, 0.0f)), code) << middle;
-    EXPECT_EQ(e4m3_of(std::nextafter(middle, 1000.0f)), code + 1) << middle;
+TEST(Float8OfFiveBits, ReadsInfinities) {
+  EXPECT_EQ(float_of_e5m2(0x7c), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(float_of_e5m2(0xfc), -std::numeric_limits<float>::infinity());
+}
+
+TYPED_TEST(Float8, TakesTheNearestAndOfTwoTheEven) {
+  using F8 = TypeParam;
+  for (int code = 0; code < kMostCode<F8>; ++code) {
+    const auto middle = float((value_of<F8>(code) + value_of<F8>(code + 1)) / 2);
+    EXPECT_EQ(F8::code(middle), code % 2 == 0 ? code : code + 1) << middle;
+    EXPECT_EQ(F8::code(std::nextafter(middle, 0.0f)), code) << middle;
+    EXPECT_EQ(F8::code(std::nextafter(middle, 1e6f)), code + 1) << middle;
   }
-  EXPECT_EQ(e4m3_of(1e9f), kMostCode);
-  EXPECT_EQ(e4m3_of(-std::numeric_limits<float>::infinity()), kMostCode | 0x80);
-  EXPECT_EQ(e4m3_of(NAN), 0x7f);
+  EXPECT_EQ(F8::code(1e9f), kMostCode<F8>);
+  EXPECT_EQ(F8::code(-std::numeric_limits<float>::infinity()), kMostCode<F8> | 0x80);
+  EXPECT_EQ(F8::code(NAN), 0x7f);
 }
 
-TEST(Float8, ScalesAreTheLeastPowersOfTwoThatFit) {
-  EXPECT_EQ(scale_of_e4m3(0), 1);
-  EXPECT_EQ(scale_of_e4m3(448), 1);
-  EXPECT_EQ(scale_of_e4m3(std::nextafter(448.0f, 1000.0f)), 2);
-  EXPECT_EQ(scale_of_e4m3(224), 0.5f);
-  for (const float largest : {1e-30f, 0.02f, 1.0f, 3.5f, 1e10f, std::numeric_limits<float>::max()}) {
-    const float scale = scale_of_e4m3(largest);
-    EXPECT_LE(largest / scale, kMostE4m3) << largest;
-    EXPECT_GT(largest / scale, kMostE4m3 / 2) << largest;
+TYPED_TEST(Float8, ScalesAreTheLeastPowersOfTwoThatFit) {
+  using F8 = TypeParam;
+  EXPECT_EQ(F8::scale(0), 1);
+  EXPECT_EQ(F8::scale(kMost<F8>), 1);
+  EXPECT_EQ(F8::scale(std::nextafter(kMost<F8>, 1e6f)), 2);
+  EXPECT_EQ(F8::scale(kMost<F8> / 2), 0.5f);
+  for (const float largest : {1e-28f, 0.02f, 1.0f, 3.5f, 1e10f, std::numeric_limits<float>::max()}) {
+    const float scale = F8::scale(largest);
+    EXPECT_LE(largest / scale, kMost<F8>) << largest;
+    EXPECT_GT(largest / scale, kMost<F8> / 2) << largest;
     int ignored = 0;
     EXPECT_EQ(std::frexp(scale, &ignored), 0.5f) << largest;
   }
   // The least step of the least scale is a normal number.
-  EXPECT_TRUE(std::isnormal(scale_of_e4m3(std::numeric_limits<float>::denorm_min()) * float_of_e4m3(1)));
+  EXPECT_TRUE(std::isnormal(F8::scale(std::numeric_limits<float>::denorm_min()) * F8::value(1)));
 }
 
 }  // namespace

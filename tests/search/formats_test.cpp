@@ -234,6 +234,30 @@ TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
   }
 }
 
+// Gradients in f8e5m2 are copied apart, and what is multiplied with them is f8e4m3.
+TEST(NumberFormats, OfGradientsAreTheirOwn) {
+  ModelSpec spec =
+      model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 61});
+  spec.products = {kFloat8, kFloat8, kWideFloat8};
+  const BuiltProgram model = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
+  int products = 0;
+  for (const Task& task : model.program.tasks()) {
+    const auto of_gradient = [&](const NumberFormat& dy, const NumberFormat& other) {
+      ++products;
+      EXPECT_EQ(dy.type, DType::F8E5M2) << task.name;
+      EXPECT_EQ(other.type, DType::F8E4M3) << task.name;
+    };
+    const auto* dgrad = std::get_if<LinearDgrad>(&*task.op);
+    const auto* wgrad = std::get_if<LinearWgrad>(&*task.op);
+    const auto* glu = std::get_if<SwigluBwd>(&*task.op);
+    if (dgrad != nullptr) of_gradient(*dgrad->dy_format, *dgrad->weight_format);
+    if (wgrad != nullptr) of_gradient(*wgrad->dy_format, *wgrad->x_format);
+    EXPECT_TRUE(glu == nullptr || !glu->narrow) << task.name;
+  }
+  EXPECT_EQ(products, 2 * 5 * 2 * 2 * 2);  // two of each of 5, in 2 rounds, 2 chunks and 2 layers
+}
+
 // Chunks whose tokens fill no rows of 16 have their weights' gradients from what is computed in.
 TEST(NumberFormats, OfProductsNeedWholeRows) {
   ModelSpec spec =

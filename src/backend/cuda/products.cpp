@@ -17,7 +17,7 @@ constexpr std::string_view kOwnKernel = "own kernel";  // instead of a library's
 constexpr int64_t kAlignment = 256;
 
 bool is_narrow(const Product& p) {
-  return p.a.type == DType::F8E4M3;
+  return is_float8(p.a.type);
 }
 
 void list(std::vector<Product>& all, const Product& product) {
@@ -49,7 +49,7 @@ void add_products(const auto& op, bool, std::vector<Product>& all) {
 
 // With the scales of its rows, if it has any.
 int64_t bytes_of(const ProductMatrix& x, int64_t rows) {
-  return rows * (x.stride * size_of(x.type) + (x.type == DType::F8E4M3 ? size_of(DType::F32) : 0));
+  return rows * (x.stride * size_of(x.type) + (is_float8(x.type) ? size_of(DType::F32) : 0));
 }
 
 // Where a product's operands lie in scratch.
@@ -104,9 +104,10 @@ struct Timer {
 std::string Product::to_text() const {
   return fmt::format("product {}x{}x{} {}{} {}{}{}{}{}", m, n, k, a.transposed ? 't' : 'n',
                      b.transposed ? 't' : 'n', is_f32(d.type) ? "f32" : "bf16",
-                     is_narrow(*this) ? " of f8e4m3"
-                     : is_f32(a.type) ? " of f32"
-                                      : "",
+                     a.type == DType::F8E5M2 ? " of f8e5m2 and f8e4m3"
+                     : is_narrow(*this)      ? " of f8e4m3"
+                     : is_f32(a.type)        ? " of f32"
+                                             : "",
                      add ? " add" : "", bias ? " bias" : "",
                      scale == 1 ? std::string() : fmt::format(" times {}", scale));
 }
@@ -283,7 +284,7 @@ Status add_scales(cublasLtMatmulDesc_t desc) {
   return set_scales(desc, any, any);
 #else
   (void)desc;
-  return error("products of f8e4m3 need cuBLAS 12.9, and this build has an older one");
+  return error("products of 8 bits need cuBLAS 12.9, and this build has an older one");
 #endif
 }
 
@@ -299,7 +300,8 @@ const void* scales_of(const void* elements, int64_t rows, const ProductMatrix& x
 Result<Products::Plan> Products::layouts_of(const Product& p) const {
   Plan plan;
   const auto type = [](const ProductMatrix& x) {
-    return x.type == DType::F8E4M3 ? CUDA_R_8F_E4M3 : is_f32(x.type) ? CUDA_R_32F : CUDA_R_16BF;
+    if (is_float8(x.type)) return x.type == DType::F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+    return is_f32(x.type) ? CUDA_R_32F : CUDA_R_16BF;
   };
   SLUICE_CUDA_TRY(cublasLtMatmulDescCreate(plan.desc.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t first = p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;

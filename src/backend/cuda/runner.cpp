@@ -438,8 +438,8 @@ Status Runner::run(const Cast& op, const Call& call) {
 Status Runner::run(const Quantize& op, const Call& call) {
   auto* y = op.by_row ? call.as<uint8_t>(Quantize::kY) : nullptr;
   auto* turned = op.by_column ? call.as<uint8_t>(int(op.turned_operand())) : nullptr;
-  SLUICE_CUDA_TRY(
-      quantize(call.as<bf16>(Quantize::kX), y, turned, call.workspace.data, op.rows, op.cols, call.stream));
+  SLUICE_CUDA_TRY(quantize(op.format.type == DType::F8E5M2, call.as<bf16>(Quantize::kX), y, turned,
+                           call.workspace.data, op.rows, op.cols, call.stream));
   return {};
 }
 

@@ -47,6 +47,8 @@ void examine_narrow(DType dtype, const std::optional<NumberFormat>& one,
             "a product of one operand in 8 bits, or without scales; both with scales are needed");
   only_bf16(true, dtype, "the result of a product in 8 bits", o);
   o.require(is_narrow(length), fmt::format("{} = {} of 8 bits; a multiple of 16 is needed", name, length));
+  o.require(!other || other->type != DType::F8E5M2,
+            "a product of f8e5m2 by f8e5m2; the library takes one of them in f8e4m3");
   const int major = o.capability();
   o.require(major == 0 || scales_rows(major),
             fmt::format("scales by row need a GPU of compute capability 9.0 or 10.0, and this one has {}.x; "
@@ -116,7 +118,7 @@ constexpr Support kTable[] = {
           columns(op.out, true, o);
           examine_narrow(op.dtype, op.dy_format, op.weight_format, "out", op.out, o);
         },
-        kFloat8Alone),
+        kFloat8Kinds),
     row<LinearWgrad>(
         "tokens in%8 out dtype grad acc dy x",
         [](const LinearWgrad& op, Objection& o) {
@@ -124,7 +126,7 @@ constexpr Support kTable[] = {
           kF32Gradients(op, o);
           examine_narrow(op.dtype, op.dy_format, op.x_format, "tokens", op.tokens, o);
         },
-        kFloat8Alone),
+        kFloat8Kinds),
     row<BiasGrad>("tokens out%8 dtype:bf16 grad acc"),
     row<AttnFwd>("rows q kv hq hkv hd%8 dist packed dtype window softcap out merge sinks",
                  [](const AttnFwd& op, Objection& o) {
@@ -165,7 +167,7 @@ constexpr Support kTable[] = {
             o.most("cols", op.cols, cuda::kMostRowOf8Bits);
           }
         },
-        kFloat8Alone),
+        kFloat8Kinds),
     row<Swiglu>(
         "tokens dim%8 dtype activation plain limit apart narrow",
         [](const Swiglu& op, Objection& o) {

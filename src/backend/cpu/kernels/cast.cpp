@@ -14,9 +14,10 @@ constexpr int64_t kBlock = 32 * kKiB;  // elements per task
 
 constexpr int64_t kColumns = 64;  // that a task turns
 
-struct E4m3Numbers {
+template <class F8>
+struct Numbers8 {
   const uint8_t* codes;
-  float operator()(int64_t i) const { return float_of_e4m3(codes[i]); }
+  float operator()(int64_t i) const { return F8::value(codes[i]); }
 };
 struct Numbers16 {
   const uint8_t* codes;
@@ -56,15 +57,43 @@ void expand(const NumberFormat& format, const uint8_t* codes, int64_t elements, 
     if (format.scale == DType::F8E8M0) return run(number, PowerScales{scales});
     run(number, FloatScales{reinterpret_cast<const float*>(scales)});
   };
-  if (format.type == DType::F8E4M3) return with_scales(E4m3Numbers{codes});
+  if (format.type == DType::F8E4M3) return with_scales(Numbers8<E4m3>{codes});
+  if (format.type == DType::F8E5M2) return with_scales(Numbers8<E5m2>{codes});
   with_scales(Numbers16{codes, codes_of(format.type)});
+}
+
+template <class F8>
+void quantize(F8 number, const Quantize& op, const Args& args, const KernelContext& context) {
+  const int64_t rows = op.rows, cols = op.cols, rows_per_task = ceil_div(kBlock, cols);
+  with_type(op.dtype, [&]<class T>(T) {
+    const auto* x = args.in<T>(Quantize::kX);
+    if (op.by_row) {
+      auto* y = args.out<uint8_t>(Quantize::kY);
+      auto* scales = reinterpret_cast<float*>(y + rows * cols);
+      context.pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
+        const int64_t first = task * rows_per_task;
+        SLUICE_LOOP(context.isa, quantize_rows, number, x + first * cols,
+                    std::min(rows_per_task, rows - first), cols, y + first * cols, scales + first);
+      });
+    }
+    if (op.by_column) {
+      auto* y = args.out<uint8_t>(int(op.turned_operand()));
+      auto* scales = reinterpret_cast<float*>(y + rows * cols);
+      context.pool.parallel_for(ceil_div(cols, kColumns), [&](int64_t task, int) {
+        const int64_t first = task * kColumns;
+        SLUICE_LOOP(context.isa, quantize_columns, number, x + first, rows, cols,
+                    std::min(kColumns, cols - first), y + first * rows, scales + first);
+      });
+    }
+  });
 }
 
 }  // namespace
 
 void cast(const NumberFormat& from, const void* x, int64_t elements, DType dtype, void* y,
           const KernelContext& context) {
-  if (is_code(from.type)) return expand(from, static_cast<const uint8_t*>(x), elements, dtype, y, context);
+  if (is_code(from.type) || is_float8(from.type))
+    return expand(from, static_cast<const uint8_t*>(x), elements, dtype, y, context);
   with_type(from.type, [&]<class X>(X) {
     with_type(dtype, [&]<class Y>(Y) {
       context.pool.parallel_for(ceil_div(elements, kBlock), [&](int64_t task, int) {
@@ -82,28 +111,11 @@ Status launch(const Cast& op, const Args& args, const KernelContext& context) {
 }
 
 Status launch(const Quantize& op, const Args& args, const KernelContext& context) {
-  const int64_t rows = op.rows, cols = op.cols, rows_per_task = ceil_div(kBlock, cols);
-  with_type(op.dtype, [&]<class T>(T) {
-    const auto* x = args.in<T>(Quantize::kX);
-    if (op.by_row) {
-      auto* y = args.out<uint8_t>(Quantize::kY);
-      auto* scales = reinterpret_cast<float*>(y + rows * cols);
-      context.pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
-        const int64_t first = task * rows_per_task;
-        SLUICE_LOOP(context.isa, quantize_rows, x + first * cols, std::min(rows_per_task, rows - first), cols,
-                    y + first * cols, scales + first);
-      });
-    }
-    if (op.by_column) {
-      auto* y = args.out<uint8_t>(int(op.turned_operand()));
-      auto* scales = reinterpret_cast<float*>(y + rows * cols);
-      context.pool.parallel_for(ceil_div(cols, kColumns), [&](int64_t task, int) {
-        const int64_t first = task * kColumns;
-        SLUICE_LOOP(context.isa, quantize_columns, x + first, rows, cols, std::min(kColumns, cols - first),
-                    y + first * rows, scales + first);
-      });
-    }
-  });
+  if (op.format.type == DType::F8E5M2) {
+    quantize(E5m2{}, op, args, context);
+  } else {
+    quantize(E4m3{}, op, args, context);
+  }
   return {};
 }
 

@@ -27,20 +27,21 @@ uint32_t magnitude_bits(T x) {
   return bits_of_float(static_cast<float>(x)) & 0x7fffffffu;
 }
 
-template <class T>
-void quantize_rows(const T* x, int64_t rows, int64_t cols, uint8_t* y, float* scales) {
+template <class F8, class T>
+void quantize_rows(F8, const T* x, int64_t rows, int64_t cols, uint8_t* y, float* scales) {
   for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
     uint32_t most = 0;
     for (int64_t c = 0; c < cols; ++c) most = std::max(most, magnitude_bits(x[c]));
-    scales[r] = scale_of_e4m3(float_of_bits(most));
+    scales[r] = F8::scale(float_of_bits(most));
     const float inverse = 1 / scales[r];
-    for (int64_t c = 0; c < cols; ++c) y[c] = e4m3_of(static_cast<float>(x[c]) * inverse);
+    for (int64_t c = 0; c < cols; ++c) y[c] = F8::code(static_cast<float>(x[c]) * inverse);
   }
 }
 
 // The first `count` columns of x, at most kTile; each becomes a row of y.
-template <class T>
-void quantize_columns(const T* x, int64_t rows, int64_t stride, int64_t count, uint8_t* y, float* scales) {
+template <class F8, class T>
+void quantize_columns(F8, const T* x, int64_t rows, int64_t stride, int64_t count, uint8_t* y,
+                      float* scales) {
   constexpr int64_t kTile = 64;
   uint32_t most[kTile] = {};
   for (int64_t r = 0; r < rows; ++r) {
@@ -48,7 +49,7 @@ void quantize_columns(const T* x, int64_t rows, int64_t stride, int64_t count, u
   }
   float inverse[kTile];
   for (int64_t c = 0; c < count; ++c) {
-    scales[c] = scale_of_e4m3(float_of_bits(most[c]));
+    scales[c] = F8::scale(float_of_bits(most[c]));
     inverse[c] = 1 / scales[c];
   }
   uint8_t tile[kTile][kTile];
@@ -56,7 +57,7 @@ void quantize_columns(const T* x, int64_t rows, int64_t stride, int64_t count, u
     const int64_t n = std::min(kTile, rows - first);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t c = 0; c < count; ++c)
-        tile[c][r] = e4m3_of(static_cast<float>(x[(first + r) * stride + c]) * inverse[c]);
+        tile[c][r] = F8::code(static_cast<float>(x[(first + r) * stride + c]) * inverse[c]);
     }
     for (int64_t c = 0; c < count; ++c) std::memcpy(y + c * rows + first, tile[c], static_cast<size_t>(n));
   }

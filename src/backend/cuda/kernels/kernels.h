@@ -236,11 +236,11 @@ template <class T>
 cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cudaStream_t stream);
 
 // --- quantize.cu ---
-// x[rows, cols] in f8e4m3 by row, and turned by column; null: not. Elements come first, and scales follow.
-// Columns are a multiple of 8, and so are rows with `turned`. `workspace` has 4 bytes for each of both.
-// Without `turned` columns are at most kMostRowOf8Bits.
-cudaError_t quantize(const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows, int64_t cols,
-                     cudaStream_t stream);
+// x[rows, cols] in f8e4m3, or f8e5m2, by row, and turned by column; null: not. Elements come first, and
+// scales follow. Columns are a multiple of 8, and so are rows with `turned`. `workspace` has 4 bytes for each
+// of both. Without `turned` columns are at most kMostRowOf8Bits.
+cudaError_t quantize(bool e5m2, const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows,
+                     int64_t cols, cudaStream_t stream);
 
 // --- add_by_tree.cu ---
 // The values of so many ranks: those of `rank`, and those of the others, which lie behind one another in the

@@ -42,11 +42,10 @@ struct Same {
   __device__ Eight operator()(const Eight& x, int64_t) const { return x; }
 };
 
-}  // namespace
-
-cudaError_t quantize(const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows, int64_t cols,
-                     cudaStream_t stream) {
-  if (turned == nullptr) return quantize_rows(Rows{x, cols}, y, rows, cols, stream);
+template <class F8>
+cudaError_t quantize_as(const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows,
+                        int64_t cols, cudaStream_t stream) {
+  if (turned == nullptr) return quantize_rows<F8>(Rows{x, cols}, y, rows, cols, stream);
   auto* of_rows = static_cast<uint32_t*>(workspace);
   uint32_t* const of_cols = of_rows + rows;
   const dim3 grid(blocks_for(cols, kTile), blocks_for(rows, kTile));
@@ -57,7 +56,15 @@ cudaError_t quantize(const bf16* x, uint8_t* y, uint8_t* turned, void* workspace
                                  y == nullptr ? nullptr : of_rows, of_cols, rows, cols);
       status != cudaSuccess)
     return status;
-  return quantize_tiles(Same{}, x, of_rows, of_cols, y, turned, rows, cols, stream);
+  return quantize_tiles<F8>(Same{}, x, of_rows, of_cols, y, turned, rows, cols, stream);
+}
+
+}  // namespace
+
+cudaError_t quantize(bool e5m2, const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows,
+                     int64_t cols, cudaStream_t stream) {
+  return e5m2 ? quantize_as<E5m2>(x, y, turned, workspace, rows, cols, stream)
+              : quantize_as<E4m3>(x, y, turned, workspace, rows, cols, stream);
 }
 
 }  // namespace sluice::core::cuda

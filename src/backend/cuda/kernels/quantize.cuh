@@ -8,6 +8,8 @@
 
 #include <cuda_fp8.h>
 
+#include <type_traits>
+
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
@@ -126,27 +128,33 @@ __device__ inline float inverse_of(float scale) {
   return float_of_bits((254u << 23) - bits_of_float(scale));
 }
 
-// Four floats as e4m3_of() makes them, where `signs` has their signs in the top bits of its bytes: the
+// Four floats as F8::code() makes them, where `signs` has their signs in the top bits of its bytes: the
 // instruction drops that of what is no number.
+template <class F8>
 __device__ inline uint32_t rounded(float a, float b, float c, float d, uint32_t signs) {
 #if __CUDA_ARCH__ >= 890
-  const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
-  const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, __NV_E4M3);
-  return low | high << 16 | (signs & 0x80808080u);
-#else
-  return uint32_t{e4m3_of(a)} | uint32_t{e4m3_of(b)} << 8 | uint32_t{e4m3_of(c)} << 16 |
-         uint32_t{e4m3_of(d)} << 24;
+  // No document says which of several codes of f8e5m2 the instruction makes of what is no number.
+  constexpr bool kIsE4m3 = std::is_same_v<F8, E4m3>;
+  if (kIsE4m3 || !isnan(a + b + c + d)) {
+    constexpr auto kKind = kIsE4m3 ? __NV_E4M3 : __NV_E5M2;
+    const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kKind);
+    const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(c, d), __NV_SATFINITE, kKind);
+    return low | high << 16 | (signs & 0x80808080u);
+  }
 #endif
+  return uint32_t{F8::code(a)} | uint32_t{F8::code(b)} << 8 | uint32_t{F8::code(c)} << 16 |
+         uint32_t{F8::code(d)} << 24;
 }
 
 // Eight columns of a row, by the row's scale.
+template <class F8 = E4m3>
 __device__ inline uint2 rounded_row(const Eight& x, float inverse) {
   uint32_t words[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t p = x.pairs[2 * i], q = x.pairs[2 * i + 1];
-    words[i] = rounded(low_half(p) * inverse, high_half(p) * inverse, low_half(q) * inverse,
-                       high_half(q) * inverse, __byte_perm(p, q, 0x7531));
+    words[i] = rounded<F8>(low_half(p) * inverse, high_half(p) * inverse, low_half(q) * inverse,
+                           high_half(q) * inverse, __byte_perm(p, q, 0x7531));
   }
   return {words[0], words[1]};
 }
@@ -157,6 +165,7 @@ struct TurnedTile {
   uint32_t words[kTile][kTile / kRowsOfThread];
 
   // Four rows of a thread's columns in turn `turn`, by the columns' scales.
+  template <class F8 = E4m3>
   __device__ void put(const Eight (&x)[kRowsOfThread], const float (&inverse)[kVec], int lane, int group,
                       int turn) {
     const int word = (turn * kTileGroups + group) ^ (2 * lane);
@@ -168,9 +177,9 @@ struct TurnedTile {
       const uint32_t low_signs = __byte_perm(__byte_perm(a, b, 0x0051), __byte_perm(c, d, 0x0051), 0x5410);
       const uint32_t high_signs = __byte_perm(__byte_perm(a, b, 0x0073), __byte_perm(c, d, 0x0073), 0x5410);
       words[lane * kVec + 2 * i][word] =
-          rounded(low_half(a) * low, low_half(b) * low, low_half(c) * low, low_half(d) * low, low_signs);
-      words[lane * kVec + 2 * i + 1][word] = rounded(high_half(a) * high, high_half(b) * high,
-                                                     high_half(c) * high, high_half(d) * high, high_signs);
+          rounded<F8>(low_half(a) * low, low_half(b) * low, low_half(c) * low, low_half(d) * low, low_signs);
+      words[lane * kVec + 2 * i + 1][word] = rounded<F8>(
+          high_half(a) * high, high_half(b) * high, high_half(c) * high, high_half(d) * high, high_signs);
     }
   }
 
@@ -189,12 +198,13 @@ struct TurnedTile {
 };
 
 // The scales of a thread's columns, inverted; the blocks of the first rows write them to `scales`.
+template <class F8>
 __device__ inline void column_scales(const uint32_t* of_cols, int64_t col, int64_t cols, bool writes,
                                      float* scales, float (&inverse)[kVec]) {
   if (col >= cols) return;
 #pragma unroll
   for (int j = 0; j < kVec; ++j) {
-    const float scale = scale_of_e4m3(float_of_bits(of_cols[col + j]));
+    const float scale = F8::scale(float_of_bits(of_cols[col + j]));
     inverse[j] = inverse_of(scale);
     if (writes) scales[col + j] = scale;
   }
@@ -218,7 +228,7 @@ __device__ inline void load_rows(const bf16* x, int64_t row, int64_t col, int64_
 // By row and turned, given the maxima; a null y is left out. `source` makes the values of what x holds:
 // begin() says which columns a thread has. Blocks go backwards: where maxima were looked for last may still
 // be cached.
-template <class Source>
+template <class F8, class Source>
 __global__ void __launch_bounds__(kTileThreads)
     quantize_tiles_kernel(Source source, const bf16* x, const uint32_t* of_rows, const uint32_t* of_cols,
                           uint8_t* y, float* y_scales, uint8_t* turned, float* turned_scales, int64_t rows,
@@ -232,7 +242,7 @@ __global__ void __launch_bounds__(kTileThreads)
     load_rows(x, at.row + turn * kRowsAtOnce, at.col, rows, cols, cols, values[turn]);
   if (at.col < cols) source.begin(at.col);
   float inverse[kVec] = {};
-  column_scales(of_cols, at.col, cols, tile_row == 0 && at.group == 0, turned_scales, inverse);
+  column_scales<F8>(of_cols, at.col, cols, tile_row == 0 && at.group == 0, turned_scales, inverse);
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
     const int64_t row = at.row + turn * kRowsAtOnce;
@@ -244,31 +254,31 @@ __global__ void __launch_bounds__(kTileThreads)
 #pragma unroll
       for (int k = 0; k < kRowsOfThread; ++k) {
         if (row + k >= rows) continue;
-        const float scale = scale_of_e4m3(float_of_bits(of_rows[row + k]));
+        const float scale = F8::scale(float_of_bits(of_rows[row + k]));
         *reinterpret_cast<uint2*>(y + (row + k) * cols + at.col) =
-            rounded_row(values[turn][k], inverse_of(scale));
+            rounded_row<F8>(values[turn][k], inverse_of(scale));
         if (at.col == 0) y_scales[row + k] = scale;
       }
     }
-    tile.put(values[turn], inverse, at.lane, at.group, turn);
+    tile.template put<F8>(values[turn], inverse, at.lane, at.group, turn);
   }
   __syncthreads();
   tile.write(turned, tile_row, tile_col, rows, cols);
 }
 
-template <class Source>
+template <class F8 = E4m3, class Source>
 cudaError_t quantize_tiles(const Source& source, const bf16* x, const uint32_t* of_rows,
                            const uint32_t* of_cols, uint8_t* y, uint8_t* turned, int64_t rows, int64_t cols,
                            cudaStream_t stream) {
   const dim3 grid(blocks_for(cols, kTile), blocks_for(rows, kTile));
-  return launch(quantize_tiles_kernel<Source>, grid, kTileThreads, 0, stream, source, x, of_rows, of_cols, y,
-                scales_of(y, rows * cols), turned, scales_of(turned, rows * cols), rows, cols);
+  return launch(quantize_tiles_kernel<F8, Source>, grid, kTileThreads, 0, stream, source, x, of_rows, of_cols,
+                y, scales_of(y, rows * cols), turned, scales_of(turned, rows * cols), rows, cols);
 }
 
 constexpr int kRowThreads = 256;
 
 // By row alone: a block has a row, which it asks `source` for once, eight columns at a time.
-template <class Source>
+template <class F8, class Source>
 __global__ void __launch_bounds__(kRowThreads)
     quantize_rows_kernel(Source source, uint8_t* y, float* scales, int64_t cols) {
   extern __shared__ uint4 row[];
@@ -289,19 +299,19 @@ __global__ void __launch_bounds__(kRowThreads)
   __syncthreads();
 #pragma unroll
   for (int w = 0; w < kRowThreads / kWarp; ++w) all = __vmaxu2(all, of_warps[w]);
-  const float scale = scale_of_e4m3(float_of_bits(low_magnitude(all))), inverse = inverse_of(scale);
+  const float scale = F8::scale(float_of_bits(low_magnitude(all))), inverse = inverse_of(scale);
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
   auto* const to = reinterpret_cast<uint2*>(y + blockIdx.x * cols);
   // A thread reads what it wrote.
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < vectors; i += kRowThreads)
-    to[i] = rounded_row({{row[i].x, row[i].y, row[i].z, row[i].w}}, inverse);
+    to[i] = rounded_row<F8>({{row[i].x, row[i].y, row[i].z, row[i].w}}, inverse);
 }
 
-template <class Source>
+template <class F8 = E4m3, class Source>
 cudaError_t quantize_rows(const Source& source, uint8_t* y, int64_t rows, int64_t cols, cudaStream_t stream) {
-  return launch(quantize_rows_kernel<Source>, dim3(unsigned(rows)), kRowThreads, size_t(cols) * sizeof(bf16),
-                stream, source, y, scales_of(y, rows * cols), cols);
+  return launch(quantize_rows_kernel<F8, Source>, dim3(unsigned(rows)), kRowThreads,
+                size_t(cols) * sizeof(bf16), stream, source, y, scales_of(y, rows * cols), cols);
 }
 
 }  // namespace sluice::core::cuda
