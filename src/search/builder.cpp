@@ -126,12 +126,14 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   make_for_step();
   pinnable_ = found_pinnable();
   for (const auto& of_device : pinnable_) {
-    int64_t sum = 0;
+    int64_t all = 0, of_host = 0;
     for (const Pinnable& p : of_device) {
-      sum += p.bytes;
-      if (!limits.is_on_disk(p.object)) pinnable_bytes_ += p.bytes;
+      all += p.bytes;
+      if (!limits.is_on_disk(p.object)) of_host += p.bytes;
     }
-    pinnable_on_one_ = std::max(pinnable_on_one_, sum);
+    pinnable_bytes_ += of_host;
+    of_host_on_one_ = std::max(of_host_on_one_, of_host);
+    pinnable_on_one_ = std::max(pinnable_on_one_, all);
   }
   std::vector<bool> counted(program.objects().size(), false);
   for (const DeviceSchedule& s : plain_[false].devices) {
@@ -203,15 +205,24 @@ std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() co
   return out;
 }
 
-std::shared_ptr<const std::vector<bool>> PlanBuilder::pins(int64_t bytes) const {
-  if (bytes == 0) return nullptr;
+std::shared_ptr<const std::vector<bool>> PlanBuilder::pins(const Policy& policy) const {
+  if (policy.pinned_bytes == 0) return nullptr;
+  const bool spares_host = policy.rule == SaveRule::LeastHost;
+  const int64_t missing = std::max<int64_t>(0, -room_of_host() / int64_t(placement_.devices));
   auto out = std::make_shared<std::vector<bool>>(program_.objects().size(), false);
   for (const std::vector<Pinnable>& of_device : pinnable_) {
-    int64_t left = bytes;
-    for (const Pinnable& p : of_device) {
-      if (p.bytes > left) continue;
+    int64_t left = policy.pinned_bytes;
+    const auto pin = [&](const Pinnable& p) {
+      if (p.bytes > left || (*out)[p.object.value]) return;
       left -= p.bytes;
       (*out)[p.object.value] = true;
+    };
+    for (const Pinnable& p : of_device) {
+      if (!spares_host && policy.pinned_bytes - left >= missing) break;
+      if (!limits.is_on_disk(p.object)) pin(p);
+    }
+    for (const Pinnable& p : of_device) {
+      if (!spares_host) pin(p);
     }
   }
   return out;
@@ -434,7 +445,7 @@ bool PlanBuilder::find_prices(bool overlap, std::vector<int64_t> pinned_bytes, i
   for_each_parallel(int64_t(found.size()), threads, [&](int64_t i) {
     Limits seen = seen_by_one(limits);
     const int64_t pinned = std::min(found[size_t(i)].pinned_bytes, limits.device_bytes());
-    seen.pinned = pins(pinned);
+    seen.pinned = pins({.rule = SaveRule::Prices, .pinned_bytes = pinned});
     const int64_t target = pinned + static_cast<int64_t>(kUsed * double(limits.device_bytes() - pinned));
     for (size_t d = 0; d < placement_.devices; ++d) {
       const DeviceSchedule& plain = plain_[overlap].devices[d];
@@ -504,7 +515,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   Limits within = limits;
   within.set_device_bytes(device_budget);
   within.store_around = policy.rule == SaveRule::Prices;
-  within.pinned = pins(policy.pinned_bytes);
+  within.pinned = pins(policy);
   within.host_closely = policy.floor || limits.host_closely;
   within.host_is_short = within.host_closely || pin_range(device_budget).tight;
   if (policy.floor) within.bytes[kHost] = kUnlimited / 4;
@@ -516,7 +527,15 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   MissingRoom missing_room;
   const bool fixed_saves = !is_searched(policy.rule), tight = policy.rule == SaveRule::LeastDevice;
   const int attempts = quick_ ? 4 : 8;  // over the same range
-  for (int attempt = 0; attempt < (policy.floor ? 8 : attempts); ++attempt) {
+  // The floor's plans take the largest of these shares that packs. Of a large program the least comes second:
+  // where it does not pack, none does.
+  constexpr int kFloorShares = 8;
+  const bool least_second = policy.floor && is_large();
+  const auto floor_share = [&](int attempt) {
+    const int less = !least_second ? attempt : attempt == 1 ? kFloorShares - 1 : attempt - 1;
+    return policy.device_share - 0.03 * less;
+  };
+  for (int attempt = 0; attempt < (policy.floor ? kFloorShares : attempts); ++attempt) {
     if (stop_.stop_requested()) return std::nullopt;
     const double fill = tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
@@ -554,10 +573,11 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
       if (plan) {
         predict_times(*plan);
         const double ns = step_ns(*plan);
+        if (least_second) best.reset();
         take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
                               describe_policy(policy), device_share, host_share, ns},
                     best);
-        if (!search_places) return best;
+        if (!search_places && !(least_second && attempt == 1)) return best;
       }
       // Beside one whose places were searched, only what packs without is still of interest.
       if (best || missing_room.is_host() || program_.tasks().size() > kFewItems) break;
@@ -568,7 +588,8 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
           std::max(0.08 / attempts, double(missing_room.bytes) / double(within.bytes[kHost]));
       host_share = std::max(0.0, host_share - missing);
     } else {
-      device_share -= policy.floor ? 0.03 : 0.32 / attempts;
+      if (least_second && attempt == 1 && !best) return best;
+      device_share = policy.floor ? floor_share(attempt + 1) : device_share - 0.32 / attempts;
     }
   }
   return best;
@@ -628,18 +649,14 @@ int64_t PlanBuilder::resident_bytes() const {
   return most;
 }
 
-int64_t PlanBuilder::most_pinned(int64_t device_budget) const {
-  return std::max<int64_t>(0, std::min(device_budget - working_bytes_, pinnable_on_one_));
-}
-
 PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   const auto devices = int64_t(placement_.devices);
-  const int64_t state = pinnable_bytes_, room = limits.bytes[kHost] - limits.boundary_bytes[kHost] - state;
+  const int64_t room = room_of_host();
   PinRange out;
-  out.tight = state > 0 && host_is_short(room, devices, device_budget);
+  out.tight = pinnable_bytes_ > 0 && host_is_short(room, devices, device_budget);
   if (!out.tight) return out;
   out.least = std::max<int64_t>(0, -room / devices);
-  out.most = std::max(out.least, most_pinned(device_budget));
+  out.most = std::max(out.least, beside_working_set(device_budget, pinnable_on_one_));
   return out;
 }
 

@@ -119,11 +119,14 @@ class PlanBuilder {
   int64_t cap_for(Tier tier, int64_t budget_bytes) const;
   // The largest working set of a device if everything recomputable is recomputed.
   int64_t least_on_device() const;
-  // The objects that these bytes of each device pin: see Limits.
-  std::shared_ptr<const std::vector<bool>> pins(int64_t bytes) const;
+  // The objects that a policy's bytes pin to each device: see Limits. As many as the host has no room for are
+  // some that have a place there; of the least of the host all are.
+  std::shared_ptr<const std::vector<bool>> pins(const Policy& policy) const;
   PinRange pin_range(int64_t device_budget) const;
-  // The most that can be pinned beside the largest working set.
-  int64_t most_pinned(int64_t device_budget) const;
+  // The most that can be pinned beside the largest working set of what has a place on the host.
+  int64_t most_spared(int64_t device_budget) const {
+    return beside_working_set(device_budget, of_host_on_one_);
+  }
 
   // The passes.
   StepSchedule unrolled(bool overlap, const Saves& saves) const;
@@ -166,6 +169,13 @@ class PlanBuilder {
   std::vector<std::vector<Pinnable>> found_pinnable() const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
   std::optional<Plan> build_with(const StepSchedule& s, const GapsByDevice& gaps, Limits within) const;
+  int64_t beside_working_set(int64_t device_budget, int64_t bytes) const {
+    return std::max<int64_t>(0, std::min(device_budget - working_bytes_, bytes));
+  }
+  // What the host has room for beside all that could be pinned; below 0: what has to be.
+  int64_t room_of_host() const {
+    return limits.bytes[kHost] - limits.boundary_bytes[kHost] - pinnable_bytes_;
+  }
   // As one of several devices that share the host takes part of it.
   Limits seen_by_one(Limits seen) const {
     seen.bytes[kHost] /= int64_t(placement_.devices);
@@ -195,8 +205,9 @@ class PlanBuilder {
   const std::vector<Prices>* prices_for(const Policy& policy) const;
   std::vector<PricesFor> prices_;
   std::vector<std::vector<Pinnable>> pinnable_;
-  int64_t pinnable_bytes_ = 0, pinnable_on_one_ = 0;  // of all devices, and of the one with most
-  int64_t again_bytes_ = 0;                           // that can be computed again
+  // Bytes of what has a place on the host, of all devices; and of the one with most, with what files have.
+  int64_t pinnable_bytes_ = 0, of_host_on_one_ = 0, pinnable_on_one_ = 0;
+  int64_t again_bytes_ = 0;  // that can be computed again
   int64_t always_on_host_ = 0;
   int64_t least_actions_ = 0;  // of a plan: those that the host's budget leaves room for
   int64_t working_bytes_ = 0;  // of the largest working set of a device, nothing being computed again

@@ -16,12 +16,24 @@ constexpr int kSteps = 8;
 // Parts of what can be pinned at most, tried until one packs.
 constexpr int kParts = 32;
 constexpr int kTried[] = {32, 31, 30, 28, 24, 16, 0};
+// Plans of few rounds take about as much of the host as those of all: packing differs by less than this part.
+constexpr int64_t kGuideIsOff = 64;
 
 }  // namespace
 
+int64_t Floor::least_on_device() {
+  if (least_on_device_ == 0) least_on_device_ = std::max<int64_t>(1, plans_.least_on_device());
+  return least_on_device_;
+}
+
+int64_t Floor::resident_bytes() {
+  if (resident_bytes_ == 0) resident_bytes_ = std::max<int64_t>(1, plans_.resident_bytes());
+  return resident_bytes_;
+}
+
 int64_t Floor::least_budget() {
   if (least_budget_ == 0) {
-    least_budget_ = std::max<int64_t>(1, plans_.least_on_device());
+    least_budget_ = least_on_device();
     // The budgets that small programs are searched at begin with the least, which is worth finding out.
     if (!plans_.is_large() && tightest().device_bytes < kUnlimited) least_budget_ = tightest().device_bytes;
   }
@@ -86,7 +98,10 @@ const Floor::Point& Floor::tightest() {
     }
     return false;
   };
-  const int64_t floor = plans_.least_on_device();
+  const int64_t floor = least_on_device();
+  if (guide_ != nullptr && guide_->tightest().device_bytes < kUnlimited) {
+    if (fits(guide_->tightest().device_bytes)) return *tightest_;
+  }
   int64_t high = floor;
   while (!fits(high)) {
     if (high > 8 * floor) return *tightest_;
@@ -107,25 +122,35 @@ const Floor::Point& Floor::at(int step) {
   if (!is_new) return point;
   const int64_t device = budget(step);
   // Close to the least of the device nothing packs below the tightest.
-  if (double(device) < kClose * double(plans_.least_on_device()) && device < tightest().device_bytes)
-    return point;
+  if (double(device) < kClose * double(least_on_device()) && device < tightest().device_bytes) return point;
   const auto packs = [&](const Policy& policy) {
     const auto found = plans_.build(policy, device);
     if (!found) return false;
     const int64_t host = plans_.host_bytes(found->plan);
     if (host >= point.host_bytes) return true;
-    point = {policy, device, host};
+    point.policy = policy;
     point.policy.device_share = found->device_share;  // with which it packs at once
+    point.device_bytes = device, point.host_bytes = host;
     return true;
   };
-  if (plans_.resident_bytes() <= device && packs({.floor = true})) return point;
-  const int64_t most = plans_.most_pinned(device);
-  const auto packs_with = [&](int part) {
-    return packs({.rule = SaveRule::LeastHost, .floor = true, .pinned_bytes = most / kParts * part});
+  if (resident_bytes() <= device && packs({.floor = true})) return point;
+  const int64_t most = plans_.most_spared(device);
+  const auto packs_with = [&](int part, double share = 1) {
+    return packs({.rule = SaveRule::LeastHost,
+                  .floor = true,
+                  .pinned_bytes = most / kParts * part,
+                  .device_share = share});
   };
+  if (guide_ != nullptr) {
+    const Point& near = guide_->at(step);
+    point.part = near.part;
+    if (near.part >= 0 && packs_with(near.part, near.policy.device_share)) return point;
+  }
   int works = -1, fails = kParts + 1;
   for (const int part : kTried) {
     if (most == 0 && part > 0) continue;
+    // Of a large program it is asked early whether anything packs.
+    if (plans_.is_large() && part == kTried[1] && !packs_with(0)) break;
     if (packs_with(part)) {
       works = part;
       break;
@@ -136,12 +161,18 @@ const Floor::Point& Floor::at(int step) {
     const int middle = (works + fails) / 2;
     (packs_with(middle) ? works : fails) = middle;
   }
+  point.part = works;
   return point;
+}
+
+bool Floor::works(int step, int64_t host_bytes) {
+  if (guide_ != nullptr && guide_->at(step).host_bytes > host_bytes + host_bytes / kGuideIsOff) return false;
+  return at(step).host_bytes <= host_bytes;
 }
 
 // All plans are alike above the bytes that everything takes.
 std::pair<int, int> Floor::steps_within(int64_t device_bytes) {
-  const int64_t all = plans_.resident_bytes();
+  const int64_t all = resident_bytes();
   const int last = step_within(std::min(device_bytes, all + all / 4));
   return {plans_.is_large() ? std::max(0, last - kSteps) : 0, last};
 }
@@ -156,6 +187,12 @@ std::optional<Floor::Point> Floor::leanest(int64_t device_bytes) {
   std::optional<Point> out;
   if (tightest().device_bytes <= device_bytes) out = tightest();
   if (!plans_.limits.fixed_homes.empty()) return out;
+  if (guide_ != nullptr) {
+    const auto leanest = guide_->leanest(device_bytes);
+    if (!leanest || leanest->policy.rule == SaveRule::LeastDevice) return out;
+    const Point& point = at(step_within(leanest->device_bytes));
+    return !out || point.host_bytes < out->host_bytes ? point : out;
+  }
   const auto [first, last] = steps_within(device_bytes);
   for (int step = last; step >= first; --step) {
     if (out && least_host_by_bytes(step) >= out->host_bytes) break;
@@ -170,7 +207,7 @@ std::optional<Floor::Point> Floor::within(int64_t device_bytes, int64_t host_byt
     const auto [first, last] = steps_within(device_bytes);
     for (int step = last; step >= first; --step) {
       if (least_host_by_bytes(step) > host_bytes) break;
-      if (at(step).host_bytes <= host_bytes) return at(step);
+      if (works(step, host_bytes)) return at(step);
     }
     if (!fits_by_bytes(device_bytes, host_bytes)) return std::nullopt;
   }
@@ -181,8 +218,7 @@ std::optional<Floor::Point> Floor::within(int64_t device_bytes, int64_t host_byt
 std::optional<Floor::Point> Floor::closest(int64_t device_bytes, int64_t host_bytes) {
   if (!plans_.limits.fixed_homes.empty()) return within(device_bytes, host_bytes);
   const int last = steps_within(device_bytes).second;
-  if (last < 0 || least_host_by_bytes(last) > host_bytes || at(last).host_bytes > host_bytes)
-    return std::nullopt;
+  if (last < 0 || least_host_by_bytes(last) > host_bytes || !works(last, host_bytes)) return std::nullopt;
   return at(last);
 }
 
@@ -194,17 +230,17 @@ int64_t Floor::least_device(int64_t host_bytes) {
   while (step <= last && least_host_by_bytes(step) > host_bytes) ++step;
   // Where every plan takes long, most are jumped over.
   int low = step - 1, by = 1;
-  for (; step <= last && at(step).host_bytes > host_bytes; step += by) {
+  for (; step <= last && !works(step, host_bytes); step += by) {
     low = step;
     if (plans_.is_large()) by *= 2;
   }
   while (step - low > 1) {
     const int middle = low + (step - low) / 2;
-    (middle <= last && at(middle).host_bytes <= host_bytes ? step : low) = middle;
+    (middle <= last && works(middle, host_bytes) ? step : low) = middle;
   }
   if (step > last) return least;
   for (int before = step - 1; plans_.is_large() && before >= std::max(0, step - kSteps); --before) {
-    if (at(before).host_bytes <= host_bytes) step = before;
+    if (works(before, host_bytes)) step = before;
   }
   return std::min(least, budget(step));
 }

@@ -16,17 +16,19 @@ namespace sluice::core {
 // much of the host. Caps work if there is room for one of these plans, so that more of either memory does not
 // make them too small. In large programs that holds as long as packing varies by less than the steps that are
 // looked at. Nothing is built before it is asked for, and none of which bytes say that there is no room for
-// it.
+// it, or a guide: the floor of the same step with few of its rounds, whose plans cost little and take about
+// as much. A plan of the whole step confirms what the guide finds.
 class Floor {
  public:
-  // REQUIRES: the builder outlives it.
-  explicit Floor(const PlanBuilder& plans) : plans_(plans) {}
+  // REQUIRES: the builder and the guide outlive it; the guide is one of large programs.
+  explicit Floor(const PlanBuilder& plans, Floor* guide = nullptr) : plans_(plans), guide_(guide) {}
 
   // A plan's settings, and what it takes of each device and of the host in bytes of their budgets;
-  // kUnlimited: nothing packs.
+  // kUnlimited: nothing packs. `part` is what it pins of all that can be pinned; -1: nothing was tried.
   struct Point {
     Policy policy;
     int64_t device_bytes = kUnlimited, host_bytes = kUnlimited;
+    int part = -1;
   };
   // Whether bytes fit, before anything is packed; and whether there is so much more that packing does not
   // matter. REQUIRES, both: no homes are given.
@@ -49,6 +51,8 @@ class Floor {
 
  private:
   int64_t budget(int step);
+  int64_t least_on_device();
+  int64_t resident_bytes();
   int64_t least_budget();
   int64_t bytes_in_all_tiers();
   // The last step whose budget is at most this; -1: none.
@@ -58,9 +62,13 @@ class Floor {
   // The least host bytes of a step's plan, before it is built.
   int64_t least_host_by_bytes(int step);
   const Point& at(int step);
+  // Whether the step's plan leaves the host as much. Where the guide's is far from that, nothing is built.
+  bool works(int step, int64_t host_bytes);
 
   const PlanBuilder& plans_;
-  int64_t least_budget_ = 0, all_bytes_ = 0;  // 0: not asked for yet
+  Floor* const guide_;
+  // 0: not asked for yet
+  int64_t least_on_device_ = 0, resident_bytes_ = 0, least_budget_ = 0, all_bytes_ = 0;
   std::optional<Point> tightest_;
   std::map<int, Point> known_;
 };

@@ -89,13 +89,14 @@ PlanRequest for_few(PlanRequest request, const FewRounds& few) {
 
 class Planner {
  public:
+  // `few`: the planner of the same step with few of its rounds, or null. REQUIRES: it outlives this one.
   Planner(const Program& program, const Profile& profile, const PlanRequest& request,
-          const LeftOut& left_out = {})
+          const LeftOut& left_out = {}, Planner* few = nullptr)
       : program_(program),
         profile_(profile),
         request_(request),
         plans_(program, profile, request, left_out),
-        floor_(plans_) {}
+        floor_(plans_, few != nullptr ? &few->floor_ : nullptr) {}
 
   Result<Plan> search();
   std::optional<Plan> random(uint64_t seed);
@@ -389,8 +390,11 @@ Error Planner::infeasible() {
   }
   const int64_t beside = floor_.least_device(host);
   const int64_t least = beside < kUnlimited ? beside : floor_.least_device(kUnlimited / 4);
+  const HostCap with_host = beside == kUnlimited                      ? HostCap::TooSmall
+                            : beside > floor_.tightest().device_bytes ? HostCap::Costs
+                                                                      : HostCap::Enough;
   const StepSchedule s = plans_.unrolled(false, plans_.all_again());
-  return refuse_device(request_.caps[kDevice], cap(least, kDevice), request_.caps[kHost], beside < kUnlimited,
+  return refuse_device(request_.caps[kDevice], cap(least, kDevice), request_.caps[kHost], with_host,
                        tightest_on_device(program_, s));
 }
 
@@ -399,7 +403,7 @@ Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) con
   const Saves saves = again ? plans_.all_again() : Saves();
   const StepSchedule s = again ? plans_.unrolled(false, saves) : plans_.plain(false);
   Limits limits = plans_.limits;
-  limits.pinned = plans_.pins(policy.pinned_bytes);
+  limits.pinned = plans_.pins(policy);
   const auto cuts = plans_.gaps_cut(s, limits, saves, device_budget);
   std::vector<std::vector<HostSlot>> slots(s.devices.size());
   for (size_t d = 0; cuts && d < slots.size(); ++d)
@@ -422,7 +426,8 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   const int64_t all = plans_.resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = plans_.limits;
   limits.host_is_short = uniform() < 0.5;
-  if (uniform() < 0.5) limits.pinned = plans_.pins(static_cast<int64_t>(uniform() * double(least)));
+  if (uniform() < 0.5)
+    limits.pinned = plans_.pins({.pinned_bytes = static_cast<int64_t>(uniform() * double(least))});
   limits.set_device_bytes(std::min(limits.device_bytes(),
                                    least + static_cast<int64_t>(double(all + all / 4 - least) * uniform())));
   const auto cuts =
@@ -610,8 +615,10 @@ Status caps_work(const Program& program, const Profile& profile, const PlanReque
     // Rounds that are alike take the same bytes.
     std::optional<FewRounds> few;
     if (!request.placement) few = searched_program(program, cost_of(program, profile), request, 1);
-    if (few && Planner(few->program, profile, request, few->left_out).leaves_much()) return {};
-    return Planner(program, profile, request).caps_work();
+    if (!few) return Planner(program, profile, request).caps_work();
+    Planner planner(few->program, profile, request, few->left_out);
+    if (planner.leaves_much()) return {};
+    return Planner(program, profile, request, {}, &planner).caps_work();
   }
   return ring_works(program, profile, request);
 }

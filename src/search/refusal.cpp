@@ -53,6 +53,9 @@ std::string name_of(const Program& program, const DeviceSchedule& s, uint32_t po
                                    : "handing over " + program.object(run.object).name;
 }
 
+// Details of a device's refusal.
+constexpr std::string_view kBesideMore = "more", kBesideLess = "less";
+
 std::string or_unknown(int64_t bytes) {
   return bytes == kNowhere ? "unknown" : format_bytes_up(bytes);
 }
@@ -150,7 +153,8 @@ Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_byt
 std::optional<Shortage> shortage_of(const Error& refusal) {
   if (refusal.kind != ErrorKind::DoesNotFit) return std::nullopt;
   Shortage out{.tier = std::string(refusal.detail("tier")),
-               .in_both_tiers = refusal.detail("beside") == "more"};
+               .in_both_tiers = refusal.detail("beside") == kBesideMore};
+  out.by_host = out.tier == name_of(kHost) || !refusal.detail("beside").empty();
   const auto read = [&](std::string_view name, int64_t& bytes) {
     const std::string_view text = refusal.detail(name);
     std::from_chars(text.data(), text.data() + text.size(), bytes);
@@ -160,20 +164,21 @@ std::optional<Shortage> shortage_of(const Error& refusal) {
   return out;
 }
 
-Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, bool beside_host,
+Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, HostCap host,
                     const Tightest& tightest) {
-  const std::string host = format_bytes(host_cap_bytes);
-  const std::string beside =
-      host_cap_bytes == kUnlimited ? ""
-      : beside_host                ? " beside a host cap of " + host
-                    : " beside a larger host cap than " + host + ", which no device cap works with,";
+  const std::string cap = format_bytes(host_cap_bytes);
+  const std::string beside = host_cap_bytes == kUnlimited ? ""
+                             : host != HostCap::TooSmall  ? " beside a host cap of " + cap
+                                                          : " beside a larger host cap than " + cap +
+                                                               ", which no device cap works with,";
   const std::string message = fmt::format(
       "device memory: the smallest cap that works{} is {}, {} was given. The tightest moment is {}; its "
       "largest "
       "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
       beside, or_unknown(least_bytes), format_bytes(given_bytes), tightest.moment, tightest.largest);
   Error refusal = does_not_fit("device", given_bytes, least_bytes, message);
-  if (!beside_host) refusal.details.emplace_back("beside", "more");
+  if (host == HostCap::TooSmall) refusal.details.emplace_back("beside", kBesideMore);
+  if (host == HostCap::Costs) refusal.details.emplace_back("beside", kBesideLess);
   return refusal;
 }
 

@@ -36,13 +36,16 @@ struct Shortage {
   std::string tier;
   int64_t given_bytes = 0, least_bytes = kNowhere;
   bool in_both_tiers = false;  // no more of this tier alone works
+  bool by_host = false;        // of the host, or less of the device would do beside more of the host
 };
 // None: the error is of another kind.
 std::optional<Shortage> shortage_of(const Error& refusal);
 
 // Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.
-// `beside_host`: what works, works beside the host cap; otherwise that is too small as well.
-Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, bool beside_host,
+// What the host's cap has to do with what a device needs at least: nothing; with more of the host less of the
+// device works; or nothing works beside it.
+enum class HostCap : uint8_t { Enough, Costs, TooSmall };
+Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, HostCap host,
                     const Tightest& tightest);
 // `held_bytes` of the cap are the process's own.
 Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_bytes, int64_t held_bytes,

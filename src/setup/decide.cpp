@@ -126,8 +126,10 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
 // Whether the base may be read from its folder in every pass: where the step is only planned for another
 // machine, a preset's as if there were one.
 bool may_be_read(const Prepared& p, const Status& refusal) {
-  return !refusal.ok() && refusal.error().kind == ErrorKind::DoesNotFit && p.model.files_have &&
-         p.model.adapters.any() && p.config.caps[kHost] != kUnlimited &&
+  if (refusal.ok()) return false;
+  const auto shortage = shortage_of(refusal.error());
+  return shortage && shortage->by_host && p.model.files_have && p.model.adapters.any() &&
+         p.config.caps[kHost] != kUnlimited &&
          (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
 }
 
@@ -145,12 +147,15 @@ Status have_base_read(Prepared& p, PlanHost& here) {
   return {};
 }
 
-// If the shortage stays the same, or is of the device, reading is not mentioned.
+// If no less of either memory does, reading is not mentioned.
 Error refused_even_so(const Error& in_memory, Error refusal) {
   if (refusal.kind == ErrorKind::Cancelled) return refusal;
   const auto missing = shortage_of(refusal), before = shortage_of(in_memory);
-  if (!missing || missing->tier != name_of(kHost) || (before && before->least_bytes == missing->least_bytes))
-    return in_memory;
+  if (!missing || !before) return in_memory;
+  const auto least = [](const Shortage& s) { return s.least_bytes == kNowhere ? kUnlimited : s.least_bytes; };
+  const bool less =
+      missing->tier == before->tier ? least(*missing) < least(*before) : missing->tier == name_of(kHost);
+  if (!less) return in_memory;
   refusal.message += " That is with the base read from its files, as far as it does not stay on the device.";
   return refusal;
 }
