@@ -6,12 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 #include <thread>
 
 #include "base/stopwatch.h"
-#include "comm/process_network.h"
-#include "comm/sum_in_order.h"
 
 namespace sluice::core {
 namespace {
@@ -110,13 +107,12 @@ class Timing {
 Result<CollectiveResult> measured_sum(ProcessGroup& group, int64_t bytes, DType dtype, Timing timing) {
   CollectiveResult out{.ranks = group.size(), .bytes = bytes, .dtype = dtype};
   std::vector<std::byte> values(static_cast<size_t>(bytes));
-  OrderedSum sum(group);
   fill(values, dtype, group.rank());
-  SLUICE_TRY(sum(values, dtype));
+  SLUICE_TRY(group.sum(values, dtype));
   SLUICE_ASSIGN(out.wrong, timing.total(wrong_sums(values, dtype, group.size())));
   // Sums of sums of sums would overflow.
   std::memset(values.data(), 0, values.size());
-  SLUICE_ASSIGN(out.ours, timing.of([&] { return sum(values, dtype); }));
+  SLUICE_ASSIGN(out.ours, timing.of([&] { return group.sum(values, dtype); }));
   if (dtype == DType::F32) {
     const std::span floats(reinterpret_cast<float*>(values.data()), values.size() / sizeof(float));
     SLUICE_ASSIGN(out.library, timing.of([&] { return group.sum_in_any_order(floats); }));
@@ -176,11 +172,9 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
   counts.push_back(group.size());
   for (const int ranks : counts) {
     SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> some, group.first(ranks));
-    std::optional<ProcessNetwork> network;
     JoinedDevices devices;
     if (options.join && some != nullptr) {
-      network.emplace(*some);
-      SLUICE_ASSIGN(devices, options.join(*network));
+      SLUICE_ASSIGN(devices, options.join(*some));
       if (devices.network == nullptr)
         return error("devices cannot be joined, so that there is nothing to measure: {}", devices.why_not);
       out.joined_by = devices.network->name();

@@ -9,7 +9,6 @@
 #include "base/checksum.h"
 #include "base/stopwatch.h"
 #include "checkpoint/layout.h"
-#include "comm/sum_in_order.h"
 #include "dataset/batches.h"
 #include "optimizer/values.h"
 #include "run/processes/processes.h"
@@ -43,7 +42,7 @@ struct Spent {
 class DataParallel {
  public:
   DataParallel(ProcessGroup& group, Session& session, const std::atomic<bool>& interrupted)
-      : group_(group), session_(session), interrupted_(interrupted), sum_(group) {
+      : group_(group), session_(session), interrupted_(interrupted) {
     const BuiltProgram& model = session.engine().prepared().stages.main.model;
     rows_ = Rows(model.layout, model.shape.tokens());
     const BytesByTier bytes = session.engine().memory().bytes;
@@ -156,13 +155,13 @@ class DataParallel {
         flat_.insert(flat_.end(), gradient.begin(), gradient.end());
         continue;
       }
-      SLUICE_TRY(sum_(std::as_writable_bytes(std::span(gradient)), DType::F32));
+      SLUICE_TRY(group_.sum(std::as_writable_bytes(std::span(gradient)), DType::F32));
       for (float& g : gradient) g *= share;
       SLUICE_TRY(engine.set_tensor({TensorKind::Gradient}, name, gradient));
     }
     if (exchange == GradientExchange::PerTensor) return {};
     if (exchange == GradientExchange::Flat) {
-      SLUICE_TRY(sum_(std::as_writable_bytes(std::span(flat_)), DType::F32));
+      SLUICE_TRY(group_.sum(std::as_writable_bytes(std::span(flat_)), DType::F32));
     } else {
       SLUICE_TRY(group_.sum_in_any_order(flat_));
     }
@@ -192,7 +191,6 @@ class DataParallel {
   ProcessGroup& group_;
   Session& session_;
   const std::atomic<bool>& interrupted_;
-  OrderedSum sum_;
   Rows rows_;
   int64_t next_row_step_ = 0;
   std::vector<std::string> weights_, trained_;
@@ -226,8 +224,7 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
   doing("planning");
   // Steps whose sums are planned have rows of all processes.
   Machine shared = machine;
-  ProcessNetwork network(group);
-  SLUICE_ASSIGN(const JoinedDevices joined, share_steps(shared, group, network));
+  SLUICE_ASSIGN(const JoinedDevices joined, share_steps(shared, group));
   RunConfig of_all = config;
   of_all.train.tokens_per_step *= group.size();
   const auto keep = [&](Result<DataParallelResult> result) -> Status {

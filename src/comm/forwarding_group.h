@@ -17,6 +17,9 @@ class ForwardingGroup : public ProcessGroup {
   int size() const override { return group_->size(); }
   int here() const override { return group_->here(); }
   int host() const override { return group_->host(); }
+  void at(std::string_view task) override { group_->at(task); }
+  void enter(std::string_view task) override { group_->enter(task); }
+  void leave() override { group_->leave(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     return group_->exchange(out, to, in, from);
   }

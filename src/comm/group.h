@@ -9,36 +9,25 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "base/network.h"
 #include "comm/launch.h"
+#include "comm/sum_in_order.h"
 
 namespace sluice::core {
 
-// The processes of a job, numbered from 0. Every rank makes the same calls in the same order, from one thread
-// at a time; a call returns when this rank's part of it is done. After an error, of a call
-// (ErrorKind::Device) or of what a rank does between calls, the others may wait for it for ever: it says what
-// is wrong and calls abandon().
-class ProcessGroup {
+// The processes of a job, numbered from 0. A call returns when this rank's part of it is done. After an
+// error, of a call or of what a rank does between calls, the others may wait for it for ever: it says what is
+// wrong and calls abandon().
+class ProcessGroup : public Network {
  public:
-  virtual ~ProcessGroup() = default;
-
-  virtual int rank() const = 0;
-  virtual int size() const = 0;  // ranks, at least 1
-  virtual int here() const = 0;  // those on this host
+  virtual int here() const = 0;  // ranks on this host
   virtual int host() const = 0;  // the lowest of them
 
-  // Sends `out` to rank `to` and fills `in` from rank `from`, both at once. Either may be empty, and is then
-  // not sent or not awaited. Lengths match on both sides.
-  virtual Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) = 0;
   virtual Status barrier() = 0;
-  // Gives every rank what rank `root` has in `bytes`.
-  virtual Status broadcast(std::span<std::byte> bytes, int root) = 0;
-  // Fills `all` with every rank's `own`, in the order of ranks. REQUIRES: all.size() == size() * own.size(),
-  // and equal sizes on all ranks.
-  virtual Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
+  // OrderedSum's.
+  Status sum(std::span<std::byte> values, DType dtype) override { return sum_(values, dtype); }
   // Makes `values` their sums over all ranks, in an order that the library chooses: to compare with, as its
-  // bits differ with the number of bytes and ranks. OrderedSum (comm/sum_in_order.h) is what training may
-  // use.
+  // bits differ with the number of bytes and ranks.
   virtual Status sum_in_any_order(std::span<float> values) = 0;
 
   // From now on something else finds out who is lost. Until then a rank that others wait for, and that says
@@ -51,15 +40,11 @@ class ProcessGroup {
   // The first `ranks` of these as a group of their own; null on the others. Every rank has to call it.
   // REQUIRES: 1 <= ranks <= size().
   virtual Result<std::unique_ptr<ProcessGroup>> first(int ranks) = 0;
+
+ private:
+  OrderedSum sum_{*this};
 };
 
-// Every rank's `own`, in the order of ranks; T is plain data.
-template <class T>
-Result<std::vector<T>> gathered(ProcessGroup& group, T own) {
-  std::vector<T> all(size_t(group.size()));
-  SLUICE_TRY(group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
-  return all;
-}
 // Whether `own` holds on any rank; the same on all.
 Result<bool> any(ProcessGroup& group, bool own);
 

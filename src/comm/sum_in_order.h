@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "comm/group.h"
+#include "base/network.h"
 
 namespace sluice::core {
 
@@ -28,7 +28,7 @@ class OrderedSum {
   static constexpr size_t kPieceBytes = 16 << 20;
   static constexpr int64_t kBufferBytes = 3 * kPieceBytes;
 
-  explicit OrderedSum(ProcessGroup& group) : group_(group) {}
+  explicit OrderedSum(Network& group) : group_(group) {}
 
   // REQUIRES: dtype is F32 or BF16; values.size() a multiple of its bytes, and equal on all ranks.
   Status operator()(std::span<std::byte> values, DType dtype);
@@ -36,7 +36,7 @@ class OrderedSum {
  private:
   Status sum_piece(std::span<std::byte> values, DType dtype);
 
-  ProcessGroup& group_;
+  Network& group_;
   std::vector<std::byte> received_;            // a slice of every rank's
   std::vector<std::vector<float>> as_floats_;  // the same, where values are bf16
 };

@@ -369,6 +369,12 @@ class CountedGroup final : public ForwardingGroup {
   CountedGroup(Activity& activity, std::unique_ptr<ProcessGroup> group)
       : ForwardingGroup(std::move(group)), activity_(activity) {}
 
+  void at(std::string_view task) override { activity_.task(task); }
+  void enter(std::string_view task) override {
+    at(task);
+    activity_.enter("a sum between devices");
+  }
+  void leave() override { activity_.leave(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     const Inside inside(activity_, "an exchange");
     return group_->exchange(out, to, in, from);

@@ -100,7 +100,7 @@ class Watch {
   std::thread thread_;
 };
 
-// A group whose calls an Activity counts.
+// A group whose calls an Activity counts; it has the tasks of a step, too.
 std::unique_ptr<ProcessGroup> counted_by(Activity& activity, std::unique_ptr<ProcessGroup> group);
 
 }  // namespace sluice::core

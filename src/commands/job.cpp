@@ -45,7 +45,6 @@ Result<Job> Job::join(std::string_view command) {
   job.activity_ = std::make_unique<Activity>();
   job.activity_->stage("its start");
   job.group_ = counted_by(*job.activity_, std::move(*group));
-  job.network_ = std::make_unique<ProcessNetwork>(*job.group_, job.activity_.get());
   SLUICE_ASSIGN(job.place_here_, core::place_here(*job.group_));
   return job;
 }
@@ -236,7 +235,7 @@ Status Job::check(const Machine& machine) const {
 
 Status Job::put_on(Machine& machine) {
   if (alone()) return {};
-  auto joined = share_steps(machine, *group_, *network_);
+  auto joined = share_steps(machine, *group_);
   if (!joined.ok()) abandon(joined.error());
   device_network_ = std::move(joined->network);
   if (speaks() && device_network_) say("joined by {}: sums go from GPU to GPU\n", device_network_->name());

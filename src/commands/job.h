@@ -12,7 +12,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "comm/process_network.h"
 #include "comm/watch.h"
 #include "machine/machine.h"
 
@@ -111,7 +110,6 @@ class Job {
   std::unique_ptr<Activity> activity_;
   std::unique_ptr<Watch> watch_;  // takes leave when the group has ended, in which others may be waited for
   std::unique_ptr<ProcessGroup> group_;  // null: alone
-  std::unique_ptr<ProcessNetwork> network_;
   std::unique_ptr<DeviceNetwork> device_network_;
   int place_here_ = 0;
 };

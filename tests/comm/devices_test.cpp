@@ -8,7 +8,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "bench/collectives.h"
-#include "comm/process_network.h"
+#include "comm/group.h"
 #include "host/cores.h"
 #include "run/processes/processes.h"
 
@@ -25,7 +25,7 @@ class MemoryNetwork final : public DeviceNetwork {
   int64_t held_bytes() const override { return kHeldBytes; }
   Status make(Call call, std::span<std::byte> values, DType dtype) override {
     if (call == Call::PassOn) {
-      const int ranks = network_.processes(), rank = network_.rank();
+      const int ranks = network_.size(), rank = network_.rank();
       const std::vector<std::byte> own(values.begin(), values.end());
       SLUICE_TRY(network_.exchange(own, (rank + 1) % ranks, values, (rank - 1 + ranks) % ranks));
     } else {
@@ -108,8 +108,7 @@ TEST(BuildsWithoutNccl, SayWhatItNeeds) {
   if (!cuda_is_built()) {
     EXPECT_EQ(why_no_nccl(), "this build has no NCCL: -DSLUICE_NCCL=on says what it needs");
     const auto alone = groups_of_threads(1);
-    ProcessNetwork network(*alone.front());
-    const auto joined = join_by_nccl(0, network);
+    const auto joined = join_by_nccl(0, *alone.front());
     ASSERT_FALSE(joined.ok());
     EXPECT_EQ(joined.message(), why_no_nccl());
   }
@@ -132,10 +131,9 @@ TEST(MachinesThatShareSteps, TakeWhatJoinsTheirDevices) {
         machine.options.joined = joined;
         machine.device_total_bytes = kGiB;
         machine.profile.name = "a card";
-        ProcessNetwork network(*group);
-        const auto found = share_steps(machine, *group, network);
+        const auto found = share_steps(machine, *group);
         ASSERT_TRUE(found.ok()) << found.message();
-        EXPECT_EQ(machine.options.network, &network);
+        EXPECT_EQ(machine.options.network, group.get());
         EXPECT_EQ(machine.options.device_network, found->network.get());
         EXPECT_EQ(found->network != nullptr, joined);
         EXPECT_EQ(found->why_not, joined ? "" : "kept apart");
@@ -165,8 +163,7 @@ TEST(MachinesThatShareSteps, SayWhatCarryingTakesOfCores) {
         Machine machine;
         machine.backend = &kKind;
         machine.options.threads = threads;
-        ProcessNetwork network(*group);
-        ASSERT_TRUE(share_steps(machine, *group, network).ok());
+        ASSERT_TRUE(share_steps(machine, *group).ok());
         const bool spare = threads < allowed_cores() / 2;
         EXPECT_EQ(machine.profile.network.core_ns_per_byte > 0, !spare);
         EXPECT_LE(machine.profile.network.core_share(), 0.5 + 1e-12);

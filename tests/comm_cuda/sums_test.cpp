@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "backend/cuda/cuda_backend.h"
-#include "comm/process_network.h"
+#include "comm/group.h"
 #include "conformance_cuda/gpu.h"
 #include "ops/op.h"
 
@@ -80,9 +80,8 @@ void on_gpus(const std::function<void(DeviceNetwork&, int rank, int ranks)>& fn)
   std::vector<std::jthread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      ProcessNetwork network(*groups[size_t(r)]);
       BackendOptions options;
-      options.device = r, options.network = &network;
+      options.device = r, options.network = groups[size_t(r)].get();
       const auto joined = cuda_kind().join(options);
       ASSERT_TRUE(joined.ok()) << joined.message();
       ASSERT_NE(joined->network, nullptr) << joined->why_not;
@@ -148,9 +147,8 @@ TEST(Nccl, OpsOfTheNetworkLaneExchangeByIt) {
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       constexpr int64_t kElements = 100'003, kBytes = 200'192;
-      ProcessNetwork network(*groups[size_t(r)]);
       BackendOptions options;
-      options.device = r, options.network = &network;
+      options.device = r, options.network = groups[size_t(r)].get();
       const auto joined = cuda_kind().join(options);
       ASSERT_TRUE(joined.ok()) << joined.message();
       options.device_network = joined->network.get();
@@ -192,9 +190,8 @@ TEST(Nccl, IsNotUsedWhereProcessesShareAGpuOrAreKeptApart) {
     std::vector<std::jthread> threads;
     for (int r = 0; r < 2; ++r) {
       threads.emplace_back([&, r] {
-        ProcessNetwork network(*groups[size_t(r)]);
         BackendOptions options;
-        options.network = &network, options.joined = !apart || r == 0;
+        options.network = groups[size_t(r)].get(), options.joined = !apart || r == 0;
         const auto joined = cuda_kind().join(options);
         ASSERT_TRUE(joined.ok()) << joined.message();
         EXPECT_EQ(joined->network, nullptr);

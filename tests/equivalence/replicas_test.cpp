@@ -6,7 +6,7 @@
 #include <numeric>
 #include <thread>
 
-#include "comm/process_network.h"
+#include "comm/forwarding_group.h"
 #include "equivalence/small_runs.h"
 
 namespace sluice::core {
@@ -45,7 +45,7 @@ rig::Tokens part_of(const rig::Tokens& all, int64_t part, int64_t parts) {
 }
 
 rig::History run_process(const Job& job, Network* network) {
-  const int64_t processes = network == nullptr ? 1 : network->processes();
+  const int64_t processes = network == nullptr ? 1 : network->size();
   const int64_t rank = network == nullptr ? 0 : network->rank();
   Question request = small_request(job.shape, job.numerics, job.updates);
   request.model.adapters = job.adapters;
@@ -86,21 +86,18 @@ rig::History run_process(const Job& job, Network* network) {
 
 // By process.
 std::vector<rig::History> run_job(const Job& job, int processes,
-                                  const std::function<std::unique_ptr<Network>(ProcessGroup&)>& network_of) {
-  const auto groups = groups_of_threads(processes);
+                                  const std::function<void(std::unique_ptr<ProcessGroup>&)>& wrap = {}) {
+  auto groups = groups_of_threads(processes);
   std::vector<rig::History> out(groups.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < groups.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto network = network_of(*groups[i]);
-      out[i] = run_process(job, network.get());
+      if (wrap) wrap(groups[i]);
+      out[i] = run_process(job, groups[i].get());
     });
   }
   for (std::thread& t : threads) t.join();
   return out;
-}
-std::vector<rig::History> run_job(const Job& job, int processes) {
-  return run_job(job, processes, [](ProcessGroup& group) { return std::make_unique<ProcessNetwork>(group); });
 }
 
 void expect_shared_alike(const Job& job, std::initializer_list<int> processes) {
@@ -230,39 +227,28 @@ TEST(Replicas, DifferFromOneInTheOrderOfSumsAlone) {
 }
 
 // Adds as the library likes.
-class AnyOrder final : public Network {
+class AnyOrder final : public ForwardingGroup {
  public:
-  explicit AnyOrder(ProcessGroup& group) : network_(group) {}
-  int processes() const override { return network_.processes(); }
-  int rank() const override { return network_.rank(); }
-  Status gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    return network_.gather(own, all);
-  }
-  Status broadcast(std::span<std::byte> bytes, int root) override { return network_.broadcast(bytes, root); }
-  Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
-    return network_.exchange(out, to, in, from);
-  }
+  using ForwardingGroup::ForwardingGroup;
   // One after the other, the last rank first.
   Status sum(std::span<std::byte> values, DType) override {
-    std::vector<std::byte> all(values.size() * size_t(processes()));
-    SLUICE_TRY(gather(values, all));
+    std::vector<std::byte> all(values.size() * size_t(size()));
+    SLUICE_TRY(all_gather(values, all));
     const size_t n = values.size() / sizeof(float);
     const auto* const from = reinterpret_cast<const float*>(all.data());
     auto* const to = reinterpret_cast<float*>(values.data());
     for (size_t i = 0; i < n; ++i) {
       to[i] = 0;
-      for (int r = processes(); r-- > 0;) to[i] += from[size_t(r) * n + i];
+      for (int r = size(); r-- > 0;) to[i] += from[size_t(r) * n + i];
     }
     return {};
   }
-
- private:
-  ProcessNetwork network_;
 };
 
 TEST(Replicas, OfAnotherOrderOfSumsAreNoticed) {
   const Job job;
-  const auto other = run_job(job, 4, [](ProcessGroup& group) { return std::make_unique<AnyOrder>(group); });
+  const auto other =
+      run_job(job, 4, [](auto& group) { group = std::make_unique<AnyOrder>(std::move(group)); });
   EXPECT_FALSE(other.front().state == run_process(job, nullptr).state);
 }
 

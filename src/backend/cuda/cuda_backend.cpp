@@ -414,10 +414,8 @@ void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failur
 // The stream goes on behind a sum or a read that failed, with values that are of no use.
 void CudaBackend::note_failed_host_work() {
   for (Gpu& gpu : gpus_) {
-    if (const auto failure = gpu.disk ? gpu.disk->failure() : std::nullopt; failure && !fault_)
-      fault_ = Fault{failure->command, failure->error};
-    if (const auto failure = gpu.runner.exchange().failure(); failure && !fault_)
-      fault_ = Fault{failure->command, failure->error};
+    if (!fault_ && gpu.disk) fault_ = gpu.disk->failure();
+    if (!fault_) fault_ = gpu.runner.exchange().failure();
   }
 }
 

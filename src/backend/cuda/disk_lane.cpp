@@ -49,10 +49,10 @@ void DiskLane::read(const Piece& piece) {
   if (failure()) return;
   const Status done = read_in_pieces(*piece.disk, piece.offset, piece.to);
   const std::lock_guard lock(mutex_);
-  if (!done.ok() && !failure_) failure_ = Failure{piece.command, done.error()};
+  if (!done.ok() && !failure_) failure_ = Fault{piece.command, done.error()};
 }
 
-std::optional<DiskLane::Failure> DiskLane::failure() const {
+std::optional<Fault> DiskLane::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }

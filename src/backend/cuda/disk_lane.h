@@ -23,11 +23,7 @@ class DiskLane {
               cudaStream_t stream);
 
   // The first failure: after one nothing more is read. Any thread.
-  struct Failure {
-    uint32_t command;
-    Error error;
-  };
-  std::optional<Failure> failure() const;
+  std::optional<Fault> failure() const;
   // Forgets the reads of the step before, all of which have run.
   void begin_step() { pieces_.clear(); }
 
@@ -55,7 +51,7 @@ class DiskLane {
   std::deque<Piece> pieces_;  // of this step
 
   mutable std::mutex mutex_;
-  std::optional<Failure> failure_;  // under the mutex
+  std::optional<Fault> failure_;  // under the mutex
 };
 
 }  // namespace sluice::core::cuda

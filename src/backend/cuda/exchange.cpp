@@ -37,7 +37,7 @@ Result<std::byte*> Exchange::partials() {
 }
 
 Status Exchange::check_processes(int64_t planned) const {
-  const int processes = network_ == nullptr ? 1 : network_->processes();
+  const int processes = network_ == nullptr ? 1 : network_->size();
   if (processes == planned) return {};
   return error(ErrorKind::Internal, "an exchange of {} processes in a job of {}", planned, processes);
 }
@@ -109,17 +109,17 @@ void Exchange::work() {
       const Status done = piece.kind.root < 0 ? network_->sum(values, piece.kind.dtype)
                                               : network_->broadcast(values, piece.kind.root);
       lock.lock();
-      if (!done.ok()) failure_ = Failure{piece.command, done.error()};
+      if (!done.ok()) failure_ = Fault{piece.command, done.error()};
     }
     given_ = nullptr;
     changed_.notify_all();
   }
 }
 
-std::optional<Exchange::Failure> Exchange::failure() const {
+std::optional<Fault> Exchange::failure() const {
   if (direct_ != nullptr) {
     const Status state = direct_->state();
-    return state.ok() ? std::nullopt : std::optional(Failure{command_, state.error()});
+    return state.ok() ? std::nullopt : std::optional(Fault{command_, state.error()});
   }
   const std::lock_guard lock(mutex_);
   return failure_;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <thread>
 
+#include "backend/backend.h"
 #include "backend/cuda/direct.h"
 #include "backend/cuda/handle.h"
 #include "base/network.h"
@@ -43,11 +44,7 @@ class Exchange {
   Status broadcast(std::byte* values, int64_t bytes, int root, cudaStream_t stream);
 
   // The first failure: after an error nothing more is exchanged. Any thread.
-  struct Failure {
-    uint32_t command;
-    Error error;
-  };
-  std::optional<Failure> failure() const;
+  std::optional<Fault> failure() const;
   // Forgets the exchanges of the step before, all of which have run.
   void begin_step() { pieces_.clear(); }
 
@@ -87,7 +84,7 @@ class Exchange {
   std::condition_variable changed_;
   const Piece* given_ = nullptr;  // to the worker, until it has run
   bool ends_ = false;
-  std::optional<Failure> failure_;
+  std::optional<Fault> failure_;
   std::thread worker_;  // by way of the host
 };
 

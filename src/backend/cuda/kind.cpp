@@ -92,9 +92,7 @@ Result<JoinedDevices> join(const BackendOptions& options) {
   } own;
   why_apart(options, chosen.size()).copy(own.why, sizeof own.why - 1);
   devices.at(size_t(chosen.front())).uuid.copy(own.uuid, sizeof own.uuid - 1);
-  std::vector<Own> all(size_t(options.network->processes()));
-  SLUICE_TRY(
-      options.network->gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+  SLUICE_ASSIGN(const std::vector<Own> all, gathered(*options.network, own));
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].why[0] != '\0') return JoinedDevices{nullptr, fmt::format("process {}: {}", r, all[r].why)};
     for (size_t other = 0; other < r; ++other) {

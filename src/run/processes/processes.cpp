@@ -72,14 +72,14 @@ bool has_cores_to_spare(const Machine& machine, const ProcessGroup& group) {
 
 // As steps sum: where gradients come by way of memory that is pinned, as much at once as that has room for,
 // in the type of such gradients. Sums that fit a cache would promise several times the speed.
-Result<NetworkCost> cost_by_host(const Machine& machine, ProcessGroup& group, ProcessNetwork& network) {
+Result<NetworkCost> cost_by_host(const Machine& machine, ProcessGroup& group) {
   const bool staged = !machine.traits().shares_cores, spare = has_cores_to_spare(machine, group);
   const DType dtype = staged ? DType::BF16 : DType::F32;
   std::vector<std::byte> values(size_t(staged ? kNetworkStagingBytes : 4 * kMiB));
   return cost_of(group, values.size(), [&](size_t bytes) -> Result<Taken> {
     const Stopwatch watch;
     const double before = seconds_of_this_thread();
-    SLUICE_TRY(network.sum(std::span(values).first(bytes), dtype));
+    SLUICE_TRY(group.sum(std::span(values).first(bytes), dtype));
     return Taken{watch.seconds(), spare ? 0 : seconds_of_this_thread() - before};
   });
 }
@@ -96,8 +96,8 @@ Result<NetworkCost> cost_by_device(ProcessGroup& group, DeviceNetwork& devices) 
 
 }  // namespace
 
-Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network) {
-  machine.options.network = &network;
+Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group) {
+  machine.options.network = &group;
   machine.process = group.rank();
   JoinedDevices joined;
   const int64_t before = resident_bytes();
@@ -105,7 +105,7 @@ Result<JoinedDevices> share_steps(Machine& machine, ProcessGroup& group, Process
     SLUICE_ASSIGN(joined, machine.backend->join(machine.options));
   }
   if (joined.network == nullptr) {
-    SLUICE_ASSIGN(const NetworkCost cost, cost_by_host(machine, group, network));
+    SLUICE_ASSIGN(const NetworkCost cost, cost_by_host(machine, group));
     plan_to_share(machine, group.size(), cost);
     machine.held_bytes[kHost] += exchange_bytes(machine);
     return joined;

@@ -50,7 +50,7 @@ double log_prob_of(const RowSide& s, std::span<const float> log_probs) {
 Status make_log_probs(Engine& engine, const BatchSource& source, Network* network, std::vector<double>& out,
                       Observer& observer,
                       const std::function<void(int64_t row, int64_t at, const TokenLosses&)>& take) {
-  const int64_t parts = network == nullptr ? 1 : network->processes(),
+  const int64_t parts = network == nullptr ? 1 : network->size(),
                 part = network == nullptr ? 0 : network->rank();
   const int64_t rows = source.epoch_rows(), first = rows * part / parts, end = rows * (part + 1) / parts;
   SLUICE_TRY(
@@ -61,7 +61,7 @@ Status make_log_probs(Engine& engine, const BatchSource& source, Network* networ
                     }));
   if (network == nullptr) return {};
   std::vector<double> all(out.size() * size_t(parts));
-  SLUICE_TRY(network->gather(std::as_bytes(std::span(out)), std::as_writable_bytes(std::span(all))));
+  SLUICE_TRY(network->all_gather(std::as_bytes(std::span(out)), std::as_writable_bytes(std::span(all))));
   // No two processes have the same document.
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] != 0) out[i % out.size()] = all[i];
@@ -121,9 +121,7 @@ Result<std::string> weights_now(const Engine& engine) {
 // Whether all processes have found theirs.
 Result<bool> all_found(Network* network, bool found) {
   if (network == nullptr) return found;
-  const auto own = uint8_t(found);
-  std::vector<uint8_t> all(size_t(network->processes()));
-  SLUICE_TRY(network->gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+  SLUICE_ASSIGN(const auto all, gathered(*network, uint8_t(found)));
   return std::ranges::all_of(all, [](uint8_t one) { return one != 0; });
 }
 
@@ -351,7 +349,8 @@ Result<StepResult> Comparison::step(const Rows& rows, double learning_rate, std:
   std::vector<ComparedSums> sums = now.sums;
   if (network != nullptr) {
     sums.resize(size_t(rows_of_all));
-    SLUICE_TRY(network->gather(std::as_bytes(std::span(now.sums)), std::as_writable_bytes(std::span(sums))));
+    SLUICE_TRY(
+        network->all_gather(std::as_bytes(std::span(now.sums)), std::as_writable_bytes(std::span(sums))));
   }
   ComparedSums total;
   for (const ComparedSums& row : sums) total.add(row);

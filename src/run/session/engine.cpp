@@ -264,8 +264,8 @@ template <class T>
 Result<std::vector<T>> Engine::of_all(std::span<const T> own) const {
   Network* const network = p_.machine.options.network;
   if (network == nullptr) return std::vector<T>(own.begin(), own.end());
-  std::vector<T> all(own.size() * size_t(network->processes()));
-  SLUICE_TRY(network->gather(std::as_bytes(own), std::as_writable_bytes(std::span(all))));
+  std::vector<T> all(own.size() * size_t(network->size()));
+  SLUICE_TRY(network->all_gather(std::as_bytes(own), std::as_writable_bytes(std::span(all))));
   return all;
 }
 

@@ -105,7 +105,7 @@ Result<FileSums> SharedState::write(const std::filesystem::path& dir, int64_t st
 }
 
 Result<FileSums> SharedState::write_with_all(const std::filesystem::path& dir, int64_t step) const {
-  const int processes = network_.processes();
+  const int processes = network_.size();
   Written own;
   if (!state_.empty()) {
     const auto sum =
@@ -119,9 +119,7 @@ Result<FileSums> SharedState::write_with_all(const std::filesystem::path& dir, i
       put(sum.error().detail("tensor"), own.tensor);
     }
   }
-  std::vector<Written> all;
-  all.resize(size_t(processes));
-  SLUICE_TRY(network_.gather(bytes_of(own), std::as_writable_bytes(std::span(all))));
+  SLUICE_ASSIGN(const std::vector<Written> all, gathered(network_, own));
   FileSums sums;
   for (int process = 0; process < processes; ++process) {
     const Written& of = all[size_t(process)];

@@ -21,7 +21,7 @@ SumSq squares_of(const SumOverProcesses& op) {
 }
 
 Status check_processes(int64_t planned, const KernelContext& context) {
-  const int processes = context.network == nullptr ? 1 : context.network->processes();
+  const int processes = context.network == nullptr ? 1 : context.network->size();
   if (processes == planned) return {};
   return error(ErrorKind::Internal, "an exchange of {} processes in a job of {}", planned, processes);
 }

@@ -100,7 +100,7 @@ struct Piece {
 class Nccl final : public DirectNetwork {
  public:
   static Result<std::unique_ptr<DeviceNetwork>> join(int device, Network& network) {
-    std::unique_ptr<Nccl> out(new Nccl(device, network.rank(), network.processes()));
+    std::unique_ptr<Nccl> out(new Nccl(device, network.rank(), network.size()));
     SLUICE_TRY(out->connect(network));
     return std::unique_ptr<DeviceNetwork>(std::move(out));
   }
