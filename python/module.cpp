@@ -51,8 +51,11 @@ void set_error(const sluice::Error& e) {
     details[nb::str(name.c_str())] = nb::str(sluice::core::printable_message(value).c_str());
   const nb::object type = nb::module_::import_("sluice._errors").attr("Error");
   const std::string_view kind = sluice::name_of(e.kind);
-  const nb::object error =
-      type(sluice::core::printable_message(e.message), nb::str(kind.data(), kind.size()), details);
+  nb::dict shortage;
+  if (const auto& s = e.shortage)
+    shortage["tier"] = s->tier, shortage["given"] = s->given_bytes, shortage["need"] = s->need_bytes;
+  const nb::object error = type(sluice::core::printable_message(e.message), nb::str(kind.data(), kind.size()),
+                                details, **shortage);
   PyErr_SetObject(type.ptr(), error.ptr());
 }
 

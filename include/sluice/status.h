@@ -19,8 +19,7 @@ namespace sluice {
 enum class ErrorKind : uint8_t {
   Invalid,     // a value, a request or the content of a file is not allowed: change it
   NotFound,    // what was named is not there: name another
-  DoesNotFit,  // nothing works under the given caps: raise them. Details: tier, given, and need if it is
-               // known
+  DoesNotFit,  // nothing works under the given caps: raise them. Error::shortage says which, and how far
   Io,          // the system could not read or write
   Device,      // a backend, its hardware, driver or library failed, lacks memory or is missing
   Cancelled,   // somebody asked to stop
@@ -32,8 +31,19 @@ constexpr std::string_view name_of(ErrorKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+// The memory that a cap is too small for.
+struct Shortage {
+  std::string tier;  // "device" or "host"
+  int64_t given_bytes = 0;
+  std::optional<int64_t> need_bytes;  // a cap that works; none: unknown
+  bool in_both_tiers = false;         // no more of this tier alone works
+  bool more_host_helps = false;       // of the host itself, or less of the device would do beside more of it
+
+  bool operator==(const Shortage&) const = default;
+};
+
 struct [[nodiscard]] Error {
-  using Details = std::vector<std::pair<std::string, std::string>>;  // names and values; sizes are in bytes
+  using Details = std::vector<std::pair<std::string, std::string>>;  // names and values
 
   Error();
   explicit Error(std::string message);
@@ -48,6 +58,7 @@ struct [[nodiscard]] Error {
   std::string message;
   ErrorKind kind = ErrorKind::Invalid;
   Details details;
+  std::optional<Shortage> shortage;  // of kind DoesNotFit, where it is known
 
   // The value of a detail; empty: there is none of that name.
   std::string_view detail(std::string_view name) const {

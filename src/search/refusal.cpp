@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <utility>
 
@@ -52,9 +51,6 @@ std::string name_of(const Program& program, const DeviceSchedule& s, uint32_t po
   return run.kind == RunKind::Task ? program.task(run.task).name
                                    : "handing over " + program.object(run.object).name;
 }
-
-// Details of a device's refusal.
-constexpr std::string_view kBesideMore = "more", kBesideLess = "less";
 
 std::string or_unknown(int64_t bytes) {
   return bytes == kNowhere ? "unknown" : format_bytes_up(bytes);
@@ -144,24 +140,11 @@ int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
 }
 
 Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message) {
-  Error refusal{std::move(message), ErrorKind::DoesNotFit, {{"tier", std::string(tier)}}};
-  refusal.details.emplace_back("given", fmt::format("{}", given_bytes));
-  if (least_bytes != kNowhere) refusal.details.emplace_back("need", fmt::format("{}", least_bytes));
+  Error refusal{std::move(message), ErrorKind::DoesNotFit};
+  refusal.shortage = {
+      .tier = std::string(tier), .given_bytes = given_bytes, .more_host_helps = tier == name_of(kHost)};
+  if (least_bytes != kNowhere) refusal.shortage->need_bytes = least_bytes;
   return refusal;
-}
-
-std::optional<Shortage> shortage_of(const Error& refusal) {
-  if (refusal.kind != ErrorKind::DoesNotFit) return std::nullopt;
-  Shortage out{.tier = std::string(refusal.detail("tier")),
-               .in_both_tiers = refusal.detail("beside") == kBesideMore};
-  out.by_host = out.tier == name_of(kHost) || !refusal.detail("beside").empty();
-  const auto read = [&](std::string_view name, int64_t& bytes) {
-    const std::string_view text = refusal.detail(name);
-    std::from_chars(text.data(), text.data() + text.size(), bytes);
-  };
-  read("given", out.given_bytes);
-  read("need", out.least_bytes);
-  return out;
 }
 
 Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, HostCap host,
@@ -177,8 +160,8 @@ Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_b
       "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
       beside, or_unknown(least_bytes), format_bytes(given_bytes), tightest.moment, tightest.largest);
   Error refusal = does_not_fit("device", given_bytes, least_bytes, message);
-  if (host == HostCap::TooSmall) refusal.details.emplace_back("beside", kBesideMore);
-  if (host == HostCap::Costs) refusal.details.emplace_back("beside", kBesideLess);
+  refusal.shortage->in_both_tiers = host == HostCap::TooSmall;
+  refusal.shortage->more_host_helps = host != HostCap::Enough;
   return refusal;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,23 +27,14 @@ Tightest tightest_on_host(const Program& program, const StepSchedule& schedule,
 int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
                     const std::function<bool(int64_t)>& works);
 
-// An error of kind DoesNotFit, with its details. `least_bytes`: kNowhere if unknown.
+// An error of kind DoesNotFit, with its shortage. `least_bytes`: kNowhere if unknown.
 Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message);
 
-// The shortage that such an error reports.
-struct Shortage {
-  std::string tier;
-  int64_t given_bytes = 0, least_bytes = kNowhere;
-  bool in_both_tiers = false;  // no more of this tier alone works
-  bool by_host = false;        // of the host, or less of the device would do beside more of the host
-};
-// None: the error is of another kind.
-std::optional<Shortage> shortage_of(const Error& refusal);
-
-// Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.
 // What the host's cap has to do with what a device needs at least: nothing; with more of the host less of the
 // device works; or nothing works beside it.
 enum class HostCap : uint8_t { Enough, Costs, TooSmall };
+
+// Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.
 Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, HostCap host,
                     const Tightest& tightest);
 // `held_bytes` of the cap are the process's own.

@@ -210,9 +210,8 @@ PlanRequest ShapeSearch::request(const Point& p) const {
 Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) const {
   // More host memory helps before more of the device does; of one memory the least counts.
   const auto rank = [](const Error& refusal) {
-    const Shortage s = *shortage_of(refusal);
-    return std::tuple(s.tier != name_of(kHost), s.in_both_tiers,
-                      s.least_bytes == kNowhere ? kUnlimited : s.least_bytes);
+    const Shortage s = refusal.shortage.value_or(Shortage());
+    return std::tuple(s.tier != name_of(kHost), s.in_both_tiers, s.need_bytes.value_or(kUnlimited));
   };
   // Whatever fits in the end fits without a cap.
   if (caps_ == BytesByTier(kUnlimited)) return points.front();

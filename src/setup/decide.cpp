@@ -60,12 +60,12 @@ Result<Question> decide_shape(Prepared& p, std::optional<MasterWeights> auto_mas
 // more than was rounded is planned for with what the process holds. So a cap which one start names works for
 // the next one, whose pages differ. False: this changes nothing, or has been done.
 bool drop_rounding(Prepared& p, const Error& refusal) {
-  const auto shortage = shortage_of(refusal);
-  if (!shortage || shortage->tier != name_of(kHost) || shortage->least_bytes == kNowhere) return false;
+  const auto& shortage = refusal.shortage;
+  if (!shortage || shortage->tier != name_of(kHost) || !shortage->need_bytes) return false;
   constexpr int64_t kGrain = 64 * kKiB;
   const int64_t held = align_up(p.machine.held_bytes[kHost], kGrain);
   int64_t& planned = p.machine.profile.overhead_bytes[kHost];
-  const int64_t missing = shortage->least_bytes - shortage->given_bytes;
+  const int64_t missing = *shortage->need_bytes - shortage->given_bytes;
   if (held == 0 || planned <= held || missing > planned - held) return false;
   // No more than it takes: what is left is for a start that holds some pages more.
   const int64_t works = (planned - missing) / kGrain * kGrain;
@@ -82,11 +82,14 @@ bool compact_may_fit(const Prepared& p, const Status& refusal) {
          !train.stochastic && p.numerics.state == DType::BF16;
 }
 
+bool of_as_much(const std::optional<Shortage>& a, const std::optional<Shortage>& b) {
+  return a && b && a->tier == b->tier && a->need_bytes == b->need_bytes;
+}
+
 // A refusal with them would be one with bf16 state. If the shortage stays the same, they are not mentioned.
 Error refused(const Error& bf16, Error compact) {
   if (compact.kind == ErrorKind::Cancelled) return compact;
-  const auto missing = shortage_of(compact), before = shortage_of(bf16);
-  if (!missing || (missing->tier == before->tier && missing->least_bytes == before->least_bytes)) return bf16;
+  if (!compact.shortage || of_as_much(compact.shortage, bf16.shortage)) return bf16;
   compact.message += " That is with train.master = i8, which auto takes where bf16 state does not fit.";
   return compact;
 }
@@ -127,8 +130,8 @@ Status search(Prepared& p, std::optional<MasterWeights> auto_master, const Effor
 // machine, a preset's as if there were one.
 bool may_be_read(const Prepared& p, const Status& refusal) {
   if (refusal.ok()) return false;
-  const auto shortage = shortage_of(refusal.error());
-  return shortage && shortage->by_host && p.model.files_have && p.model.adapters.any() &&
+  const auto& shortage = refusal.error().shortage;
+  return shortage && shortage->more_host_helps && p.model.files_have && p.model.adapters.any() &&
          p.config.caps[kHost] != kUnlimited &&
          (!p.config.model.weights.empty() || !p.machine.traits().runs_models);
 }
@@ -150,9 +153,9 @@ Status have_base_read(Prepared& p, PlanHost& here) {
 // If no less of either memory does, reading is not mentioned.
 Error refused_even_so(const Error& in_memory, Error refusal) {
   if (refusal.kind == ErrorKind::Cancelled) return refusal;
-  const auto missing = shortage_of(refusal), before = shortage_of(in_memory);
+  const auto &missing = refusal.shortage, &before = in_memory.shortage;
   if (!missing || !before) return in_memory;
-  const auto least = [](const Shortage& s) { return s.least_bytes == kNowhere ? kUnlimited : s.least_bytes; };
+  const auto least = [](const Shortage& s) { return s.need_bytes.value_or(kUnlimited); };
   const bool less =
       missing->tier == before->tier ? least(*missing) < least(*before) : missing->tier == name_of(kHost);
   if (!less) return in_memory;

@@ -59,7 +59,14 @@ std::string to_kept(const Outlook& found) {
   Json json;
   if (found.refusal) {
     json["refusal"] = found.refusal->message;
-    json["details"] = found.refusal->details;
+    if (const auto& shortage = found.refusal->shortage) {
+      Json& kept = json["shortage"] = {
+          {"tier", shortage->tier},
+          {"given", shortage->given_bytes},
+          {"both", shortage->in_both_tiers},
+          {"more_host", shortage->more_host_helps}};
+      if (shortage->need_bytes) kept["need"] = *shortage->need_bytes;
+    }
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   visit_numbers(found, [&](const char* name, double value) { json[name] = value; });
@@ -75,13 +82,19 @@ std::optional<Outlook> kept_outlook(std::string_view text) {
   if (!json.is_object()) return std::nullopt;
   Outlook o;
   if (json.contains("refusal")) {
-    if (!json["refusal"].is_string() || !json["details"].is_array()) return std::nullopt;
-    o.refusal = Error{json["refusal"].get<std::string>(), ErrorKind::DoesNotFit, {}};
-    for (const Json& detail : json["details"]) {
-      if (!detail.is_array() || detail.size() != 2 || !detail[0].is_string() || !detail[1].is_string())
-        return std::nullopt;
-      o.refusal->details.emplace_back(detail[0].get<std::string>(), detail[1].get<std::string>());
-    }
+    if (!json["refusal"].is_string()) return std::nullopt;
+    o.refusal = Error{json["refusal"].get<std::string>(), ErrorKind::DoesNotFit};
+    if (!json.contains("shortage")) return o;
+    const Json& kept = json["shortage"];
+    const Json tier = kept.value("tier", Json()), given = kept.value("given", Json()),
+               need = kept.value("need", Json()), both = kept.value("both", Json()),
+               more_host = kept.value("more_host", Json());
+    if (!tier.is_string() || !given.is_number_integer() || !both.is_boolean() || !more_host.is_boolean() ||
+        !(need.is_null() || need.is_number_integer()))
+      return std::nullopt;
+    o.refusal->shortage = {tier.get<std::string>(), given.get<int64_t>(), std::nullopt, both.get<bool>(),
+                           more_host.get<bool>()};
+    if (!need.is_null()) o.refusal->shortage->need_bytes = need.get<int64_t>();
     return o;
   }
   bool whole = true;

@@ -66,9 +66,9 @@ int64_t readable_cap(int64_t bytes) {
 }
 
 std::string missing_memory(const Error& refusal) {
-  const auto shortage = shortage_of(refusal);
-  if (!shortage || shortage->least_bytes == kNowhere) return refusal.message;
-  return fmt::format("needs {} of {} memory", cap_text(readable_cap(shortage->least_bytes)), shortage->tier);
+  const auto& shortage = refusal.shortage;
+  if (!shortage || !shortage->need_bytes) return refusal.message;
+  return fmt::format("needs {} of {} memory", cap_text(readable_cap(*shortage->need_bytes)), shortage->tier);
 }
 
 int planning_threads(const Machine& machine) {

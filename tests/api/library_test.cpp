@@ -122,8 +122,9 @@ TEST(Plans, RefuseOptionsByName) {
   const auto tight = plan(tiny(), small_step(), caps, machine);
   ASSERT_FALSE(tight.ok());
   expect_error(tight.error(), ErrorKind::DoesNotFit, "device");
-  EXPECT_EQ(tight.error().detail("tier"), "device");
-  EXPECT_EQ(tight.error().detail("given"), "1000");
+  ASSERT_TRUE(tight.error().shortage);
+  EXPECT_EQ(tight.error().shortage->tier, "device");
+  EXPECT_EQ(tight.error().shortage->given_bytes, 1000);
 }
 
 TEST(Sessions, LearnFromBatchesOfTheCaller) {

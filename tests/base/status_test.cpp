@@ -40,12 +40,14 @@ TEST(Error, IsInvalidUnlessItSaysOtherwise) {
 
 TEST(Error, KeepsItsKindAndDetailsWhenItsPlaceIsNamed) {
   Error e = error(ErrorKind::DoesNotFit, "too small");
-  e.details = {{"tier", "host"}, {"need", "12"}};
+  e.details = {{"tensor", "wq"}};
+  e.shortage = {.tier = "host", .given_bytes = 10, .need_bytes = 12};
   const Error placed = error_at("plan", e);
   EXPECT_EQ(placed.message, "plan: too small");
   EXPECT_EQ(placed.kind, ErrorKind::DoesNotFit);
-  EXPECT_EQ(placed.detail("need"), "12");
+  EXPECT_EQ(placed.detail("tensor"), "wq");
   EXPECT_EQ(placed.detail("given"), "");
+  EXPECT_EQ(placed.shortage, e.shortage);
 }
 
 TEST(Error, EveryKindHasAName) {

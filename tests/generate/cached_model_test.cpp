@@ -169,7 +169,7 @@ int64_t least_device_bytes(GenerationSetup setup, const Machine& machine) {
   const auto refused = plan_generation(std::move(setup), machine.profile);
   EXPECT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
-  return std::stoll(std::string(refused.error().detail("need")));
+  return *refused.error().shortage->need_bytes;
 }
 
 // Weights and caches that a pass loads.
@@ -310,7 +310,7 @@ TEST(CachedModel, ACapThatIsTooSmallNamesTheSmallestThatWorks) {
   EXPECT_NE(refused.message().find("1.00 KiB was given. Raise it, or take fewer texts at once (--batch)"),
             std::string::npos)
       << refused.message();
-  setup.caps[kDevice] = std::stoll(std::string(refused.error().detail("need")));
+  setup.caps[kDevice] = *refused.error().shortage->need_bytes;
   EXPECT_TRUE(plan_generation(setup, machine.profile).ok());
 }
 

@@ -112,7 +112,7 @@ TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
   const auto refused = first_plan(asked("1MiB", "2GiB"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
-  EXPECT_EQ(refused.error().detail("need"), "");
+  EXPECT_TRUE(!refused.error().shortage || !refused.error().shortage->need_bytes);
 }
 
 TEST(FirstPlan, IsOfAllReplicas) {
@@ -144,11 +144,11 @@ AskedPlan asked_of_small(int64_t host_bytes, const std::string& master) {
 // The least host cap that works, by the refusal of a small one.
 int64_t least_host(const std::string& master) {
   const auto refused = plan_asked(asked_of_small(kMiB, master));
-  if (refused.ok() || refused.error().detail("tier") != "host") {
+  if (refused.ok() || refused.error().shortage->tier != "host") {
     ADD_FAILURE() << "no refusal of the host cap: " << refused.message();
     return 0;
   }
-  return std::stoll(std::string(refused.error().detail("need")));
+  return *refused.error().shortage->need_bytes;
 }
 
 TEST(AutoState, IsCompactOnlyWhereBf16DoesNotFit) {

@@ -84,7 +84,7 @@ TEST_F(AdapterRuns, GoOnWithTheSameBitsUnderOtherCaps) {
     (void)run_session(p, 3, all / "half");
     const auto too_little = prepare(must(load_config("", settings({dora, "memory.device=4KiB"}))), "", false);
     ASSERT_FALSE(too_little.ok());
-    const int64_t least = shortage_of(too_little.error())->least_bytes;
+    const int64_t least = *too_little.error().shortage->need_bytes;
     const Prepared later =
         prepared({dora, "run.resume=" + (all / "half").string(), fmt::format("memory.device={}B", least)});
     EXPECT_LT(later.stages.arena_bytes()[kDevice], p.stages.arena_bytes()[kDevice]);
@@ -170,7 +170,7 @@ TEST_F(AdapterRuns, TakeABaseInFloatsOfEightBits) {
   std::vector<std::string> capped = in_shape_of(p, {fp8, "memory.device=4KiB"});
   const auto too_little = prepare(must(load_config("", settings(capped))), "", false);
   ASSERT_FALSE(too_little.ok());
-  capped[1] = fmt::format("memory.device={}B", shortage_of(too_little.error())->least_bytes);
+  capped[1] = fmt::format("memory.device={}B", *too_little.error().shortage->need_bytes);
   const Prepared least = prepared(capped);
   EXPECT_LT(least.stages.arena_bytes()[kDevice], p.stages.arena_bytes()[kDevice]);
   EXPECT_EQ(run_session(least, 3, dir_ / "least"), whole);

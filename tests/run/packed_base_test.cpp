@@ -203,7 +203,7 @@ TEST_P(BasesInNf4, GiveThemUnderOtherPlans) {
   std::vector<std::string> other = in_shape_of(codes, {"adapter.rank=2", "memory.device=4KiB"});
   const auto too_little = prepare_on("codes", other);
   ASSERT_FALSE(too_little.ok());
-  other[1] = fmt::format("memory.device={}B", shortage_of(too_little.error())->least_bytes);
+  other[1] = fmt::format("memory.device={}B", *too_little.error().shortage->need_bytes);
   EXPECT_EQ(losses("codes", other), expected);
   other[1] = "run.devices=2";
   EXPECT_EQ(losses("codes", other), expected);

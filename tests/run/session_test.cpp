@@ -159,7 +159,7 @@ TEST(Refused, ABatchOfAnySizeNamesTheLeastCap) {
     EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit) << batch << refused.message();
     const auto retried = under(cap_named(refused.message()));
     EXPECT_TRUE(retried.ok()) << batch << refused.message() << ", and then: " << retried.message();
-    const int64_t need = std::stoll(std::string(refused.error().detail("need")));
+    const int64_t need = *refused.error().shortage->need_bytes;
     EXPECT_FALSE(under(fmt::format("{}KiB", need / 1024 * 29 / 30)).ok()) << batch << need;
   }
 }
@@ -249,7 +249,7 @@ TEST(Planning, KeepsTheCapThatAnotherStartNamed) {
   const int64_t below = 2 * kOverheadGrain - kOverheadGrain / 4;  // the most that is rounded to two grains
   const auto refused = at(1, below);
   ASSERT_FALSE(refused.ok());
-  const int64_t named = std::stoll(std::string(refused.error().detail("need")));
+  const int64_t named = *refused.error().shortage->need_bytes;
   EXPECT_TRUE(at(named, below).ok());
   EXPECT_TRUE(at(named, below + 4096).ok()) << at(named, below + 4096).message();
   EXPECT_FALSE(at(named, 3 * kOverheadGrain).ok());

@@ -334,10 +334,10 @@ TEST(NumberFormats, OfProductsWorkWhereBf16Does) {
   for (const int64_t device : {*plain_least, *plain_least * 3 / 2}) {
     const Status refused = works(plain, device, 1);
     ASSERT_FALSE(refused.ok());
-    const auto shortage = shortage_of(refused.error());
+    const auto shortage = refused.error().shortage;
     ASSERT_TRUE(shortage && shortage->tier == name_of(kHost)) << refused.message();
-    const Status fits = works(narrow, device + 2 * copy, shortage->least_bytes + 2 * copy);
-    EXPECT_TRUE(works(plain, device, shortage->least_bytes).ok());
+    const Status fits = works(narrow, device + 2 * copy, *shortage->need_bytes + 2 * copy);
+    EXPECT_TRUE(works(plain, device, *shortage->need_bytes).ok());
     EXPECT_TRUE(fits.ok()) << fits.message();
   }
 }

@@ -22,16 +22,12 @@ int64_t bytes_after(const std::string& message, const std::string& before) {
   return bytes.ok() ? *bytes : 0;
 }
 
-// What its details say: the kind, the tier, the cap that was given, and one that works.
+// What it says: the kind, the tier, the cap that was given, and one that works.
 int64_t needed(const Error& refusal, std::string_view tier, int64_t given) {
   EXPECT_EQ(refusal.kind, ErrorKind::DoesNotFit);
-  EXPECT_EQ(refusal.detail("tier"), tier);
-  EXPECT_EQ(refusal.detail("given"), std::to_string(given));
-  const std::string need(refusal.detail("need"));
-  const auto shortage = shortage_of(refusal);
+  const auto& shortage = refusal.shortage;
   EXPECT_TRUE(shortage && shortage->tier == tier && shortage->given_bytes == given);
-  EXPECT_EQ(shortage->least_bytes, need.empty() ? kNowhere : std::stoll(need));
-  return need.empty() ? 0 : shortage->least_bytes;
+  return shortage ? shortage->need_bytes.value_or(0) : 0;
 }
 
 int64_t residents_named(const std::string& message) {
@@ -181,11 +177,11 @@ void expect_true_refusals(const Asked& asked, int64_t device_bytes, int64_t host
         continue;
       }
       EXPECT_EQ(works.message(), asked.plan(device, host).message());
-      const std::string tier(works.error().detail("tier"));
+      const auto& shortage = works.error().shortage;
+      ASSERT_TRUE(shortage && shortage->need_bytes) << works.message();
+      const std::string& tier = shortage->tier;
       const bool of_host = tier == "host";
-      const std::string need(works.error().detail("need"));
-      ASSERT_FALSE(need.empty()) << works.message();
-      const int64_t cap = std::stoll(need);
+      const int64_t cap = *shortage->need_bytes;
       const auto [it, is_new] = named.try_emplace({tier, of_host ? device : host}, cap);
       if (!is_new || works.message().find("which no device cap works with") != std::string::npos) {
         EXPECT_EQ(it->second, cap) << works.message();

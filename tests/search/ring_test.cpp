@@ -342,7 +342,7 @@ TEST(Rings, WorkFromTheCapThatARefusalNames) {
   request.caps[kDevice] = request.caps[kSecond] = 4096;
   const Status works = ring_works(program, profile, request);
   ASSERT_FALSE(works.ok());
-  request.caps[kDevice] = request.caps[kSecond] = std::stoll(std::string(works.error().detail("need")));
+  request.caps[kDevice] = request.caps[kSecond] = *works.error().shortage->need_bytes;
   PlanRequest quick = request;
   quick.quick = true, quick.explain = false;
   EXPECT_FALSE(make_plan(program, profile, quick).ok()) << "another program would try this";

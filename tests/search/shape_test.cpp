@@ -173,9 +173,9 @@ TEST(Shape, ThatACapForbidsIsRefusedWithTheOneThatWorks) {
     const auto refused = chosen(subject(), request, machine());
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
-    const std::string need(refused.error().detail("need"));
-    ASSERT_FALSE(need.empty()) << refused.error().message;
-    request.caps[kDevice] = std::stoll(need);
+    const auto& shortage = refused.error().shortage;
+    ASSERT_TRUE(shortage && shortage->need_bytes) << refused.error().message;
+    request.caps[kDevice] = *shortage->need_bytes;
     const auto choice = chosen(subject(), request, machine());
     EXPECT_TRUE(choice.ok()) << choice.error().message;
     request.caps[kDevice] -= request.caps[kDevice] / 16;

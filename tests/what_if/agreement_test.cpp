@@ -72,9 +72,9 @@ Answer answer(const Result<Prepared>& p) {
 }
 
 int64_t need(const Result<Prepared>& refused, Tier tier) {
-  SLUICE_CHECK(!refused.ok() && refused.error().detail("tier") == name_of(tier),
+  SLUICE_CHECK(!refused.ok() && refused.error().shortage->tier == name_of(tier),
                "{} bytes: not refused for it", name_of(tier));
-  return std::stoll(std::string(refused.error().detail("need")));
+  return *refused.error().shortage->need_bytes;
 }
 
 const std::atomic<bool> kNever = false;

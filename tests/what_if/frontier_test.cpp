@@ -119,8 +119,8 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   const auto refused = prepare_on(less, machine, true);
   ASSERT_FALSE(refused.ok());
   // And the cap is one that a refusal names, to a 32nd and up to a number that is easy to read.
-  const Tier tier = refused.error().detail("tier") == "host" ? kHost : kDevice;
-  less.caps[tier] = std::stoll(std::string(refused.error().detail("need")));
+  const Tier tier = refused.error().shortage->tier == "host" ? kHost : kDevice;
+  less.caps[tier] = *refused.error().shortage->need_bytes;
   EXPECT_TRUE(must(outlook(less, machine)).fits());
   if (tier == kDevice) {
     EXPECT_LE(f.points.front().caps[kDevice], readable_cap(less.caps[tier] + less.caps[tier] / 32));
@@ -222,8 +222,8 @@ TEST(Outlook, IsThatOfPlanningTheseCaps) {
     }
     ++refused;
     EXPECT_EQ(planned.message(), found.refusal->message);
-    const Tier tier = found.refusal->detail("tier") == "host" ? kHost : kDevice;
-    config.caps[tier] = std::stoll(std::string(found.refusal->detail("need")));
+    const Tier tier = found.refusal->shortage->tier == "host" ? kHost : kDevice;
+    config.caps[tier] = *found.refusal->shortage->need_bytes;
     EXPECT_TRUE(works(config.caps));
     config.caps[tier] = config.caps[tier] * 49 / 50;
     EXPECT_FALSE(works(config.caps));
@@ -236,12 +236,12 @@ TEST(Outlook, RefusalsForMemoryAreNoErrors) {
   const Machine machine = slow_links();
   const Outlook device = must(outlook(small_config("1kB"), machine));
   EXPECT_FALSE(device.fits());
-  EXPECT_TRUE(device.refusal && device.refusal->detail("tier") == "device");
+  EXPECT_TRUE(device.refusal && device.refusal->shortage->tier == "device");
   const Outlook all = must(outlook(small_config(), machine));
   const Outlook host =
       must(outlook(small_config(std::to_string(all.bytes[kDevice] / 2) + "B", "1kB"), machine));
   EXPECT_FALSE(host.fits());
-  EXPECT_TRUE(host.refusal && host.refusal->detail("tier") == "host");
+  EXPECT_TRUE(host.refusal && host.refusal->shortage->tier == "host");
   RunConfig wrong = small_config();
   wrong.model.config = "nowhere.json";
   EXPECT_FALSE(outlook(wrong, machine).ok());

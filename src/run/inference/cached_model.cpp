@@ -28,14 +28,14 @@ Status plan_with_room(const BytesByTier& room, const Profile& profile, Generatio
 
 // A refusal of the planner, with what would take less here.
 Error refused(const Error& e) {
-  const auto shortage = shortage_of(e);
-  if (!shortage || shortage->least_bytes == kNowhere) return e;
+  const auto& shortage = e.shortage;
+  if (!shortage || !shortage->need_bytes) return e;
   Error out = e;
   out.message = fmt::format(
       "{} memory: the smallest cap that works is {}, {} was given. Raise it, or take fewer texts at once "
       "(--batch), "
       "shorter ones (--tokens), or fewer tokens of a prompt at once (--prompt-tokens)",
-      shortage->tier, format_bytes(shortage->least_bytes), format_bytes(shortage->given_bytes));
+      shortage->tier, format_bytes(*shortage->need_bytes), format_bytes(shortage->given_bytes));
   return out;
 }
 
