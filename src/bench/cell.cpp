@@ -97,10 +97,8 @@ OpClass class_of(const Task& task) {
 std::string inputs_of(const BenchCell& cell, const Machine& machine, const BenchOptions& options) {
   RunConfig config = cell.config;
   config.run = {};
-  config.run.dir.clear();
-  config.data.cache.clear();
   Hash hash;
-  hash.add(to_toml(config)).add(to_json(cell.spec)).add(cell.model).add(machine.profile.name);
+  hash.add(inputs_text(config)).add(to_json(cell.spec)).add(cell.model).add(machine.profile.name);
   hash.add(machine.backend->name).add(options.steps).add(options.warm_up);
   return fmt::format("{:016x}", hash.value());
 }

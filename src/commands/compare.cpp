@@ -24,7 +24,6 @@
 #include "run/training/trial.h"
 #include "what_if/comparison.h"
 #include "what_if/grid.h"
-#include "what_if/sweep_table.h"
 
 namespace sluice::core {
 namespace {
@@ -119,7 +118,7 @@ Result<Clusters> clusters_of(const std::string& hosts, const std::string& networ
 struct Comparing {
   RunConfig config;
   std::vector<CardsOfHost> cards;
-  std::vector<int64_t> host_caps;
+  AskedCaps caps;
   Clusters clusters;
   ComparisonText text;
 };
@@ -127,10 +126,12 @@ struct Comparing {
 Result<Comparing> resolve(const CompareRequest& r) {
   Comparing c;
   const std::string preset = preset_meant_by(r.model), model = preset.empty() ? r.model : preset;
+  SLUICE_ASSIGN(c.caps, parse_caps(r.device_mem, r.host_mem, true));
+  RunConfig base = demo_config(model, r.seq_len, r.tokens_per_step);
+  if (!c.caps.device.empty()) base.caps[kDevice] = c.caps.device.front();
   std::vector<std::string> settings{model_setting(model)};
-  if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
-  SLUICE_ASSIGN(c.config, load_config("", settings, demo_config(model, r.seq_len, r.tokens_per_step)));
+  SLUICE_ASSIGN(c.config, load_config("", settings, std::move(base)));
   SLUICE_TRY(expect_read(r.settings, "sluice compare", keys_of_plans()));
   SLUICE_ASSIGN(const ModelSpec spec, resolve_model(c.config));
   for (const std::string& notice : spec.notices) say(stderr, "warning: {}\n", notice);
@@ -138,7 +139,6 @@ Result<Comparing> resolve(const CompareRequest& r) {
   for (auto& [card, devices] : c.cards) {
     SLUICE_ASSIGN(card, changed(std::move(card), c.config.machine));
   }
-  SLUICE_ASSIGN(c.host_caps, parse_sizes("--host-mem", r.host_mem));
   SLUICE_ASSIGN(c.clusters, clusters_of(r.hosts, r.network));
   SLUICE_ASSIGN(c.text.usd_per_hour, prices_of(r.price, c.cards));
   if (!r.tokens.empty()) {
@@ -148,8 +148,8 @@ Result<Comparing> resolve(const CompareRequest& r) {
     if (!path.empty()) SLUICE_TRY(check_output(option, path));
   }
   std::vector<std::string> hosts;
-  for (const int64_t cap : c.host_caps) hosts.push_back(cap_text(cap));
-  const bool capped = c.host_caps != std::vector<int64_t>{kUnlimited};
+  for (const int64_t cap : c.caps.host) hosts.push_back(cap_text(cap));
+  const bool capped = c.caps.host != std::vector<int64_t>{kUnlimited};
   c.text.title = fmt::format(
       "{}: sequences of {}, {} tokens a step, {}", model, grouped(double(c.config.train.seq_len), 0),
       grouped(double(c.config.train.tokens_per_step), 0),
@@ -172,10 +172,10 @@ Result<Comparing> resolve(const CompareRequest& r) {
 Result<Ending> run(const CompareRequest& r, Requests& asked) {
   SLUICE_ASSIGN(Comparing c, resolve(r));
   const auto study = [&](const StudyWatch& watch) {
-    return compare_cards(c.config, c.cards, c.host_caps, watch, c.clusters);
+    return compare_cards(c.config, c.cards, c.caps.host, watch, c.clusters);
   };
   const std::vector<ComparedCard> compared = watched("planning for cards", c.config, asked, study);
-  const size_t all = c.cards.size() * c.clusters.hosts.size() * c.host_caps.size();
+  const size_t all = c.cards.size() * c.clusters.hosts.size() * c.caps.host.size();
   if (compared.size() < all) c.text.legend.push_back(stopped_words(compared.size(), all));
   const Page page = page_of(compared, c.text);
   if (!r.html.empty()) SLUICE_TRY(write_file(r.html, to_html(page)));

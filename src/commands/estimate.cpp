@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/bytes.h"
 #include "checkpoint/offered.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -28,7 +27,7 @@
 namespace sluice::core {
 namespace {
 
-Result<Device> device_of(const EstimateRequest& request) {
+Result<Device> device_of(const EstimateRequest& request, const AskedCaps& caps) {
   SLUICE_ASSIGN(const RunConfig config, load_config("", request.settings));
   SLUICE_ASSIGN(const Card card, card_for(config, request.machine));
   const auto [format, peak] = card.peak.bf16 > 0  ? std::pair("bf16", card.peak.bf16)
@@ -44,15 +43,11 @@ Result<Device> device_of(const EstimateRequest& request) {
   if (!(peak > 0 && card.memory_rate > 0)) {
     return error("--machine {}: arithmetic needs peak_flops and memory.bytes_per_s", request.machine);
   }
-  if (!request.device_mem.empty()) {
-    const auto bytes = parse_bytes(request.device_mem);
-    if (!bytes.ok()) return error_at("--device-mem", bytes.error());
-    device.memory_bytes = double(*bytes);
-  }
+  if (!caps.device.empty()) device.memory_bytes = double(caps.device.front());
   return device;
 }
 
-Result<EstimateInput> input_of(const EstimateRequest& request) {
+Result<EstimateInput> input_of(const EstimateRequest& request, const AskedCaps& caps) {
   EstimateInput in;
   SLUICE_ASSIGN(in.subject, parse_subject(request.model));
   for (const std::string& setting : request.settings) {
@@ -61,7 +56,7 @@ Result<EstimateInput> input_of(const EstimateRequest& request) {
       return error("--set {}: without --plan machine.KEY=VALUE is allowed", setting);
   }
   if (!request.machine.empty()) {
-    SLUICE_ASSIGN(in.device, device_of(request));
+    SLUICE_ASSIGN(in.device, device_of(request, caps));
   } else if (!request.device_mem.empty()) {
     return error("--device-mem {}: needs --machine", request.device_mem);
   }
@@ -118,13 +113,13 @@ struct Planning {
 };
 
 // Steps as they are asked for; of one sequence, which nobody would train with, those that compare takes.
-Result<RunConfig> config_of(const EstimateRequest& r, const EstimateInput& in) {
+Result<RunConfig> config_of(const EstimateRequest& r, const EstimateInput& in, const AskedCaps& caps) {
   const std::string model = "llama3-1b";
   const int64_t sequences = r.batch * r.accumulate * std::max<int64_t>(1, r.devices / (r.tp * r.pp));
   RunConfig config =
       on_devices(demo_config(model, r.seq_len, sequences > 1 ? sequences * r.seq_len : 0), int(in.devices));
+  if (!caps.device.empty()) config.caps[kDevice] = caps.device.front();
   std::vector<std::string> settings{model_setting(model)}, recipe;
-  if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
   if (!r.optimizer.empty()) {
     SLUICE_ASSIGN(recipe, settings_of(*in.recipe));
   }
@@ -134,7 +129,7 @@ Result<RunConfig> config_of(const EstimateRequest& r, const EstimateInput& in) {
   return load_config("", settings, std::move(config));
 }
 
-Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) {
+Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in, const AskedCaps& caps) {
   if (r.machine.empty()) return error("--plan: needs --machine");
   if (!in.subject.spec) return error("--plan: '{}' is no model that steps can be made of", r.model);
   if (in.tp * in.pp > 1) {
@@ -143,17 +138,14 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
         in.pp);
   }
   Planning p;
-  SLUICE_ASSIGN(RunConfig config, config_of(r, in));
+  SLUICE_ASSIGN(RunConfig config, config_of(r, in, caps));
   SLUICE_ASSIGN(p.machine, resolve_machine(config, r.machine));
   SLUICE_TRY(check_early(config, p.machine, *in.subject.spec));
   SLUICE_ASSIGN(const CapsOnMachine on_machine, caps_on(config, p.machine));
   p.host_caps = {least_host_cap(p.machine)};
-  if (!r.host_mem.empty()) {
-    SLUICE_ASSIGN(const std::vector<int64_t> caps, parse_sizes("--host-mem", r.host_mem));
-    for (const int64_t cap : caps) {
-      if (cap == kUnlimited) return error("--host-mem {}: --plan needs sizes", r.host_mem);
-      if (cap > p.host_caps.front()) p.host_caps.push_back(cap);
-    }
+  for (const int64_t cap : caps.host) {
+    if (cap == kUnlimited) return error("--host-mem {}: --plan needs sizes", r.host_mem);
+    if (cap > p.host_caps.front()) p.host_caps.push_back(cap);
   }
   p.question = {*in.subject.spec, under(std::move(config), on_machine.caps), in.tokens, in.price};
   p.question.model.freeze = p.question.config.train.freeze;
@@ -232,7 +224,8 @@ Status check_weights_of(const std::string& named, ModelSpec& spec) {
 }
 
 Status run(const EstimateRequest& request) {
-  SLUICE_ASSIGN(EstimateInput in, input_of(request));
+  SLUICE_ASSIGN(const AskedCaps caps, parse_caps(request.device_mem, request.host_mem, true));
+  SLUICE_ASSIGN(EstimateInput in, input_of(request, caps));
   if (in.subject.spec) SLUICE_TRY(check_weights_of(request.model, *in.subject.spec));
   if (in.subject.spec) {
     for (const std::string& notice : in.subject.spec->notices) say(stderr, "warning: {}\n", notice);
@@ -245,7 +238,7 @@ Status run(const EstimateRequest& request) {
   }
   const std::string formulas = to_text(page);
   if (request.plan) {
-    SLUICE_ASSIGN(const Planning planning, planning_of(request, in));
+    SLUICE_ASSIGN(const Planning planning, planning_of(request, in, caps));
     // Plans take longer.
     if (!request.json) show_text(formulas);
     std::fflush(stdout);

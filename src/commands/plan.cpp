@@ -24,8 +24,8 @@
 #include "setup/settle.h"
 #include "setup/speed.h"
 #include "what_if/frontier.h"
+#include "what_if/grid.h"
 #include "what_if/scaling.h"
-#include "what_if/sweep_table.h"
 #include "what_if/what_if.h"
 
 namespace sluice::core {

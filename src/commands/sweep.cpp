@@ -79,13 +79,14 @@ std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) c
   // The devices of a step are part of the machine, but for how devices hand over.
   config.run = {};
   config.run.peer = cell.config.run.peer;
-  // Paths of its own; what is in the model's file is an input.
-  config.run.dir.clear();
-  config.data.cache.clear();
-  config.model.config.clear();
+  config.model.config.clear();  // what is in the file is an input
   const Profile& p = machine_.profile;
   Hash hash;
-  hash.add(to_toml(config)).add(to_json(model)).add(cell.row.mode).add(p.name).add(machine_.backend->name);
+  hash.add(inputs_text(config))
+      .add(to_json(model))
+      .add(cell.row.mode)
+      .add(p.name)
+      .add(machine_.backend->name);
   if (!machine_.traits().runs_models) {
     visit_fields(p,
                  [&](const char* name, const auto& value) { hash.add(fmt::format("{} {}", name, value)); });
@@ -95,8 +96,7 @@ std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) c
 }
 
 Status SweepRun::make_groups() {
-  SLUICE_ASSIGN(const std::vector<int64_t> device_caps, parse_sizes("--device-mem", r_.device_mem));
-  SLUICE_ASSIGN(const std::vector<int64_t> host_caps, parse_sizes("--host-mem", r_.host_mem));
+  SLUICE_ASSIGN(const AskedCaps asked, parse_caps(r_.device_mem, r_.host_mem));
   SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r_.seq_len));
   SLUICE_ASSIGN(const std::vector<std::string> models, parse_words("--model", r_.model));
   SLUICE_TRY(expect_read(r_.settings, "sluice sweep", keys_of_plans()));
@@ -120,9 +120,9 @@ Status SweepRun::make_groups() {
       if (r_.measure && !machine_.traits().fast && model != "tiny") {
         return error("--measure --model {}: without a GPU only tiny is measured; use --simulate", model);
       }
-      SweepGroup group{host_caps, device_caps, {}};
-      for (const int64_t host_cap : host_caps) {
-        for (const int64_t device_cap : device_caps) {
+      SweepGroup group{asked.host, asked.device, {}};
+      for (const int64_t host_cap : asked.host) {
+        for (const int64_t device_cap : asked.device) {
           BytesByTier caps = config.caps;
           caps[kDevice] = device_cap;
           caps[kHost] = host_cap;

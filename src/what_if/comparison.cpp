@@ -11,7 +11,7 @@
 #include "run/inputs/resolve.h"
 #include "run/prepare/checks.h"
 #include "setup/card_cap.h"
-#include "what_if/sweep_table.h"
+#include "what_if/grid.h"
 
 namespace sluice::core {
 namespace {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "what_if/sweep_table.h"
+#include "what_if/grid.h"
 
 namespace sluice::core {
 namespace {

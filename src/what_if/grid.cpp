@@ -2,6 +2,7 @@
 #include "what_if/grid.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "base/bytes.h"
@@ -73,6 +74,26 @@ Result<std::vector<int64_t>> parse_sizes(std::string_view option, std::string_vi
 
 Result<std::vector<int64_t>> parse_counts(std::string_view option, std::string_view text) {
   return parse_list(option, text, "1k:8k:1k", parse_positive);
+}
+
+Result<AskedCaps> parse_caps(std::string_view device_mem, std::string_view host_mem, bool one_device) {
+  AskedCaps out;
+  if (!device_mem.empty()) {
+    SLUICE_ASSIGN(out.device, parse_sizes("--device-mem", device_mem));
+  }
+  if (!host_mem.empty()) {
+    SLUICE_ASSIGN(out.host, parse_sizes("--host-mem", host_mem));
+  }
+  if (one_device && out.device.size() > 1)
+    return error("--device-mem {}: one size is allowed, such as 24GiB", device_mem);
+  return out;
+}
+
+std::string cap_text(int64_t bytes) {
+  if (bytes == kUnlimited) return "none";
+  const bool large = bytes >= kGiB;
+  const double value = double(bytes) / double(large ? kGiB : kMiB);
+  return fmt::format("{} {}", std::ceil(value * 100 - 1e-6) / 100, large ? "GiB" : "MiB");
 }
 
 Result<std::vector<std::string>> parse_words(std::string_view option, std::string_view text) {

@@ -21,11 +21,8 @@ SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine
   request.add("packed", step.cut.packed);
   for (const auto& [name, window, rows] : step.between)
     request.add("between", name).add("window", window).add("rows", rows);
-  // The model was said, and where results and costs lie does not matter.
-  config.model = {};
-  config.run.dir.clear();
-  config.data.cache.clear();
-  request.add("config", to_toml(config));
+  config.model = {};  // was said
+  request.add("config", inputs_text(std::move(config)));
   request.add("backend", machine.backend->name).add("made from", machine.made_from);
   request.add("devices", machine.devices()).add("processes", machine.processes);
   request.add("bucket_bytes", machine.bucket_bytes).add("has card", machine.card.has_value());
@@ -36,13 +33,10 @@ SealedRequest in_full(std::string kind, RunConfig config, const Machine& machine
 // Every number of an outlook by its name.
 template <class AnyOutlook, class F>
 void visit_numbers(AnyOutlook& o, F&& number) {
-  number("tokens_per_s", o.speed.tokens_per_s);
-  number("model_tflops", o.speed.model_tflops);
-  number("hardware_tflops", o.speed.hardware_tflops);
-  number("mfu", o.speed.mfu);
-  number("hfu", o.speed.hfu);
-  number("step_ns", o.step_ns);
-  number("lower_bound_ns", o.lower_bound_ns);
+  number("tokens_per_s", o.speed.tokens_per_s), number("model_tflops", o.speed.model_tflops),
+      number("hardware_tflops", o.speed.hardware_tflops), number("mfu", o.speed.mfu),
+      number("hfu", o.speed.hfu);
+  number("step_ns", o.step_ns), number("lower_bound_ns", o.lower_bound_ns);
 }
 
 }  // namespace

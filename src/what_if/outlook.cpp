@@ -10,8 +10,8 @@
 
 #include "plan/stalls.h"
 #include "search/refusal.h"
+#include "what_if/grid.h"
 #include "what_if/kept.h"
-#include "what_if/sweep_table.h"
 
 namespace sluice::core {
 Outlook outlook_of(const Prepared& p) {

@@ -12,7 +12,7 @@
 #include "estimate/subject.h"
 #include "plan/stalls.h"
 #include "trace/trace.h"
-#include "what_if/sweep_table.h"
+#include "what_if/grid.h"
 
 namespace sluice::core {
 namespace {

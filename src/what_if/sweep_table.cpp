@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <tuple>
 
 #include "io/csv.h"
 #include "io/file.h"
+#include "what_if/grid.h"
 
 namespace sluice::core {
 namespace {
@@ -19,27 +19,16 @@ namespace {
 // Every column with how its field is written and read, in the order of the file.
 template <class Row, class F>
 void visit_columns(Row& r, F&& column) {
-  column("model", r.model);
-  column("seq_len", r.seq_len);
-  column("device_cap_gib", r.caps[kDevice]);
-  column("host_cap_gib", r.caps[kHost]);
-  column("machine", r.machine);
-  column("mode", r.mode);
-  column("tokens_per_step", r.tokens_per_step);
-  column("status", r.status);
-  column("tokens_per_s", r.tokens_per_s);
-  column("model_tflops", r.model_tflops);
-  column("mfu", r.mfu);
-  column("hfu", r.hfu);
-  column("step_ms", r.step_ms);
-  column("lower_bound_ms", r.lower_bound_ms);
-  column("needs_device_gib", r.needs[kDevice]);
-  column("needs_host_gib", r.needs[kHost]);
-  column("shape", r.shape);
-  column("slower_than", r.slower_than);
-  column("planning_s", r.planning_s);
-  column("inputs", r.inputs);
-  column("message", r.message);
+  column("model", r.model), column("seq_len", r.seq_len), column("device_cap_gib", r.caps[kDevice]),
+      column("host_cap_gib", r.caps[kHost]);
+  column("machine", r.machine), column("mode", r.mode), column("tokens_per_step", r.tokens_per_step),
+      column("status", r.status);
+  column("tokens_per_s", r.tokens_per_s), column("model_tflops", r.model_tflops), column("mfu", r.mfu),
+      column("hfu", r.hfu);
+  column("step_ms", r.step_ms), column("lower_bound_ms", r.lower_bound_ms);
+  column("needs_device_gib", r.needs[kDevice]), column("needs_host_gib", r.needs[kHost]);
+  column("shape", r.shape), column("slower_than", r.slower_than), column("planning_s", r.planning_s),
+      column("inputs", r.inputs), column("message", r.message);
 }
 
 // Byte counts are GiB in the file. A division by a power of two is exact, and so is the shortest text that
@@ -207,13 +196,6 @@ int64_t mark_slower(std::span<SweepRow> rows) {
     count += best != nullptr;
   }
   return count;
-}
-
-std::string cap_text(int64_t bytes) {
-  if (bytes == kUnlimited) return "none";
-  const bool large = bytes >= kGiB;
-  const double value = double(bytes) / double(large ? kGiB : kMiB);
-  return fmt::format("{} {}", std::ceil(value * 100 - 1e-6) / 100, large ? "GiB" : "MiB");
 }
 
 }  // namespace sluice::core

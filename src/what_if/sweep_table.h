@@ -53,7 +53,4 @@ int64_t take_faster_plans(std::span<SweepRow> rows);
 // do. A row that does not fit although one with less memory does breaks it, too.
 int64_t mark_slower(std::span<SweepRow> rows);
 
-// "8 GiB", "1.5 GiB", "none"; rounded up, so that what is needed stays enough.
-std::string cap_text(int64_t bytes);
-
 }  // namespace sluice::core

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "what_if/sweep_table.h"
+#include "what_if/grid.h"
 
 namespace sluice::core {
 namespace {

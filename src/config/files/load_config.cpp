@@ -225,6 +225,12 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   return config;
 }
 
+std::string inputs_text(RunConfig config) {
+  config.run.dir.clear();
+  config.data.cache.clear();
+  return to_toml(config);
+}
+
 std::string to_toml(const RunConfig& config) {
   return to_toml(config, [](const std::string& path) { return absolute(path).string(); });
 }

@@ -27,5 +27,7 @@ Result<std::filesystem::path> base_of_adapter(const std::filesystem::path& adapt
 
 // As TOML that load_config() reads back to the same configuration from anywhere: every path is absolute.
 std::string to_toml(const RunConfig& config);
+// The same without the folders that results and caches go to, for keys of what is found again.
+std::string inputs_text(RunConfig config);
 
 }  // namespace sluice::core
