@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/op.h"
 #include "optimizer/modules.h"
 
 namespace sluice::core {
@@ -30,23 +29,12 @@ constexpr StateSlot kState[] = {{"row", true, DType::F32, Each::Row},
                                 {"col", true, DType::F32, Each::Column}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool) {
-  const Numerics& n = p.numerics;
-  return Adafactor{.rows = p.rows,
-                   .cols = p.cols,
-                   .first = p.first,
-                   .object = p.key,
-                   .decay_rate = values[kDecayRate],
-                   .eps = float(values[kEps]),
-                   .eps_scale = float(values[kEpsScale]),
-                   .clip_threshold = float(values[kClipThreshold]),
-                   .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
-                   .scale_parameter = values[kScaleParameter] != 0,
-                   .relative_step = values[kRelativeStep] != 0,
-                   .warmup_init = values[kWarmupInit] != 0,
-                   .dtype = n.compute,
-                   .grad_dtype = n.grad,
-                   .master = n.master,
-                   .stochastic = n.stochastic};
+  auto op = update_of<Adafactor>(p, values[kWeightDecay]);
+  op.decay_rate = values[kDecayRate], op.clip_threshold = float(values[kClipThreshold]);
+  op.eps = float(values[kEps]), op.eps_scale = float(values[kEpsScale]);
+  op.scale_parameter = values[kScaleParameter] != 0, op.relative_step = values[kRelativeStep] != 0;
+  op.warmup_init = values[kWarmupInit] != 0;
+  return op;
 }
 
 // No update_state: what would come late is next to nothing.

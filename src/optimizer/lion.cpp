@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/op.h"
 #include "optimizer/modules.h"
 
 namespace sluice::core {
@@ -14,29 +13,15 @@ constexpr Hyperparameter kHyperparameters[] = {
 constexpr StateSlot kState[] = {{"m"}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
-  const Numerics& n = p.numerics;
-  return Lion{.elements = p.elements(),
-              .first = p.first,
-              .object = p.key,
-              .beta1 = float(values[kBeta1]),
-              .beta2 = float(values[kBeta2]),
-              .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
-              .dtype = n.compute,
-              .grad_dtype = n.grad,
-              .state_dtype = n.state,
-              .master = n.master,
-              .stochastic = n.stochastic,
-              .moments = state};
+  auto op = update_of<Lion>(p, values[kWeightDecay], state);
+  op.beta1 = float(values[kBeta1]), op.beta2 = float(values[kBeta2]);
+  return op;
 }
 
 std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
-  return LionState{.elements = p.elements(),
-                   .first = p.first,
-                   .object = p.key,
-                   .beta2 = float(values[kBeta2]),
-                   .grad_dtype = p.numerics.grad,
-                   .state_dtype = p.numerics.state,
-                   .stochastic = p.numerics.stochastic};
+  auto op = update_of<LionState>(p);
+  op.beta2 = float(values[kBeta2]);
+  return op;
 }
 
 constexpr UpdateRule kRules[] = {{kState, update, update_state}};

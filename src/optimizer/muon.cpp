@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "ops/op.h"
 #include "optimizer/modules.h"
 
 namespace sluice::core {
@@ -46,20 +45,10 @@ double scale_of(const UpdatePart& p, bool match_rms) {
 }
 
 Op update(const UpdatePart& p, std::span<const double> values, bool) {
-  const Numerics& n = p.numerics;
-  return Muon{.rows = p.rows,
-              .cols = p.cols,
-              .first = p.first,
-              .object = p.key,
-              .momentum = float(values[kMomentum]),
-              .scale = float(scale_of(p, values[kMatchRms] != 0)),
-              .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
-              .nesterov = values[kNesterov] != 0,
-              .dtype = n.compute,
-              .grad_dtype = n.grad,
-              .state_dtype = n.state,
-              .master = n.master,
-              .stochastic = n.stochastic};
+  auto op = update_of<Muon>(p, values[kWeightDecay]);
+  op.momentum = float(values[kMomentum]), op.nesterov = values[kNesterov] != 0;
+  op.scale = float(scale_of(p, values[kMatchRms] != 0));
+  return op;
 }
 
 // Its authors' for matrices whose updates are not as large as AdamW's.

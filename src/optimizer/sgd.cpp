@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/op.h"
 #include "optimizer/modules.h"
 
 namespace sluice::core {
@@ -14,31 +13,17 @@ constexpr Hyperparameter kHyperparameters[] = {
 constexpr StateSlot kState[] = {{"m"}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
-  const Numerics& n = p.numerics;
-  return SgdMomentum{.elements = p.elements(),
-                     .first = p.first,
-                     .object = p.key,
-                     .momentum = float(values[kMomentum]),
-                     .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
-                     .nesterov = values[kNesterov] != 0,
-                     .dtype = n.compute,
-                     .grad_dtype = n.grad,
-                     .state_dtype = n.state,
-                     .master = n.master,
-                     .stochastic = n.stochastic,
-                     .moments = state};
+  auto op = update_of<SgdMomentum>(p, values[kWeightDecay], state);
+  op.momentum = float(values[kMomentum]), op.nesterov = values[kNesterov] != 0;
+  return op;
 }
 
 // With weight decay the momentum contains the weights before the update, which are gone by then.
 std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
   if (p.decay && values[kWeightDecay] != 0) return std::nullopt;
-  return SgdMomentumState{.elements = p.elements(),
-                          .first = p.first,
-                          .object = p.key,
-                          .momentum = float(values[kMomentum]),
-                          .grad_dtype = p.numerics.grad,
-                          .state_dtype = p.numerics.state,
-                          .stochastic = p.numerics.stochastic};
+  auto op = update_of<SgdMomentumState>(p);
+  op.momentum = float(values[kMomentum]);
+  return op;
 }
 
 constexpr UpdateRule kRules[] = {{kState, update, update_state}};

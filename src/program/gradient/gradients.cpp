@@ -223,6 +223,7 @@ ObjectId Gradients::replace(ObjectId x, DType dtype) {
 }
 
 void Gradients::add(ObjectId x, ObjectId dy) {
+  if (!wanted(x)) return;
   SLUICE_CHECK(program_.object(x).kind != ObjectKind::Param,
                "{} is a parameter, and its gradient is collected", program_.object(x).name);
   if (has_addend(x)) {

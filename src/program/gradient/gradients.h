@@ -90,7 +90,7 @@ class Gradients {
   // For an op that changes x in place: an object of `dtype` for the gradient of what it read, in place of
   // that of its result.
   ObjectId replace(ObjectId x, DType dtype);
-  // Adds the gradient `dy` of another object to that of x, as it is.
+  // Adds the gradient `dy` of another object to that of x, as it is, where that is wanted.
   void add(ObjectId x, ObjectId dy);
   // An object like x for something else of its backward pass.
   ObjectId like(ObjectId x, std::string_view role, ObjectKind kind, const NumberFormat& format);

@@ -48,9 +48,7 @@ void backward(const Embed& op, Node node, Gradients& g) {
                     .scale = op.scale},
            {task.uses[Embed::kIds], dy, into.object});
   }
-  if (!op.has_residual) return;
-  const ObjectId residual = task.uses[Embed::kResidual].object;
-  if (g.wanted(residual)) g.add(residual, dy);
+  if (op.has_residual) g.add(task.uses[Embed::kResidual].object, dy);
 }
 
 void backward(const RmsNorm& op, Node node, Gradients& g) {
@@ -72,9 +70,7 @@ void backward(const RmsNorm& op, Node node, Gradients& g) {
                     .offset = op.offset,
                     .scale = op.scale},
          uses);
-  if (!op.has_residual) return;
-  const ObjectId residual = task.uses[RmsNorm::kResidual].object;
-  if (g.wanted(residual)) g.add(residual, dy);
+  if (op.has_residual) g.add(task.uses[RmsNorm::kResidual].object, dy);
 }
 
 void backward(const LayerNorm& op, Node node, Gradients& g) {
@@ -288,9 +284,7 @@ void backward(const Linear&, Node node, Gradients& g) {
     if (g.wanted(w)) add_wgrad(task, w, dy, narrow[i].turned, g);
     if (op.has_bias)
       add_bias_grad(task, task.uses[op.bias_operand()].object, dy, op.tokens, op.out, op.dtype, g);
-    if (!op.has_residual) continue;
-    const ObjectId residual = task.uses[op.residual_operand()].object;
-    if (g.wanted(residual)) g.add(residual, dy);
+    if (op.has_residual) g.add(task.uses[op.residual_operand()].object, dy);
   }
 }
 
@@ -306,9 +300,7 @@ void backward(const LowRank& op, Node node, Gradients& g) {
     g.task(task, named(task, "_wgrad"),
            LowRankWgrad{op.sizes, op.dtype, g.param_dtype(), op.scale, db.accumulate}, {dy, u, db.object});
   }
-  if (!op.has_residual) return;
-  const ObjectId residual = task.uses[LowRank::kResidual].object;
-  if (g.wanted(residual)) g.add(residual, dy);
+  if (op.has_residual) g.add(task.uses[LowRank::kResidual].object, dy);
 }
 
 void backward(const Magnitude& op, Node node, Gradients& g) {
@@ -323,9 +315,7 @@ void backward(const Magnitude& op, Node node, Gradients& g) {
   g.task(task, named(task, "_bwd"), bwd, {dy, z, m, norms, dz, dm.object});
   if (op.has_bias)
     add_bias_grad(task, task.uses[op.bias_operand()].object, dy, op.tokens, op.columns, op.dtype, g);
-  if (!op.has_residual) return;
-  const ObjectId residual = task.uses[op.residual_operand()].object;
-  if (g.wanted(residual)) g.add(residual, dy);
+  if (op.has_residual) g.add(task.uses[op.residual_operand()].object, dy);
 }
 
 void backward(const Dropout& op, Node node, Gradients& g) {
@@ -387,6 +377,11 @@ void backward(const AttnFwd&, Node node, Gradients& g) {
          {sinks, diagonal.uses[AttnFwd::kLse].object, o, d_o, d_sinks.object});
 }
 
+// Adds what a piece reads of the one before it, and where its gradient goes.
+void add_before(ObjectId before, std::vector<Bound>& uses, Gradients& g) {
+  uses.insert(uses.end(), {before, g.into_new(before)});
+}
+
 // The piece behind has been here before: what its tokens gave to this one's last inputs lies in the gradient
 // of the tail.
 void backward(const ShortConv& op, Node node, Gradients& g) {
@@ -398,10 +393,7 @@ void backward(const ShortConv& op, Node node, Gradients& g) {
   ShortConvBwd bwd{op.tokens, op.dim, op.width, op.dtype, g.param_dtype(), dw.accumulate, op.has_before};
   bwd.silu = op.silu;
   std::vector<Bound> uses{bcx, w, task.uses[ShortConv::kPos], dy, dbcx, dw.object};
-  if (op.has_before) {
-    const ObjectId before = task.uses[size_t(op.before_operand())].object;
-    uses.insert(uses.end(), {before, g.into_new(before)});
-  }
+  if (op.has_before) add_before(task.uses[size_t(op.before_operand())].object, uses, g);
   if (op.has_tail) {
     const ObjectId tail = task.uses[size_t(op.tail_operand())].object;
     bwd.has_tail = true;
@@ -429,10 +421,7 @@ void backward(const DeltaRule& op, Node node, Gradients& g) {
   const ObjectId d_o = g.of(task.uses[DeltaRule::kO].object);
   const ObjectId dqkv = g.into_new(qkv), dgates = g.into_new(gates);
   std::vector<Bound> uses{qkv, gates, task.uses[DeltaRule::kPos], d_o, dqkv, dgates};
-  if (op.has_before) {
-    const ObjectId before = task.uses[size_t(op.before_operand())].object;
-    uses.insert(uses.end(), {before, g.into_new(before)});
-  }
+  if (op.has_before) add_before(task.uses[size_t(op.before_operand())].object, uses, g);
   if (op.has_after) uses.emplace_back(g.of(task.uses[size_t(op.after_operand())].object));
   g.task(task, named(task, "_bwd"), DeltaRuleBwd{op.tokens, op.sizes, op.dtype, op.has_before, op.has_after},
          uses);
@@ -708,9 +697,7 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
   wgrad(up, dgu, false, x);
   bias_grad(first_up, dgu, false);
   if (!up.a.empty()) low_rank_wgrads(up, du_up, x, true, dgu, false, first_read(up), routing, g);
-  if (!whole.has_residual) return;
-  const ObjectId residual = combine.uses[whole.residual_operand()].object;
-  if (g.wanted(residual)) g.add(residual, dout);
+  if (whole.has_residual) g.add(combine.uses[whole.residual_operand()].object, dout);
 }
 
 void backward(const GatedAdd& op, Node node, Gradients& g) {
@@ -719,9 +706,7 @@ void backward(const GatedAdd& op, Node node, Gradients& g) {
   const ObjectId dy = g.of(task.uses[GatedAdd::kY].object);
   const ObjectId dx = g.into_new(x), dgate = g.into_new(gate, op.dtype);
   g.task(task, named(task, "_bwd"), GatedAddBwd{op.tokens, op.dim, op.dtype}, {x, gate, dy, dx, dgate});
-  if (!op.has_residual) return;
-  const ObjectId residual = task.uses[GatedAdd::kResidual].object;
-  if (g.wanted(residual)) g.add(residual, dy);
+  if (op.has_residual) g.add(task.uses[GatedAdd::kResidual].object, dy);
 }
 
 template <class O>
