@@ -6,31 +6,12 @@
 #include "backend/cpu/simd_includes.h"
 
 #if SLUICE_HAS_ISAS
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")
-#endif
-#define SLUICE_REGISTERS 32
+#define SLUICE_TILES
+#define SLUICE_ISA amx
+#define SLUICE_ARCH "arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"
 #define SLUICE_VECTOR_BYTES 64
-namespace sluice::core::cpu::amx {
-namespace {
-#include "backend/cpu/simd.h"
-//
-#include "backend/cpu/tiles.h"
-//
-#include SLUICE_LOOPS
-}  // namespace
-}  // namespace sluice::core::cpu::amx
-#undef SLUICE_REGISTERS
-#undef SLUICE_VECTOR_BYTES
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "backend/cpu/one_isa.h"
+#undef SLUICE_TILES
 #endif
 
 #undef SLUICE_AMX_LOOP

@@ -9,70 +9,20 @@
 #include "backend/cpu/simd_includes.h"
 
 #if SLUICE_HAS_ISAS
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("arch=x86-64-v4"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4")
-#endif
-#define SLUICE_REGISTERS 32
+#define SLUICE_ISA v4
+#define SLUICE_ARCH "arch=x86-64-v4"
 #define SLUICE_VECTOR_BYTES 64
-namespace sluice::core::cpu::v4 {
-namespace {
-#include "backend/cpu/simd.h"
+#include "backend/cpu/one_isa.h"
 //
-#include SLUICE_LOOPS
-}  // namespace
-}  // namespace sluice::core::cpu::v4
-#undef SLUICE_REGISTERS
-#undef SLUICE_VECTOR_BYTES
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("arch=x86-64-v3"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#endif
-#define SLUICE_REGISTERS 8
+#define SLUICE_ISA v3
+#define SLUICE_ARCH "arch=x86-64-v3"
 #define SLUICE_VECTOR_BYTES 32
-namespace sluice::core::cpu::v3 {
-namespace {
-#include "backend/cpu/simd.h"
-//
-#include SLUICE_LOOPS
-}  // namespace
-}  // namespace sluice::core::cpu::v3
-#undef SLUICE_REGISTERS
-#undef SLUICE_VECTOR_BYTES
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
+#include "backend/cpu/one_isa.h"
 #endif
 
-#endif
-
-#if defined(__aarch64__)
-#define SLUICE_REGISTERS 8
-#else
-#define SLUICE_REGISTERS 4
-#endif
+#define SLUICE_ISA base
 #define SLUICE_VECTOR_BYTES 16
-namespace sluice::core::cpu::base {
-namespace {
-#include "backend/cpu/simd.h"
-//
-#include SLUICE_LOOPS
-}  // namespace
-}  // namespace sluice::core::cpu::base
-#undef SLUICE_REGISTERS
-#undef SLUICE_VECTOR_BYTES
+#include "backend/cpu/one_isa.h"
 
 #undef SLUICE_LOOP
 #if SLUICE_HAS_ISAS

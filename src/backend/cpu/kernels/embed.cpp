@@ -48,9 +48,8 @@ Status launch(const Embed& op, const Args& args, const KernelContext& context) {
       const T* table = args.in<T>(Embed::kTable);
       const T* residual = op.has_residual ? args.in<T>(Embed::kResidual) : nullptr;
       T* y = args.out<T>(Embed::kY);
-      context.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
-        const int64_t end = std::min(op.tokens, (task + 1) * kTokensPerTask);
-        for (int64_t t = task * kTokensPerTask; t < end; ++t)
+      context.for_rows(op.tokens, kTokensPerTask, [&](int64_t first, int64_t count) {
+        for (int64_t t = first; t < first + count; ++t)
           SLUICE_LOOP(context.isa, scale_row, table + ids[t] * op.dim, op.scale,
                       residual == nullptr ? nullptr : residual + t * op.dim, op.dim, y + t * op.dim);
       });
@@ -60,11 +59,9 @@ Status launch(const Embed& op, const Args& args, const KernelContext& context) {
   const auto* table = args.in<std::byte>(Embed::kTable);
   auto* y = args.out<std::byte>(Embed::kY);
   const int64_t row = op.dim * size_of(op.dtype);
-  context.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
-    const int64_t end = std::min(op.tokens, (task + 1) * kTokensPerTask);
-    for (int64_t t = task * kTokensPerTask; t < end; ++t) {
+  context.for_rows(op.tokens, kTokensPerTask, [&](int64_t first, int64_t count) {
+    for (int64_t t = first; t < first + count; ++t)
       std::memcpy(y + t * row, table + ids[t] * row, static_cast<size_t>(row));
-    }
   });
   return {};
 }

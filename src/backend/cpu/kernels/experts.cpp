@@ -64,9 +64,9 @@ Status launch(const Route& op, const Args& args, const KernelContext& context) {
   auto* gates = args.out<float>(Route::kGates);
   auto* chosen = args.out<int32_t>(Route::kChosen);
   const float* bias = op.has_bias ? args.in<float>(Route::kBias) : nullptr;
-  context.pool.parallel_for(ceil_div(tokens, kRoutedPerTask), [&](int64_t task, int) {
+  context.for_rows(tokens, kRoutedPerTask, [&](int64_t first, int64_t some) {
     float scores[kMostExperts], biased[kMostExperts];
-    for (int64_t t = task * kRoutedPerTask; t < std::min(tokens, (task + 1) * kRoutedPerTask); ++t) {
+    for (int64_t t = first; t < first + some; ++t) {
       const float* row = logits + t * all;
       const float* by = row;
       if (op.score == RouterScore::Softmax) SLUICE_LOOP(context.isa, softmax_row, row, all, scores);
@@ -96,9 +96,9 @@ Status launch(const RouteBwd& op, const Args& args, const KernelContext& context
   }
   with_type(op.dtype, [&]<class T>(T) {
     auto* dlogits = args.out<T>(RouteBwd::kDlogits);
-    context.pool.parallel_for(ceil_div(tokens, kRoutedPerTask), [&](int64_t task, int) {
+    context.for_rows(tokens, kRoutedPerTask, [&](int64_t first, int64_t some) {
       float p[kMostExperts], d[kMostExperts], gates[kMostChosen];
-      for (int64_t t = task * kRoutedPerTask; t < std::min(tokens, (task + 1) * kRoutedPerTask); ++t) {
+      for (int64_t t = first; t < first + some; ++t) {
         const float* row = logits + t * all;
         const float* dg = dgates + t * count;
         const int32_t* of = chosen + t * count;

@@ -26,7 +26,7 @@ GatedHeads<T> heads_of(const auto& op, const Args& args, int64_t first, int64_t 
   return {.x = args.in<T>(O::kX) + offset,
           .z = args.in<T>(O::kZ) + offset,
           .w = op.normed ? args.in<float>(O::kW) : nullptr,
-          .heads = std::min(rows, op.tokens - first) * op.heads,
+          .heads = rows * op.heads,
           .head_dim = op.head_dim,
           .eps = op.eps};
 }
@@ -41,9 +41,8 @@ namespace sluice::core::cpu {
 
 Status launch(const HeadGate& op, const Args& args, const KernelContext& context) {
   with_type(op.dtype, [&]<class T>(T) {
-    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(context.isa, gate_heads, heads_of<T>(op, args, first, kRowsPerTask),
+    context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
+      SLUICE_LOOP(context.isa, gate_heads, heads_of<T>(op, args, first, count),
                   args.out<T>(HeadGate::kY) + first * op.heads * op.head_dim);
     });
   });
@@ -61,11 +60,11 @@ Status launch(const HeadGateBwd& op, const Args& args, const KernelContext& cont
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = op.normed ? Carver(args.workspace).take<float>(blocks * op.head_dim) : nullptr;
   with_type(op.dtype, [&]<class T>(T) {
-    context.pool.parallel_for(blocks, [&](int64_t b, int) {
-      const int64_t offset = b * rows * op.heads * op.head_dim;
-      SLUICE_LOOP(context.isa, gate_heads_back, heads_of<T>(op, args, b * rows, rows),
+    context.for_rows(op.tokens, rows, [&](int64_t first, int64_t count) {
+      const int64_t offset = first * op.heads * op.head_dim;
+      SLUICE_LOOP(context.isa, gate_heads_back, heads_of<T>(op, args, first, count),
                   args.in<T>(O::kDy) + offset, args.out<T>(O::kDx) + offset, args.out<T>(O::kDz) + offset,
-                  op.normed ? partials + b * op.head_dim : nullptr);
+                  op.normed ? partials + first / rows * op.head_dim : nullptr);
     });
   });
   if (!op.normed) return {};

@@ -110,10 +110,9 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const KernelContext& con
   std::atomic<int64_t> hits{0};
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    context.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
+    context.for_rows(rows, kRowsPerTask, [&](int64_t begin, int64_t count) {
       int64_t own_hits = 0;
-      for (int64_t r = task * kRowsPerTask; r < end; ++r) {
+      for (int64_t r = begin; r < begin + count; ++r) {
         T* dlogits = op.forward_only ? nullptr : reinterpret_cast<T*>(ws.dlogits) + r * op.vocab;
         TokenLoss loss{};
         const float weight = weights != nullptr ? weights[r] : 1.0f;

@@ -33,7 +33,7 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
           .w = args.in<T>(HeadOp::kW),
           .pos = args.in<int32_t>(HeadOp::kPos) + first,
           .inv_freq = args.in<float>(HeadOp::kInvFreq),
-          .rows = std::min(rows, op.tokens - first),
+          .rows = rows,
           .heads = op.heads,
           .head_dim = op.head_dim,
           .rest = op.rest,
@@ -53,11 +53,9 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
 namespace sluice::core::cpu {
 
 Status launch(const HeadNormRope& op, const Args& args, const KernelContext& context) {
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(context.isa, forward, rows_of<T>(op, args, first, kRowsPerTask),
+  with_type(op.dtype, [&]<class T>(T) {
+    context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
+      SLUICE_LOOP(context.isa, forward, rows_of<T>(op, args, first, count),
                   args.out<T>(HeadNormRope::kY) + first * op.columns());
     });
   });
@@ -74,10 +72,11 @@ Status launch(const HeadNormRopeBwd& op, const Args& args, const KernelContext& 
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.weights());
   with_types(op.dtype, op.in_dtype, [&]<class T, class D>(T, D) {
-    context.pool.parallel_for(blocks, [&](int64_t b, int) {
-      SLUICE_LOOP(context.isa, backward, rows_of<T>(op, args, b * rows, rows),
-                  args.in<D>(HeadNormRopeBwd::kDy) + b * rows * op.columns(),
-                  args.out<T>(HeadNormRopeBwd::kDx) + b * rows * op.x_columns(), partials + b * op.weights());
+    context.for_rows(op.tokens, rows, [&](int64_t first, int64_t count) {
+      SLUICE_LOOP(context.isa, backward, rows_of<T>(op, args, first, count),
+                  args.in<D>(HeadNormRopeBwd::kDy) + first * op.columns(),
+                  args.out<T>(HeadNormRopeBwd::kDx) + first * op.x_columns(),
+                  partials + first / rows * op.weights());
     });
   });
   with_type(op.grad_dtype, [&](auto type) {

@@ -7,6 +7,7 @@
 // op says otherwise.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -44,6 +45,10 @@ struct DrawTokens;
 
 namespace sluice::core::cpu {
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 // Threads, scratch and instructions that kernels run with.
 struct KernelContext {
   ThreadPool& pool;
@@ -55,6 +60,15 @@ struct KernelContext {
   void multiply(GemmShape shape, const void* a, const void* b, void* c, std::byte* workspace) const {
     shape.exact = exact;
     cpu::multiply(isa, shape, pool, scratch, a, b, c, workspace);
+  }
+
+  // Calls f(first, count) for all ranges of at most `per_task` rows, each as a task.
+  template <class F>
+  void for_rows(int64_t rows, int64_t per_task, const F& f) const {
+    pool.parallel_for(ceil_div(rows, per_task), [&](int64_t task, int) {
+      const int64_t first = task * per_task;
+      f(first, std::min(per_task, rows - first));
+    });
   }
 };
 
@@ -243,10 +257,6 @@ class Carver {
   std::byte* base_;
   int64_t used_ = 0;
 };
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // Rows that one task sums up where something is summed over all: at most 64 partial sums, of at least 16
 // rows.

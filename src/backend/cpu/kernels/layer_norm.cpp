@@ -26,14 +26,12 @@ struct LayerNormRows {
 namespace sluice::core::cpu {
 
 Status launch(const LayerNorm& op, const Args& args, const KernelContext& context) {
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask;
+  with_type(op.dtype, [&]<class T>(T) {
+    context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
       const LayerNormRows<T> rows{.x = args.in<T>(LayerNorm::kX) + first * op.dim,
                                   .w = op.has_weight ? args.in<T>(LayerNorm::kW) : nullptr,
                                   .bias = op.has_bias ? args.in<T>(LayerNorm::kBias) : nullptr,
-                                  .rows = std::min(kRowsPerTask, op.tokens - first),
+                                  .rows = count,
                                   .dim = op.dim,
                                   .eps = op.eps,
                                   .scale = op.scale};
@@ -56,21 +54,21 @@ Status launch(const LayerNormBwd& op, const Args& args, const KernelContext& con
   Carver workspace(args.workspace);
   float* dw = op.has_weight ? workspace.take<float>(blocks * op.dim) : nullptr;
   float* dbias = op.has_bias ? workspace.take<float>(blocks * op.dim) : nullptr;
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_type(op.dtype, [&]<class T>(T) {
     const T* dres = op.has_residual ? args.in<T>(op.dres_operand()) : nullptr;
-    context.pool.parallel_for(blocks, [&](int64_t b, int) {
-      const int64_t first = b * block, offset = first * op.dim;
+    context.for_rows(op.tokens, block, [&](int64_t first, int64_t count) {
+      const int64_t offset = first * op.dim;
       const LayerNormRows<T> rows{.x = args.in<T>(LayerNormBwd::kX) + offset,
                                   .w = op.has_weight ? args.in<T>(op.w_operand()) : nullptr,
                                   .bias = nullptr,
-                                  .rows = std::min(block, op.tokens - first),
+                                  .rows = count,
                                   .dim = op.dim,
                                   .eps = op.eps,
                                   .scale = op.scale};
       SLUICE_LOOP(context.isa, backward, rows, args.in<T>(LayerNormBwd::kDy) + offset,
                   dres ? dres + offset : nullptr, args.out<T>(LayerNormBwd::kDx) + offset,
-                  dw ? dw + b * op.dim : nullptr, dbias ? dbias + b * op.dim : nullptr);
+                  dw ? dw + first / block * op.dim : nullptr,
+                  dbias ? dbias + first / block * op.dim : nullptr);
     });
   });
   with_type(op.grad_dtype, [&](auto type) {

@@ -85,11 +85,10 @@ void begin_with_bias(const Linear& op, const Args& args, const KernelContext& co
   with_type(op.dtype, [&]<class T>(T) {
     with_type(op.result_type(), [&]<class Y>(Y) {
       const Y* residual = op.has_residual ? args.in<Y>(int(op.residual_operand())) : nullptr;
-      context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-        const int64_t first = task * kRowsPerTask, offset = first * op.out;
+      context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
+        const int64_t offset = first * op.out;
         SLUICE_LOOP(context.isa, add_bias, args.in<T>(int(op.bias_operand())),
-                    residual ? residual + offset : nullptr, args.out<Y>(Linear::kY) + offset,
-                    std::min(kRowsPerTask, op.tokens - first), op.out);
+                    residual ? residual + offset : nullptr, args.out<Y>(Linear::kY) + offset, count, op.out);
       });
     });
   });

@@ -41,16 +41,15 @@ int64_t workspace_of(const RmsNorm& op) {
 
 Status launch(const RmsNorm& op, const Args& args, const KernelContext& context) {
   if (op.narrow) return launch_narrow(op, args, context);
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_type(op.dtype, [&]<class T>(T) {
     const T* residual = op.has_residual ? args.in<T>(RmsNorm::kResidual) : nullptr;
-    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask, offset = first * op.dim;
+    context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
+      const int64_t offset = first * op.dim;
       const ForwardRows<T> rows{.x = args.in<T>(RmsNorm::kX) + offset,
                                 .w = args.in<T>(RmsNorm::kW),
                                 .residual = residual ? residual + offset : nullptr,
                                 .y = args.out<T>(RmsNorm::kY) + offset,
-                                .rows = std::min(kRowsPerTask, op.tokens - first),
+                                .rows = count,
                                 .dim = op.dim,
                                 .eps = op.eps,
                                 .offset = op.offset,
@@ -70,17 +69,16 @@ int64_t workspace_of(const RmsNormBwd& op) {
 Status launch(const RmsNormBwd& op, const Args& args, const KernelContext& context) {
   const int64_t block = summed_rows(op.tokens), blocks = ceil_div(op.tokens, block);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.dim);
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    context.pool.parallel_for(blocks, [&](int64_t b, int) {
-      const int64_t first = b * block, offset = first * op.dim;
+  with_type(op.dtype, [&]<class T>(T) {
+    context.for_rows(op.tokens, block, [&](int64_t first, int64_t count) {
+      const int64_t offset = first * op.dim;
       const BackwardRows<T> rows{.x = args.in<T>(RmsNormBwd::kX) + offset,
                                  .w = args.in<T>(RmsNormBwd::kW),
                                  .dy = args.in<T>(RmsNormBwd::kDy) + offset,
                                  .dres = op.has_residual ? args.in<T>(RmsNormBwd::kDres) + offset : nullptr,
                                  .dx = args.out<T>(RmsNormBwd::kDx) + offset,
-                                 .dw = partials + b * op.dim,
-                                 .rows = std::min(block, op.tokens - first),
+                                 .dw = partials + first / block * op.dim,
+                                 .rows = count,
                                  .dim = op.dim,
                                  .eps = op.eps,
                                  .offset = op.offset,

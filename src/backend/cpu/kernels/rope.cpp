@@ -81,8 +81,7 @@ Status launch(const RopeBwd& op, const Args& args, const KernelContext& context)
     with_type(op.dtype, [&](auto out_type) {
       using X = decltype(in_type);
       using Y = decltype(out_type);
-      context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-        const int64_t first = task * kRowsPerTask;
+      context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
         const UnrotateRows<X, Y> rows{.dq_in = args.in<X>(RopeBwd::kDqRotated) + first * q_cols,
                                       .dkv_in = args.in<X>(RopeBwd::kDkvRotated) + first * kv_cols,
                                       .pos = args.in<int32_t>(RopeBwd::kPos) + first,
@@ -92,7 +91,7 @@ Status launch(const RopeBwd& op, const Args& args, const KernelContext& context)
                                       .temperature = op.temperature,
                                       .dq = args.out<Y>(RopeBwd::kDq) + first * q_cols,
                                       .dkv = args.out<Y>(RopeBwd::kDkv) + first * kv_cols,
-                                      .rows = std::min(kRowsPerTask, op.tokens - first),
+                                      .rows = count,
                                       .q_heads = op.q_heads,
                                       .kv_heads = op.kv_heads,
                                       .head_dim = op.head_dim};

@@ -40,14 +40,12 @@ int64_t workspace_of(const Swiglu& op) {
 
 Status launch(const Swiglu& op, const Args& args, const KernelContext& context) {
   if (op.narrow) return launch_narrow(op, args, context);
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask;
+  with_type(op.dtype, [&]<class T>(T) {
+    context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
       const T* gu = args.in<T>(Swiglu::kGu) + first * op.columns();
       const T* up = op.plain ? nullptr : op.apart ? args.in<T>(Swiglu::kUp) + first * op.dim : gu + op.dim;
-      SLUICE_LOOP(context.isa, forward, gu, up, op.columns(), args.out<T>(Swiglu::kY) + first * op.dim,
-                  std::min(kRowsPerTask, op.tokens - first), op.dim, op.activation, op.limit);
+      SLUICE_LOOP(context.isa, forward, gu, up, op.columns(), args.out<T>(Swiglu::kY) + first * op.dim, count,
+                  op.dim, op.activation, op.limit);
     });
   });
   return {};
@@ -59,18 +57,16 @@ int64_t workspace_of(const SwigluBwd& op) {
 
 Status launch(const SwigluBwd& op, const Args& args, const KernelContext& context) {
   if (op.narrow) return launch_narrow(op, args, context);
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
-    context.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask, offset = first * op.dim, wide = first * op.columns();
+  with_type(op.dtype, [&]<class T>(T) {
+    context.for_rows(op.tokens, kRowsPerTask, [&](int64_t first, int64_t count) {
+      const int64_t offset = first * op.dim, wide = first * op.columns();
       const T* gu = args.in<T>(SwigluBwd::kGu) + wide;
       T* dgu = args.out<T>(SwigluBwd::kDgu) + wide;
       const bool apart = op.apart, plain = op.plain;
       const T* up = plain ? nullptr : apart ? args.in<T>(SwigluBwd::kUp) + offset : gu + op.dim;
       T* dup = plain ? nullptr : apart ? args.out<T>(SwigluBwd::kDup) + offset : dgu + op.dim;
       SLUICE_LOOP(context.isa, backward, gu, up, args.in<T>(SwigluBwd::kDy) + offset, dgu, dup, op.columns(),
-                  args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation, op.limit);
+                  args.out<T>(SwigluBwd::kY) + offset, count, op.dim, op.activation, op.limit);
     });
   });
   return {};
@@ -79,8 +75,7 @@ Status launch(const SwigluBwd& op, const Args& args, const KernelContext& contex
 Status launch(const ExpertGluBwd& op, const Args& args, const KernelContext& context) {
   const int64_t rows = op.mixture.rows();
   const auto* routing = args.in<int32_t>(ExpertGluBwd::kRouting);
-  with_type(op.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_type(op.dtype, [&]<class T>(T) {
     const GluRows<T> all{.gu = args.in<T>(ExpertGluBwd::kGu),
                          .dy = args.in<T>(ExpertGluBwd::kDy),
                          .gates = args.in<float>(ExpertGluBwd::kGates),
@@ -94,10 +89,8 @@ Status launch(const ExpertGluBwd& op, const Args& args, const KernelContext& con
                          .biased = op.biased,
                          .top_k = op.mixture.top_k,
                          .dim = op.dim};
-    context.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(context.isa, expert_backward, all, first, std::min(rows, first + kRowsPerTask),
-                  op.activation, op.limit);
+    context.for_rows(rows, kRowsPerTask, [&](int64_t first, int64_t count) {
+      SLUICE_LOOP(context.isa, expert_backward, all, first, first + count, op.activation, op.limit);
     });
   });
   return {};
