@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention's small companions: merging the results of two blocks, and the row sums of o * do.
+#include "backend/cuda/kernels/attention_rows.cuh"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
@@ -10,11 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMaxHeads = 1024;
-
-// The place of (row, head, i) in lse, for the token row * q_len + i.
-__device__ int64_t lse_index(int64_t token, int head, int heads, int64_t q_len) {
-  return (token / q_len * heads + head) * q_len + token % q_len;
-}
 
 // One block per token: with a, b the two log-sum-exps and c their union's, o = o e^(a-c) + block_o e^(b-c).
 template <class T>
@@ -52,14 +48,7 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (int head = warp; head < heads; head += kThreads / kWarp) {
     const int64_t base = (token * heads + head) * head_dim;
-    float sum = 0;
-    for (int i = lane * kVec; i < head_dim; i += kWarp * kVec) {
-      float x[kVec], g[kVec];
-      load8(o + base + i, x);
-      load8(d_o + base + i, g);
-      for (int j = 0; j < kVec; ++j) sum += x[j] * g[j];
-    }
-    sum = warp_sum(sum);
+    const float sum = warp_sum(dot_of_lane(lane, o, d_o, base, head_dim));
     if (lane == 0) delta[lse_index(token, head, heads, q_len)] = sum;
   }
 }

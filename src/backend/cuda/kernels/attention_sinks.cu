@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention's sinks (ops/attention.h): what they leave of a block's result, whichever kernels made it, and
 // their gradient.
+#include "backend/cuda/kernels/attention_rows.cuh"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/partial_sums.cuh"
@@ -13,18 +14,13 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-// The place of (row, head, i) in lse, for the token row * q_len + i.
-__device__ int64_t place_in_lse(int64_t token, int64_t head, int64_t heads, int64_t q_len) {
-  return (token / q_len * heads + head) * q_len + token % q_len;
-}
-
 // One block per token, one warp per head at a time.
 __global__ void __launch_bounds__(kThreads)
     add_sinks_kernel(const bf16* sinks, bf16* o, float* lse, int64_t q_len, int heads, int head_dim) {
   const int64_t token = blockIdx.x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (int head = warp; head < heads; head += kWarps) {
-    float* const own = lse + place_in_lse(token, head, heads, q_len);
+    float* const own = lse + lse_index(token, head, heads, q_len);
     const float sink = to_float(sinks[head]), before = *own, top = fmaxf(sink, before);
     const float sum = expf(before - top) + expf(sink - top), share = expf(before - top) / sum;
     __syncwarp();  // every lane has read it
@@ -50,14 +46,8 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0;
   for (int64_t token = first + warp; token < end; token += kWarps) {
     const int64_t base = (token * heads + head) * head_dim;
-    float dot = 0;
-    for (int i = lane * kVec; i < head_dim; i += kWarp * kVec) {
-      float x[kVec], g[kVec];
-      load8(o + base + i, x);
-      load8(d_o + base + i, g);
-      for (int j = 0; j < kVec; ++j) dot += x[j] * g[j];
-    }
-    sum -= expf(sink - lse[place_in_lse(token, head, heads, q_len)]) * warp_sum(dot);
+    const float dot = dot_of_lane(lane, o, d_o, base, head_dim);
+    sum -= expf(sink - lse[lse_index(token, head, heads, q_len)]) * warp_sum(dot);
   }
   if (lane == 0) scratch[warp] = sum;
   __syncthreads();

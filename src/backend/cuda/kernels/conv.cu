@@ -49,20 +49,28 @@ __device__ int seen(const ConvBlock<bf16>& b, int64_t t) {
   return b.before == nullptr ? int(min(int64_t{most}, t)) : most;
 }
 
-// sum = what the taps make of token t and those before it.
-__device__ void convolved(const ConvBlock<bf16>& b, const Channels& channels, int64_t t, int64_t channel,
-                          float (&sum)[kVec]) {
+// Calls tap(j, u) for every tap that counts for token t, with the input that it is for.
+template <class F>
+__device__ void for_each_tap(const ConvBlock<bf16>& b, int64_t t, int64_t channel, F&& tap) {
   const int count = seen(b, t);
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) sum[i] = 0;
 #pragma unroll
   for (int j = 0; j < kTaps; ++j) {
     if (j > count) continue;
     float u[kVec];
     input_at(b, t - j, channel, u);
+    tap(j, u);
+  }
+}
+
+// sum = what the taps make of token t and those before it.
+__device__ void convolved(const ConvBlock<bf16>& b, const Channels& channels, int64_t t, int64_t channel,
+                          float (&sum)[kVec]) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) sum[i] = 0;
+  for_each_tap(b, t, channel, [&](int j, const float(&u)[kVec]) {
 #pragma unroll
     for (int i = 0; i < kVec; ++i) sum[i] += channels.taps[j][i] * u[i];
-  }
+  });
 }
 
 __global__ void conv_kernel(ConvBlock<bf16> b, bf16* y, bf16* tail) {
@@ -161,15 +169,10 @@ __global__ void conv_dw_kernel(ConvBlock<bf16> b, const bf16* dy, float* partial
   for (int64_t t = first; t < end; ++t) {
     float dsum[kVec];
     sum_gradient(b, dy, t, channel, dsum);
-    const int count = seen(b, t);
-#pragma unroll
-    for (int j = 0; j < kTaps; ++j) {
-      if (j > count) continue;
-      float u[kVec];
-      input_at(b, t - j, channel, u);
+    for_each_tap(b, t, channel, [&](int j, const float(&u)[kVec]) {
 #pragma unroll
       for (int i = 0; i < kVec; ++i) dw[j][i] += dsum[i] * u[i];
-    }
+    });
   }
   float* to = partials + (int64_t{blockIdx.x} * b.dim + channel) * b.width;
 #pragma unroll

@@ -12,27 +12,19 @@
 #include "backend/cuda/kernels/grouped_hopper.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/tile_product.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
 namespace {
 
-// A block has four warps, each of a 64 x 64 corner of its tile; k comes in pieces, of which some are on their
-// way.
-constexpr int kTile = 128, kDepth = 32, kStages = 4, kThreads = 128, kCorner = 64;
-constexpr int kChunk = 8;  // elements of 16 bytes
-constexpr int kMatrixBytes = kTile * kDepth * 2, kStageBytes = 2 * kMatrixBytes;
-constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
+using Tiles = Tiling<128, 128, 32, 4>;
+constexpr int kTile = Tiles::kRows, kDepth = Tiles::kDepth, kCorner = Tiles::kCornerRows;
+constexpr int kStageBytes = Tiles::kStageBytes, kMatrixBytes = kStageBytes / 2;
 
 enum class Form { Forward, Dgrad, Wgrad };
 
-// Where a chunk of a tile lies in shared memory. Rows along k have four chunks each; a tile with a row for
-// each k has sixteen in each. Chunks are exchanged so that neither eight rows of a column of chunks share a
-// bank.
-__device__ int along_k(int row, int chunk) {
-  return row * 64 + ((chunk ^ ((row >> 1) & 3)) * 16);
-}
+// As along_k(), of a tile with a row of sixteen chunks for each k.
 __device__ int across_k(int k, int chunk) {
   return k * 256 + ((chunk ^ (k & 7)) * 16);
 }
@@ -152,10 +144,10 @@ __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm,
         const int r = thread / 4 + 32 * i, chunk = thread % 4;
         const int64_t at = k0 + chunk * kChunk;
         const bool a_there = a_rows[i] != nullptr && at < depth;
-        copy_async(as + along_k(r, chunk), a_there ? a_rows[i] + at : args.a.data, a_there);
+        copy_async(as + along_k<kDepth>(r, chunk), a_there ? a_rows[i] + at : args.a.data, a_there);
         if constexpr (kForm == Form::Forward) {
           const bool b_there = column + r < args.n && at < depth;
-          copy_async(bs + along_k(r, chunk), b_there ? w + (column + r) * args.k + at : w, b_there);
+          copy_async(bs + along_k<kDepth>(r, chunk), b_there ? w + (column + r) * args.k + at : w, b_there);
         } else {
           const int kr = thread / 16 + 8 * i, kc = thread % 16;
           const int64_t of_b = column + kc * kChunk;
@@ -170,49 +162,22 @@ __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm,
   float sums[4][8][4] = {};
   const int m0 = warp / 2 * kCorner, n0 = warp % 2 * kCorner;
   const int64_t pieces = (depth + kDepth - 1) / kDepth;
-  for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (stage < pieces) load(stage, stage);
-    close_copies();
-  }
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    await_copies<kStages - 2>();
-    __syncthreads();
-    const int64_t next = piece + kStages - 1;
-    if (next < pieces) load(next, int(next % kStages));
-    close_copies();
-    const unsigned char* const as = shared + piece % kStages * kStageBytes;
-    const unsigned char* const bs = as + kMatrixBytes;
-#pragma unroll
-    for (int k = 0; k < kDepth; k += 16) {
-      uint32_t a[4][4], b[4][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int m = m0 + 16 * i;
+  multiply_pieces<Tiles>(
+      sums, pieces, shared, m0, n0, load,
+      [&](uint32_t(&a)[4], const unsigned char* as, int m, int k) {
         if constexpr (kWeights) {
-          load_matrices_transposed(a[i],
-                                   as + across_k(k + lane % 8 + lane / 16 * 8, m / kChunk + lane / 8 % 2));
+          load_matrices_transposed(a, as + across_k(k + lane % 8 + lane / 16 * 8, m / kChunk + lane / 8 % 2));
         } else {
-          load_matrices(a[i], as + along_k(m + lane % 16, k / kChunk + lane / 16));
+          load_matrices(a, as + along_k<kDepth>(m + lane % 16, k / kChunk + lane / 16));
         }
-      }
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int n = n0 + 16 * j;
+      },
+      [&](uint32_t(&b)[4], const unsigned char* bs, int n, int k) {
         if constexpr (kForm == Form::Forward) {
-          load_matrices(b[j], bs + along_k(n + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
+          load_matrices(b, bs + along_k<kDepth>(n + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
         } else {
-          load_matrices_transposed(b[j],
-                                   bs + across_k(k + lane % 8 + lane / 8 % 2 * 8, n / kChunk + lane / 16));
+          load_matrices_transposed(b, bs + across_k(k + lane % 8 + lane / 8 % 2 * 8, n / kChunk + lane / 16));
         }
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j)
-          multiply_add(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-      }
-    }
-  }
+      });
 
   const int64_t rows_left = kWeights ? args.m - row : tile.rows;
   C* const out = args.c + (kWeights ? tile.expert * args.step + row * args.stride : tile.first * args.stride);
@@ -267,7 +232,7 @@ cudaError_t clear_others(const Grouping& g, bf16* y, int64_t n, cudaStream_t str
 template <Form kForm>
 cudaError_t launch_rows(const Grouping& g, const GroupedArgs<kForm, bf16>& args, cudaStream_t stream) {
   const dim3 grid(tiles_for(args.n), unsigned(g.rows / kTile + g.count));
-  return launch(grouped_kernel<kForm, bf16>, grid, kThreads, kSharedBytes, stream, args);
+  return launch(grouped_kernel<kForm, bf16>, grid, kThreads, Tiles::kSharedBytes, stream, args);
 }
 
 template <Form kForm>
@@ -298,7 +263,7 @@ cudaError_t over_rows(const Grouping& g, const bf16* x, const bf16* w, const bf1
 template <class G>
 cudaError_t launch_weights(const Grouping& g, const GroupedArgs<Form::Wgrad, G>& args, cudaStream_t stream) {
   const dim3 grid(tiles_for(args.n), tiles_for(args.m), unsigned(g.count));
-  return launch(grouped_kernel<Form::Wgrad, G>, grid, kThreads, kSharedBytes, stream, args);
+  return launch(grouped_kernel<Form::Wgrad, G>, grid, kThreads, Tiles::kSharedBytes, stream, args);
 }
 
 // Rows of y get scale * u b^T, or with `turned` scale * u b, of each part.

@@ -110,17 +110,23 @@ __device__ void copy_rest(const T* x_row, bf16* y_row, const HeadShape& shape, b
   copy_rest(x_row + (back ? y : x), y_row + (back ? x : y), shape.copied);
 }
 
+// Waits for what comes before, and goes to the row of this block's token.
+__device__ void begin_token(Rotation& rotation, const Rotary& rotary, const HeadShape& shape, const bf16*& x,
+                            bf16*& y) {
+  const int64_t token = blockIdx.x;
+  let_next_begin();
+  await_previous();
+  fill_rotation(rotation, rotary, token, shape.head_dim / 2, 1.0f);
+  x += token * shape.x_columns();
+  y += token * shape.y_columns();
+}
+
 template <int W, int kLanes>
 __global__ void __launch_bounds__(kThreads) head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary,
                                                                   bf16* y, HeadShape shape, NormForm form) {
   __shared__ Rotation rotation;
-  const int64_t token = blockIdx.x;
   const int i = int(threadIdx.x) % kLanes * W, half = shape.head_dim / 2;
-  let_next_begin();
-  await_previous();
-  fill_rotation(rotation, rotary, token, half, 1.0f);
-  x += token * shape.x_columns();
-  y += token * shape.y_columns();
+  begin_token(rotation, rotary, shape, x, y);
   const bool inside = i < half;
   const float inv_dim = 1.0f / float(2 * half);
   Pairs<W> weight{};
@@ -152,13 +158,8 @@ __global__ void __launch_bounds__(kThreads)
                            NormForm form) {
   __shared__ Rotation rotation;
   __shared__ float scratch[kMaxWarps];
-  const int64_t token = blockIdx.x;
   const int i = int(threadIdx.x) % kLanes * W, half = shape.head_dim / 2;
-  let_next_begin();
-  await_previous();
-  fill_rotation(rotation, rotary, token, half, 1.0f);
-  x += token * shape.x_columns();
-  y += token * shape.y_columns();
+  begin_token(rotation, rotary, shape, x, y);
   const bool inside = i < half;
   float squares = 0;
   for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {

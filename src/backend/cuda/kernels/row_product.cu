@@ -4,40 +4,17 @@
 // has its bits (products.h): then this is the reference.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/ptx.cuh"
-#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/tile_product.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
 namespace {
 
-// A block has four warps, each of a corner of its tile; k comes in pieces, of which some are on their way.
-// Every element is a sum over k in one order, whatever the tile: where large ones would be too few for the
-// GPU, small ones are taken.
-template <int ROWS, int COLUMNS, int DEPTH, int STAGES>
-struct Tiling {
-  static constexpr int kRows = ROWS, kColumns = COLUMNS, kDepth = DEPTH, kStages = STAGES;
-  static constexpr int kCornerRows = ROWS / 2, kCornerColumns = COLUMNS / 2;
-  static constexpr int kRowBytes = DEPTH * 2;
-  static constexpr int kStageBytes = (ROWS + COLUMNS) * kRowBytes;
-  static constexpr size_t kSharedBytes = size_t{STAGES} * kStageBytes;
-  static_assert(kCornerRows % 16 == 0 && kCornerColumns % 16 == 0 && (DEPTH == 32 || DEPTH == 64));
-};
+// Where large tiles would be too few for the GPU, small ones are taken.
 using Large = Tiling<128, 128, 32, 4>;
 using Middle = Tiling<64, 64, 64, 6>;
 using Small = Tiling<64, 32, 64, 8>;
 constexpr unsigned kEnoughBlocks = 120;  // for most of a GPU
-
-constexpr int kThreads = 128;
-constexpr int kChunk = 8;  // elements of 16 bytes
-
-// Where a chunk of a tile lies in shared memory. Rows lie along k; their chunks are exchanged so that eight
-// rows of a column of chunks share no bank.
-template <int DEPTH>
-__device__ int place(int row, int chunk) {
-  if constexpr (DEPTH == 32) return row * 64 + ((chunk ^ ((row >> 1) & 3)) * 16);
-  return row * 128 + ((chunk ^ (row & 7)) * 16);
-}
 
 // Starts copying a piece of the rows from `first` on; what is not there becomes zero.
 template <int ROWS, int DEPTH>
@@ -51,7 +28,7 @@ __device__ void copy_piece(unsigned char* to, const bf16* from, int64_t first, i
   for (int i = 0; i < ROWS; i += kAtOnce) {
     const int r = i + int(threadIdx.x) / kChunks;
     const bool there = first + r < rows && at < k;
-    copy_async(to + place<DEPTH>(r, chunk), there ? from + (first + r) * k + at : from, there);
+    copy_async(to + along_k<DEPTH>(r, chunk), there ? from + (first + r) * k + at : from, there);
   }
 }
 
@@ -85,36 +62,14 @@ __global__ void __launch_bounds__(kThreads, 2) row_product_kernel(RowProduct<D> 
   float sums[kRowTiles][kColumnTiles][4] = {};
   const int m0 = warp / 2 * T::kCornerRows, n0 = warp % 2 * T::kCornerColumns;
   const int64_t pieces = (p.k + T::kDepth - 1) / T::kDepth;
-  for (int stage = 0; stage < T::kStages - 1; ++stage) {
-    if (stage < pieces) load(stage, stage);
-    close_copies();
-  }
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    await_copies<T::kStages - 2>();
-    __syncthreads();
-    const int64_t next = piece + T::kStages - 1;
-    if (next < pieces) load(next, int(next % T::kStages));
-    close_copies();
-    const unsigned char* const as = shared + piece % T::kStages * T::kStageBytes;
-    const unsigned char* const bs = as + T::kRows * T::kRowBytes;
-#pragma unroll
-    for (int k = 0; k < T::kDepth; k += 16) {
-      uint32_t a[kRowTiles][4], b[kColumnTiles / 2][4];
-#pragma unroll
-      for (int i = 0; i < kRowTiles; ++i)
-        load_matrices(a[i], as + place<T::kDepth>(m0 + 16 * i + lane % 16, k / kChunk + lane / 16));
-#pragma unroll
-      for (int j = 0; j < kColumnTiles / 2; ++j)
-        load_matrices(
-            b[j], bs + place<T::kDepth>(n0 + 16 * j + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
-#pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < kColumnTiles; ++j)
-          multiply_add(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-      }
-    }
-  }
+  multiply_pieces<T>(
+      sums, pieces, shared, m0, n0, load,
+      [&](uint32_t(&a)[4], const unsigned char* as, int m, int k) {
+        load_matrices(a, as + along_k<T::kDepth>(m + lane % 16, k / kChunk + lane / 16));
+      },
+      [&](uint32_t(&b)[4], const unsigned char* bs, int n, int k) {
+        load_matrices(b, bs + along_k<T::kDepth>(n + lane % 8 + lane / 16 * 8, k / kChunk + lane / 8 % 2));
+      });
 
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
