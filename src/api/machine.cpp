@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.h"
 
+#include "api/machine_config.h"
 #include "base/status.h"
 #include "cost/card.h"
 #include "sluice/machine.h"
 
 namespace sluice {
 
-Result<Machine> Machine::here(const MachineOptions& options) {
+Result<core::RunConfig> config_of(const MachineOptions& options) {
   core::RunConfig config;
   config.run.backend = options.backend;
   config.run.device = options.device;
@@ -17,6 +18,11 @@ Result<Machine> Machine::here(const MachineOptions& options) {
   config.run.deterministic = options.deterministic;
   config.run.exact = options.exact;
   config.data.cache = options.cache.string();
+  return config;
+}
+
+Result<Machine> Machine::here(const MachineOptions& options) {
+  SLUICE_ASSIGN(const core::RunConfig config, config_of(options));
   SLUICE_ASSIGN(core::Machine machine, core::resolve_machine(config, ""));
   return Machine(std::make_shared<core::Machine>(std::move(machine)), options);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "api/machine_config.h"
 #include "describe/describe.h"
 #include "io/directory.h"
 #include "io/file.h"
@@ -74,17 +75,9 @@ std::vector<std::string> settings_of(const StepOptions& o) {
 // The configuration that an options' keys make, and so with the names of its keys in errors.
 Result<core::RunConfig> read_options(const Model& model, const StepOptions& options, const Caps& caps,
                                      const Machine& machine) {
-  core::RunConfig c;
+  SLUICE_ASSIGN(core::RunConfig c, config_of(machine.options()));
   c.model.weights = model.weights().string();
-  const MachineOptions& m = machine.options();
-  c.run.backend = machine.runs_models() ? m.backend : "auto";
-  c.run.device = m.device;
-  SLUICE_ASSIGN(c.run.devices, core::parse_devices(m.devices));
-  c.run.peer = m.peer_copies ? "auto" : "off";
-  c.run.threads = m.threads;
-  c.run.deterministic = m.deterministic;
-  c.run.exact = m.exact;
-  c.data.cache = m.cache.string();
+  if (!machine.runs_models()) c.run.backend = "auto";
   SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
   SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));
   if (options.adapter && options.adapter->rank < 1)

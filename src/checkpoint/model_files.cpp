@@ -86,10 +86,6 @@ Status check_link(const fs::path& folder, const fs::path& path) {
 
 }  // namespace
 
-bool ModelFiles::is_one(std::string_view name) {
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
-
 Status ModelFiles::add(const fs::path& folder, std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
     const fs::path path = folder / name;

@@ -28,8 +28,6 @@ class ModelFiles {
   Status add_of_whole(const std::filesystem::path& folder);
   // Takes these texts, by their names, in place of the files.
   void replace(const std::map<std::string, std::string>& texts);
-  // Whether a file of that name is one.
-  static bool is_one(std::string_view name);
 
   std::vector<std::string> names() const;
   int64_t bytes() const;  // of all, as they were when they were opened

@@ -21,36 +21,25 @@ namespace {
 // or a number above 0. A size or number of 0 is not known, and not written.
 template <class F>
 void visit_keys(Card& c, F&& f) {
-  f("name", c.name);
-  f("multiprocessors", c.multiprocessors);
-  f("compute_capability", c.compute_capability);
-  f("memory.size", c.memory_bytes);
-  f("memory.bytes_per_s", c.memory_rate);
-  f("memory.reached_bytes_per_s", c.memory_reached);
-  f("peak_flops.source", c.peak_source);
-  f("peak_flops.bf16", c.peak.bf16);
-  f("peak_flops.f16", c.peak.f16);
-  f("peak_flops.f8", c.peak.f8);
-  f("peak_flops.tf32", c.peak.tf32);
-  f("peak_flops.f32", c.peak.f32);
+  f("name", c.name), f("multiprocessors", c.multiprocessors), f("compute_capability", c.compute_capability);
+  f("memory.size", c.memory_bytes), f("memory.bytes_per_s", c.memory_rate),
+      f("memory.reached_bytes_per_s", c.memory_reached);
+  f("peak_flops.source", c.peak_source), f("peak_flops.bf16", c.peak.bf16), f("peak_flops.f16", c.peak.f16),
+      f("peak_flops.f8", c.peak.f8), f("peak_flops.tf32", c.peak.tf32), f("peak_flops.f32", c.peak.f32);
   f("reached_flops.source", c.reached_source);
-  f("reached_flops.bf16.products", c.bf16.products);
-  f("reached_flops.bf16.attention_forward", c.bf16.attention_forward);
-  f("reached_flops.bf16.attention_backward", c.bf16.attention_backward);
-  f("reached_flops.f32.products", c.f32.products);
-  f("reached_flops.f32.attention_forward", c.f32.attention_forward);
-  f("reached_flops.f32.attention_backward", c.f32.attention_backward);
-  f("links.source", c.link_source);
-  f("links.load_bytes_per_s", c.load_rate);
-  f("links.store_bytes_per_s", c.store_rate);
-  f("links.host_bytes_per_s", c.host_rate);
-  f("links.peer_bytes_per_s", c.peer_rate);
-  f("links.disk_bytes_per_s", c.disk_rate);
-  f("links.copy_slowdown", c.copy_slowdown);
-  f("held.device", c.held_bytes[kDevice]);
-  f("held.host", c.held_bytes[kHost]);
-  f("held.host_per_pinned_gib", c.host_growth.per_arena_gib);
-  f("held.host_per_action", c.host_growth.per_action);
+  f("reached_flops.bf16.products", c.bf16.products),
+      f("reached_flops.bf16.attention_forward", c.bf16.attention_forward),
+      f("reached_flops.bf16.attention_backward", c.bf16.attention_backward);
+  f("reached_flops.f32.products", c.f32.products),
+      f("reached_flops.f32.attention_forward", c.f32.attention_forward),
+      f("reached_flops.f32.attention_backward", c.f32.attention_backward);
+  f("links.source", c.link_source), f("links.load_bytes_per_s", c.load_rate),
+      f("links.store_bytes_per_s", c.store_rate), f("links.host_bytes_per_s", c.host_rate),
+      f("links.peer_bytes_per_s", c.peer_rate), f("links.disk_bytes_per_s", c.disk_rate),
+      f("links.copy_slowdown", c.copy_slowdown);
+  f("held.device", c.held_bytes[kDevice]), f("held.host", c.held_bytes[kHost]),
+      f("held.host_per_pinned_gib", c.host_growth.per_arena_gib),
+      f("held.host_per_action", c.host_growth.per_action);
 }
 
 Status read(const std::string& text, std::string& field) {
