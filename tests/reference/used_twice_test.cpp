@@ -2,8 +2,12 @@
 // Every op that has a gradient, built twice of the same inputs, which others use, too: what is derived has
 // the gradients of the sum.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
+#include <set>
 
+#include "program/gradient/rules.h"
 #include "reference/loss_program.h"
 
 namespace sluice::core {
@@ -11,7 +15,8 @@ namespace {
 
 constexpr auto kF32 = DType::F32;
 constexpr int64_t kTokens = LossProgram::kTokens, kDim = LossProgram::kDim;
-constexpr int64_t kHeads = 2, kHeadDim = 8, kKv = 16, kExperts = 3, kFfn = 12;
+constexpr int64_t kHeads = 2, kHeadDim = 8, kKv = 16, kExperts = 3, kFfn = 12, kRank = 4;
+constexpr DeltaSizes kDelta{.key_heads = 1, .value_heads = 2, .key_dim = 4, .value_dim = 8};
 
 using Ids = std::vector<ObjectId>;
 
@@ -42,7 +47,9 @@ ObjectId attend(LossProgram& p, const Ids& in, const std::string& u, bool sinks)
   return o;
 }
 
-Ids mix(LossProgram& p, const Mixture& m, const Ids& in, ObjectId routing, const std::string& u) {
+// With adapters of the rank, if it is not 0.
+Ids mix(LossProgram& p, const Mixture& m, int64_t rank, const Ids& in, ObjectId routing,
+        const std::string& u) {
   const ObjectId gu = p.activation("gu" + u, kExperts * 2 * kFfn);
   const ObjectId act = p.activation("act" + u, kExperts * kFfn);
   const ObjectId rows = p.activation("rows" + u, kExperts * kDim), y = p.activation("mixed" + u);
@@ -54,12 +61,20 @@ Ids mix(LossProgram& p, const Mixture& m, const Ids& in, ObjectId routing, const
             {from, p.param("w_" + name + std::to_string(first), out * cols), routing, to,
              Bound(p.param("b_" + name, kExperts * out), first * out * size_of(kF32))});
     }
+    for (int64_t first = 0; rank > 0 && first < kExperts; ++first) {
+      const std::string of = name + std::to_string(first);
+      const ObjectId low = p.activation("u_" + name + u, kExperts * rank);
+      p.add(of + "_a" + u, GroupedLinear{m, {first, 1}, cols, rank, kF32, gathers, first > 0},
+            {from, p.param("a_" + of, rank * cols), routing, low});
+      p.add(of + "_b" + u, GroupedLowRank{m, {first, 1}, {rank, 1, out, 0, out}, kF32, 2},
+            {low, p.param("b_" + of, out * rank), routing, to});
+    }
   };
   product("up", in[0], kDim, 2 * kFfn, true, gu);
   p.add("swiglu" + u, Swiglu{.tokens = m.rows(), .dim = kFfn, .dtype = kF32}, {gu, act});
   product("down", act, kFfn, kDim, false, rows);
   p.add("combine" + u, CombineExperts{m, kDim, kF32, true, true}, {rows, routing, y, in[1], in[2]});
-  p.gradients.record(2 * kExperts + 2);
+  p.gradients.record((rank > 0 ? 6 : 2) * kExperts + 2);
   return {y};
 }
 
@@ -68,6 +83,24 @@ ObjectId route(LossProgram& p, ObjectId logits, ObjectId gates, const std::strin
   const ObjectId chosen = p.activation("chosen" + u, kExperts, DType::I32);
   p.add("route" + u, Route{{kTokens, kExperts, kExperts}, RouterScore::Sigmoid}, {logits, gates, chosen});
   return chosen;
+}
+
+Ids experts(LossProgram& p, int64_t rank, const Ids& in, const std::string& u) {
+  const ObjectId chosen = route(p, in[1], p.activation("unused" + u, kExperts), u);
+  const Mixture m{kTokens, kExperts, kExperts};
+  const ObjectId routing = p.sized("routing" + u, DType::I32, RoutingLayout{kExperts, m.rows()}.elements());
+  p.add("sort" + u, SortByExpert{m}, {chosen, routing});
+  return mix(p, m, rank, in, routing, u);
+}
+
+// Gates of the delta rule, between 0 and 1, which both uses read.
+ObjectId delta_gates(LossProgram& p, ObjectId z, const std::string& name, const std::string& u) {
+  constexpr int64_t kGates = 2 * kDelta.value_heads;
+  const ObjectId gates = p.activation(name, kGates);
+  if (u == "_1")
+    p.task("make_" + name, HeadGate{kTokens, 1, kGates, kF32},
+           {p.input("ones", kF32, kTokens * kGates), z, gates});
+  return gates;
 }
 
 const Case kCases[] = {
@@ -180,13 +213,106 @@ const Case kCases[] = {
     // No gradient passes through the choice.
     {"experts",
      {kDim, kExperts, kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) { return experts(p, 0, in, u); }},
+    {"experts_with_adapters",
+     {kDim, kExperts, kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) { return experts(p, kRank, in, u); }},
+    {"scale_gates",
+     {kExperts, kExperts},
      [](LossProgram& p, const Ids& in, const std::string& u) {
        const ObjectId chosen = route(p, in[1], p.activation("unused" + u, kExperts), u);
-       const Mixture m{kTokens, kExperts, kExperts};
-       const ObjectId routing =
-           p.sized("routing" + u, DType::I32, RoutingLayout{kExperts, m.rows()}.elements());
-       p.add("sort" + u, SortByExpert{m}, {chosen, routing});
-       return mix(p, m, in, routing, u);
+       const ObjectId y = p.activation("y" + u, kExperts);
+       p.task("op" + u, ScaleGates{{kTokens, kExperts, kExperts}, kF32},
+              {in[0], chosen, p.param("scales", kExperts), y});
+       return Ids{y};
+     }},
+    {"scale_by",
+     {kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId y = p.activation("y" + u);
+       p.task("op" + u, ScaleBy{kTokens * kDim, kF32}, {in[0], p.input("scale", kF32, 1), y});
+       return Ids{y};
+     }},
+    {"low_rank",
+     {2 * kRank, kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId y = p.activation("y" + u);
+       p.task("op" + u, LowRank{{kTokens, kRank, 2, 4, 8, kDim}, kF32, 2, true},
+              {in[0], p.param("b", 8 * kRank), y, in[1]});
+       return Ids{y};
+     }},
+    {"dropout",
+     {kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId y = p.activation("y" + u);
+       p.task("op" + u,
+              Dropout{.tokens = kTokens, .width = kDim, .dtype = kF32, .rate = 0.5f, .seq_len = kTokens},
+              {in[0], p.input("args", DType::U8, sizeof(DropoutArgs)), y});
+       return Ids{y};
+     }},
+    // Norms are constants.
+    {"magnitude",
+     {kDim, kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const LowRankSizes s{kTokens, kRank, 1, 8, 8, kDim};
+       const ObjectId y = p.activation("y" + u), norms = p.sized("norms", kF32, s.adapted());
+       if (u == "_1")
+         p.add("row_norms", RowNorms{s, kDim, kF32, 1},
+               {p.input("w", kF32, kDim * kDim), p.input("a", kF32, kRank * kDim),
+                p.input("b", kF32, s.adapted() * kRank), norms});
+       p.task("op" + u, Magnitude{kTokens, kDim, s.first, s.adapted(), kF32, true, true},
+              {in[0], p.param("m", s.adapted()), norms, y, p.param("bias", kDim), in[1]});
+       return Ids{y};
+     }},
+    {"delta_gates",
+     {2 * kDelta.value_heads},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId y = p.activation("y" + u, 2 * kDelta.value_heads);
+       p.task("op" + u, DeltaGates{kTokens, kDelta.value_heads, kF32},
+              {in[0], p.param("a_log", kDelta.value_heads), p.param("dt_bias", kDelta.value_heads), y});
+       return Ids{y};
+     }},
+    // Of two pieces the second one begins with the state behind the first.
+    {"delta_rule",
+     {kDelta.columns(), 2 * kDelta.value_heads, kDelta.columns(), 2 * kDelta.value_heads},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId pos = positions(p), state = p.sized("state" + u, kF32, kDelta.state());
+       const ObjectId gates = delta_gates(p, in[1], "gates", u),
+                      next = delta_gates(p, in[3], "next_gates", u);
+       Ids out;
+       const auto add = [&](const std::string& name, ObjectId qkv, ObjectId of, ObjectId at, bool later) {
+         const ObjectId o = p.activation("o_" + name + u, kDelta.values());
+         p.task(name + u, DeltaRule{kTokens, kDelta, kF32, later, !later}, {qkv, of, at, o, state});
+         out.push_back(p.norm(name + "_normed" + u, o));
+       };
+       add("piece", in[0], gates, pos, false);
+       for (const char* name : {"next", "other"})
+         add(name, in[2], next, p.input("later", DType::I32, kTokens), true);
+       return out;
+     }},
+    {"head_gate",
+     {kHeads * kHeadDim, kHeads* kHeadDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId y = p.activation("y" + u);
+       p.task("op" + u, HeadGate{kTokens, kHeads, kHeadDim, kF32, true, 1e-5f},
+              {in[0], in[1], y, p.param("norm", kHeadDim)});
+       return Ids{y};
+     }},
+    {"swiglu_apart",
+     {kDim, kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       const ObjectId y = p.activation("y" + u);
+       Swiglu op{.tokens = kTokens, .dim = kDim, .dtype = kF32};
+       op.apart = true;
+       p.task("op" + u, op, {in[0], y, in[1]});
+       return Ids{y};
+     }},
+    // Of a distillation.
+    {"head_loss_of_more_than_targets",
+     {kDim},
+     [](LossProgram& p, const Ids& in, const std::string& u) {
+       p.loss("sum" + u, in[0], true, 3);
+       return Ids{};
      }},
     {"gated_add",
      {kDim, 1, kDim},
@@ -197,13 +323,8 @@ const Case kCases[] = {
      }},
 };
 
-class UsedTwice : public testing::TestWithParam<std::tuple<Case, bool>> {};
-
 // The other readers of the inputs, a product and a residual, come after the op or between.
-TEST_P(UsedTwice, HasTheGradientsOfTheSum) {
-  const Case& c = std::get<0>(GetParam());
-  const bool between = std::get<1>(GetParam());
-  LossProgram p;
+void build(const Case& c, bool between, LossProgram& p) {
   const ObjectId h = p.norm("h", p.embed());
   Ids in, out;
   for (const int64_t columns : c.inputs) in.push_back(p.linear("in" + std::to_string(in.size()), h, columns));
@@ -223,6 +344,13 @@ TEST_P(UsedTwice, HasTheGradientsOfTheSum) {
       stream = p.linear(round + std::to_string(i), out[i], kDim, stream);
   }
   p.loss("loss", p.norm("last", *stream));
+}
+
+class UsedTwice : public testing::TestWithParam<std::tuple<Case, bool>> {};
+
+TEST_P(UsedTwice, HasTheGradientsOfTheSum) {
+  LossProgram p;
+  build(std::get<0>(GetParam()), std::get<1>(GetParam()), p);
   p.expect_gradients();
 }
 std::string name_of_case(const testing::TestParamInfo<std::tuple<Case, bool>>& test) {
@@ -230,6 +358,52 @@ std::string name_of_case(const testing::TestParamInfo<std::tuple<Case, bool>>& t
 }
 INSTANTIATE_TEST_SUITE_P(Ops, UsedTwice, testing::Combine(testing::ValuesIn(kCases), testing::Bool()),
                          name_of_case);
+
+// Every op that a gradient goes through is in a case, and so is every op that makes one.
+TEST(UsedTwiceOps, AreAllOps) {
+  std::set<std::string_view> built;
+  for (const Case& c : kCases) {
+    LossProgram p;
+    build(c, false, p);
+    p.gradients.backward();
+    for (const Task& task : p.program.tasks()) built.insert(name_of(task.op));
+  }
+  const auto check = [&]<class... T>(const std::variant<T...>*) {
+    (
+        [&] {
+          const bool backward =
+              std::ranges::any_of(std::array{"_bwd", "_dgrad", "_wgrad", "_grad"},
+                                  [](const char* ending) { return T::kName.ends_with(ending); });
+          EXPECT_TRUE(built.contains(T::kName) || !(backward || has_rule(T{}))) << T::kName;
+        }(),
+        ...);
+  };
+  check(static_cast<const AnyOp*>(nullptr));
+}
+
+// Copies in 8 bits, of what is used twice, have the gradients that it would have without, but for what they
+// round.
+TEST(UsedTwiceOps, OfCopiesIn8BitsAreThoseWithout) {
+  const auto gradients = [](bool narrow) {
+    LossProgram p;
+    const ObjectId x = p.linear("in", p.norm("h", p.embed()), 2 * kDim);
+    p.loss("loss_beside", p.norm("last_beside", p.linear("beside", x, kDim)));
+    for (const std::string u : {"_1", "_2"})
+      p.loss("loss" + u, p.norm("last" + u, p.linear("out" + u, x, kDim, {}, narrow)));
+    return p.gradients_of_parameters();
+  };
+  const auto wide = gradients(false), narrow = gradients(true);
+  for (const auto& [name, expected] : wide) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      error += std::pow(double(narrow.at(name)[i]) - double(expected[i]), 2);
+      norm += std::pow(double(expected[i]), 2);
+    }
+    // An e4m3 is off by 2^-4 at most, which three operands in turn are.
+    EXPECT_LT(std::sqrt(error / norm), 3 * 0x1p-4) << name;
+    EXPECT_TRUE(error > 0 || !name.starts_with("w_out")) << name;
+  }
+}
 
 // Between experts' products are the gradients of rows before they have their gates.
 TEST(UsedTwiceDeathTest, WhatExpertsMakeOnTheWayIsTheirs) {

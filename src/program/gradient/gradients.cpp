@@ -87,6 +87,8 @@ void Gradients::record(uint32_t count) {
 }
 
 void Gradients::record(std::span<const TaskId> tasks) {
+  const Task& first = program_.task(tasks.front());
+  SLUICE_CHECK(has_rule(first.op), "{}: op {} has no gradient rule", first.name, name_of(first.op));
   Node node;
   for (const TaskId id : tasks) node.tasks.push_back(program_.task(id));
   for (const Task& task : node.tasks) note(task);

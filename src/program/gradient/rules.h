@@ -16,7 +16,9 @@ namespace sluice::core {
 
 class Gradients;
 
-// Appends the backward tasks of a recorded node. Fails a check for an op without a rule.
+bool has_rule(const Op& op);
+
+// Appends the backward tasks of a recorded node. REQUIRES: its first op has a rule.
 void apply_rule(std::span<const Task> node, Gradients& gradients);
 
 // The operand that the op writes and its rule makes again in passing, at no cost: it is not kept until then.
