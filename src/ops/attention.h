@@ -109,7 +109,6 @@ struct SinkGrad {
 
   int64_t tokens() const { return rows * q_len; }
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("heads", heads), f("hd", head_dim), f("dtype", dtype),
@@ -145,8 +144,6 @@ struct Rope {
 
   int64_t columns() const { return heads * head_dim + rest; }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   // Does not count bytes that stay.
   double traffic() const;
   constexpr void fields(auto&& f) const {
@@ -168,8 +165,6 @@ struct RopeBwd {
   Temperature temperature = {};
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
         f("dtype", dtype);

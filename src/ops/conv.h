@@ -36,8 +36,6 @@ struct ShortConv {
   int before_operand() const { return kY + 1; }
   int tail_operand() const { return before_operand() + (has_before ? 1 : 0); }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("width", width), f("dtype", dtype), f("before", has_before),
         f("tail", has_tail);
@@ -60,7 +58,6 @@ struct ShortConvBwd {
   int d_before_operand() const { return before_operand() + 1; }
   int d_tail_operand() const { return kDw + 1 + (has_before ? 2 : 0); }
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("width", width), f("dtype", dtype), f("grad", grad_dtype),
@@ -83,8 +80,6 @@ struct CachedConv {
   int64_t tokens() const { return rows * q_len; }
   int64_t columns() const { return silu ? dim : 3 * dim; }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("capacity", capacity), f("dim", dim), f("width", width),
         f("dtype", dtype);

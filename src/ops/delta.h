@@ -36,8 +36,6 @@ struct DeltaGates {
   DType dtype = DType::BF16;  // of its gradient, and nothing here follows from it
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("dtype", dtype, kNoCost);
   }
@@ -52,7 +50,6 @@ struct DeltaGatesBwd {
   bool accumulate_a, accumulate_dt;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("dtype", dtype), f("grad", grad_dtype),
@@ -116,7 +113,6 @@ struct CachedDelta {
   int64_t tokens() const { return rows * q_len; }
   Operands operands() const;
   Work work() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("capacity", capacity), sizes.fields(f);
     f("dtype", dtype);
@@ -135,8 +131,6 @@ struct HeadGate {
   float eps = 0;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("dtype", dtype), f("normed", normed),
         f("eps", eps, kNoCost);
@@ -152,7 +146,6 @@ struct HeadGateBwd {
   float eps = 0;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("dtype", dtype), f("grad", grad_dtype),

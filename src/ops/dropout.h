@@ -25,8 +25,6 @@ struct Dropout {
   bool accumulate = false;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("width", width), f("dtype", dtype), f("rate", rate, kNoCost);
     f("first", first, kNoCost), f("seq_len", seq_len, kNoCost), f("target", target, kNoCost);

@@ -21,8 +21,6 @@ struct Embed {
   bool has_residual = false;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype);
@@ -41,7 +39,6 @@ struct EmbedBwd {
   float scale = 1;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype), f("grad", grad_dtype),

@@ -25,8 +25,6 @@ struct AddGradients {
   DType left, right, dtype;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("left", left), f("right", right), f("dtype", dtype);
   }
@@ -48,8 +46,6 @@ struct SumOverProcesses {
   bool apart = false;  // there is an operand kOwn
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("processes", processes), f("slot", slot, kNoCost), f("slots", slots, kNoCost),
         f("dtype", dtype), f("first", first, kNoCost), f("apart", apart);
@@ -68,8 +64,6 @@ struct ShareWeight {
   DType dtype;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("processes", processes), f("owner", owner, kNoCost), f("dtype", dtype);
   }

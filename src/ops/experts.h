@@ -75,8 +75,6 @@ struct Route {
   RouterLosses losses = {};
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f);
     f("score", score), f("normalised", normalised), f("bias", has_bias), f("scale", scale, kNoCost),
@@ -99,8 +97,6 @@ struct RouteBwd {
 
   bool reads_round() const { return losses.balance != 0; }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f);
     f("dtype", dtype), f("score", score), f("normalised", normalised), f("scale", scale, kNoCost);
@@ -116,8 +112,6 @@ struct ScaleGates {
   DType dtype;  // of the scales
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { mixture.fields(f), f("dtype", dtype); }
 };
 // dgates[t, j] = dy[t, j] * scales[chosen[t, j]]; dscales[e] (+)= the sum of dy gates over the choices of e,
@@ -130,7 +124,6 @@ struct ScaleGatesBwd {
   bool accumulate;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     mixture.fields(f), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
@@ -157,7 +150,6 @@ struct RouterLoad {
   bool alone = false;  // then kRound is absent
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     mixture.fields(f);
@@ -172,7 +164,6 @@ struct SortByExpert {
   Mixture mixture;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const { mixture.fields(f); }
 };
@@ -200,7 +191,6 @@ struct GroupedLinear {
   Operands operands() const;
   Work work() const;
   double traffic() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f), group.fields(f);
     f("in", in), f("out", out), f("dtype", dtype), f("gathers", gathers), f("acc", accumulate),
@@ -221,7 +211,6 @@ struct GroupedDgrad {
   Operands operands() const;
   Work work() const;
   double traffic() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f), group.fields(f);
     f("in", in), f("out", out), f("dtype", dtype), f("gathers", gathers), f("acc", accumulate);
@@ -242,7 +231,6 @@ struct GroupedWgrad {
   Operands operands() const;
   Work work() const;
   double traffic() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f), group.fields(f);
     f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("gathers_dy", gathers_dy),
@@ -281,7 +269,6 @@ struct GroupedLowRank {
   Operands operands() const;
   Work work() const;
   double traffic() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f), group.fields(f), sizes.fields(f);
     f("dtype", dtype), f("scale", scale, kNoCost), f("turned", turned);
@@ -304,7 +291,6 @@ struct GroupedLowRankDgrad {
   Operands operands() const;
   Work work() const;
   double traffic() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f), group.fields(f), sizes.fields(f);
     f("dtype", dtype), f("scale", scale, kNoCost), f("gathers", gathers), f("acc", accumulate);
@@ -326,7 +312,6 @@ struct GroupedLowRankWgrad {
   Operands operands() const;
   Work work() const;
   double traffic() const;
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f), group.fields(f), sizes.fields(f);
     f("dtype", dtype), f("grad", grad_dtype), f("scale", scale, kNoCost), f("gathers", gathers),
@@ -345,8 +330,6 @@ struct GroupedBiasGrad {
   bool gathers, accumulate;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f);
     f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("gathers", gathers), f("acc", accumulate);
@@ -366,8 +349,6 @@ struct CombineExperts {
   size_t gates_operand() const { return kY + 1; }
   size_t residual_operand() const { return kY + (has_gates ? 2 : 1); }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f);
     f("dim", dim), f("dtype", dtype), f("gates", has_gates), f("res", has_residual);
@@ -391,8 +372,6 @@ struct ExpertGluBwd {
   int64_t biased = 0;  // columns of the bias; 0: there is none, and neither kBias nor kDout
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     mixture.fields(f);
     f("dim", dim), f("dtype", dtype), f("activation", activation), f("limit", limit, kNoCost),
@@ -410,8 +389,6 @@ struct GatedAdd {
   bool has_residual = false;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype), f("res", has_residual);
   }
@@ -424,8 +401,6 @@ struct GatedAddBwd {
   DType dtype;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 

@@ -81,8 +81,6 @@ struct CopyRows {
   DType dtype;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { f("rows", rows), f("elements", elements), f("dtype", dtype); }
 };
 
@@ -118,8 +116,6 @@ struct DrawTokens {
   int64_t rows, texts, vocab;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { f("rows", rows), f("texts", texts), f("vocab", vocab); }
 };
 

@@ -23,8 +23,6 @@ struct LayerNorm {
   float scale = 1;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("w", has_weight),
         f("bias", has_bias), f("scale", scale, kNoCost);
@@ -50,7 +48,6 @@ struct LayerNormBwd {
   int dres_operand() const { return kDx + 1 + (has_weight ? 2 : 0) + (has_bias ? 1 : 0); }
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),

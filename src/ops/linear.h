@@ -120,7 +120,6 @@ struct BiasGrad {
   bool accumulate;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);

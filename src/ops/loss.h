@@ -78,8 +78,6 @@ struct GatherWeights {
   int64_t tokens, first, round;  // of the chunk, before it, of all chunks
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
   constexpr void fields(auto&& f) const { f("tokens", tokens), f("first", first), f("round", round); }
 };

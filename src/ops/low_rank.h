@@ -95,7 +95,6 @@ struct RowNorms {
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(sizes.adapted()) * double(sizes.rank) * double(in)); }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     sizes.fields(f);
     f("in", in), f("dtype", dtype), f("scale", scale, kNoCost);
@@ -115,8 +114,6 @@ struct Magnitude {
   size_t bias_operand() const { return kY + 1; }
   size_t residual_operand() const { return bias_operand() + (has_bias ? 1 : 0); }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("columns", columns), f("first", first), f("adapted", adapted), f("dtype", dtype),
         f("bias", has_bias), f("res", has_residual);
@@ -133,7 +130,6 @@ struct MagnitudeBwd {
   bool accumulate = false;  // dm
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("columns", columns), f("first", first), f("adapted", adapted), f("dtype", dtype),

@@ -33,8 +33,6 @@ struct Swiglu {
   NarrowResults narrow_results() const;                               // none: it cannot be `narrow`
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype);
     if (activation != GateActivation::Silu) f("activation", activation);

@@ -52,7 +52,6 @@ struct RmsNormBwd {
   float offset = 0, scale = 1;  // as RmsNorm's
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),
@@ -82,8 +81,6 @@ struct HeadNormRope {
   int64_t x_columns() const { return columns() - (behind == BehindHeads::Again ? rest : 0); }
   int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("dtype", dtype);
@@ -113,7 +110,6 @@ struct HeadNormRopeBwd {
   int64_t x_columns() const { return columns() - (behind == BehindHeads::Again ? rest : 0); }
   int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),

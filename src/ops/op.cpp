@@ -86,7 +86,12 @@ Operands operands(const Op& op) {
 }
 
 Work work(const Op& op) {
-  return std::visit([](const auto& o) { return o.work(); }, op);
+  return std::visit(
+      [](const auto& o) {
+        if constexpr (requires { o.work(); }) return o.work();
+        return Work();
+      },
+      op);
 }
 
 double flops(const Op& op) {
@@ -94,7 +99,12 @@ double flops(const Op& op) {
 }
 
 int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries) {
-  return std::visit([&](const auto& o) { return o.workspace_bytes(libraries); }, op);
+  return std::visit(
+      [&](const auto& o) {
+        if constexpr (requires { o.workspace_bytes(libraries); }) return o.workspace_bytes(libraries);
+        return int64_t{0};
+      },
+      op);
 }
 
 double traffic(const Op& op) {

@@ -64,14 +64,13 @@ requires requires {
 }
 SharedOp::SharedOp(T op) : SharedOp(Op(std::move(op))) {}
 
-// The members of every op. It may also say traffic(), where it does not move every operand once, and kLane,
-// where it does not compute.
+// The members of every op. It also says work(), where it multiplies matrices or passes over them more than
+// once; workspace_bytes(), where it needs some; traffic(), where it does not move every operand once; and
+// kLane, where it does not compute.
 template <class T>
-concept OpSchema = requires(const T& op, const GpuLibraries& libraries) {
+concept OpSchema = requires(const T& op) {
   { T::kName } -> std::convertible_to<std::string_view>;
   { op.operands() } -> std::same_as<Operands>;
-  { op.work() } -> std::same_as<Work>;
-  { op.workspace_bytes(libraries) } -> std::same_as<int64_t>;
   // f(name, value), or f(name, value, kNoCost) or (.., kOfStep), for every attribute, always in the same
   // order. One that came later may be left out where it has its default, so that what is kept of ops before
   // it still holds. One that is forgotten does not compile (ops/fields.h).

@@ -21,7 +21,6 @@ struct SumSq {
   bool first;
 
   Operands operands() const;
-  Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
     f("n", elements), f("slot", slot, kNoCost), f("slots", slots, kNoCost), f("dtype", dtype),
@@ -39,8 +38,6 @@ struct ClipScale {
   float max_norm;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { f("slots", slots), f("max", max_norm, kOfStep); }
 };
 
@@ -65,8 +62,6 @@ struct AdamW {
   bool moments = true;  // false: m and v are only read; the same new weights
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1, kOfStep),
         f("b2", beta2, kOfStep), f("eps", eps, kOfStep), f("wd", weight_decay, kOfStep), f("dtype", dtype),
@@ -86,8 +81,6 @@ struct AdamWMoments {
   bool stochastic;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1, kOfStep),
         f("b2", beta2, kOfStep), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
@@ -111,8 +104,6 @@ struct SgdMomentum {
   bool moments = true;  // false: m is only read; the same new weights
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost),
         f("momentum", momentum, kOfStep), f("wd", weight_decay, kOfStep), f("nesterov", nesterov, kOfStep),
@@ -134,8 +125,6 @@ struct SgdMomentumState {
   bool stochastic;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost),
         f("momentum", momentum, kOfStep), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
@@ -158,8 +147,6 @@ struct Lion {
   bool moments = true;  // false: m is only read; the same new weights
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1, kOfStep),
         f("b2", beta2, kOfStep), f("wd", weight_decay, kOfStep), f("dtype", dtype), f("grad", grad_dtype),
@@ -178,8 +165,6 @@ struct LionState {
   bool stochastic;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b2", beta2, kOfStep),
         f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);

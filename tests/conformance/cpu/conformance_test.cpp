@@ -20,8 +20,8 @@ bool has_bf16_products() {
 
 bool is_bf16_product(const Op& op) {
   return std::visit(
-      []<class T>(const T& o) {
-        if constexpr (requires { o.dtype; }) return o.work().flops > 0 && o.dtype == DType::BF16;
+      [&]<class T>(const T& o) {
+        if constexpr (requires { o.dtype; }) return flops(op) > 0 && o.dtype == DType::BF16;
         return false;
       },
       op);
