@@ -150,6 +150,9 @@ class ShapeSearch {
   Found other_moments(const Point& p, const Found& found, int threads, bool resort = true) const;
   // The first that the caps work for; otherwise the refusal that names the least.
   Result<Point> first_that_works(const std::vector<Point>& points) const;
+  // The tokens of a round whose forward pass takes twice as long as loading all weights once: with experts
+  // these are many. 0: weights find room on the devices. `one`: of a single sequence.
+  int64_t tokens_that_hide_loads(const Program& one) const;
   // Plans those that are new, as the fastest so far, or with both ways to update moments. Whether one of them
   // is faster: it is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points, bool both_moments = false);
@@ -329,6 +332,16 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
   return better;
 }
 
+int64_t ShapeSearch::tokens_that_hide_loads(const Program& one) const {
+  int64_t bytes = 0;
+  for (const Object& o : one.objects()) bytes += o.kind == ObjectKind::Param ? o.bytes : 0;
+  if (double(bytes) <= double(profile_.devices()) * double(caps_[kDevice])) return 0;
+  const TaskCosts costs = cost_of(one, profile_);
+  double ns = 1;
+  for (size_t t = 0; t < costs.ns.size(); ++t) ns += one.tasks()[t].phase == Phase::Forward ? costs.ns[t] : 0;
+  return int64_t(double(cut_.seq_len) * 2 * profile_.load_ns(bytes) / ns);
+}
+
 std::vector<std::optional<Point>> ShapeSearch::neighbours(const Point& of) const {
   const auto [chunk, rounds, first] = of;
   // One round more or less of many makes no difference.
@@ -426,10 +439,16 @@ Result<ShapeChoice> ShapeSearch::run() {
   const auto devices = int64_t(profile_.devices());
   std::vector<int64_t> chunks = chunk_sizes(cut_, devices);
   while (chunks.size() > 1 && tasks_.of(cut_.tokens_per_step, chunks.back()) > kMostTasks) chunks.pop_back();
+  const StepShape one{cut_.seq_len, cut_.seq_len, 1, 1, head_tokens(subject_, cut_, cut_.seq_len),
+                      cut_.packed};
+  const Program of_one = subject_.program(one, false);
+  const int64_t hiding = tokens_that_hide_loads(of_one);
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, cut_.seq_len));
     starts.push_back(point(c, (units(c) + per_round - 1) / per_round));
+    if (hiding > kTokensPerRound)
+      starts.push_back(point(c, std::max<int64_t>(1, cut_.tokens_per_step / hiding)));
     for (int64_t in_ring = kFewestInRing; devices > 1 && in_ring <= kMostInRing; in_ring *= 2) {
       const int64_t of_round = std::max<int64_t>(1, in_ring * devices * c / std::max(c, cut_.seq_len));
       starts.push_back(point(c, (units(c) + of_round - 1) / of_round));
@@ -459,9 +478,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
   if (effort_.least) return ShapeChoice{shape(works), false, 1, "takes the least memory", nullptr};
   // Persistent objects do not depend on how a step is cut.
-  const StepShape one{cut_.seq_len, cut_.seq_len, 1, 1, head_tokens(subject_, cut_, cut_.seq_len),
-                      cut_.packed};
-  const int64_t state = persistent_bytes(subject_.program(one, false));
+  const int64_t state = persistent_bytes(of_one);
   host_is_short_ = host_is_short(caps_[kHost] - state, int64_t(profile_.devices()), caps_[kDevice]);
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {

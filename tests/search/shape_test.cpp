@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 
 #include "search/test_machine.h"
 #include "setup/stages.h"
@@ -93,6 +94,38 @@ TEST(Shape, IsTheFastestSoFarWhenSomebodyIsInAHurry) {
   const auto whole = chosen(subject(), request, machine());
   ASSERT_TRUE(whole.ok());
   EXPECT_LT(tried, seen.back().tried);
+}
+
+// Where the link takes long for all experts, the search begins with rounds of enough tokens for that, too.
+TEST(Shape, BeginsWithRoundsThatHideTheLoadsOfExperts) {
+  ModelSpec model = kModel;
+  model.layers.resize(1);
+  model.layers.front().feed_forward =
+      Experts{.each = model.layers.front().mlp(), .count = 256, .top_k = 2, .group = 16};
+  constexpr int64_t kTokens = 65536;
+  const auto begins_with_one_round = [&](double link_bytes_per_s) {
+    ShapeSubject counted = subject_of(model, {}, {});
+    std::mutex mutex;
+    bool one_round = false;
+    counted.program = [&, inner = counted.program](const StepShape& shape, bool late_moments) {
+      const std::lock_guard lock(mutex);
+      one_round |= shape.tokens() == kTokens && shape.rounds == 1;
+      return inner(shape, late_moments);
+    };
+    std::stop_source hurry;
+    Asked request = request_for(kTokens);
+    request.chunk_tokens = 4096;
+    request.caps[kDevice] = 192 * kMiB;
+    request.hurry = hurry.get_token();
+    request.watch = [&](const SearchProgress& p) {
+      if (p.best_ns > 0) hurry.request_stop();
+    };
+    const auto choice = chosen(counted, request, test_machine(link_bytes_per_s));
+    EXPECT_TRUE(choice.ok()) << choice.error().message;
+    return one_round;
+  };
+  EXPECT_TRUE(begins_with_one_round(1e6));
+  EXPECT_FALSE(begins_with_one_round(1e12));
 }
 
 // What is decided before there is a Program goes by as many tasks as it then has.
