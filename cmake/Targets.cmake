@@ -67,7 +67,7 @@ endfunction()
 function(sluice_compile_fast target pch)
   sluice_precompile(${target} ${pch})
   if(SLUICE_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
     # GCC takes the sources that it includes there for headers, whose classes others would see.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()

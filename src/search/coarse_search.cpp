@@ -20,12 +20,12 @@ constexpr int64_t kMostAtOnce = 8;  // settings that are tried around those that
 enum class Kind : uint8_t { Weights, Roomy, Prices };
 // Which ways the request has to ask for.
 enum class If : uint8_t { Asked, NotAsked, Always };
-constexpr double kNone[] = {0};
+constexpr double kNonePinned[] = {0};
 struct Start {
   Kind kind;
   bool overlap = false;
-  std::span<const double> pinned = kNone;  // parts of what can be; where some must be, none is left out
-  bool must = false;                       // only where some must be pinned
+  std::span<const double> pinned = kNonePinned;  // parts of what can be; where some must be, none is left out
+  bool must = false;                             // only where some must be pinned
   If way = If::Asked;
 };
 
@@ -61,8 +61,8 @@ constexpr Start kQuickSmall[] = {{Kind::Weights, true},
                                  {Kind::Prices, true},
                                  {Kind::Prices, false}};
 // Where prices do not pack, weights may, and the order as written leaves most room.
-constexpr Start kOtherWay[] = {{Kind::Weights, true, kNone, false, If::NotAsked}};
-constexpr Start kInOrder[] = {{Kind::Weights, false, kNone, false, If::Always}};
+constexpr Start kOtherWay[] = {{Kind::Weights, true, kNonePinned, false, If::NotAsked}};
+constexpr Start kInOrder[] = {{Kind::Weights, false, kNonePinned, false, If::Always}};
 constexpr Start kAll[] = {{Kind::Weights, false}, {Kind::Weights, true}, {Kind::Prices, true}};
 constexpr Move kFar[] = {{.where = Fastest::Prices, .reserve = 0.04, .lag = 1.3},
                          {.where = Fastest::Prices, .reserve = 0.04, .lag = 4},
