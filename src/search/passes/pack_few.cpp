@@ -4,6 +4,8 @@
 // in every order at last. Both find packings where a sweep through time fails, at a cost that grows with the
 // square of the number of things.
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <numeric>
 
 #include "search/passes/places.h"
@@ -23,34 +25,45 @@ bool overlap(const PackItem& a, const PackItem& b) {
 // Tries every way to stack a handful of items from the bottom up, for `left` placements. That finds any
 // packing pushed down as far as it goes, where each item lies on one that it meets, placed in the order of
 // offsets.
-bool stack(std::vector<PackItem>& items, std::vector<bool>& placed, size_t count, int64_t lowest,
-           int64_t capacity, int& left) {
-  if (count == items.size()) return true;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (placed[i]) continue;
-    if (--left < 0) return false;
-    PackItem& item = items[i];
-    int64_t offset = 0;
-    for (size_t j = 0; j < items.size(); ++j) {
-      if (placed[j] && meet(item, items[j])) offset = std::max(offset, items[j].offset + items[j].bytes);
+struct Stacking {
+  static constexpr size_t kHandful = 24;
+  using Some = std::bitset<kHandful>;
+
+  bool place_above(int64_t lowest) {
+    if (placed.count() == items.size()) return true;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (placed[i]) continue;
+      if (--left < 0) return false;
+      PackItem& item = items[i];
+      int64_t offset = 0;
+      const Some below = placed & met[i];
+      for (size_t j = 0; j < items.size(); ++j) {
+        if (below[j]) offset = std::max(offset, items[j].offset + items[j].bytes);
+      }
+      if (offset + item.bytes > capacity) return false;  // nor can it go lower later
+      if (offset < lowest) continue;
+      item.offset = offset;
+      placed.set(i);
+      if (place_above(offset)) return true;
+      placed.reset(i);
     }
-    if (offset + item.bytes > capacity) return false;  // nor can it go lower later
-    if (offset < lowest) continue;
-    item.offset = offset;
-    placed[i] = true;
-    if (stack(items, placed, count + 1, offset, capacity, left)) return true;
-    placed[i] = false;
+    return false;
   }
-  return false;
-}
+
+  std::vector<PackItem>& items;
+  const int64_t capacity;
+  std::array<Some, kHandful> met{};  // by item: those that are there at a time when it is
+  Some placed{};
+  int left = 2000;
+};
 
 bool stack(std::vector<PackItem>& items, int64_t capacity) {
-  constexpr size_t kHandful = 24;
-  constexpr int kPlacements = 2000;
-  if (items.size() > kHandful) return false;
-  std::vector<bool> placed(items.size(), false);
-  int left = kPlacements;
-  return stack(items, placed, 0, 0, capacity, left);
+  if (items.size() > Stacking::kHandful) return false;
+  Stacking stacking{items, capacity};
+  for (size_t i = 0; i < items.size(); ++i) {
+    for (size_t j = 0; j < items.size(); ++j) stacking.met[i][j] = meet(items[i], items[j]);
+  }
+  return stacking.place_above(0);
 }
 
 // Places everything for the times it asks for. False when no packing was found.
