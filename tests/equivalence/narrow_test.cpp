@@ -58,7 +58,9 @@ TEST(NarrowProducts, HaveGradientsNearThoseOfF32) {
     EXPECT_LT(narrow, allowed) << name << ", and bf16 is off by " << wide;
     EXPECT_NE(fp8.at(name), bf16.at(name)) << name;
     EXPECT_LT(off_by(e5m2.at(name), values), 2 * allowed) << name;
-    EXPECT_NE(e5m2.at(name), fp8.at(name)) << name;
+    // The forward pass, and what is before the first product, are as without.
+    const bool before = name == "d_head" || name == "d_norm";
+    EXPECT_EQ(e5m2.at(name) == fp8.at(name), before) << name;
   }
 }
 
