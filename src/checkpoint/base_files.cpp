@@ -239,14 +239,14 @@ Result<double> measure_reads(const std::filesystem::path& folder, int64_t most_b
     const DirectFile file_;
   };
   SLUICE_ASSIGN(DirectFile opened, DirectFile::open(largest->first));
-  const OneFile file(std::move(opened));
+  DiskReaders file(std::make_shared<const OneFile>(std::move(opened)));
   std::vector<std::byte> bytes(size_t(std::min<int64_t>(largest->second, kDiskReaders * kDiskPieceBytes)));
   const Stopwatch watch;
   int64_t read = 0;
   while (read < most_bytes && watch.seconds() < most_seconds) {
     // Where the file is small, from its begin again.
     const int64_t at = read % (largest->second - int64_t(bytes.size()) + 1);
-    SLUICE_TRY(read_in_pieces(file, at, bytes));
+    SLUICE_TRY(file.read(at, bytes));
     read += int64_t(bytes.size());
   }
   // Two digits: starts that measure about the same have the same plan.

@@ -16,6 +16,7 @@ constexpr int kSteps = 8;
 // Parts of what can be pinned at most, tried until one packs.
 constexpr int kParts = 32;
 constexpr int kTried[] = {32, 31, 30, 28, 24, 16, 0};
+constexpr double kLeastShare = 0.8;  // of the device's budget
 // Plans of few rounds take about as much of the host as those of all: packing differs by less than this part.
 constexpr int64_t kGuideIsOff = 64;
 
@@ -149,8 +150,8 @@ const Floor::Point& Floor::at(int step) {
   int works = -1, fails = kParts + 1;
   for (const int part : kTried) {
     if (most == 0 && part > 0) continue;
-    // Of a large program it is asked early whether anything packs.
-    if (plans_.is_large() && part == kTried[1] && !packs_with(0)) break;
+    // Of a large program it is asked early whether anything packs, by the least share at once.
+    if (plans_.is_large() && part == kTried[1] && !packs_with(0, kLeastShare)) break;
     if (packs_with(part)) {
       works = part;
       break;

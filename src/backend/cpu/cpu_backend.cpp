@@ -74,7 +74,7 @@ class CpuBackend final : public Backend {
         lanes_(
             lanes_of(options),
             [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); },
-            [this](int64_t offset, std::span<std::byte> to) { return read_in_pieces(*disk_, offset, to); }) {}
+            [this](int64_t offset, std::span<std::byte> to) { return disk_->read(offset, to); }) {}
 
   std::string_view name() const override { return "cpu"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
@@ -88,7 +88,9 @@ class CpuBackend final : public Backend {
     return cpu::own_workspace_bytes(op, exact_) + product_bytes;
   }
 
-  void set_disk(std::shared_ptr<const DiskSource> disk) override { disk_ = std::move(disk); }
+  void set_disk(std::shared_ptr<const DiskSource> disk) override {
+    disk_ = std::make_unique<DiskReaders>(std::move(disk));
+  }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override {
     int64_t all = 0;
@@ -175,7 +177,7 @@ class CpuBackend final : public Backend {
   CpuIsa isa_;
   bool exact_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by device
-  std::shared_ptr<const DiskSource> disk_;
+  std::unique_ptr<DiskReaders> disk_;
   Network* const network_;
   Worker exchanger_;  // of the network lanes, which take turns
   cpu::OpTable table_;

@@ -87,7 +87,9 @@ class CudaBackend final : public Backend {
   int64_t workspace_bytes(const Op& op) const override { return gpus_.front().runner.workspace_bytes(op); }
 
   void set_host_parts(std::vector<HostPart> parts) override { host_parts_ = std::move(parts); }
-  void set_disk(std::shared_ptr<const DiskSource> disk) override { disk_ = std::move(disk); }
+  void set_disk(std::shared_ptr<const DiskSource> disk) override {
+    disk_ = std::make_unique<DiskReaders>(std::move(disk));
+  }
   Result<Arenas> reserve(const BytesByTier& bytes) override;
   Result<Arenas> grow(const BytesByTier& bytes) override;
   Status prepare(std::span<const SharedOp> ops) override;
@@ -139,7 +141,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<cuda::LibraryCache> cache_;
   std::vector<HostPart> host_parts_;
   cuda::HostArena host_arena_;
-  std::shared_ptr<const DiskSource> disk_;
+  std::unique_ptr<DiskReaders> disk_;
   cuda::Lanes lanes_;
   std::string note_;
   bool records_ = !launches_block();  // steps that are short; the driver has not refused to

@@ -19,7 +19,7 @@ Result<std::unique_ptr<DiskLane>> DiskLane::create() {
   return lane;
 }
 
-Status DiskLane::copy(uint32_t command, const DiskSource& disk, int64_t offset, std::byte* to, int64_t bytes,
+Status DiskLane::copy(uint32_t command, DiskReaders& disk, int64_t offset, std::byte* to, int64_t bytes,
                       cudaStream_t stream) {
   constexpr auto kRead = [](void* of) {
     const auto& piece = *static_cast<const Piece*>(of);
@@ -47,7 +47,7 @@ Status DiskLane::copy(uint32_t command, const DiskSource& disk, int64_t offset, 
 
 void DiskLane::read(const Piece& piece) {
   if (failure()) return;
-  const Status done = read_in_pieces(*piece.disk, piece.offset, piece.to);
+  const Status done = piece.disk->read(piece.offset, piece.to);
   const std::lock_guard lock(mutex_);
   if (!done.ok() && !failure_) failure_ = Fault{piece.command, done.error()};
 }

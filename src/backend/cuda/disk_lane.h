@@ -19,7 +19,7 @@ class DiskLane {
   static Result<std::unique_ptr<DiskLane>> create();
 
   // Queues: bytes of the disk from `offset` on come to the device. The stream's work behind waits for them.
-  Status copy(uint32_t command, const DiskSource& disk, int64_t offset, std::byte* to, int64_t bytes,
+  Status copy(uint32_t command, DiskReaders& disk, int64_t offset, std::byte* to, int64_t bytes,
               cudaStream_t stream);
 
   // The first failure: after one nothing more is read. Any thread.
@@ -31,7 +31,7 @@ class DiskLane {
   static constexpr int64_t kHalfBytes = (kDiskRingBytes - kDiskReaders * kDiskPieceBytes) / 2;
   struct Piece {
     DiskLane* lane;
-    const DiskSource* disk;
+    DiskReaders* disk;
     int64_t offset;
     std::span<std::byte> to;
     uint32_t command;
