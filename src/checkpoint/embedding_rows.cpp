@@ -17,7 +17,8 @@ namespace {
 // A host cap counts pages of the files that were touched; the system reads some around each.
 constexpr int64_t kMostReadBytes = 4 << 20, kTouchedBytes = 64 << 10;
 // Fewer rows take less time than another thread to begin. Random ones are computed, which takes a multiple.
-constexpr int64_t kRowsPerThread = 8, kRandomRowsPerThread = 2;
+// Those that are kept lie anywhere in a GiB, and take some us each.
+constexpr int64_t kRowsPerThread = 8, kRandomRowsPerThread = 2, kKeptRowsPerThread = 32;
 constexpr int64_t kMostKept = int64_t{1} << 30;  // values of a table
 
 }  // namespace
@@ -106,20 +107,21 @@ Status EmbeddingRows::read_rows(const Table& table, std::span<const int32_t> tok
                                 std::span<std::byte> to) const {
   const int64_t width = table.weight.sources.front().cols;
   const auto count = int64_t(tokens.size());
-  if (!table.kept.empty()) {
-    const auto row_bytes = size_t(width * size_of(dtype_));
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      const auto kept = std::span(table.kept).subspan(size_t(tokens[t]) * row_bytes, row_bytes);
-      std::ranges::copy(kept, to.begin() + long(t * row_bytes));
-    }
-    return {};
-  }
-  const int64_t each = table.tensor == nullptr ? kRandomRowsPerThread : kRowsPerThread;
+  const bool kept = !table.kept.empty();
+  const int64_t each = kept                      ? kKeptRowsPerThread
+                       : table.tensor == nullptr ? kRandomRowsPerThread
+                                                 : kRowsPerThread;
   const auto threads = int(std::clamp<int64_t>(count / each, 1, search_threads()));
   std::vector<Status> done(static_cast<size_t>(threads));
   for_each_parallel(threads, threads, [&](int64_t part) {
     std::vector<float> row;
     for (int64_t t = part * count / threads; t < (part + 1) * count / threads; ++t) {
+      if (kept) {
+        const auto row_bytes = size_t(width * size_of(dtype_));
+        std::memcpy(to.data() + size_t(t) * row_bytes,
+                    table.kept.data() + size_t(tokens[size_t(t)]) * row_bytes, row_bytes);
+        continue;
+      }
       if (done[size_t(part)] = read_row(table, tokens[size_t(t)], row); !done[size_t(part)].ok()) return;
       with_type(dtype_, [&]<class T>(T) {
         T* const out = reinterpret_cast<T*>(to.data()) + t * width;
