@@ -29,7 +29,7 @@ Status resolve_training(const RunConfig& config, ModelSpec& model);
 Status check_exact(const RunConfig& config, const Machine& machine, const ModelSpec& model,
                    const Numerics& numerics);
 
-// Updates are deferred by default where transfers are what may bind.
+// Updates are deferred by default where transfers are what may bind, unless every step begins with samples.
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
 
 }  // namespace sluice::core

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "run/prepare/prepare.h"
 #include "run/small_session.h"
+#include "setup/stages.h"
 
 namespace sluice::core {
 namespace {
@@ -216,6 +218,23 @@ TEST(Rollouts, LearnWhatIsRewarded) {
   double last = 0;
   for (int step = 2; step <= 25; ++step) last = value_of(must(run.session->step()), "reward");
   EXPECT_GT(last, 0.9);
+}
+
+TEST(Rollouts, SampleTheAnswersOfAStepTogether) {
+  const Graded graded;
+  const auto at_once = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> settings = sampled(graded, "letters");
+    settings.insert(settings.end(), more.begin(), more.end());
+    const RunConfig config = must(load_config("", small_run(graded.dir, graded.settings(settings))));
+    return must(step_of(config, true)).wants(kSampling)->rows;
+  };
+  EXPECT_EQ(at_once({"rollout.samples=4", "rollout.prompts=5"}), 20);
+  EXPECT_EQ(at_once({"rollout.samples=4", "rollout.prompts=0", "train.tokens_per_step=400"}), 8);
+  EXPECT_EQ(at_once({"rollout.samples=4", "rollout.prompts=5", "rollout.at_once=3"}), 3);
+  // No more than have caches half as large as the weights, or some hundred MiB.
+  const int64_t most = at_once({"rollout.samples=4", "rollout.prompts=1000000"});
+  EXPECT_GT(most, 5'000);
+  EXPECT_LT(most, 500'000);
 }
 
 TEST(Rollouts, EndWithTheLastWordsOfWhoeverRewards) {

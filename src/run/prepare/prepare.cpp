@@ -210,8 +210,8 @@ int64_t answers_at_once(const RunConfig& config, const ModelSpec& model) {
     if (o.kind == ObjectKind::Cache) cached += o.elements();
   }
   const int64_t room = std::max(weights / 2, kFewElements) / std::max<int64_t>(cached, 1);
-  int64_t prompts = config.train.tokens_per_step / config.train.seq_len / keys.samples;
-  if (keys.prompts > 0) prompts = std::min(prompts, keys.prompts);
+  int64_t prompts =
+      keys.prompts > 0 ? keys.prompts : config.train.tokens_per_step / config.train.seq_len / keys.samples;
   while (prompts > 1 && prompts * keys.samples > room) prompts = (prompts + 1) / 2;
   return std::max<int64_t>(1, prompts) * keys.samples;
 }
