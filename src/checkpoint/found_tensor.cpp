@@ -78,12 +78,9 @@ std::vector<std::string> packed_otherwise(const ModelSpec& spec, const TensorFil
   std::vector<std::string> out;
   for (const Weight& weight : weights_of(spec)) {
     if (!is_packed(weight)) continue;
-    const bool as_there = std::ranges::all_of(weight.sources, [&](const WeightSource& source) {
-      const auto found = find_tensor(files, source, weight.matrix);
-      return found.ok() && packed_as(*found, source) == weight.format;
-    });
     for (const WeightSource& source : weight.sources) {
-      if (!as_there) out.push_back(source.tensor);
+      const auto found = find_tensor(files, source, weight.matrix);
+      if (!found.ok() || packed_as(*found, source) != weight.format) out.push_back(source.tensor);
     }
   }
   return out;

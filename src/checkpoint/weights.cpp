@@ -549,7 +549,6 @@ Status write_norms(const BuiltProgram& model, size_t m, Executor& executor) {
   const Weight& weight = model.weights[m];
   size_t base = 0;
   while (model.weights[base].layer != weight.layer || model.weights[base].role != weight.norms->of) ++base;
-  const ObjectId from = model.params[base].param;
   const int64_t columns = model.weights[base].sources.front().cols, rows = weight.elements();
   const auto b = std::find_if(model.weights.begin(), model.weights.end(), [&](const Weight& w) {
     return w.layer == weight.layer && w.adds && w.adds->magnitudes == weight.role;
@@ -560,8 +559,16 @@ Status write_norms(const BuiltProgram& model, size_t m, Executor& executor) {
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const int64_t first = index * step, count = std::min(step, rows - first);
     std::vector<float> read(size_t(count * columns));
-    SLUICE_TRY(
-        read_param(executor, from, (weight.norms->first + first) * columns, compute, tile.packed, read));
+    // Parts of the base follow each other.
+    int64_t at = (weight.norms->first + first) * columns;
+    for (size_t part = base, done = 0; done < read.size(); ++part) {
+      const int64_t of_part = model.weights[part].elements(), here = std::max(of_part - at, int64_t{0});
+      const auto values = std::span(read).subspan(done, std::min(size_t(here), read.size() - done));
+      if (!values.empty())
+        SLUICE_TRY(read_param(executor, model.params[part].param, at, compute, tile.packed, values));
+      done += values.size();
+      at = std::max(at - of_part, int64_t{0});
+    }
     tile.values.clear();
     for (int64_t row = 0; row < count; ++row) {
       double squares = 0;

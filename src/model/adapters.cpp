@@ -194,7 +194,7 @@ Status validate_adapters(const ModelSpec& spec) {
     return error(
         "adapter.head_tokens: the head of this model is its embedding; adapter.tokens names rows of both");
   bool any = false;
-  for (const Weight& weight : weights_of(spec)) {
+  for (const Weight& weight : stacks_of(spec)) {
     any = any || weight.part == ModelPart::Adapter;
     if (adapters.dora && weight.product.w && !weight.product.x &&
         adapter_of(spec, weight, weight.sources.front().tensor))
@@ -284,7 +284,7 @@ Status adapt(ModelSpec& spec, Adapters adapters, std::string_view section) {
   spec.adapters = {};
   // PEFT takes both of what is one, and then writes one.
   if (spec.tied_embeddings && adapters.head_tokens == adapters.tokens) adapters.head_tokens.clear();
-  const std::vector<Weight> all = weights_of(spec);
+  const std::vector<Weight> all = stacks_of(spec);
   std::vector<Weight> products = all;
   std::erase_if(products, [&](const Weight& w) { return !takes_adapter(spec, w); });
   const auto any = [&](const std::vector<Weight>& weights, std::string_view pattern) {
@@ -459,13 +459,13 @@ std::optional<ObjectId> Forward::adapt(const Projection& p, ObjectId x, std::opt
     if (low_rank_.a != a || low_rank_.x != x) {
       const ObjectId read = drop(name, x, p.in, adds.target, at);
       low_rank_ = {a, x, activation(name + "_u", s.inner(), at)};
-      task(name + "_a", Linear{.tokens = s.tokens, .in = p.in, .out = s.inner(), .dtype = compute_},
+      task(name + "_a", Linear{.tokens = s.tokens, .in = p.in, .out = s.inner(), .dtype = activations_},
            {read, a, low_rank_.u}, at);
       record();
     }
     const ObjectId sum = activation(name + "_low_rank", p.out, at);
     LowRank op{
-        .sizes = s, .dtype = compute_, .scale = float(adds.scale), .has_residual = residual.has_value()};
+        .sizes = s, .dtype = activations_, .scale = float(adds.scale), .has_residual = residual.has_value()};
     std::vector<Bound> uses{low_rank_.u, weight(found->first, at.layer), sum};
     if (residual) uses.emplace_back(*residual);
     program_.add(made(name + "_b", op, uses, at));
@@ -484,14 +484,14 @@ TaskId Forward::magnify(const Projection& p, const Weight::Adds& adds, ObjectId 
     const std::string role = fmt::format("{}_norms", p.weight);
     norms = program_.add(Object{fmt::format("{}.L{}", role, at.layer), role, ObjectKind::Activation,
                                 DType::F32, s.adapted() * size_of(DType::F32), at.layer});
-    task(role, RowNorms{.sizes = s, .in = p.in, .dtype = compute_, .scale = float(adds.scale)},
+    task(role, RowNorms{.sizes = s, .in = p.in, .dtype = activations_, .scale = float(adds.scale)},
          {multiplied(p.weight, at), weight(adds.a, at.layer), b, norms}, at);
   }
   Magnitude op{.tokens = tokens(at),
                .columns = p.out,
                .first = s.first,
                .adapted = s.adapted(),
-               .dtype = compute_,
+               .dtype = activations_,
                .has_bias = !p.bias.empty(),
                .has_residual = residual.has_value()};
   std::vector<Bound> uses{z, m, norms, y};
@@ -524,7 +524,7 @@ ObjectId Forward::drop(std::string_view name, ObjectId x, int64_t width, uint64_
   task(fmt::format("{}_drop", name),
        Dropout{.tokens = tokens(at),
                .width = width,
-               .dtype = compute_,
+               .dtype = activations_,
                .rate = float(spec_.adapters.dropout),
                .first = first,
                .seq_len = chunking_.row_tokens * chunking_.per_sequence,

@@ -141,7 +141,7 @@ ObjectId Forward::mix(const Attention&, ObjectId x, const Place& at) {
 ObjectId Forward::gate_heads(std::string_view what, ObjectId x, ObjectId z, int64_t heads, int64_t head_dim,
                              std::string_view norm, const Place& at) {
   const ObjectId y = activation(what, heads * head_dim, at);
-  const HeadGate op{tokens(at), heads, head_dim, compute_, !norm.empty(), float(spec_.norm_eps)};
+  const HeadGate op{tokens(at), heads, head_dim, activations_, !norm.empty(), float(spec_.norm_eps)};
   std::vector<Bound> uses{x, z, y};
   if (op.normed) uses.emplace_back(weight(norm, at.layer));
   program_.add(made(what, op, uses, at));
@@ -198,7 +198,7 @@ TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t
                    .heads = heads,
                    .head_dim = attention(at).head_dim,
                    .rest = rest,
-                   .dtype = compute_,
+                   .dtype = activations_,
                    .rope_scale = rope_scale(at),
                    .still_scale = still_scale(at),
                    .temperature = rest == 0 ? temperature(at) : Temperature()},
@@ -217,7 +217,7 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
                     .head_dim = head_dim,
                     .rest = rest,
                     .eps = float(spec_.norm_eps),
-                    .dtype = compute_,
+                    .dtype = activations_,
                     .rope_scale = rope_scale(at),
                     .offset = float(spec_.norm_offset),
                     .whole = a.qk_norm == QkNorm::Whole,
@@ -238,7 +238,7 @@ AttnShape Forward::attention_shape(const Place& at, int block) const {
                   .head_dim = a.head_dim,
                   .distance = (at.chunk - block) * length,
                   .packed = chunking_.packed,
-                  .dtype = compute_};
+                  .dtype = activations_};
   // A window that reaches the first key hides nothing of the block.
   if (shape.distance + length > a.window) shape.window = a.window;
   shape.softcap = float(a.softcap);
@@ -266,13 +266,14 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   int blocks = 1;
   while (blocks <= block && attention_shape(at, at.chunk - blocks).is_in_window()) ++blocks;
   if (blocks == 1) {
-    attend_to(0, o, compute_);
+    attend_to(0, o, activations_);
     record();
     return o;
   }
   const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
   for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
-  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in = DType::F32, .dtype = compute_}, {sum, o}, at);
+  task("o_cast", Cast{.elements = tokens(at) * a.q_dim(), .in = DType::F32, .dtype = activations_}, {sum, o},
+       at);
   record(uint32_t(blocks) + 1);
   return o;
 }
@@ -286,7 +287,7 @@ ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
                            .q_heads = a.heads,
                            .kv_heads = a.kv_heads,
                            .head_dim = a.head_dim,
-                           .dtype = compute_,
+                           .dtype = activations_,
                            // One that reaches the first key hides nothing.
                            .window = a.window < inputs_.cache.capacity ? a.window : 0,
                            .softcap = float(a.softcap),

@@ -54,17 +54,17 @@ ObjectId Forward::convolve(std::string_view result, ObjectId x, int64_t dim, int
   if (decodes()) {
     const ObjectId cache = inputs_.cache.layers[size_t(at.layer)];
     add_cached("conv",
-               CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, compute_, silu,
-                          slotted_rows()},
+               CachedConv{rows(at), chunking_.row_tokens, inputs_.cache.capacity, dim, width, activations_,
+                          silu, slotted_rows()},
                {x, weight("wconv", at.layer), inputs_.cache.spans, cache, y}, cache, at);
     return y;
   }
-  const ShortConv op{tokens(at), dim, width, compute_, has_before(at), has_after(at), silu};
+  const ShortConv op{tokens(at), dim, width, activations_, has_before(at), has_after(at), silu};
   std::vector<Bound> uses{x, weight("wconv", at.layer), batch(at, BatchColumn::Positions), y};
   std::vector<ObjectId>& tails = tails_[size_t(at.layer)];
   if (op.has_before) uses.emplace_back(tails[size_t(at.chunk) - 1]);
   if (op.has_tail) {
-    tails[size_t(at.chunk)] = sized("conv_tail", compute_, (width - 1) * dim, at);
+    tails[size_t(at.chunk)] = sized("conv_tail", activations_, (width - 1) * dim, at);
     uses.emplace_back(tails[size_t(at.chunk)]);
   }
   program_.add(made("conv", op, uses, at));

@@ -71,12 +71,13 @@ void WeightTable::add(const GatedDelta& delta) {
     matrix("wdelta_qkv", ModelPart::ConvProjection,
            {of(0, s.key_dim), of(s.key_dim, s.key_dim), of(2 * s.key_dim, values)});
     matrix("wdelta_z", ModelPart::ConvProjection, {of(2 * s.key_dim + values, values)});
-    matrix("wdelta_ba", ModelPart::ConvProjection, {gates(0), gates(s.shared())});
+    matrix("wdelta_ba", ModelPart::ConvProjection, {gates(0), gates(s.shared())}, kF32Result);
   } else {
     matrix("wdelta_qkv", ModelPart::ConvProjection, {{named(".in_proj_qkv.weight"), s.columns(), d}});
     matrix("wdelta_z", ModelPart::ConvProjection, {{named(".in_proj_z.weight"), s.values(), d}});
     matrix("wdelta_ba", ModelPart::ConvProjection,
-           {{named(".in_proj_b.weight"), s.value_heads, d}, {named(".in_proj_a.weight"), s.value_heads, d}});
+           {{named(".in_proj_b.weight"), s.value_heads, d}, {named(".in_proj_a.weight"), s.value_heads, d}},
+           kF32Result);
   }
   matrix("wconv", ModelPart::Convolution, {{named(".conv1d.weight"), s.columns(), delta.width}});
   out_.back().sources.front().of_conv = true;
@@ -95,12 +96,11 @@ ObjectId Forward::mix(const GatedDelta& d, ObjectId x, const Place& at) {
   std::vector<TaskId> products{
       project({"delta_qkv", "wdelta_qkv", "", dim, s.columns()}, x, raw, {}, at),
       project({"delta_z", "wdelta_z", "", dim, s.values()}, x, z, {}, at),
-      project({.task = "delta_ba", .weight = "wdelta_ba", .in = dim, .out = gate_columns, .f32_result = true},
-              x, ba, {}, at)};
+      project({.task = "delta_ba", .weight = "wdelta_ba", .in = dim, .out = gate_columns}, x, ba, {}, at)};
   record_products(products);
   const ObjectId qkv = convolve("delta_conv", raw, s.columns(), d.width, true, at);
   const ObjectId gates = object("delta_gates", DType::F32, gate_columns, at);
-  task("delta_gates", DeltaGates{tokens(at), s.value_heads, compute_},
+  task("delta_gates", DeltaGates{tokens(at), s.value_heads, activations_},
        {ba, weight("a_log", at.layer), weight("dt_bias", at.layer), gates}, at);
   record();
   const ObjectId o = activation("delta_o", s.values(), at);
@@ -108,10 +108,10 @@ ObjectId Forward::mix(const GatedDelta& d, ObjectId x, const Place& at) {
     const ObjectId state = inputs_.cache.states[size_t(at.layer)];
     add_cached(
         "delta",
-        CachedDelta{rows(at), chunking_.row_tokens, inputs_.cache.capacity, s, compute_, slotted_rows()},
+        CachedDelta{rows(at), chunking_.row_tokens, inputs_.cache.capacity, s, activations_, slotted_rows()},
         {qkv, gates, inputs_.cache.spans, state, o}, state, at);
   } else {
-    const DeltaRule op{tokens(at), s, compute_, has_before(at), has_after(at)};
+    const DeltaRule op{tokens(at), s, activations_, has_before(at), has_after(at)};
     std::vector<Bound> uses{qkv, gates, batch(at, BatchColumn::Positions), o};
     std::vector<ObjectId>& states = states_[size_t(at.layer)];
     if (op.has_before) uses.emplace_back(states[size_t(at.chunk) - 1]);

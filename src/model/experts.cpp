@@ -43,7 +43,7 @@ void WeightTable::add(const Experts& e) {
     norm("beside_after", at(names.beside_after), d);
     plain_norm("router_norm", at(names.router_norm), d);
   }
-  matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}});
+  matrix("router", ModelPart::Router, {{at(names.router) + ".weight", e.count, d}}, kF32Result);
   if (e.router_bias) bias("router_bias", {{at(names.router) + ".bias", e.count, 1}});
   if (e.selection_bias) {
     bias("selection_bias", {{at(names.selection_bias), e.count, 1}});
@@ -72,7 +72,7 @@ void WeightTable::add(const Experts& e) {
   matrix("shared_wgu", ModelPart::Mlp,
          {{at(names.shared_gate) + ".weight", e.shared, d}, {at(names.shared_up) + ".weight", e.shared, d}});
   matrix_into_stream("shared_wd", ModelPart::Mlp, {{at(names.shared_down) + ".weight", d, e.shared}});
-  matrix("shared_gate", ModelPart::Router, {{at(names.shared_router) + ".weight", 1, d}});
+  matrix("shared_gate", ModelPart::Router, {{at(names.shared_router) + ".weight", 1, d}}, kF32Result);
 }
 
 std::string WeightTable::of_expert(int64_t expert, const char* name, const char* kind) const {
@@ -164,8 +164,7 @@ Forward::Routed Forward::route(ObjectId x, const Mixture& mixture, const Place& 
            .weight = "router",
            .bias = e.router_bias ? "router_bias" : "",
            .in = spec_.dim,
-           .out = e.count,
-           .f32_result = true},
+           .out = e.count},
           x, logits, {}, at);
   record();
   const ObjectId gates = object("gates", DType::F32, e.top_k, at);
@@ -175,7 +174,7 @@ Forward::Routed Forward::route(ObjectId x, const Mixture& mixture, const Place& 
            .normalised = e.normalised,
            .has_bias = e.selection_bias,
            .scale = float(e.scale),
-           .dtype = compute_};
+           .dtype = activations_};
   if (!inputs_.router.losses.empty()) op.losses = inputs_.router.losses[size_t(at.round)];
   std::vector<Bound> uses{logits, gates, chosen};
   if (op.has_bias) uses.emplace_back(weight("selection_bias", at.layer));
@@ -188,8 +187,8 @@ Forward::Routed Forward::route(ObjectId x, const Mixture& mixture, const Place& 
   task("sort", SortByExpert{mixture}, {chosen, routing}, at);
   if (!e.gate_scales) return {gates, routing};
   const ObjectId scaled = object("gates_scaled", DType::F32, e.top_k, at);
-  task("scale_gates", ScaleGates{mixture, compute_}, {gates, chosen, weight("gate_scales", at.layer), scaled},
-       at);
+  task("scale_gates", ScaleGates{mixture, activations_},
+       {gates, chosen, weight("gate_scales", at.layer), scaled}, at);
   record();
   return {scaled, routing};
 }
@@ -223,12 +222,15 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                              .group = {first, e.group},
                              .in = in,
                              .out = out,
-                             .dtype = compute_,
+                             .dtype = activations_,
                              .gathers = gathers,
                              .accumulate = first > 0,
                              .has_bias = mlp.bias};
       std::vector<Bound> uses{from, multiplied(weights + number, at), routed.routing, to};
-      if (mlp.bias) uses.push_back({weight(biases, at.layer), first * out * size_of(compute_)});
+      if (mlp.bias) {
+        const ObjectId all = weight(biases, at.layer);
+        uses.push_back({all, program_.object(all).format.bytes(first * out)});
+      }
       tasks.push_back(program_.add(made(name + number, op, uses, at)));
     }
     // Adapters add to the rows.
@@ -245,7 +247,7 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                             .group = {first, e.group},
                             .in = in,
                             .out = s.inner(),
-                            .dtype = compute_,
+                            .dtype = activations_,
                             .gathers = gathers,
                             .accumulate = first > 0};
       tasks.push_back(task(fmt::format("{}_a{}", name, number), a,
@@ -253,7 +255,7 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
       const GroupedLowRank b{.mixture = mixture,
                              .group = {first, e.group},
                              .sizes = {s.rank, s.parts, s.part, s.first, s.columns},
-                             .dtype = compute_,
+                             .dtype = activations_,
                              .scale = float(adds.scale)};
       tasks.push_back(task(fmt::format("{}_b{}", name, number), b,
                            {u, weight(found->first, at.layer), routed.routing, to}, at));
@@ -265,7 +267,7 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
   tasks.push_back(task("swiglu",
                        Swiglu{.tokens = mixture.rows(),
                               .dim = mlp.ffn,
-                              .dtype = compute_,
+                              .dtype = activations_,
                               .activation = mlp.activation,
                               .limit = float(mlp.limit)},
                        {gu, act}, at));
@@ -273,7 +275,7 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
   product("down", "wd", "bd", act, mlp.ffn, spec_.dim, false, rows);
   const CombineExperts op{.mixture = mixture,
                           .dim = spec_.dim,
-                          .dtype = compute_,
+                          .dtype = activations_,
                           .has_gates = true,
                           .has_residual = residual.has_value()};
   std::vector<Bound> uses{rows, routed.routing, sum, routed.gates};
@@ -289,11 +291,10 @@ void Forward::share_expert(ObjectId x, ObjectId residual, ObjectId sum, const Pl
   project({"shared_down", "shared_wd", "", e.shared, spec_.dim}, act, out, {}, at);
   record();
   const ObjectId gate = object("shared_gate", DType::F32, 1, at);
-  project({.task = "shared_gate", .weight = "shared_gate", .in = spec_.dim, .out = 1, .f32_result = true}, x,
-          gate, {}, at);
+  project({.task = "shared_gate", .weight = "shared_gate", .in = spec_.dim, .out = 1}, x, gate, {}, at);
   record();
   task("shared_add",
-       GatedAdd{.tokens = tokens(at), .dim = spec_.dim, .dtype = compute_, .has_residual = true},
+       GatedAdd{.tokens = tokens(at), .dim = spec_.dim, .dtype = activations_, .has_residual = true},
        {out, gate, sum, residual}, at);
   record();
 }

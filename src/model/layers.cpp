@@ -16,7 +16,7 @@ Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
                  const ModelInputs& inputs, Program& program, Gradients* gradients)
     : spec_(spec),
       chunking_(chunking),
-      compute_(numerics.compute),
+      activations_(numerics.compute),
       inputs_(inputs),
       program_(program),
       gradients_(gradients),
@@ -41,16 +41,26 @@ ObjectId Forward::weight(std::string_view role, int layer) const {
 ObjectId Forward::multiplied(std::string_view role, const Place& at) {
   const ObjectId stored = weight(role, at.layer);
   const ProductFormats& product = products_.at(stored.value);
-  const NumberFormat to = product.x ? NumberFormat(compute_) : product.w.value_or(compute_);
-  const NumberFormat format = program_.object(stored).format;
-  if (format == to) return stored;
+  const NumberFormat to = product.x ? NumberFormat(activations_) : product.w.value_or(activations_);
+  const auto& of_layer = weights_[size_t(at.layer + 1)];
+  const bool parted = of_layer.contains(part_name(role, 1));
+  if (program_.object(stored).format == to && !parted) return stored;
   SLUICE_CHECK(to.block == 0, "{} of layer {}: products take it in {}", role, at.layer, to_text(to));
   ObjectId& cast = casts_[stored.value];
-  if (!cast.valid()) {
-    const int64_t elements = program_.object(stored).elements();
-    const std::string name(role);
-    cast = sized(name + "_cast", to.type, elements, at);
-    task("cast_" + name, Cast{elements, format, to.type}, {stored, cast}, at);
+  if (cast.valid()) return cast;
+  std::vector<std::pair<std::string, ObjectId>> parts;
+  int64_t all = 0, first = 0;
+  for (std::string name(role); of_layer.contains(name); name = part_name(role, parts.size())) {
+    parts.emplace_back(name, weight(name, at.layer));
+    all += program_.object(parts.back().second).elements();
+  }
+  cast = sized(fmt::format("{}_cast", role), to.type, all, at);
+  for (const auto& [name, part] : parts) {
+    const Object& object = program_.object(part);
+    Cast op{object.elements(), object.format, to.type};
+    if (parted) op.first = first, op.all = all;
+    first += op.elements;
+    task("cast_" + name, op, {part, cast}, at);
   }
   return cast;
 }
@@ -59,8 +69,9 @@ ObjectId Forward::quantized(ObjectId x, const NumberFormat& format, int64_t cols
                             const Place& at) {
   Copies& copies = copies_[x.value];
   const Object of = program_.object(x);
-  Quantize op{
-      of.elements() / cols, cols, compute_, format, !copies.by_row.valid(), turned && !copies.turned.valid()};
+  Quantize op{of.elements() / cols,   cols,
+              activations_,           format,
+              !copies.by_row.valid(), turned && !copies.turned.valid()};
   if (!op.by_row && !op.by_column) return copies.by_row;
   std::vector<Bound> uses{x};
   const auto add = [&](const char* ending, int64_t row) {
@@ -116,7 +127,7 @@ ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, co
     const LayerNorm op{.tokens = tokens(at),
                        .dim = spec_.dim,
                        .eps = float(spec_.stream_norm_eps()),
-                       .dtype = compute_,
+                       .dtype = activations_,
                        .has_weight = spec_.norm.weight,
                        .has_bias = spec_.norm.bias,
                        .scale = scale};
@@ -130,7 +141,7 @@ ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, co
   const RmsNorm op{.tokens = tokens(at),
                    .dim = spec_.dim,
                    .eps = float(spec_.stream_norm_eps()),
-                   .dtype = compute_,
+                   .dtype = activations_,
                    .offset = float(spec_.norm_offset),
                    .scale = scale};
   task(what, op, {x, weight(what, at.layer), out}, at);
@@ -143,7 +154,7 @@ void Forward::norm_after(std::string_view what, ObjectId half, ObjectId stream, 
   const RmsNorm op{.tokens = tokens(at),
                    .dim = spec_.dim,
                    .eps = float(spec_.norm_eps),
-                   .dtype = compute_,
+                   .dtype = activations_,
                    .offset = float(spec_.norm_offset),
                    .has_residual = true};
   task(what, op, {half, weight(what, at.layer), sum, stream}, at);
@@ -180,9 +191,10 @@ TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::option
 TaskId Forward::multiply(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                          const Place& at) {
   const bool rotated = p.rope_heads > 0;
-  Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = compute_};
+  Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = activations_};
   op.has_residual = residual.has_value();
-  op.f32_result = p.f32_result && compute_ != DType::F32;
+  const ProductFormats& product = products_.at(weight(p.weight, at.layer).value);
+  op.f32_result = product.y == NumberFormat(DType::F32) && activations_ != DType::F32;
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? attention(at).head_dim : 0;
   op.rope_scale = rotated ? rope_scale(at) : 1;
@@ -191,8 +203,7 @@ TaskId Forward::multiply(const Projection& p, ObjectId x, ObjectId y, std::optio
   op.has_bias = !p.bias.empty();
   ObjectId w = multiplied(p.weight, at);
   // The turned copies are what gradients of x and of w read.
-  const ProductFormats& product = products_.at(weight(p.weight, at.layer).value);
-  if (product.x && product.w && !decodes() && !p.f32_result) {
+  if (product.x && product.w && !decodes()) {
     const ObjectId of_x = x, of_w = w;
     const auto wanted = [&](ObjectId o) { return gradients_ != nullptr && gradients_->wanted(o); };
     const bool makes_dw = wanted(of_w) && is_narrow(tokens(at));
@@ -201,7 +212,8 @@ TaskId Forward::multiply(const Projection& p, ObjectId x, ObjectId y, std::optio
     op.x_format = program_.object(x).format;
     if (gradients_ != nullptr && product.dy) gradients_->read_in(w, *product.dy);
   }
-  if (const NumberFormat& format = program_.object(w).format; format != compute_) op.weight_format = format;
+  if (const NumberFormat& format = program_.object(w).format; format != activations_)
+    op.weight_format = format;
   std::vector<Bound> uses{x, w, y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {
@@ -221,7 +233,7 @@ ObjectId Forward::embed(int round, int chunk) {
        Embed{.tokens = tokens(at),
              .vocab = spec_.vocab,
              .dim = spec_.dim,
-             .dtype = compute_,
+             .dtype = activations_,
              .scale = float(spec_.stream_embedding_scale())},
        {batch(at, BatchColumn::Tokens), weight("embedding", -1), x}, at);
   record();
@@ -233,7 +245,7 @@ ObjectId Forward::add_positions(ObjectId embedded, int round, int chunk) {
   const Place at{-1, round, chunk};
   const ObjectId x = activation("x", spec_.dim, {0, round, chunk}, Stream::Between);
   task("positions",
-       Embed{tokens(at), spec_.positions, spec_.dim, compute_, float(1 / spec_.residual_scale), true},
+       Embed{tokens(at), spec_.positions, spec_.dim, activations_, float(1 / spec_.residual_scale), true},
        {batch(at, BatchColumn::Positions), weight("positions", -1), x, embedded}, at);
   record();
   return x;
@@ -261,8 +273,8 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   if (spec.input > 0) x_out = add_input(x_out, at);
   if (spec.scaled) {
     const ObjectId whole = stream_after(at, Part::Scaled);
-    task("scale", ScaleBy{tokens(at) * spec_.dim, compute_}, {x_out, weight("layer_scale", at.layer), whole},
-         at);
+    task("scale", ScaleBy{tokens(at) * spec_.dim, activations_},
+         {x_out, weight("layer_scale", at.layer), whole}, at);
     record();
     x_out = whole;
   }
@@ -275,10 +287,10 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
 ObjectId Forward::add_input(ObjectId x, const Place& at) {
   const int64_t width = spec_.layers[size_t(at.layer)].input, dim = spec_.dim;
   const ObjectId raw = activation("input_raw", width, at), input = activation("input", width, at);
-  Bound rows(inputs_.cache.embedded, tokens(at) * (dim + at.layer * width) * size_of(compute_));
+  Bound rows(inputs_.cache.embedded, tokens(at) * (dim + at.layer * width) * size_of(activations_));
   if (!decodes()) {
     const ObjectId found = activation("input_rows", width, at);
-    task("input_rows", Embed{tokens(at), spec_.vocab, width, compute_, std::sqrt(0.5f * float(width))},
+    task("input_rows", Embed{tokens(at), spec_.vocab, width, activations_, std::sqrt(0.5f * float(width))},
          {batch(at, BatchColumn::Tokens), weight("input_table", at.layer), found}, at);
     record();
     rows = found;
@@ -289,7 +301,7 @@ ObjectId Forward::add_input(ObjectId x, const Place& at) {
   const RmsNorm op{.tokens = tokens(at),
                    .dim = width,
                    .eps = float(spec_.norm_eps * double(dim)),
-                   .dtype = compute_,
+                   .dtype = activations_,
                    .offset = float(spec_.norm_offset),
                    .scale = std::sqrt(0.5f),
                    .has_residual = true};
@@ -298,7 +310,7 @@ ObjectId Forward::add_input(ObjectId x, const Place& at) {
   const ObjectId gate = activation("input_gate", width, at), act = activation("input_act", width, at);
   project({"input_gate", "winput_gate", "", dim, width}, x, gate, {}, at);
   record();
-  Swiglu glu{.tokens = tokens(at), .dim = width, .dtype = compute_};
+  Swiglu glu{.tokens = tokens(at), .dim = width, .dtype = activations_};
   glu.activation = spec_.layers[size_t(at.layer)].mlp().activation;
   glu.apart = true;
   task("input_act", glu, {gate, act, input}, at);
@@ -336,7 +348,7 @@ Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType 
                    .dim = spec_.dim,
                    .vocab = spec_.vocab,
                    .sub_tokens = std::min(sub_tokens, tokens(at)),
-                   .dtype = compute_,
+                   .dtype = activations_,
                    .grad_dtype = grad,
                    .accumulate_loss = false,
                    .accumulate_dw = false,
@@ -426,7 +438,7 @@ void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
                   .q_len = chunking_.row_tokens,
                   .dim = spec_.dim,
                   .vocab = spec_.vocab,
-                  .dtype = compute_,
+                  .dtype = activations_,
                   .softcap = float(spec_.logit_softcap)},
        {h, weight("head", -1), inputs_.cache.spans, logits}, at);
 }

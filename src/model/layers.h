@@ -107,7 +107,6 @@ class Forward {
     int64_t in, out;
     int64_t rope_heads = 0;        // that it rotates itself, in programs that decode
     Temperature temperature = {};  // of these
-    bool f32_result = false;
   };
   // The result of a layer's first half, and the product that adds it to the stream.
   ObjectId mix(const Attention& a, ObjectId x, const Place& at);
@@ -228,7 +227,7 @@ class Forward {
   ObjectId sized(std::string_view role, DType dtype, int64_t elements, const Place& at,
                  Stream stream = Stream::No);
   ObjectId activation(std::string_view role, int64_t width, const Place& at, Stream stream = Stream::No) {
-    return object(role, compute_, width, at, stream);
+    return object(role, activations_, width, at, stream);
   }
   Task made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const;
   // The loss without gradients, with what it reads and `out`: weighted where batches have weights.
@@ -247,7 +246,7 @@ class Forward {
 
   const ModelSpec& spec_;
   const Chunking chunking_;
-  const DType compute_;
+  const DType activations_;  // and their gradients
   const ModelInputs& inputs_;
   Program& program_;
   Gradients* const gradients_;

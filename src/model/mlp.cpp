@@ -53,7 +53,7 @@ ObjectId Forward::gated(const Mlp& mlp, std::string_view prefix, ObjectId x, con
   task(named("swiglu"),
        Swiglu{.tokens = tokens(at),
               .dim = mlp.ffn,
-              .dtype = compute_,
+              .dtype = activations_,
               .activation = mlp.activation,
               .plain = !mlp.gated,
               .limit = float(mlp.limit)},

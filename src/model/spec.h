@@ -246,11 +246,12 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// As a product of a layer reads what it multiplies, by role. Nothing: in the type that is computed in, as its
-// results are. With scales x, w and dy all have them, and are copied by row and turned (Quantize in
+// As a product of a layer reads what it multiplies, and what it makes, by role. Nothing: in the type of
+// activations. With scales x, w and dy all have them, and are copied by row and turned (Quantize in
 // ops/cast.h). A w of another format than it is stored in is cast.
 struct ProductFormats {
-  std::optional<NumberFormat> x = {}, w = {}, dy = {};
+  std::optional<NumberFormat> x = {}, w = {}, dy = {}, y = {};
+  bool operator==(const ProductFormats&) const = default;
 };
 
 // The formats of tensors that a pattern names, as one of freeze (model/weights.h). Nothing: that which is

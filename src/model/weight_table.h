@@ -31,9 +31,11 @@ class WeightTable {
   void add_input(int64_t width);
   // The tensor of the layer that is called so.
   std::string at(const char* name) const { return fmt::format("{}.{}.{}", spec_.names.layers, layer_, name); }
-  void put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init);
-  void matrix(const char* role, ModelPart part, std::vector<WeightSource> sources) {
-    put(role, part, std::move(sources), {Init::Normal, kDeviation});
+  void put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init,
+           const ProductFormats& product = {});
+  void matrix(const char* role, ModelPart part, std::vector<WeightSource> sources,
+              const ProductFormats& product = {}) {
+    put(role, part, std::move(sources), {Init::Normal, kDeviation}, product);
   }
   // Has these rows of the newest weight trained, a table's.
   void learn_rows(const std::vector<int64_t>& tokens);
@@ -69,6 +71,8 @@ class WeightTable {
   void add_biases_of_expert(const Experts& e, int64_t expert, std::vector<WeightSource>& gate_up,
                             std::vector<WeightSource>& down) const;
 
+  // Products whose results are f32, whatever is computed in.
+  static constexpr ProductFormats kF32Result = {.y = DType::F32};
   // Matrices begin so in families' own code. Those that write into the residual stream begin smaller by the
   // root of how often it is written to, so that it does not grow with depth.
   static constexpr float kDeviation = 0.02f;

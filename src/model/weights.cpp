@@ -98,9 +98,36 @@ bool is_of_base(const ModelSpec& spec, const Weight& w) {
          (w.part != ModelPart::Experts || spec.adapters.any()) && spec.base->fits(w.sources.front().cols);
 }
 
+// The format that a tensor of a product is stored in.
+std::optional<NumberFormat> format_of(const ModelSpec& spec, const Weight& w, const WeightSource& source) {
+  const StoredIn* const stored = stored_in(spec.stored, source.tensor);
+  const auto& format = stored != nullptr ? stored->format : is_of_base(spec, w) ? spec.base : std::nullopt;
+  return format ? std::optional(format->over(source.cols)) : std::nullopt;
+}
+
+// The weight, or where its tensors' formats differ, those of one format after the other.
+void add_parts(const ModelSpec& spec, Weight w, std::vector<Weight>& out) {
+  const bool product = w.matrix && w.layer >= 0 && w.part != ModelPart::Adapter;
+  for (size_t first = 0, number = 0; product; ++number) {
+    w.format = format_of(spec, w, w.sources[first]);
+    const auto end =
+        std::find_if(w.sources.begin() + long(first), w.sources.end(),
+                     [&](const WeightSource& source) { return format_of(spec, w, source) != w.format; });
+    if (first == 0 && end == w.sources.end()) break;
+    Weight& part = out.emplace_back(w);
+    part.sources.assign(w.sources.begin() + long(first), end);
+    if (number > 0) part.role = part_name(w.role, number);
+    part.object = fmt::format("{}.L{}", part.role, w.layer);
+    first = size_t(end - w.sources.begin());
+    if (end == w.sources.end()) return;
+  }
+  out.push_back(std::move(w));
+}
+
 }  // namespace
 
-void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init) {
+void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource> sources, Init init,
+                      const ProductFormats& product) {
   const bool matrix = part != ModelPart::Norm && part != ModelPart::Bias;
   Weight& w = out_.emplace_back();
   w.object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
@@ -108,6 +135,7 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   w.part = part;
   w.layer = layer_;
   w.sources = std::move(sources);
+  w.product = product;
   w.matrix = w.decay = matrix;
   w.init = init;
   if (!spec_.freeze.empty())
@@ -131,15 +159,17 @@ void WeightTable::put(const char* role, ModelPart part, std::vector<WeightSource
   if (spec_.names.transposed) {
     for (WeightSource& source : w.sources) source.transposed = true;
   }
-  const int64_t row = w.sources.front().cols;
-  if (const StoredIn* stored = stored_in(spec_.stored, w.sources.front().tensor)) {
-    if (stored->format) w.format = stored->format->over(row);
+  const WeightSource& first = w.sources.front();
+  w.format = format_of(spec_, w, first);
+  w.wide = w.wide || (!spec_.stored.empty() && std::ranges::any_of(w.sources, [&](const WeightSource& s) {
+             return format_of(spec_, w, s) != w.format;
+           }));
+  if (const StoredIn* stored = stored_in(spec_.stored, first.tensor)) {
     w.product = stored->product;
-    if (w.product.w && !w.product.x) w.product.w = w.product.w->over(row);
-  } else if (is_of_base(spec_, w)) {
-    w.format = spec_.base->over(row);
+    w.product.y = product.y;
+    if (w.product.w && !w.product.x) w.product.w = w.product.w->over(first.cols);
   }
-  if (!w.product.w && may_be_narrow(w)) w.product = spec_.products;
+  if (!w.product.w && !w.product.y && may_be_narrow(w)) w.product = spec_.products;
   if (!spec_.adapters.any()) return;
   if (part == ModelPart::Experts) return adapt_experts(Weight(w));
   adapt(Weight(w));
@@ -257,32 +287,30 @@ const StoredIn* stored_in(std::span<const StoredIn> patterns, std::string_view t
 
 namespace {
 
-Status check_stored(const ModelSpec& spec, const Weight& weight) {
-  const WeightSource& one = weight.sources.front();
-  const auto format_of = [&](const WeightSource& source) {
-    const StoredIn* stored = stored_in(spec.stored, source.tensor);
-    return stored == nullptr ? std::nullopt : stored->format;
+Status check_stored(const ModelSpec& spec, const Weight& stack) {
+  const auto product_of = [&](const WeightSource& source) {
+    const StoredIn* const stored = stored_in(spec.stored, source.tensor);
+    return stored == nullptr ? ProductFormats() : stored->product;
   };
-  const std::optional<NumberFormat> format = format_of(one);
-  const auto text = [](const std::optional<NumberFormat>& of) {
-    return of ? to_text(*of) : "what is computed in";
-  };
-  for (const WeightSource& other : weight.sources) {
-    const std::optional<NumberFormat> another = format_of(other);
-    if (another != format)
-      return error("model: {} is stored in {} and {} in {}, and they are one weight here: store both in one",
-                   one.tensor, text(format), other.tensor, text(another));
+  const WeightSource& one = stack.sources.front();
+  for (const WeightSource& source : stack.sources) {
+    if (product_of(source) != product_of(one))
+      return error("model: {} and {} are one product here, and read as several formats: give both the same",
+                   one.tensor, source.tensor);
+    const StoredIn* const stored = stored_in(spec.stored, source.tensor);
+    if (stored == nullptr || !stored->format) continue;
+    const NumberFormat& format = *stored->format;
     // Blocks lie within the rows of a matrix.
-    if (format && !format->fits(other.cols))
+    if (!format.fits(source.cols))
       return error("model: {} has rows of {} elements, and is stored in {}; a multiple of {} is needed",
-                   other.tensor, other.cols, to_text(*format),
-                   format->block == NumberFormat::kRow ? 8 : format->padded(1));
+                   source.tensor, source.cols, to_text(format),
+                   format.block == NumberFormat::kRow ? 8 : format.padded(1));
+    // Elements that share a scale cannot be updated one by one.
+    if (stack.trainable)
+      return error("model: {} is stored in {}, and is not trained so", source.tensor, to_text(format));
+    if (!may_be_packed(spec, stack))
+      return error("model: {} cannot be stored in {}", source.tensor, to_text(format));
   }
-  // Elements that share a scale cannot be updated one by one.
-  if (format && weight.trainable)
-    return error("model: {} is stored in {}, and is not trained so", one.tensor, to_text(*format));
-  if (format && !may_be_packed(spec, weight))
-    return error("model: {} cannot be stored in {}", one.tensor, to_text(*format));
   return {};
 }
 
@@ -290,7 +318,7 @@ Status check_stored(const ModelSpec& spec, const Weight& weight) {
 
 Status check_stored(const ModelSpec& spec) {
   if (spec.stored.empty()) return {};
-  std::vector<Weight> products = weights_of(spec);
+  std::vector<Weight> products = stacks_of(spec);
   std::erase_if(products, [](const Weight& w) { return !w.matrix || w.layer < 0; });
   for (const StoredIn& stored : spec.stored) {
     const bool any = std::any_of(products.begin(), products.end(), [&](const Weight& w) {
@@ -325,7 +353,7 @@ Status keep_wide(ModelSpec& spec, std::vector<std::string> patterns, std::string
 
 Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key) {
   spec.freeze = std::move(patterns);
-  const std::vector<Weight> weights = weights_of(spec);
+  const std::vector<Weight> weights = stacks_of(spec);
   const auto any = [&](auto&& is) {
     return std::any_of(weights.begin(), weights.end(), [&](const Weight& weight) {
       return std::any_of(weight.sources.begin(), weight.sources.end(), is);
@@ -392,8 +420,19 @@ std::string group_name(int64_t group) {
   return group == 0 ? std::string() : fmt::format("_{}", group);
 }
 
-std::vector<Weight> weights_of(const ModelSpec& spec) {
+std::string part_name(std::string_view role, size_t number) {
+  return fmt::format("{}-{}", role, number);
+}
+
+std::vector<Weight> stacks_of(const ModelSpec& spec) {
   return WeightTable(spec).weights();
+}
+
+std::vector<Weight> weights_of(const ModelSpec& spec) {
+  std::vector<Weight> stacks = stacks_of(spec), out;
+  if (spec.stored.empty()) return stacks;
+  for (Weight& stack : stacks) add_parts(spec, std::move(stack), out);
+  return out;
 }
 
 bool is_packed(const Weight& weight) {

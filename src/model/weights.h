@@ -108,7 +108,7 @@ struct Weight {
   Init init;
   bool decay = true;  // under weight decay
   bool trainable = true;
-  bool wide = false;                        // ModelSpec::wide names one of its tensors
+  bool wide = false;  // ModelSpec::wide names one of its tensors, or their formats differ
   std::optional<NumberFormat> format = {};  // as it is stored; nothing: in the type that is computed in
   ProductFormats product = {};              // of its products
   // An adapter's B says what it adds to the result of its weight's product, without tokens, and the role of
@@ -154,6 +154,8 @@ std::string adapter_magnitudes(std::string_view role);
 
 // The suffix of the roles of experts' weights, by the number of their group.
 std::string group_name(int64_t group);
+// The role of a part of a stack that is stored in several formats, from 1 on. The first has the stack's.
+std::string part_name(std::string_view role, size_t number);
 
 // The ending, behind the module's name, of the tensor that has an adapter's rows of tokens.
 constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
@@ -169,8 +171,11 @@ std::optional<AdapterOf> adapter_of(const ModelSpec& spec, const Weight& weight,
 std::string module_of(const ModelSpec& spec, std::string_view tensor);
 
 // Every weight, in the order of the forward pass. What spec.freeze names is not trained; a weight of several
-// tensors is not if that holds of each.
+// tensors is not if that holds of each. Tensors that are multiplied at once but stored in several formats are
+// weights of their own, one behind the other.
 std::vector<Weight> weights_of(const ModelSpec& spec);
+// The same with all that is multiplied at once in one weight, whatever it is stored in.
+std::vector<Weight> stacks_of(const ModelSpec& spec);
 // Whether it is stored with scales.
 bool is_packed(const Weight& weight);
 // Whether it is one of those of ModelSpec::files_have.

@@ -6,7 +6,12 @@ using enum Access;
 using enum Values;
 
 Operands Cast::operands() const {
-  return {{"x", Read, in, elements, Activations}, {"y", Write, dtype, elements, Activations}};
+  return {{"x", Read, in, elements, Activations},
+          {"y", write_or(first > 0), dtype, all == 0 ? elements : all, Activations}};
+}
+double Cast::traffic() const {
+  const int64_t written = all == 0 || first > 0 ? elements : all;
+  return double(in.bytes(elements) + written * size_of(dtype));
 }
 
 Operands Quantize::operands() const {

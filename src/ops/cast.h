@@ -14,18 +14,22 @@
 namespace sluice::core {
 
 // y = x, converted (round to nearest even). Elements of x are multiplied with the scale of their block, where
-// its format has blocks.
+// its format has blocks. With `all`, y has so many elements, of which x's are those from `first` on. The
+// others stay as they are, or become 0 where `first` is 0.
 struct Cast {
   static constexpr std::string_view kName = "cast";
   enum { kX, kY };
   int64_t elements;
   NumberFormat in;
   DType dtype;
+  int64_t first = 0, all = 0;  // all = 0: y has those of x
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  constexpr void fields(auto&& f) const { f("n", elements), f("in", in), f("dtype", dtype); }
+  double traffic() const;
+  constexpr void fields(auto&& f) const {
+    f("n", elements), f("in", in), f("dtype", dtype);
+    if (all != 0) f("first", first), f("all", all);
+  }
 };
 
 // Products in 8 bits read it: a scale for each row, whose elements are a multiple of 16, as tensor cores take
@@ -87,8 +91,6 @@ struct ScaleBy {
   DType dtype;
 
   Operands operands() const;
-  Work work() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const { f("n", elements), f("dtype", dtype); }
 };
 

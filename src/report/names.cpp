@@ -115,6 +115,7 @@ constexpr Role kRoles[] = {
 std::string_view describe_role(std::string_view role) {
   if (role.ends_with(kTurned)) return "a copy in 8 bits, turned, which a product of the backward pass reads";
   if (role.ends_with(kByRow)) return "a copy in 8 bits, which a product reads";
+  role = role.substr(0, role.find('-'));  // parts are described as their stack
   const auto it =
       std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return r.name == role; });
   return it == std::end(kRoles) ? std::string_view() : it->words;

@@ -178,6 +178,11 @@ void add_packed(List& list) {
     for (const int64_t elements : {32, 96, 40960})
       list.add(Cast{elements, NumberFormat(DType::F4E2M1, 32, DType::F8E8M0), out});
     list.add(Cast{3 * 32768, NumberFormat(DType::F8E4M3, 128, kF32), out});
+    // Parts of what is cast.
+    for (const int64_t first : {0, 8, 64}) {
+      list.add(Cast{96, NumberFormat(DType::NF4, 32, kF32), out, first, 200});
+      list.add(Cast{77, kBf16, out, first, 141});
+    }
   }
 }
 

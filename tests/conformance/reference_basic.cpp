@@ -361,9 +361,13 @@ Outputs expect(const HeadNormRopeBwd& op, Inputs in) {
   return {dx, dw};
 }
 
-Outputs expect(const Cast&, Inputs in) {
+Outputs expect(const Cast& op, Inputs in) {
   Expected y{Cast::kY};
-  for (const double v : in[Cast::kX].values()) y.values.emplace_back(v);
+  const std::vector<double> x = in[Cast::kX].values(), before = in[Cast::kY].values();
+  for (int64_t i = 0; i < in[Cast::kY].elements(); ++i) {
+    const bool own = i >= op.first && i < op.first + op.elements;
+    y.values.emplace_back(own ? x[size_t(i - op.first)] : op.first > 0 ? before[size_t(i)] : 0);
+  }
   return {y};
 }
 

@@ -154,12 +154,14 @@ int64_t packed_weights(const Prepared& p) {
   return std::ranges::count_if(weights_of(p.model), is_packed);
 }
 
-// Adapters beside codes, which stay what they are; some of the folder's may be numbers.
+// Adapters beside codes, which stay what they are; some of the folder's may be numbers, such as keys beside
+// values that they are multiplied at once with.
 TEST_P(PackedBases, GiveTheLossesOfTheirValues) {
-  write_folders("1.self_attn.o_proj.weight");
+  write_folders("1.self_attn.k_proj.weight");
   const std::string adapter = "adapter.rank=2";
   const Prepared codes = must(prepare_on("codes", {adapter}));
-  EXPECT_EQ(packed_weights(codes), 2 * 5 - 1);
+  EXPECT_EQ(packed_weights(codes), 2 * 5);
+  EXPECT_EQ(weights_of(codes.model).size(), stacks_of(codes.model).size() + 1);
   EXPECT_EQ(run_session(codes, 2, dir_ / "whole"), losses("numbers", in_shape_of(codes, {adapter})));
   // By gradients of the same bits, in every layer.
   EXPECT_EQ(file_bytes(dir_ / "whole/adapter_model.safetensors"),
@@ -171,7 +173,7 @@ TEST_P(PackedBases, GiveTheLossesOfTheirValues) {
 
 // Norms of rows are those of the values, and so are magnitudes, which begin as these.
 TEST_P(PackedBases, GiveTheLossesOfTheirValuesWithMagnitudes) {
-  write_folders("");
+  write_folders("1.up_proj.weight");
   const std::vector<std::string> adapter{"adapter.rank=2", "adapter.dora=true"};
   const Prepared codes = must(prepare_on("codes", adapter));
   EXPECT_EQ(packed_weights(codes), 2 * 5);
@@ -181,12 +183,12 @@ TEST_P(PackedBases, GiveTheLossesOfTheirValuesWithMagnitudes) {
 }
 
 TEST_P(PackedBases, HaveExpertsInCodesBesideAdapters) {
-  write_folders("", kExperts);
+  write_folders("experts.2.up_proj.weight", kExperts);
   for (const std::vector<std::string>& adapter :
        {std::vector<std::string>{"adapter.rank=2"},
         {"adapter.rank=2", "adapter.targets=[\"self_attn\", \"experts\"]"}}) {
     const Prepared codes = must(prepare_on("codes", adapter));
-    EXPECT_EQ(packed_weights(codes), 3 + 2);
+    EXPECT_EQ(packed_weights(codes), 3 + 2 + 1);
     EXPECT_EQ(run_session(codes, 2, dir_ / fmt::format("whole{}", adapter.size())),
               losses("numbers", in_shape_of(codes, adapter)));
   }

@@ -342,14 +342,31 @@ TEST(NumberFormats, OfProductsWorkWhereBf16Does) {
   }
 }
 
+// Keys in one format and values in another are one product, of what each is cast to.
+TEST(NumberFormats, OfAStackAreOfItsParts) {
+  ModelSpec spec = frozen({});
+  const BuiltProgram plain = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  spec.stored = {{"*.k_proj", kNvfp4}};
+  ASSERT_TRUE(validate(spec).ok()) << validate(spec).message();
+  const BuiltProgram model = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  ASSERT_TRUE(verify(model.program).ok()) << verify(model.program).message();
+  std::map<std::string, NumberFormat> formats;
+  for (size_t w = 0; w < model.weights.size(); ++w)
+    formats[model.weights[w].role] = model.program.object(model.params[w].param).format;
+  EXPECT_EQ(formats.at("wkv"), kNvfp4);
+  EXPECT_EQ(formats.at("wkv-1"), NumberFormat(DType::BF16));
+  EXPECT_EQ(spec.params(), frozen({}).params());
+  EXPECT_EQ(model.program.tasks().size() - plain.program.tasks().size(), size_t(4 * 2 * kShape.rounds));
+  EXPECT_GT(copied_bytes(model), 0);
+}
+
 TEST(NumberFormats, ThatCannotBeAreRefusedByName) {
   ModelSpec spec = frozen({});
-  spec.stored = {{"*.k_proj", kNvfp4}};
+  spec.stored = {{"*.k_proj", kNvfp4, {.w = kNvfp4}}};
   EXPECT_EQ(
       validate(spec).message(),
-      "model: model.layers.0.self_attn.k_proj.weight is stored in f4e2m1 by 16 with f8e4m3 and "
-      "model.layers.0.self_attn.v_proj.weight in what is computed in, and they are one weight here: store "
-      "both in one");
+      "model: model.layers.0.self_attn.k_proj.weight and model.layers.0.self_attn.v_proj.weight are one "
+      "product here, and read as several formats: give both the same");
   spec.stored = {{"lm_head", kNvfp4}};
   EXPECT_NE(validate(spec).message().find("'lm_head' names no product of a layer"), std::string::npos)
       << validate(spec).message();

@@ -33,7 +33,7 @@ constexpr Support kTable[] = {
     row<SinkGrad>("rows q heads hd dtype grad acc"),
     row<Rope>("tokens heads hd rest dtype rope_scale still_scale beta context", kHeads),
     row<RopeBwd>("tokens hq hkv hd in dtype rope_scale still_scale beta context", kHeads),
-    row<Cast>("n in dtype", TakesAll(), kPackedFormats),
+    row<Cast>("n in dtype first all", TakesAll(), kPackedFormats),
     row<Quantize>("rows cols dtype to by_row by_column", TakesAll(), kFloat8Kinds),
     row<Swiglu>("tokens dim dtype activation plain limit apart narrow", TakesAll(), kFloat8Alone),
     row<SwigluBwd>("tokens dim dtype activation plain limit apart narrow", TakesAll(), kFloat8Alone),

@@ -413,23 +413,28 @@ Status Runner::run(const RopeBwd& op, const Call& call) {
 }
 
 Status Runner::run(const Cast& op, const Call& call) {
-  const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
+  auto* const y = call.as<std::byte>(Cast::kY) + op.first * size_of(op.dtype);
+  const int64_t others = op.first == 0 ? op.all - op.elements : 0;
+  if (others > 0)
+    SLUICE_CUDA_TRY(cudaMemsetAsync(y + op.elements * size_of(op.dtype), 0,
+                                    size_t(others * size_of(op.dtype)), call.stream));
   if (is_code(op.in.type)) {
     const auto* codes = call.as<uint8_t>(Cast::kX);
     const uint8_t* const scales = codes + NumberFormat(op.in.type).bytes(op.elements);
     const PackedRows packed{codes, op.in.type == DType::F8E4M3 ? nullptr : codes_of(op.in.type).data(),
                             reinterpret_cast<const float*>(scales),
                             op.in.scale == DType::F8E8M0 ? scales : nullptr, int64_t{op.in.block}};
-    return with_float(op.dtype,
-                      [&]<class Out>(Out) { return expand(packed, y.as<Out>(), op.elements, call.stream); });
+    return with_float(op.dtype, [&]<class Out>(Out) {
+      return expand(packed, reinterpret_cast<Out*>(y), op.elements, call.stream);
+    });
   }
   return with_float(op.in.type, [&]<class In>(In) {
     return with_device_type(op.dtype, [&]<class Out>(Out) {
       if constexpr (std::is_same_v<In, Out>) {
-        return cudaMemcpyAsync(y.data, x.data, size_t(op.elements * size_of(op.dtype)),
+        return cudaMemcpyAsync(y, call[Cast::kX].data, size_t(op.elements * size_of(op.dtype)),
                                cudaMemcpyDeviceToDevice, call.stream);
       } else {
-        return cast(x.as<In>(), y.as<Out>(), op.elements, call.stream);
+        return cast(call.as<In>(Cast::kX), reinterpret_cast<Out*>(y), op.elements, call.stream);
       }
     });
   });

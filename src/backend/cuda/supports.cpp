@@ -150,7 +150,7 @@ constexpr Support kTable[] = {
                    f32_with_f32(op.dtype, op.in_dtype, o);
                  }),
     row<Cast>(
-        "n in dtype",
+        "n in dtype first%8 all",
         [](const Cast& op, Objection& o) {
           const DType in = op.in.type;
           o.require(is_code(in) || in == DType::BF16 || in == DType::F32,

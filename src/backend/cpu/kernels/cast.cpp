@@ -106,7 +106,11 @@ void cast(const NumberFormat& from, const void* x, int64_t elements, DType dtype
 }
 
 Status launch(const Cast& op, const Args& args, const KernelContext& context) {
-  cast(op.in, args.in<void>(Cast::kX), op.elements, op.dtype, args.out<void>(Cast::kY), context);
+  const int64_t bytes = size_of(op.dtype);
+  auto* const y = args.out<std::byte>(Cast::kY) + op.first * bytes;
+  cast(op.in, args.in<void>(Cast::kX), op.elements, op.dtype, y, context);
+  if (op.all > 0 && op.first == 0)
+    std::fill_n(y + op.elements * bytes, (op.all - op.elements) * bytes, std::byte{});
   return {};
 }
 
