@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                        "pad_token", "cls_token", "mask_token"};
+constexpr const char* kNamed[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                  "pad_token", "cls_token", "mask_token"};
 constexpr const char* kExtra = "extra_special_tokens";
 constexpr const char* kExtraBefore = "additional_special_tokens";  // as transformers 4 calls it
 constexpr const char* kOfModel = "model_specific_special_tokens";
@@ -143,10 +143,9 @@ class Reading {
   }
 
   Status read_named() {
-    for (const char* key : kNamedTokens) SLUICE_TRY(add_named(key));
+    for (const char* key : kNamed) SLUICE_TRY(add_named(key));
     for (const auto& [key, value] : config_.items()) {
-      const bool usual =
-          std::find(std::begin(kNamedTokens), std::end(kNamedTokens), key) != std::end(kNamedTokens);
+      const bool usual = std::find(std::begin(kNamed), std::end(kNamed), key) != std::end(kNamed);
       if (!usual && key.ends_with("_token") && value.is_string()) SLUICE_TRY(add_named(key));
     }
     if (config_.value("split_special_tokens", json()) == true)
