@@ -172,7 +172,7 @@ class PlanBuilder {
   int64_t beside_working_set(int64_t device_budget, int64_t bytes) const {
     return std::max<int64_t>(0, std::min(device_budget - working_bytes_, bytes));
   }
-  // What the host has room for beside all that could be pinned; below 0: what has to be.
+  // Room of the host beside all that could be pinned; below 0: so much has to be.
   int64_t room_of_host() const {
     return limits.bytes[kHost] - limits.boundary_bytes[kHost] - pinnable_bytes_;
   }

@@ -150,7 +150,7 @@ const Floor::Point& Floor::at(int step) {
   int works = -1, fails = kParts + 1;
   for (const int part : kTried) {
     if (most == 0 && part > 0) continue;
-    // Of a large program it is asked early whether anything packs, by the least share at once.
+    // Whether anything packs is asked early of a large program, by the least share at once.
     if (plans_.is_large() && part == kTried[1] && !packs_with(0, kLeastShare)) break;
     if (packs_with(part)) {
       works = part;
