@@ -93,6 +93,8 @@ constexpr std::string_view kOnly = "the only shape that fits what was given";
 // Estimates are off by about this much, where the host is short and those of the last resort by more, and
 // there those of small programs, too.
 constexpr double kAlikeWithin = 1.01, kAlikeWhereShort = 1.025, kAlikeByResort = 1.05;
+// Where the fastest takes over twice its bound, a plan in full may take half of what a coarse one does.
+constexpr double kFarOff = 2, kAlikeFarOff = 1.15;
 
 constexpr int kFirstSizes = 2;  // of chunks that are planned before any is ruled out
 
@@ -389,12 +391,14 @@ std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_
 
 void ShapeSearch::settle() {
   // Planning more shapes in full takes longer than the rest.
-  const double alike_within = host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
+  const Found& fastest = known_[*best_];
+  const bool far_off = fastest.bound_ns > 0 && fastest.ns > kFarOff * fastest.bound_ns;
+  const double alike_within = far_off ? kAlikeFarOff : host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
   const size_t most_in_full = host_is_short_ ? 5 : 3;
   std::vector<std::pair<double, Point>> alike;
   for (const auto& [p, found] : known_) {
     const bool loose = found.last_resort || (host_is_short_ && found.tasks <= kLargeProgram);
-    const double most = loose ? kAlikeByResort : alike_within;
+    const double most = loose ? std::max(kAlikeByResort, alike_within) : alike_within;
     if (found.ns > 0 && !found.hopeless && found.ns < most * known_[*best_].ns)
       alike.emplace_back(found.ns, p);
   }
