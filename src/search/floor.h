@@ -15,9 +15,9 @@ namespace sluice::core {
 // computed again, and as much pinned as packs. One more is the plan that takes least of the device, however
 // much of the host. Caps work if there is room for one of these plans, so that more of either memory does not
 // make them too small. In large programs that holds as long as packing varies by less than the steps that are
-// looked at. Nothing is built before it is asked for, and none of which bytes say that there is no room for
-// it, or a guide: the floor of the same step with few of its rounds, whose plans cost little and take about
-// as much. A plan of the whole step confirms what the guide finds.
+// looked at. A plan is built when it is asked for, unless its bytes say that there is no room for it. A guide
+// says so, too: the floor of the same step with few of its rounds, whose plans cost little and take about as
+// much. A plan of the whole step confirms what the guide finds.
 class Floor {
  public:
   // REQUIRES: the builder and the guide outlive it; the guide is one of large programs.

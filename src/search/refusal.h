@@ -30,8 +30,8 @@ int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
 // An error of kind DoesNotFit, with its shortage. `least_bytes`: kNowhere if unknown.
 Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message);
 
-// What the host's cap has to do with what a device needs at least: nothing; with more of the host less of the
-// device works; or nothing works beside it.
+// How the host's cap meets what a device needs at least: it has no part in that; more of the host would make it
+// less; or nothing works beside it.
 enum class HostCap : uint8_t { Enough, Costs, TooSmall };
 
 // Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.

@@ -19,8 +19,8 @@ namespace sluice::core::cuda {
 using bf16 = __nv_bfloat16;
 
 // Where kernels are queued. A function that takes one instead of a stream may be told that its first kernel
-// may begin early: while the kernel before it still runs, if that is one of such a function, too, otherwise
-// when its blocks have ended. Until it waits for that one it reads weights, constants, inputs, and what
+// may begin early. It begins while the kernel before it still runs, if that is one of such a function, too,
+// otherwise when its blocks have ended. Until it waits for that one it reads weights, constants, inputs, and what
 // passes before left in a cache. The kernel before it writes none of them.
 struct Queue {
   cudaStream_t stream;
