@@ -249,6 +249,21 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
 
 namespace {
 
+// Answers that a run samples at once; 0: it samples none.
+int64_t answers_of(const RunConfig& config, const StepSpec& step) {
+  const Wanted* const texts = config.samples_answers() ? step.wants(kSampling) : nullptr;
+  return texts != nullptr ? texts->rows : 0;
+}
+
+// Where caches of answers may be what does not fit, a refusal says how many there are.
+Status with_answers(int64_t answers, Status found) {
+  if (found.ok() || found.error().kind != ErrorKind::DoesNotFit || answers <= 1) return found;
+  Error refusal = found.error();
+  refusal.message += fmt::format(
+      " {} answers are sampled at once, each with a cache; rollout.at_once says another number.", answers);
+  return refusal;
+}
+
 // The most bytes of a host arena: of this machine no more than it has; what another one has is not known.
 int64_t most_host_bytes(const RunConfig& config, const Machine& machine) {
   const int64_t cap = config.caps[kHost];
@@ -278,7 +293,8 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, Pr
   RowSample rows = options.rows;
   if (rows.sequence == 0) rows.sequence = p.config.train.seq_len;
   OnThisHost here(options.cache, *options.observer, rows, options.compared, options.hurry);
-  SLUICE_TRY(decide(p, {.threads = search_threads(), .passes = options.passes, .stop = options.stop}, here));
+  const Effort effort{.threads = search_threads(), .passes = options.passes, .stop = options.stop};
+  SLUICE_TRY(with_answers(answers_of(p.config, p), decide(p, effort, here)));
   if (here.hurried())
     p.notices.push_back(
         "the search was stopped: this is the first plan of the fastest shape so far, "
@@ -308,7 +324,8 @@ Status check_fit(RunConfig config, Machine machine, StepSpec step) {
   OnThisHost here(nullptr, silent_observer(), unknown);
   SLUICE_ASSIGN(Prepared p,
                 undecided(std::move(config), std::move(machine), std::move(step), std::move(facts)));
-  return check_shape(std::move(p), here);
+  const int64_t answers = answers_of(p.config, p);
+  return with_answers(answers, check_shape(std::move(p), here));
 }
 
 }  // namespace sluice::core
