@@ -58,9 +58,11 @@ def make_model(folder):
         show_progress=False))
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<|im_end|>", pad_token="<|endoftext|>").save_pretrained(folder)
     torch.manual_seed(1)
+    # Rows of the head that differ: adapters below it, which leave it as it is, cannot tell the numbers apart by a head of deviation 0.02.
+    # There the same loop in PyTorch with PEFT ends at 0.5, and with an adapter of the head at 0.98.
     transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
         hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=480,
-        max_position_embeddings=512, eos_token_id=words.token_to_id("<|im_end|>"), tie_word_embeddings=False)).save_pretrained(folder)
+        max_position_embeddings=512, initializer_range=0.15, eos_token_id=words.token_to_id("<|im_end|>"), tie_word_embeddings=False)).save_pretrained(folder)
 
 
 def write_lines(path, rows):
@@ -131,7 +133,7 @@ class Recipes(unittest.TestCase):
             rewards = [line["reward/total"] for line in steps]
             # One of four is right at first.
             self.assertLess(rewards[0], 0.35, rewards)
-            self.assertGreater(sum(rewards[-8:]) / 8, 0.45, rewards)
+            self.assertGreater(sum(rewards[-8:]) / 8, 0.8, rewards)
         versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tinker", "tinker_cookbook"))
         print(json.dumps({"versions": versions, "sluice": sluice.__version__, "sl_loop": {"steps": len(nll), "nll": [nll[0], nll[-1]]},
                           "rl_loop": {"steps": len(rewards), "reward": [round(reward, 3) for reward in rewards]}}))
