@@ -84,16 +84,14 @@ TEST(Operands, SayHowFarIdsGo) {
 }
 
 // What an op leaves out is found by the compiler.
-struct WithoutWork {
-  static constexpr std::string_view kName = "without_work";
-  Operands operands() const { return {}; }
-  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+struct WithoutOperands {
+  static constexpr std::string_view kName = "without_operands";
   void fields(auto&&) const {}
 };
-struct Complete : WithoutWork {
-  Work work() const { return {}; }
+struct Complete : WithoutOperands {
+  Operands operands() const { return {}; }
 };
-static_assert(OpSchema<Complete> && !OpSchema<WithoutWork>);
+static_assert(OpSchema<Complete> && !OpSchema<WithoutOperands>);
 
 }  // namespace
 }  // namespace sluice::core
