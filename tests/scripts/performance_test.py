@@ -79,9 +79,9 @@ class Tree(unittest.TestCase):
         self.assertIn("bench/results/nobody_asks.jsonl: no table of scripts/performance shows it", self.run_script().stderr)
 
     def test_a_question_that_nobody_measured_is_left_out(self):
-        title = "How long until the first step?"
+        title = "How fast is text generated?"
         self.assertIn(title, self.written())
-        (self.root / "bench/results/start_up.jsonl").unlink()
+        (self.root / "bench/results/generation_gpu.jsonl").unlink()
         self.assertNotIn(title, self.written())
 
     def test_the_page_answers_what_users_ask_in_few_words_and_show_prints_the_rest(self):

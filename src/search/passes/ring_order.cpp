@@ -428,7 +428,8 @@ Ring::Ranks Ring::last_first(const Order& order) const {
   };
   for (size_t width = 1; width < placement_.devices; width *= 2) {
     for (size_t d = 0; d < placement_.devices; d += 2 * width)
-      std::ranges::inplace_merge(at(d), at(d + width), at(d + 2 * width), {}, &Ended::first);
+      std::inplace_merge(at(d), at(d + width), at(d + 2 * width),
+                         [](const Ended& a, const Ended& b) { return a.first < b.first; });
   }
   for (size_t i = 0, end; i < sorted.size(); i = end) {
     for (end = i + 1; end < sorted.size() && sorted[end].first == sorted[i].first;) ++end;
