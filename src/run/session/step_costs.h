@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/interval.h"
 #include "cost/profile.h"
 #include "setup/beside.h"
 
