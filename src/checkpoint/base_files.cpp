@@ -181,17 +181,16 @@ class BaseFiles final : public DiskSource {
     const auto read = [&](const SafeTensor& tensor, int64_t offset, std::span<std::byte> bytes) {
       return read_bytes(tensor, offset, bytes);
     };
-    SLUICE_TRY(for_each_part(object, first * block, end * block,
-                             [&](const Part& part, int64_t from, int64_t until, int64_t) -> Status {
-                               for (int64_t at = from; at < until;) {
-                                 const auto [place, count] = part.source.stretch(at, until);
-                                 SLUICE_TRY(part.tensor.packed->read_scales(part.tensor.first + place, count,
-                                                                            read, some));
-                                 all.insert(all.end(), some.begin(), some.end());
-                                 at += count;
-                               }
-                               return Status();
-                             }));
+    const auto add = [&](const Part& part, int64_t from, int64_t until, int64_t) -> Status {
+      for (int64_t at = from; at < until;) {
+        const auto [place, count] = part.source.stretch(at, until);
+        SLUICE_TRY(part.tensor.packed->read_scales(part.tensor.first + place, count, read, some));
+        all.insert(all.end(), some.begin(), some.end());
+        at += count;
+      }
+      return {};
+    };
+    SLUICE_TRY(for_each_part(object, first * block, end * block, add));
     std::copy_n(all.begin() + (begin - first * size), to.size(), to.begin());
     return {};
   }

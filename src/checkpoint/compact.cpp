@@ -71,7 +71,7 @@ void numbers(const NumberFormat& format, const std::byte* codes, const std::byte
       std::memcpy(&scale, scales + block * sizeof scale, sizeof scale);
     }
     if (format.type == DType::F8E4M3) {
-      values[i] = float_of_e4m3(std::to_integer<uint8_t>(codes[i])) * scale;
+      values[i] = E4m3::value(std::to_integer<uint8_t>(codes[i])) * scale;
     } else {
       const auto code = std::to_integer<uint32_t>(codes[i / 2]) >> i % 2 * 4 & 15;
       values[i] = codes_of(format.type)[code] * scale;
@@ -80,8 +80,8 @@ void numbers(const NumberFormat& format, const std::byte* codes, const std::byte
 }
 
 void pack_e4m3(std::span<const float> block, float largest, std::byte* codes, std::byte* scale) {
-  const float own = scale_of_e4m3(largest), inverse = 1 / own;
-  for (size_t i = 0; i < block.size(); ++i) codes[i] = std::byte{e4m3_of(block[i] * inverse)};
+  const float own = E4m3::scale(largest), inverse = 1 / own;
+  for (size_t i = 0; i < block.size(); ++i) codes[i] = std::byte{E4m3::code(block[i] * inverse)};
   std::memcpy(scale, &own, sizeof own);
 }
 

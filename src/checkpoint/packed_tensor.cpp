@@ -205,7 +205,7 @@ float PackedTensor::scale(int64_t index, const Scales& from) const {
 
 float PackedTensor::number(int64_t element) const {
   const std::span<const std::byte> bytes = tensors_.front()->bytes;
-  if (bits_ == 8) return float_of_e4m3(std::to_integer<uint8_t>(bytes[size_t(element)]));
+  if (bits_ == 8) return E4m3::value(std::to_integer<uint8_t>(bytes[size_t(element)]));
   const auto pair = std::to_integer<uint32_t>(bytes[size_t(element / 2)]);
   return codes_[((element % 2 == 0) == first_is_upper_ ? pair >> 4 : pair & 15)];
 }

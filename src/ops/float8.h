@@ -20,8 +20,6 @@
 
 namespace sluice::core {
 
-constexpr float kMostE4m3 = 448, kMostE5m2 = 57344;
-
 SLUICE_HOST_DEVICE inline float float_of_bits(uint32_t bits) {
   float out;
   memcpy(&out, &bits, sizeof out);
@@ -31,45 +29,6 @@ SLUICE_HOST_DEVICE inline uint32_t bits_of_float(float x) {
   uint32_t out;
   memcpy(&out, &x, sizeof out);
   return out;
-}
-
-SLUICE_HOST_DEVICE inline float float_of_e4m3(uint8_t byte) {
-  const uint32_t magnitude = byte & 0x7fu;
-  const float normal = float_of_bits((magnitude << 20) + (120u << 23));
-  const float value = magnitude < 8 ? float(magnitude) * 0x1p-9f : magnitude == 0x7f ? NAN : normal;
-  return byte >= 0x80 ? -value : value;
-}
-
-SLUICE_HOST_DEVICE inline uint8_t e4m3_of(float x) {
-  const auto bits = bits_of_float(x);
-  const uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
-  const float value = float_of_bits(magnitude);
-  if (value >= kMostE4m3) return static_cast<uint8_t>(sign | 0x7eu);
-  // Steps of 2^-9 below the least normal number.
-  if (value < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(value * 0x1p9f)));
-  const uint32_t rounded = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
-  return static_cast<uint8_t>(sign | (rounded - (120u << 3)));
-}
-
-SLUICE_HOST_DEVICE inline float float_of_e5m2(uint8_t byte) {
-  const uint32_t magnitude = byte & 0x7fu;
-  const float normal = float_of_bits((magnitude << 21) + (112u << 23));
-  const float beyond = magnitude == 0x7c ? INFINITY : NAN;
-  const float value = magnitude < 4 ? float(magnitude) * 0x1p-16f : magnitude < 0x7c ? normal : beyond;
-  return byte >= 0x80 ? -value : value;
-}
-
-SLUICE_HOST_DEVICE inline uint8_t e5m2_of(float x) {
-  const auto bits = bits_of_float(x);
-  const uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
-  const float value = float_of_bits(magnitude);
-  if (value >= kMostE5m2) return static_cast<uint8_t>(sign | 0x7bu);
-  // Steps of 2^-16 below the least normal number.
-  if (value < 0x1p-14f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(value * 0x1p16f)));
-  const uint32_t rounded = (magnitude + 0xfffffu + (magnitude >> 21 & 1u)) >> 21;
-  return static_cast<uint8_t>(sign | (rounded - (112u << 2)));
 }
 
 // OCP's E8M0: a power of two, from 2^-127 on; 255 is no number.
@@ -86,23 +45,43 @@ SLUICE_HOST_DEVICE inline float least_scale(float largest, int top, int least) {
   const int lowest = 1 + least;  // the product of both is a normal number
   return float_of_bits(static_cast<uint32_t>(exponent < lowest ? lowest : exponent) << 23);
 }
-SLUICE_HOST_DEVICE inline float scale_of_e4m3(float largest) {
-  return least_scale(largest, 8, 9);
-}
-SLUICE_HOST_DEVICE inline float scale_of_e5m2(float largest) {
-  return least_scale(largest, 15, 16);
-}
+template <int MANTISSA>
+struct FloatOf8 {
+  static_assert(MANTISSA == 3 || MANTISSA == 2);
+  static constexpr int kBias = (1 << (6 - MANTISSA)) - 1, kTop = MANTISSA == 3 ? 8 : 15;
+  static constexpr int kLeast = kBias - 1 + MANTISSA;  // the least number is 2^-kLeast
+  static constexpr float kMost = MANTISSA == 3 ? 448 : 57344, kStep = 1.0f / (1 << kLeast);
+  static constexpr uint32_t kMostCode = MANTISSA == 3 ? 0x7e : 0x7b;
+  static constexpr int kShift = 23 - MANTISSA;           // of a float's bits
+  static constexpr uint32_t kBiasOfFloat = 127 - kBias;  // beyond its own
 
-// Either, for what is written once for both.
-struct E4m3 {
-  static SLUICE_HOST_DEVICE float value(uint8_t code) { return float_of_e4m3(code); }
-  static SLUICE_HOST_DEVICE uint8_t code(float x) { return e4m3_of(x); }
-  static SLUICE_HOST_DEVICE float scale(float largest) { return scale_of_e4m3(largest); }
+  static SLUICE_HOST_DEVICE float value(uint8_t byte) {
+    const uint32_t magnitude = byte & 0x7fu;
+    const float normal = float_of_bits((magnitude << kShift) + (kBiasOfFloat << 23));
+    const float beyond = MANTISSA == 2 && magnitude == 0x7c ? INFINITY : NAN;
+    const float value = magnitude < 1u << MANTISSA ? float(magnitude) * kStep
+                        : magnitude <= kMostCode  ? normal
+                                                  : beyond;
+    return byte >= 0x80 ? -value : value;
+  }
+
+  static SLUICE_HOST_DEVICE uint8_t code(float x) {
+    const auto bits = bits_of_float(x);
+    const uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+    const float value = float_of_bits(magnitude);
+    if (value >= kMost) return static_cast<uint8_t>(sign | kMostCode);
+    // Steps of the least number below the least normal one.
+    if (value < kStep * (1 << MANTISSA))
+      return static_cast<uint8_t>(sign | static_cast<uint32_t>(rintf(value * (1 << kLeast))));
+    const uint32_t rounded =
+        (magnitude + (1u << (kShift - 1)) - 1 + (magnitude >> kShift & 1u)) >> kShift;
+    return static_cast<uint8_t>(sign | (rounded - (kBiasOfFloat << MANTISSA)));
+  }
+
+  static SLUICE_HOST_DEVICE float scale(float largest) { return least_scale(largest, kTop, kLeast); }
 };
-struct E5m2 {
-  static SLUICE_HOST_DEVICE float value(uint8_t code) { return float_of_e5m2(code); }
-  static SLUICE_HOST_DEVICE uint8_t code(float x) { return e5m2_of(x); }
-  static SLUICE_HOST_DEVICE float scale(float largest) { return scale_of_e5m2(largest); }
-};
+using E4m3 = FloatOf8<3>;
+using E5m2 = FloatOf8<2>;
 
 }  // namespace sluice::core

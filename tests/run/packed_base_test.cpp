@@ -61,7 +61,7 @@ struct Form {
 std::vector<Tensor> in_fp8(const std::string& name, int64_t rows, int64_t cols, std::span<const float> draws,
                            int64_t block_rows, int64_t block_cols, const char* ending) {
   std::vector<std::byte> codes;
-  for (const float x : draws) codes.push_back(std::byte{e4m3_of(x * 1000)});
+  for (const float x : draws) codes.push_back(std::byte{E4m3::code(x * 1000)});
   const int64_t down = (rows + block_rows - 1) / block_rows, along = (cols + block_cols - 1) / block_cols;
   std::vector<float> scales;
   for (int64_t s = 0; s < down * along; ++s) scales.push_back(1e-3f + 1e-4f * draws[size_t(s)]);

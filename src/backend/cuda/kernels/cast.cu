@@ -51,11 +51,11 @@ __global__ void expand_kernel(const uint8_t* x, const Scale* scales, Out* y, int
     const uint2 bytes = *reinterpret_cast<const uint2*>(x + i);
     float v[kVec];
     for (int j = 0; j < kVec; ++j)
-      v[j] = float_of_e4m3(static_cast<uint8_t>((j < 4 ? bytes.x : bytes.y) >> (j % 4 * 8))) * scale;
+      v[j] = E4m3::value(static_cast<uint8_t>((j < 4 ? bytes.x : bytes.y) >> (j % 4 * 8))) * scale;
     store8(y + i, v);
     return;
   }
-  for (int64_t k = i; k < elements; ++k) store_float(y + k, float_of_e4m3(x[k]) * scale);
+  for (int64_t k = i; k < elements; ++k) store_float(y + k, E4m3::value(x[k]) * scale);
 }
 
 struct Numbers16 {

@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const auto scales = [&](const uint32_t* of, float* to, float(&inverted)[kTile]) {
     const int64_t col = tile_col * kTile + threadIdx.x;
     if (threadIdx.x >= kTile || col >= in.dim) return;
-    const float scale = scale_of_e4m3(float_of_bits(of[col]));
+    const float scale = E4m3::scale(float_of_bits(of[col]));
     inverted[threadIdx.x] = inverse_of(scale);
     if (tile_row == 0) to[col] = scale;
   };
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 #pragma unroll
       for (int k = 0; k < kRowsOfThread; ++k) {
         if (row + k >= in.tokens) continue;
-        const float scale = scale_of_e4m3(float_of_bits(maxima.of_rows[row + k])),
+        const float scale = E4m3::scale(float_of_bits(maxima.of_rows[row + k])),
                     inverse = inverse_of(scale);
         uint8_t* const to = out.dgu + (row + k) * columns + at.col;
         *reinterpret_cast<uint2*>(to) = rounded_row(part.gate[k], inverse);

@@ -30,7 +30,7 @@ __global__ void fill_random_kernel(bf16* x, int64_t elements, float scale, uint6
 // So small that the codes are numbers of f8e5m2, too.
 __global__ void fill_random_e4m3_kernel(uint8_t* x, int64_t elements, uint64_t seed) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < elements) x[i] = e4m3_of(normal(seed, i) * kMostE4m3 / 8);
+  if (i < elements) x[i] = E4m3::code(normal(seed, i) * E4m3::kMost / 8);
 }
 
 __global__ void hash_words_kernel(const uint32_t* words, int64_t count, unsigned long long* hash) {
