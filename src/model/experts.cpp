@@ -233,15 +233,20 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
       }
       tasks.push_back(program_.add(made(name + number, op, uses, at)));
     }
-    // Adapters add to the rows.
+    // Adapters add to the rows. u is made whole before it is read: a B that runs again finds it as the last A left it.
     const auto& adapters = adapters_[size_t(at.layer + 1)];
+    struct Adds {
+      std::string number;
+      GroupedLowRank op;
+      ObjectId b;
+    };
+    std::vector<Adds> adds;
     ObjectId u;
     for (int64_t first = 0; first < e.count; first += e.group) {
       const std::string number = group_name(first / e.group);
       const auto found = adapters.find(adapter_b(weights + number, 0));
       if (found == adapters.end()) continue;
-      const Weight::Adds& adds = found->second;
-      const LowRankSizes& s = adds.sizes;
+      const LowRankSizes& s = found->second.sizes;
       if (!u.valid()) u = activation(fmt::format("{}_u", name), e.top_k * s.inner(), at);
       const GroupedLinear a{.mixture = mixture,
                             .group = {first, e.group},
@@ -251,15 +256,17 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                             .gathers = gathers,
                             .accumulate = first > 0};
       tasks.push_back(task(fmt::format("{}_a{}", name, number), a,
-                           {from, weight(adds.a, at.layer), routed.routing, u}, at));
-      const GroupedLowRank b{.mixture = mixture,
-                             .group = {first, e.group},
-                             .sizes = {s.rank, s.parts, s.part, s.first, s.columns},
-                             .dtype = activations_,
-                             .scale = float(adds.scale)};
-      tasks.push_back(task(fmt::format("{}_b{}", name, number), b,
-                           {u, weight(found->first, at.layer), routed.routing, to}, at));
+                           {from, weight(found->second.a, at.layer), routed.routing, u}, at));
+      adds.push_back({number,
+                      {.mixture = mixture,
+                       .group = {first, e.group},
+                       .sizes = {s.rank, s.parts, s.part, s.first, s.columns},
+                       .dtype = activations_,
+                       .scale = float(found->second.scale)},
+                      weight(found->first, at.layer)});
     }
+    for (const Adds& each : adds)
+      tasks.push_back(task(fmt::format("{}_b{}", name, each.number), each.op, {u, each.b, routed.routing, to}, at));
   };
   const ObjectId gu = activation("gu", e.top_k * mlp.up_dim(), at);
   product("gate_up", "wgu", "bgu", x, spec_.dim, mlp.up_dim(), true, gu);

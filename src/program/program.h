@@ -122,7 +122,7 @@ class Program {
 // Checks a Program's own rules: uses lie inside their objects and agree with the op's schema. A task never
 // binds overlapping bytes to two operands when it writes one of them. The first use of an object that does
 // not survive steps is a whole write. Inputs and constants are never written. Every metric that does not
-// survive steps is written.
+// survive steps is written. The forward pass reads no activation that it writes to afterwards.
 Status verify(const Program& program);
 
 // How contents evolve. Every write or accumulate turns version v of an object into v + 1; versions start at

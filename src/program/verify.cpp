@@ -47,6 +47,26 @@ Status verify_use(const Program& program, const Task& task, size_t i, const Oper
   return {};
 }
 
+// Activations are whole before they are read: a reader that runs again finds one that was kept as its last writer
+// left it.
+Status verify_whole(const Program& program) {
+  std::vector<const Task*> read(program.objects().size(), nullptr);
+  for (const Task& task : program.tasks()) {
+    if (task.phase != Phase::Forward) continue;
+    for (const Use& use : task.uses) {
+      const Object& o = program.object(use.object);
+      if (o.kind != ObjectKind::Activation) continue;
+      const Task*& reader = read[use.object.value];
+      if (use.access == Access::Read) {
+        reader = &task;
+      } else if (reader != nullptr) {
+        return error("task {} writes {}, which {} has read", task.name, o.name, reader->name);
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status verify(const Program& program) {
@@ -81,7 +101,7 @@ Status verify(const Program& program) {
     if (o.kind == ObjectKind::Metric && !o.persistent && !written[i])
       return error("metric {} is never written", o.name);
   }
-  return {};
+  return verify_whole(program);
 }
 
 }  // namespace sluice::core

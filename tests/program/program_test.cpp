@@ -111,6 +111,11 @@ INSTANTIATE_TEST_SUITE_P(
                  return whole().task("extra", kCopy, {kW, kY}, {-64, 0});
                },
                {"extra", "-64"}},
+        Broken{"activation_read_before_it_is_whole",
+               [] {
+                 return whole().task("extra", kAddProduct, {kX, kX, kY});
+               },
+               {"extra writes y, which change has read"}},
         Broken{"input_written",
                [] {
                  return whole().task("extra", kCopy, {kW, kX});
