@@ -9,6 +9,7 @@ of their gradients over value heads included, as in Sluice's. "bwd" is a forward
 The package refuses versions of Triton whose backward kernels give wrong results on Hopper; here they are timed all the same,
 and a row says so.
 """
+import inspect
 import json
 import statistics
 import sys
@@ -48,6 +49,19 @@ def accept_triton():
     refused = chunk_o.IS_NVIDIA_HOPPER and not chunk_o.TRITON_ABOVE_3_7_1
     chunk_o.TRITON_ABOVE_3_7_1 = True
     return refused
+
+
+def use_in(modeling):
+    """Has the models of a module of transformers call the package's kernels, whatever transformers found; says how many names did."""
+    parameters = inspect.signature(chunk_gated_delta_rule).parameters
+
+    @torch.compiler.disable  # a step outside what is compiled: Triton's own tuning runs once
+    def kernels(*args, **kwargs):
+        return chunk_gated_delta_rule(*args, **{name: value for name, value in kwargs.items() if name in parameters})
+    names = [name for name in ("chunk_gated_delta_rule", "torch_chunk_gated_delta_rule") if hasattr(modeling, name)]
+    for name in names:
+        setattr(modeling, name, kernels)
+    return len(names)
 
 
 def main():

@@ -29,9 +29,9 @@ from torch_llama import train  # noqa: E402
 try:
     import torch_delta
     torch_delta.accept_triton()
-    DELTA = f"flash-linear-attention {torch_delta.fla.__version__}"
 except ImportError:
-    DELTA = "transformers' own, if any"
+    torch_delta = None
+DELTA = "transformers' own, if any"
 
 
 def parse_args():
@@ -53,6 +53,11 @@ def parse_args():
 def build(args, checkpointing):
     values = json.loads(args.config.read_text())
     config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+    found = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    modeling = sys.modules[(found[0] if isinstance(found, tuple) else found).__module__]
+    if torch_delta and torch_delta.use_in(modeling):
+        global DELTA
+        DELTA = f"flash-linear-attention {torch_delta.fla.__version__}"
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device(args.device):
