@@ -16,18 +16,14 @@ void add_doctor(CLI::App& app, int& status) {
                   "sluice doctor --calibrate configs/quickstart.toml\n"
                   "    also how long every op of its step takes here\n"
                   "sluice doctor --calibrate configs/quickstart.toml --machine-file here.toml");
-  doctor.add_option("CONFIG", request->config_path, "configuration file whose step to time")
-      ->type_name("FILE")
-      ->group("Arguments");
+  const OptionsOf option{doctor};
+  option("CONFIG", request->config_path, "configuration file whose step to time", "FILE", "Arguments");
   doctor
       .add_flag("--calibrate", request->calibrate,
                 "time the links and every op of a step in its mix, and keep the times")
       ->group("Measuring");
-  doctor
-      .add_option("--machine-file", request->machine_file,
-                  "write what was timed to this file, for --machine elsewhere; with --calibrate")
-      ->type_name("FILE")
-      ->group("Output");
+  option("--machine-file", request->machine_file,
+         "write what was timed to this file, for --machine elsewhere; with --calibrate", "FILE", "Output");
   add_set(doctor, request->settings);
   for (const char* of_steps : {"CONFIG", "--set"})
     doctor.get_option(of_steps)->needs(doctor.get_option("--calibrate"));
@@ -46,11 +42,9 @@ void add_machines(CLI::App& app, int& status) {
                   "sluice machines rtx4090 > mine.toml\n"
                   "    all that is known of one, as a file to change\n"
                   "sluice plan --machine mine.toml --set model.preset=llama3-1b");
-  machines
-      .add_option("MACHINE", options->name,
-                  "only this one, as a machine file: a name, or the path of such a file")
-      ->type_name("MACHINE")
-      ->group("Arguments");
+  const OptionsOf option{machines};
+  option("MACHINE", options->name, "only this one, as a machine file: a name, or the path of such a file",
+         "MACHINE", "Arguments");
   machines.add_flag("--json", options->json, "print JSON")->group("Output");
   machines.callback([=, &status] { status = report(sluice::core::machines(options->name, options->json)); });
 }
@@ -135,7 +129,8 @@ void add_keys(CLI::App& app, int& status) {
                   "sluice keys memory\n"
                   "    those with 'memory' in their name or meaning\n"
                   "sluice train configs/quickstart.toml --set memory.device=64MiB");
-  keys.add_option("FILTER", *filter, "part of a name or meaning")->type_name("KEY")->group("Arguments");
+  const OptionsOf option{keys};
+  option("FILTER", *filter, "part of a name or meaning", "KEY", "Arguments");
   keys.callback([=, &status] { status = report(sluice::core::keys(*filter)); });
 }
 

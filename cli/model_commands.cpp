@@ -21,10 +21,7 @@ void add_estimate(CLI::App& app, int& status) {
       "    a model of which only dimensions are known\n"
       "sluice estimate llama3-8b --machine rtx4090 --plan --host-mem 64GiB --tokens 1B --price 0.4\n"
       "    what Sluice makes of it: speed and cost under these memories, and what fits at most");
-  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
-                          const char* group) {
-    return estimate.add_option(name, value, meaning)->type_name(type)->group(group);
-  };
+  const OptionsOf option{estimate};
   const CLI::Validator whole = number<int64_t>(kWhole), real = number<double>("a number");
   option("MODEL", request->model, model_help() + ", or dimensions (layers=...), or params=52B", "MODEL",
          "Arguments")
@@ -82,9 +79,8 @@ void add_models(CLI::App& app, int& status) {
                                   "sluice models\n"
                                   "sluice models lfm2\n"
                                   "    of one model_type of a config.json");
-  command.add_option("FAMILY", request->family, "only this model_type")
-      ->type_name("TYPE")
-      ->group("Arguments");
+  const OptionsOf option{command};
+  option("FAMILY", request->family, "only this model_type", "TYPE", "Arguments");
   command.add_flag("--json", request->json, "print JSON")->group("Output");
   command.callback([=, &status] { status = report(sluice::core::models(*request)); });
 }
@@ -99,27 +95,19 @@ void add_data(CLI::App& app, int& status) {
                   "    file and line of every document of which nothing is learnt\n"
                   "sluice data models/SmolLM2-135M-Instruct chats.jsonl --set train.seq_len=2k\n"
                   "    files by a model's tokenizer and chat template, without a configuration");
-  command
-      .add_option("CONFIG|FILE", request->paths,
-                  "a configuration (.toml); or files to learn, and in front of them the folder of a model, "
-                  "without which text is bytes")
-      ->required()
-      ->type_name("FILE")
-      ->group("Arguments");
-  command.add_option("--rows", request->rows, "how many of the first rows to show")
-      ->type_name("N")
-      ->check(number<int64_t>(kWhole))
-      ->group("Output");
-  command.add_option("--html", request->html, "write a page to this file")
-      ->type_name("FILE")
-      ->group("Output");
-  command
-      .add_option(
-          "--list", request->list,
-          "print file and line of everything of this kind that a warning counts, such as nothing-learnt, "
-          "empty-answers, held-out-too")
-      ->type_name("KIND")
-      ->group("Output");
+  const OptionsOf option{command};
+  option("CONFIG|FILE", request->paths,
+         "a configuration (.toml); or files to learn, and in front of them the folder of a model, "
+         "without which text is bytes",
+         "FILE", "Arguments")
+      ->required();
+  option("--rows", request->rows, "how many of the first rows to show", "N", "Output")
+      ->check(number<int64_t>(kWhole));
+  option("--html", request->html, "write a page to this file", "FILE", "Output");
+  option("--list", request->list,
+         "print file and line of everything of this kind that a warning counts, such as nothing-learnt, "
+         "empty-answers, held-out-too",
+         "KIND", "Output");
   command
       .add_flag("--show-template", request->show_template,
                 "print the chat template that is learnt with, where it is from and what it reads")
@@ -139,18 +127,14 @@ void add_tokens(CLI::App& app, int& status) {
                                   "sluice tokens models/SmolLM2-135M --json - < notes.txt\n"
                                   "sluice tokens notes.txt\n"
                                   "    as bytes");
-  command
-      .add_option(
-          "FILE", request->paths,
-          "text files, or - for the standard input; in front of them the folder of a model, without which "
-          "text is bytes")
-      ->required()
-      ->type_name("FILE")
-      ->group("Arguments");
-  command.add_option("--show", request->show, "how many tokens of each file to show; 0: only counts")
-      ->type_name("N")
-      ->check(number<int64_t>(kWhole))
-      ->group("Output");
+  const OptionsOf option{command};
+  option("FILE", request->paths,
+         "text files, or - for the standard input; in front of them the folder of a model, without which "
+         "text is bytes",
+         "FILE", "Arguments")
+      ->required();
+  option("--show", request->show, "how many tokens of each file to show; 0: only counts", "N", "Output")
+      ->check(number<int64_t>(kWhole));
   command.add_flag("--json", request->json, "print all of them as JSON")->group("Output");
   excludes_all(command.get_option("--json"), command, {"--show"});
   command.callback([=, &status] { status = report(sluice::core::tokens(*request)); });
@@ -168,10 +152,7 @@ void add_generate(CLI::App& app, int& status) {
                   "    a prompt per line; the weights stream, and 8 texts share each pass over them\n"
                   "sluice generate llama3-8b --plan --machine rtx4090 --device-mem 9GiB --host-mem 32GiB\n"
                   "    what stays on the device, what streams, and how fast that is");
-  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
-                          const char* group) {
-    return command.add_option(name, value, meaning)->type_name(type)->group(group);
-  };
+  const OptionsOf option{command};
   const CLI::Validator whole = number<int64_t>(kWhole), real = number<double>("a number");
   option("MODEL", r.model, "folder of a model; or a preset with random weights, to measure", "DIR",
          "Arguments")
@@ -260,10 +241,7 @@ void add_evaluate(CLI::App& app, int& status) {
                                   "    the weights stream\n"
                                   "sluice evaluate models/SmolLM2-135M --each questions.jsonl\n"
                                   "    a line of JSON for each prompt with its completion");
-  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
-                          const char* group) {
-    return command.add_option(name, value, meaning)->type_name(type)->group(group);
-  };
+  const OptionsOf option{command};
   option("MODEL", r.model, "a model's folder, a checkpoint, or the directory of a run", "DIR", "Arguments")
       ->required();
   option("FILE", r.files,
@@ -318,18 +296,13 @@ void add_export(CLI::App& app, int& status) {
       .add_flag("--merged", request->merged,
                 "of an adapter: add it to its base, in f32 and rounded once, and write that model")
       ->group("Arguments");
-  command
-      .add_option("--base", request->base,
-                  "of an adapter: the folder of its base, where it is not where the adapter says")
-      ->type_name("DIR")
-      ->group("Arguments");
-  command
-      .add_option(
-          "--layout", request->layout,
-          "of an adapter of experts: folder, each expert's own, or peft5, one of all experts of a layer, "
-          "as PEFT has it beside classes of transformers 5")
-      ->type_name("NAME")
-      ->group("Output");
+  const OptionsOf option{command};
+  option("--base", request->base,
+         "of an adapter: the folder of its base, where it is not where the adapter says", "DIR", "Arguments");
+  option("--layout", request->layout,
+         "of an adapter of experts: folder, each expert's own, or peft5, one of all experts of a layer, "
+         "as PEFT has it beside classes of transformers 5",
+         "NAME", "Output");
   command
       .add_flag("--drop-unread", request->drop_unread,
                 "leave out tensors of the folder that the model does not read (model.unread)")
@@ -338,27 +311,18 @@ void add_export(CLI::App& app, int& status) {
       .add_flag("--end-token", request->end_token,
                 "write the token that ends a turn of the chat template as eos_token of tokenizer_config.json")
       ->group("Output");
-  command
-      .add_option("--around", request->around,
-                  "of a run: the folder of a model such as gemma3 or mistral3, whose text part this is; the "
-                  "export has its other tensors, too")
-      ->type_name("DIR")
-      ->group("Output");
-  command
-      .add_option("--without", request->without,
-                  "leave out those of the other tensors whose names begin with NAME and a dot, such as mtp")
-      ->type_name("NAME")
-      ->group("Output");
-  command
-      .add_option("--dtype", request->dtype,
-                  "number format of the weights: f32, bf16, f16, or input: each as it is; the default")
-      ->type_name("DTYPE")
-      ->group("Output");
-  command
-      .add_option("--shard-size", request->shard_size,
-                  "the most that one file of weights holds; 5GB unless given")
-      ->type_name("SIZE")
-      ->group("Output");
+  option("--around", request->around,
+         "of a run: the folder of a model such as gemma3 or mistral3, whose text part this is; the "
+         "export has its other tensors, too",
+         "DIR", "Output");
+  option("--without", request->without,
+         "leave out those of the other tensors whose names begin with NAME and a dot, such as mtp", "NAME",
+         "Output");
+  option("--dtype", request->dtype,
+         "number format of the weights: f32, bf16, f16, or input: each as it is; the default", "DTYPE",
+         "Output");
+  option("--shard-size", request->shard_size, "the most that one file of weights holds; 5GB unless given",
+         "SIZE", "Output");
   command.callback([=, &status] { status = report(sluice::core::export_model(*request, watch_signals())); });
 }
 

@@ -32,6 +32,17 @@ std::string model_help();
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& meaning,
                       const std::string& examples);
 
+// Adds options to a command: each with where its value goes, its meaning, the type of its value and the group
+// that help lists it in. Borrows the command.
+struct OptionsOf {
+  CLI::App& command;
+
+  CLI::Option* operator()(const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) const {
+    return command.add_option(name, value, meaning)->type_name(type)->group(group);
+  }
+};
+
 // Options that are keys of the configuration under names of their own; their help ends with the key. What
 // was given becomes "key=value" among the settings, in the order in which the options were added.
 void add_setting(CLI::App& command, std::vector<std::string>& settings, const char* name,

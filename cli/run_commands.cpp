@@ -15,13 +15,11 @@ struct RunOptions {
   sluice::core::RunRequest request;
 
   void add_to(CLI::App& command, bool needs_config) {
-    command
-        .add_option("CONFIG", request.config_path,
-                    needs_config ? "configuration file (TOML)"
-                                 : "configuration file (TOML); without one every key has its default")
-        ->required(needs_config)
-        ->type_name("FILE")
-        ->group("Arguments");
+    OptionsOf{command}("CONFIG", request.config_path,
+                       needs_config ? "configuration file (TOML)"
+                                    : "configuration file (TOML); without one every key has its default",
+                       "FILE", "Arguments")
+        ->required(needs_config);
     add_caps(command, request.settings, "48MiB", "1GiB");
     const auto option = [&](const char* name, const char* key, const char* meaning, const char* type) {
       add_setting(command, request.settings, name, key, meaning, type, "Configuration");
@@ -35,9 +33,7 @@ struct RunOptions {
   }
 
   void add_machine(CLI::App& command) {
-    command.add_option("--machine", request.machine, machine_help())
-        ->type_name("MACHINE")
-        ->group("Configuration");
+    OptionsOf{command}("--machine", request.machine, machine_help(), "MACHINE", "Configuration");
     excludes_all(command.get_option("--machine"), command, {"--backend", "--device"});
   }
 };
@@ -58,11 +54,10 @@ void add_train(CLI::App& app, int& status) {
           "begin a run of its own: where the run directory holds something, in the next one that is free, "
           "such as runs/notes-2")
       ->group("Going on");
-  train
-      .add_option("--allow", options->request.allow,
-                  "let these differ from the run that goes on: " + joined(sluice::core::names().allowed))
-      ->type_name("WHAT[,WHAT]")
-      ->group("Going on");
+  const OptionsOf option{train};
+  option("--allow", options->request.allow,
+         "let these differ from the run that goes on: " + joined(sluice::core::names().allowed),
+         "WHAT[,WHAT]", "Going on");
   train.callback([=, &status] { status = report(sluice::core::train(options->request, watch_signals())); });
 }
 
@@ -83,18 +78,14 @@ void add_plan(CLI::App& app, int& status) {
                   "sluice plan --diff runs/a/plan.json runs/b/plan.json");
   options->run.add_to(plan, false);
   options->run.add_machine(plan);
-  plan.add_option("--json", options->files.json, "write the plan's explanation for programs to this file")
-      ->type_name("FILE")
-      ->group("Output");
-  plan.add_option("--html", options->files.html, "write one self-contained page to this file")
-      ->type_name("FILE")
-      ->group("Output");
-  CLI::Option* diff =
-      plan.add_option("--diff", options->diff,
-                      "say what changed between two saved plans (plan.json), and plan nothing")
-          ->expected(2)
-          ->type_name("BEFORE AFTER")
-          ->group("Questions");
+  const OptionsOf option{plan};
+  option("--json", options->files.json, "write the plan's explanation for programs to this file", "FILE",
+         "Output");
+  option("--html", options->files.html, "write one self-contained page to this file", "FILE", "Output");
+  CLI::Option* diff = option("--diff", options->diff,
+                             "say what changed between two saved plans (plan.json), and plan nothing",
+                             "BEFORE AFTER", "Questions")
+                          ->expected(2);
   CLI::Option* frontier = plan.add_flag("--frontier", request.frontier,
                                         "the smallest caps that work, and what each costs in speed")
                               ->excludes(diff)
@@ -108,10 +99,9 @@ void add_plan(CLI::App& app, int& status) {
                 "check what every pass of the planner makes, and show what each decides, how often it ran "
                 "and how long")
       ->group("Planner");
-  plan.add_option("--skip-passes", request.skip_passes,
-                  "leave passes out: " + joined(sluice::core::names().passes) + "; the plan stays valid")
-      ->type_name("NAME[,NAME]")
-      ->group("Planner");
+  option("--skip-passes", request.skip_passes,
+         "leave passes out: " + joined(sluice::core::names().passes) + "; the plan stays valid",
+         "NAME[,NAME]", "Planner");
   // They print one answer, and save nothing.
   const std::vector<std::string> of_plans{"--json", "--html", "--passes", "--skip-passes", "--run-dir"};
   excludes_all(frontier, plan, of_plans);
@@ -140,19 +130,16 @@ void add_simulate(CLI::App& app, int& status) {
   simulate.get_option("--devices")
       ->description("as for plan; or a range, 1..64: a table over 1, 2, 4, ... 64 devices (run.devices)");
   options->add_machine(simulate);
-  CLI::Option* hosts = simulate
-                           .add_option("--hosts", options->request.hosts,
-                                       "hosts like it that train together, each with rows of its own "
-                                       "(docs/hosts.md)")
-                           ->type_name("N")
+  const OptionsOf option{simulate};
+  CLI::Option* hosts = option("--hosts", options->request.hosts,
+                              "hosts like it that train together, each with rows of its own "
+                              "(docs/hosts.md)",
+                              "N", "Hosts")
                            ->check(number<int64_t>(kWhole))
-                           ->check(CLI::Range(int64_t{1}, int64_t{4096}))
-                           ->group("Hosts");
-  simulate.add_option("--network", options->request.network, "the rate between them, such as 2.5Gb/s")
-      ->type_name("RATE")
+                           ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  option("--network", options->request.network, "the rate between them, such as 2.5Gb/s", "RATE", "Hosts")
       ->capture_default_str()
-      ->needs(hosts)
-      ->group("Hosts");
+      ->needs(hosts);
   simulate.callback(
       [=, &status] { status = report(sluice::core::simulate(options->request, watch_stops())); });
 }
@@ -171,22 +158,14 @@ void add_demo(CLI::App& app, int& status) {
   argument("DEVICE_GIB", request->device_gib, "device cap, a number of GiB; 0: none", "GIB")->check(gib);
   argument("SEQ_LEN", request->seq_len, "tokens per sequence, such as 8192 or 8k", "N")->transform(tokens());
   argument("SIZE", request->size, model_help(), "MODEL");
-  demo.add_option("--steps", request->steps, "steps to time after one to warm up")
-      ->type_name("N")
-      ->check(number<int64_t>(kWhole))
-      ->group("Measuring");
-  demo.add_option("--tokens-per-step", request->tokens_per_step, "0: chosen")
-      ->type_name("N")
-      ->transform(tokens())
-      ->group("Measuring");
+  const OptionsOf option{demo};
+  option("--steps", request->steps, "steps to time after one to warm up", "N", "Measuring")
+      ->check(number<int64_t>(kWhole));
+  option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Measuring")->transform(tokens());
   demo.add_flag("--explain", request->explain, "print the formulas")->group("Measuring");
   demo.add_flag("--simulate", request->simulate_only, "plan and simulate only")->group("Measuring");
-  demo.add_option("--machine", request->machine, machine_help())
-      ->type_name("MACHINE")
-      ->group("Configuration");
-  demo.add_option("--devices", request->devices, "devices that share a step (run.devices)")
-      ->type_name("LIST")
-      ->group("Configuration");
+  option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
+  option("--devices", request->devices, "devices that share a step (run.devices)", "LIST", "Configuration");
   excludes_all(demo.get_option("--steps"), demo, {"--simulate", "--machine"});
   add_set(demo, request->settings,
           {{"--tokens-per-step", "train.tokens_per_step"},
@@ -206,10 +185,7 @@ void add_sweep(CLI::App& app, int& status) {
                                 "    the same command goes on where it was stopped\n"
                                 "sluice sweep --device-mem 16GiB,80GiB --seq-len 8k --model llama3-8b "
                                 "--machine h100 --devices 2");
-  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
-                          const char* group) {
-    return sweep.add_option(name, value, meaning)->type_name(type)->group(group);
-  };
+  const OptionsOf option{sweep};
   option("--model", request->model, "with commas between: " + model_help(), "MODEL", "Grid")->required();
   option("--seq-len", request->seq_len, "tokens per sequence: 512,8k", "LIST", "Grid")->required();
   option("--device-mem", request->device_mem, "device caps: 8GiB,16GiB or 6GiB:80GiB:2GiB", "LIST", "Grid");
@@ -250,10 +226,7 @@ void add_compare(CLI::App& app, int& status) {
                   "sluice compare llama3-1b --machines rtx4090,h100,mine.toml --host-mem 64GiB \\\n"
                   "    --price rtx4090=0.4,h100=2.5 --tokens 3B --html cards.html\n"
                   "    what 3 billion tokens cost, and the days they take");
-  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
-                          const char* group) {
-    return compare.add_option(name, value, meaning)->type_name(type)->group(group);
-  };
+  const OptionsOf option{compare};
   option("MODEL", request->model, model_help(), "MODEL", "Arguments")->required();
   option("--machines", request->machines,
          "all, or names that sluice machines lists and machine files (.toml), with commas between; "
@@ -306,29 +279,19 @@ void add_serve(CLI::App& app, int& status) {
                 "the verbs of Tinker's client: forward_backward, optim_step, sample, save")
       ->required()
       ->group("Serving");
-  serve
-      .add_option("CONFIG", request.config_path,
-                  "configuration file (TOML): model, memory, and keys of a step")
-      ->type_name("FILE")
-      ->group("Arguments");
-  serve.add_option("--name", request.name, "what clients call the model; its path unless given")
-      ->type_name("NAME")
-      ->group("Serving");
-  serve.add_option("--port", request.port, "of 127.0.0.1; one that is free unless given")
-      ->type_name("N")
+  const OptionsOf option{serve};
+  option("CONFIG", request.config_path, "configuration file (TOML): model, memory, and keys of a step",
+         "FILE", "Arguments");
+  option("--name", request.name, "what clients call the model; its path unless given", "NAME", "Serving");
+  option("--port", request.port, "of 127.0.0.1; one that is free unless given", "N", "Serving")
       ->check(number<int64_t>(kWhole))
-      ->check(CLI::Range(int64_t{0}, int64_t{65535}))
-      ->group("Serving");
-  serve.add_option("--sample-rows", request.sample_rows, "texts that are sampled at once; 16 unless given")
-      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{65535}));
+  option("--sample-rows", request.sample_rows, "texts that are sampled at once; 16 unless given", "N",
+         "Serving")
       ->check(number<int64_t>(kWhole))
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
-      ->group("Serving");
-  serve
-      .add_option("--allow", request.allow,
-                  "pass over what clients ask for, where it is not followed: train_unembed")
-      ->type_name("WHAT[,WHAT]")
-      ->group("Serving");
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  option("--allow", request.allow, "pass over what clients ask for, where it is not followed: train_unembed",
+         "WHAT[,WHAT]", "Serving");
   add_caps(serve, request.settings, "24GiB", "110GiB");
   add_setting(serve, request.settings, "--model", "model.path", "folder of a Hugging Face model", "PATH",
               "Configuration");
