@@ -33,17 +33,9 @@ struct Basis {
   double again_flops() const { return training.blocks.again_flops / tokens(); }
 };
 
-std::optional<Section> parameters_section(const Basis& basis);
-std::optional<Section> inference_section(const Basis& basis);
-std::optional<Section> flops_section(const Basis& basis);
-std::optional<Section> memory_section(const Basis& basis);
-std::optional<Section> activations_section(const Basis& basis);
-std::optional<Section> time_section(const Basis& basis);
-std::optional<Section> roofline_section(const Basis& basis);
-std::optional<Section> scaling_section(const Basis& basis);
-std::optional<Section> batch_section(const Basis& basis);
-std::optional<Section> sharding_section(const Basis& basis);
-std::optional<Section> mesh_section(const Basis& basis);
-std::optional<Section> sizes_section(const Basis& basis);
+using SectionOf = std::optional<Section>(const Basis& basis);
+SectionOf parameters_section, inference_section, flops_section, memory_section, activations_section;
+SectionOf time_section, roofline_section, scaling_section, batch_section, sharding_section, mesh_section;
+SectionOf sizes_section;
 
 }  // namespace sluice::core

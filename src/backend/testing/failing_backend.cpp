@@ -46,19 +46,4 @@ std::optional<Fault> FailingBackend::finish(std::vector<Interval>* timeline) {
   return fault_ ? fault_ : inner_fault;
 }
 
-Status FailingBackend::upload(Location to, const std::byte* from, int64_t bytes) {
-  SLUICE_TRY(count());
-  return inner().upload(to, from, bytes);
-}
-
-Status FailingBackend::download(std::byte* to, Location from, int64_t bytes) {
-  SLUICE_TRY(count());
-  return inner().download(to, from, bytes);
-}
-
-Status FailingBackend::clear(Location to, int64_t bytes) {
-  SLUICE_TRY(count());
-  return inner().clear(to, bytes);
-}
-
 }  // namespace sluice::core

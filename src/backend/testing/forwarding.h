@@ -32,17 +32,24 @@ class ForwardingBackend : public Backend {
   Status wait(uint32_t command) override { return inner_->wait(command); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return inner_->finish(timeline); }
   Status upload(Location to, const std::byte* from, int64_t bytes) override {
+    SLUICE_TRY(reach(to.tier));
     return inner_->upload(to, from, bytes);
   }
   Status download(std::byte* to, Location from, int64_t bytes) override {
+    SLUICE_TRY(reach(from.tier));
     return inner_->download(to, from, bytes);
   }
-  Status clear(Location to, int64_t bytes) override { return inner_->clear(to, bytes); }
+  Status clear(Location to, int64_t bytes) override {
+    SLUICE_TRY(reach(to.tier));
+    return inner_->clear(to, bytes);
+  }
   BytesByTier memory() const override { return inner_->memory(); }
   std::string take_note() override { return inner_->take_note(); }
 
  protected:
   Backend& inner() { return *inner_; }
+  // Asked before bytes of a tier are touched between steps: its error is the call's.
+  virtual Status reach(Tier) { return {}; }
 
  private:
   std::unique_ptr<Backend> owned_;

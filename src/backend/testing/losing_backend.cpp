@@ -20,13 +20,12 @@ Loss Loss::of_device(const LaneTable& lanes, Tier device, int64_t at) {
   return loss;
 }
 
-Status LosingBackend::reach(std::optional<Tier> tier) const {
-  const bool concerned = loss_.device && (!tier || tier == loss_.device);
-  return concerned && lost() ? Status(injected_loss()) : Status();
+Status LosingBackend::reach(Tier tier) {
+  return lost() && tier == loss_.device ? Status(injected_loss()) : Status();
 }
 
 Status LosingBackend::begin(uint32_t commands, bool timed) {
-  SLUICE_TRY(reach(std::nullopt));
+  if (loss_.device) SLUICE_TRY(reach(*loss_.device));
   down_.clear();
   inner_id_.clear();
   outer_id_.clear();
@@ -69,21 +68,6 @@ std::optional<Fault> LosingBackend::finish(std::vector<Interval>* timeline) {
   if (failed_) return Fault{failed_, injected_loss()};
   if (fault && fault->command) fault->command = outer_id_[*fault->command];
   return fault;
-}
-
-Status LosingBackend::upload(Location to, const std::byte* from, int64_t bytes) {
-  SLUICE_TRY(reach(to.tier));
-  return inner().upload(to, from, bytes);
-}
-
-Status LosingBackend::download(std::byte* to, Location from, int64_t bytes) {
-  SLUICE_TRY(reach(from.tier));
-  return inner().download(to, from, bytes);
-}
-
-Status LosingBackend::clear(Location to, int64_t bytes) {
-  SLUICE_TRY(reach(to.tier));
-  return inner().clear(to, bytes);
 }
 
 }  // namespace sluice::core

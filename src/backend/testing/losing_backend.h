@@ -39,17 +39,14 @@ class LosingBackend final : public ForwardingBackend {
   Status submit(const Command& command) override;
   Status wait(uint32_t command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
-  Status upload(Location to, const std::byte* from, int64_t bytes) override;
-  Status download(std::byte* to, Location from, int64_t bytes) override;
-  Status clear(Location to, int64_t bytes) override;
 
  private:
   static constexpr uint32_t kNever = UINT32_MAX;
 
   // Whether the command can run.
   bool runs(const Command& command);
-  // An error for what concerns the device once it is lost.
-  Status reach(std::optional<Tier> tier) const;
+  // An error of the device once it is lost.
+  Status reach(Tier tier) override;
 
   Loss loss_;
   int64_t seen_ = 0;
