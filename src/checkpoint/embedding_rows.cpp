@@ -34,11 +34,10 @@ void scale_embedding(DType dtype, float scale, std::span<std::byte> rows) {
   });
 }
 
-Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, const WeightsFrom& from,
-                                          uint64_t seed) {
+Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype, const WeightsFrom& from) {
   EmbeddingRows rows;
   rows.dtype_ = dtype;
-  rows.seed_ = seed;
+  rows.seed_ = from.seed;
   for (Weight& weight : weights_of(spec)) {
     if (!is_looked_up(weight)) continue;
     const std::filesystem::path& checkpoint = from.of(weight);

@@ -20,10 +20,9 @@ void scale_embedding(DType dtype, float scale, std::span<std::byte> rows);
 
 class EmbeddingRows {
  public:
-  // In `dtype`, F32 or BF16. Without a folder they are random, by the seed, as initialize() makes them.
-  // Errors as load_weights() has them.
-  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const WeightsFrom& from,
-                                    uint64_t seed);
+  // In `dtype`, F32 or BF16. Without a folder they are as initialize() makes them. Errors as load_weights()
+  // has them.
+  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const WeightsFrom& from);
 
   // Makes the rows of random tables once and keeps them in host memory, so that a pass takes the time that it
   // takes with a folder's. A table of more than 2^30 values is made row by row all the same.

@@ -52,14 +52,16 @@ Status load_weights(const BuiltProgram& model, const std::filesystem::path& chec
 // The same checksums, of a folder's weights that a model has.
 Result<BaseValues> values_in(const ModelSpec& spec, const std::filesystem::path& folder, Held held);
 
-// Where the values of a model are: in a folder, and of one with adapters in two. Empty: they are made.
+// Where the values of a model are: in a folder, and of one with adapters in two. Empty: they are made, random
+// ones by the seed.
 struct WeightsFrom {
   std::filesystem::path folder, adapter;
+  uint64_t seed = 1;
 
   template <std::convertible_to<std::filesystem::path> Path>
   WeightsFrom(Path&& all) : folder(std::forward<Path>(all)) {}  // NOLINT: a folder is such a place
-  WeightsFrom(std::filesystem::path base, std::filesystem::path beside)
-      : folder(std::move(base)), adapter(std::move(beside)) {}
+  WeightsFrom(std::filesystem::path base, std::filesystem::path beside, uint64_t made_by = 1)
+      : folder(std::move(base)), adapter(std::move(beside)), seed(made_by) {}
   const std::filesystem::path& of(const Weight& weight) const {
     const bool beside = !adapter.empty() && holds(Held::Adapter, weight) && weight.learnt.empty();
     return beside ? adapter : folder;

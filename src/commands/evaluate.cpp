@@ -257,8 +257,7 @@ Result<Opened> open_evaluator(const RunConfig& config, const Machine& machine, E
   console.progress({"planning"});
   SLUICE_ASSIGN(EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
   Opened out{std::make_unique<EvaluatorPlan>(std::move(plan)), nullptr};
-  SLUICE_ASSIGN(out.evaluator, Evaluator::open(*out.plan, machine, weights_from(config),
-                                               uint64_t(config.train.seed), console));
+  SLUICE_ASSIGN(out.evaluator, Evaluator::open(*out.plan, machine, weights_from(config), console));
   return out;
 }
 

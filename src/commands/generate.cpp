@@ -549,8 +549,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
     say("{}", describe(plans));
     return Ending::Done;
   }
-  SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, weights_from(config),
-                                                   uint64_t(config.train.seed), console));
+  SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, weights_from(config), console));
   console.stop();
   asked.stop_is_handled = true;
   const GenerateOptions options{rule, std::move(ends.tokens), request.log_probs};

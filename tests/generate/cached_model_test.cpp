@@ -67,7 +67,7 @@ struct Collected : TextSink {
 
 Texts texts_of(const GenerationPlans& plans, const Machine& machine, const std::string& name,
                std::span<const GenerationTask> tasks, const SamplingRule& rule) {
-  const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+  const auto model = must(CachedModel::open(plans, machine, folder_of(name), silent_observer()));
   Collected out;
   (void)must(generate(model->texts(), tasks, {rule, {}}, out));
   return std::move(out.texts);
@@ -156,7 +156,7 @@ std::vector<float> all_logits(const GenerationPlans& plans, const Machine& machi
    private:
     CachedTextModel& inner_;
   };
-  const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+  const auto model = must(CachedModel::open(plans, machine, folder_of(name), silent_observer()));
   Recorder recorder(model->texts());
   Collected out;
   (void)must(generate(recorder, some_tasks(plans.setup.model.vocab), {drawn(), {}}, out));
@@ -226,7 +226,7 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
   for (const char* name : kModels) {
     const GenerationSetup setup = setup_of(name, 2, 5);
     const GenerationPlans plans = must(plan_generation(setup, machine.profile));
-    const auto cached = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+    const auto cached = must(CachedModel::open(plans, machine, folder_of(name), silent_observer()));
 
     constexpr int64_t kTokens = 23;
     const StepShape one{kTokens, kTokens, 1, 1, kTokens, false};
@@ -289,7 +289,7 @@ TEST(CachedModel, LayersThatAreNotRotatedMakeTextToo) {
     }
     const auto plans = plan_generation(setup, machine.profile);
     ASSERT_TRUE(plans.ok()) << plans.message();
-    const auto model = must(CachedModel::open(*plans, machine, folder_of(name), 1, silent_observer()));
+    const auto model = must(CachedModel::open(*plans, machine, folder_of(name), silent_observer()));
     const std::vector<GenerationTask> tasks = some_tasks(setup.model.vocab);
     Collected out;
     (void)must(generate(model->texts(), tasks, {{}, {}}, out));
@@ -328,7 +328,7 @@ TEST(CachedModel, SamplesAreEqualForAllRowsAndCaps) {
     for (GenerationTask& task : tasks) task.samples = 3;
     const auto run = [&](const GenerationSetup& s) {
       const GenerationPlans plans = must(plan_generation(s, machine.profile));
-      const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+      const auto model = must(CachedModel::open(plans, machine, folder_of(name), silent_observer()));
       Collected out;
       (void)must(generate(model->texts(), tasks, {rule, {}, /*log_probs=*/true}, out));
       return out;
@@ -355,8 +355,8 @@ TEST(CachedModel, SamplesAreEqualForAllRowsAndCaps) {
 TEST(RandomEmbedding, RowsThatAreKeptAreThoseThatAreMadeOnTheWay) {
   for (const char* name : {"llama_tiny", "gemma3_tiny", "gemma4_tiny"}) {
     const ModelSpec spec = setup_of(name, 1, 1).model;
-    auto made = must(EmbeddingRows::open(spec, DType::BF16, "", 7));
-    auto kept = must(EmbeddingRows::open(spec, DType::BF16, "", 7));
+    auto made = must(EmbeddingRows::open(spec, DType::BF16, WeightsFrom("", "", 7)));
+    auto kept = must(EmbeddingRows::open(spec, DType::BF16, WeightsFrom("", "", 7)));
     kept.keep_random();
     const std::vector<int32_t> tokens = {5, 0, 5, int32_t(spec.vocab) - 1};
     std::vector<std::byte> on_the_way, once;

@@ -55,7 +55,7 @@ class Peft : public testing::TestWithParam<const char*> {
       return std::vector<int32_t>(all.begin(), all.begin() + kWindow);
     };
     rig::write_tokens(executor, model, {part(tokens.tokens), part(tokens.targets), part(tokens.positions)});
-    EmbeddingRows embedding = rig::must(EmbeddingRows::open(spec, DType::F32, from, 1));
+    EmbeddingRows embedding = rig::must(EmbeddingRows::open(spec, DType::F32, from));
     std::vector<std::byte> embedded;
     rig::must(embedding.read(part(tokens.tokens), embedded));
     rig::must(executor.write(model.embedded, embedded));

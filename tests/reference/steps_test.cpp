@@ -23,7 +23,7 @@ TEST_P(LogitsOf, MatchPyTorch) {
   rig::must(initialize(model, 1, executor, [](int64_t, int64_t) {}));
   rig::must(load_weights(model, fixture.dir, executor));
 
-  EmbeddingRows embedding = rig::must(EmbeddingRows::open(fixture.config, DType::F32, fixture.dir, 1));
+  EmbeddingRows embedding = rig::must(EmbeddingRows::open(fixture.config, DType::F32, fixture.dir));
   std::vector<std::byte> embedded;
   const rig::Tokens tokens = fixture.tokens("", kWindow);
   const std::vector<float> expected = fixture.values<float>("logits");

@@ -269,7 +269,7 @@ TEST_F(AdapterRuns, RefuseABaseWithAnotherEmbedding) {
   const GenerationPlans plans = must(plan_generation(
       {.model = again.model, .numerics = again.numerics, .capacity = 16}, again.machine.profile));
   const auto generates = [&] {
-    return CachedModel::open(plans, again.machine, WeightsFrom(base(), saved), 1, silent_observer());
+    return CachedModel::open(plans, again.machine, WeightsFrom(base(), saved), silent_observer());
   };
   for (const std::string& message : {Session::open(again).message(), generates().message()})
     EXPECT_NE(message.find("another base: the rows of the embedding of that one have the checksum"),

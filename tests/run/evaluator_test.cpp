@@ -42,7 +42,7 @@ class Evaluators : public testing::Test {
     setup.chunk_tokens = chunk_tokens;
     setup.caps = machine.caps_here(config.caps);
     const EvaluatorPlan plan = must(plan_evaluator(setup, machine.profile));
-    const auto evaluator = must(Evaluator::open(plan, machine, config.model.weights, 1, silent_observer()));
+    const auto evaluator = must(Evaluator::open(plan, machine, config.model.weights, silent_observer()));
     return must(evaluate_rows(
         *data.train, setup.rows, [&](int64_t) { return plan.shape.sequences(); },
         [&](const Rows& rows) { return evaluator->evaluate(rows); }));

@@ -118,8 +118,8 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
     SLUICE_TRY(writer.write(name_of_gradient(tensor), 0, bytes_of(values)));
   }
   SLUICE_ASSIGN(EmbeddingRows embedding,
-                EmbeddingRows::open(p.model, p.numerics.compute, p.config.model.weights,
-                                    uint64_t(p.config.train.seed)));
+                EmbeddingRows::open(p.model, p.numerics.compute,
+                                    {p.config.model.weights, "", uint64_t(p.config.train.seed)}));
   const auto embed = [&](std::span<const int32_t> tokens, std::vector<std::byte>& out) {
     return embedding.read(tokens, out);
   };

@@ -78,12 +78,11 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
 }
 
 Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& plans, const Machine& machine,
-                                                       const WeightsFrom& weights, uint64_t seed,
-                                                       Observer& observer) {
+                                                       const WeightsFrom& weights, Observer& observer) {
   const GenerationSetup& s = plans.setup;
-  SLUICE_ASSIGN(EmbeddingRows embedding, EmbeddingRows::open(s.model, s.numerics.compute, weights, seed));
+  SLUICE_ASSIGN(EmbeddingRows embedding, EmbeddingRows::open(s.model, s.numerics.compute, weights));
   if (s.caps[kHost] == kUnlimited) embedding.keep_random();
-  SLUICE_ASSIGN(Loaded loaded, load(machine, plans.stages, s.caps, weights, seed, observer));
+  SLUICE_ASSIGN(Loaded loaded, load(machine, plans.stages, s.caps, weights, observer));
   return std::unique_ptr<CachedModel>(new CachedModel(plans, std::move(embedding), std::move(loaded)));
 }
 

@@ -43,11 +43,9 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
 
 class CachedModel {
  public:
-  // Takes the memory and loads the weights of a checkpoint; without a path they are random, by the seed.
-  // Borrows the plans.
+  // Takes the memory and loads the weights. Borrows the plans.
   static Result<std::unique_ptr<CachedModel>> open(const GenerationPlans& plans, const Machine& machine,
-                                                   const WeightsFrom& weights, uint64_t seed,
-                                                   Observer& observer);
+                                                   const WeightsFrom& weights, Observer& observer);
 
   // A pass is an error, too, when a cap is exceeded.
   CachedTextModel& texts() { return texts_; }

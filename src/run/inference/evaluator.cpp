@@ -83,9 +83,8 @@ Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profil
 }
 
 Result<std::unique_ptr<Evaluator>> Evaluator::open(const EvaluatorPlan& plan, const Machine& machine,
-                                                   const WeightsFrom& weights, uint64_t seed,
-                                                   Observer& observer) {
-  SLUICE_ASSIGN(Loaded loaded, load(machine, plan.stages, plan.setup.caps, weights, seed, observer));
+                                                   const WeightsFrom& weights, Observer& observer) {
+  SLUICE_ASSIGN(Loaded loaded, load(machine, plan.stages, plan.setup.caps, weights, observer));
   return std::unique_ptr<Evaluator>(new Evaluator(plan, std::move(loaded)));
 }
 

@@ -37,11 +37,9 @@ Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profil
 
 class Evaluator {
  public:
-  // Takes the memory and loads the weights of a folder; without a path they are random, by the seed. Borrows
-  // the plan.
+  // Takes the memory and loads the weights. Borrows the plan.
   static Result<std::unique_ptr<Evaluator>> open(const EvaluatorPlan& plan, const Machine& machine,
-                                                 const WeightsFrom& weights, uint64_t seed,
-                                                 Observer& observer);
+                                                 const WeightsFrom& weights, Observer& observer);
 
   // As Engine's. It is an error, too, when a cap is exceeded.
   Result<const TokenLosses*> evaluate(const Rows& rows);

@@ -6,14 +6,14 @@
 namespace sluice::core {
 
 Result<Loaded> load(const Machine& machine, const Stages& stages, const BytesByTier& caps,
-                    const WeightsFrom& weights, uint64_t seed, Observer& observer) {
+                    const WeightsFrom& weights, Observer& observer) {
   SLUICE_ASSIGN(auto backend, machine.make());
   SLUICE_ASSIGN(Loaded out, Loaded::reserve(std::move(backend), stages, caps, observer));
   SLUICE_TRY(out.prepare());
   const BuiltProgram& model = stages.main.model;
   const bool adapter_is_made = has_adapters(model.weights) && weights.adapter.empty();
   if (weights.folder.empty() || adapter_is_made) {
-    SLUICE_TRY(initialize(model, seed, out.main(), [&](int64_t done, int64_t total) {
+    SLUICE_TRY(initialize(model, weights.seed, out.main(), [&](int64_t done, int64_t total) {
       observer.progress({"making random weights", done, total, sluice::Progress::Unit::Bytes});
     }));
   } else {

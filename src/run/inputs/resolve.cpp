@@ -85,7 +85,7 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
 }
 
 WeightsFrom weights_from(const RunConfig& config) {
-  return {config.model.weights, config.adapter.path};
+  return {config.model.weights, config.adapter.path, uint64_t(config.train.seed)};
 }
 
 Result<ModelSpec> resolve_trained_model(const RunConfig& config) {
