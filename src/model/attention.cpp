@@ -212,16 +212,16 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
   const int64_t head_dim = a.head_dim;
   const ObjectId out = activation(y, heads * head_dim + rest, at);
   task(what,
-       HeadNormRope{.tokens = tokens(at),
-                    .heads = heads,
-                    .head_dim = head_dim,
-                    .rest = rest,
-                    .eps = float(spec_.norm_eps),
-                    .dtype = activations_,
-                    .rope_scale = rope_scale(at),
-                    .offset = float(spec_.norm_offset),
-                    .whole = a.qk_norm == QkNorm::Whole,
-                    .behind = rest > 0 ? a.values : BehindHeads::Copied},
+       HeadNormRope{{.tokens = tokens(at),
+                     .heads = heads,
+                     .head_dim = head_dim,
+                     .rest = rest,
+                     .eps = float(spec_.norm_eps),
+                     .rope_scale = rope_scale(at),
+                     .offset = float(spec_.norm_offset),
+                     .whole = a.qk_norm == QkNorm::Whole,
+                     .behind = rest > 0 ? a.values : BehindHeads::Copied},
+                    activations_},
        {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inv_freq(at), out}, at);
   record();
   return out;

@@ -218,14 +218,8 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
                            int64_t in, int64_t out, bool gathers, ObjectId to) {
     for (int64_t first = 0; first < e.count; first += e.group) {
       const std::string number = group_name(first / e.group);
-      const GroupedLinear op{.mixture = mixture,
-                             .group = {first, e.group},
-                             .in = in,
-                             .out = out,
-                             .dtype = activations_,
-                             .gathers = gathers,
-                             .accumulate = first > 0,
-                             .has_bias = mlp.bias};
+      const GroupedLinear op{
+          {mixture, {first, e.group}, in, out, activations_}, gathers, first > 0, mlp.bias};
       std::vector<Bound> uses{from, multiplied(weights + number, at), routed.routing, to};
       if (mlp.bias) {
         const ObjectId all = weight(biases, at.layer);
@@ -248,22 +242,12 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
       if (found == adapters.end()) continue;
       const LowRankSizes& s = found->second.sizes;
       if (!u.valid()) u = activation(fmt::format("{}_u", name), e.top_k * s.inner(), at);
-      const GroupedLinear a{.mixture = mixture,
-                            .group = {first, e.group},
-                            .in = in,
-                            .out = s.inner(),
-                            .dtype = activations_,
-                            .gathers = gathers,
-                            .accumulate = first > 0};
+      const GroupedLinear a{{mixture, {first, e.group}, in, s.inner(), activations_}, gathers, first > 0};
       tasks.push_back(task(fmt::format("{}_a{}", name, number), a,
                            {from, weight(found->second.a, at.layer), routed.routing, u}, at));
-      adds.push_back({number,
-                      {.mixture = mixture,
-                       .group = {first, e.group},
-                       .sizes = {s.rank, s.parts, s.part, s.first, s.columns},
-                       .dtype = activations_,
-                       .scale = float(found->second.scale)},
-                      weight(found->first, at.layer)});
+      const ExpertRank sizes{s.rank, s.parts, s.part, s.first, s.columns};
+      const GroupedLowRank b{{mixture, {first, e.group}, sizes, activations_, float(found->second.scale)}};
+      adds.push_back({number, b, weight(found->first, at.layer)});
     }
     for (const Adds& each : adds)
       tasks.push_back(task(fmt::format("{}_b{}", name, each.number), each.op, {u, each.b, routed.routing, to}, at));
@@ -272,11 +256,11 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
   product("gate_up", "wgu", "bgu", x, spec_.dim, mlp.up_dim(), true, gu);
   const ObjectId act = activation("act", e.top_k * mlp.ffn, at);
   tasks.push_back(task("swiglu",
-                       Swiglu{.tokens = mixture.rows(),
-                              .dim = mlp.ffn,
-                              .dtype = activations_,
-                              .activation = mlp.activation,
-                              .limit = float(mlp.limit)},
+                       Swiglu{{.tokens = mixture.rows(),
+                               .dim = mlp.ffn,
+                               .dtype = activations_,
+                               .activation = mlp.activation,
+                               .limit = float(mlp.limit)}},
                        {gu, act}, at));
   const ObjectId rows = activation("expert_out", e.top_k * spec_.dim, at);
   product("down", "wd", "bd", act, mlp.ffn, spec_.dim, false, rows);

@@ -310,7 +310,7 @@ ObjectId Forward::add_input(ObjectId x, const Place& at) {
   const ObjectId gate = activation("input_gate", width, at), act = activation("input_act", width, at);
   project({"input_gate", "winput_gate", "", dim, width}, x, gate, {}, at);
   record();
-  Swiglu glu{.tokens = tokens(at), .dim = width, .dtype = activations_};
+  Swiglu glu{{.tokens = tokens(at), .dim = width, .dtype = activations_}};
   glu.activation = spec_.layers[size_t(at.layer)].mlp().activation;
   glu.apart = true;
   task("input_act", glu, {gate, act, input}, at);

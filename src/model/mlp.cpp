@@ -51,12 +51,12 @@ ObjectId Forward::gated(const Mlp& mlp, std::string_view prefix, ObjectId x, con
   record();
   const ObjectId act = activation(named("act"), mlp.ffn, at);
   task(named("swiglu"),
-       Swiglu{.tokens = tokens(at),
-              .dim = mlp.ffn,
-              .dtype = activations_,
-              .activation = mlp.activation,
-              .plain = !mlp.gated,
-              .limit = float(mlp.limit)},
+       Swiglu{{.tokens = tokens(at),
+               .dim = mlp.ffn,
+               .dtype = activations_,
+               .activation = mlp.activation,
+               .plain = !mlp.gated,
+               .limit = float(mlp.limit)}},
        {gu, act}, at);
   record();
   return act;

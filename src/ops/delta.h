@@ -57,36 +57,37 @@ struct DeltaGatesBwd {
   }
 };
 
-// A chunk that is a piece of a sequence: `before` has the state that the piece before it left, and `after`
-// gets the one that it leaves, [value_heads, key_dim, value_dim].
-struct DeltaRule {
-  static constexpr std::string_view kName = "delta_rule";
-  enum { kQkv, kGates, kPos, kO };  // then before and after, where they are
+// The tokens of the rule over a chunk, and of its gradient.
+struct DeltaChunk {
   int64_t tokens;
   DeltaSizes sizes;
   DType dtype;
   bool has_before = false, has_after = false;
 
-  int before_operand() const { return kO + 1; }
-  int after_operand() const { return before_operand() + (has_before ? 1 : 0); }
-  Operands operands() const;
-  Work work() const;
-  int64_t workspace_bytes(const GpuLibraries&) const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), sizes.fields(f);
     f("dtype", dtype), f("before", has_before), f("after", has_after);
   }
 };
 
+// A chunk that is a piece of a sequence: `before` has the state that the piece before it left, and `after`
+// gets the one that it leaves, [value_heads, key_dim, value_dim].
+struct DeltaRule : DeltaChunk {
+  static constexpr std::string_view kName = "delta_rule";
+  enum { kQkv, kGates, kPos, kO };  // then before and after, where they are
+
+  int before_operand() const { return kO + 1; }
+  int after_operand() const { return before_operand() + (has_before ? 1 : 0); }
+  Operands operands() const;
+  Work work() const;
+  int64_t workspace_bytes(const GpuLibraries&) const;
+};
+
 // Gradients of DeltaRule with respect to qkv, the gates and the state before. States between are computed
 // again.
-struct DeltaRuleBwd {
+struct DeltaRuleBwd : DeltaChunk {
   static constexpr std::string_view kName = "delta_rule_bwd";
   enum { kQkv, kGates, kPos, kDo, kDqkv, kDgates };  // then before and d_before, and d_after
-  int64_t tokens;
-  DeltaSizes sizes;
-  DType dtype;
-  bool has_before = false, has_after = false;
 
   int before_operand() const { return kDgates + 1; }
   int d_before_operand() const { return before_operand() + 1; }
@@ -94,10 +95,6 @@ struct DeltaRuleBwd {
   Operands operands() const;
   Work work() const;
   int64_t workspace_bytes(const GpuLibraries&) const;
-  constexpr void fields(auto&& f) const {
-    f("tokens", tokens), sizes.fields(f);
-    f("dtype", dtype), f("before", has_before), f("after", has_after);
-  }
 };
 
 // New tokens of `rows` texts, as in CachedAttention: the cache holds the state of each, f32, which a text

@@ -98,6 +98,13 @@ int64_t SortByExpert::workspace_bytes(const GpuLibraries&) const {
   return sort_partials(mixture.rows()) * mixture.experts * size_of(I32);
 }
 
+Work GroupedProduct::work() const {
+  return grouped_product(mixture, group, in, out);
+}
+Work GroupedAdapters::work() const {
+  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
+}
+
 Operands GroupedLinear::operands() const {
   Operands o{{"x", Read, dtype, (gathers ? mixture.tokens : mixture.rows()) * in, Activations},
              {"w", Read, dtype, group.count * out * in, Weights},
@@ -105,9 +112,6 @@ Operands GroupedLinear::operands() const {
              {"y", write_or(accumulate), dtype, mixture.rows() * out, Activations}};
   if (has_bias) o.push_back({"bias", Read, dtype, group.count * out, Weights});
   return o;
-}
-Work GroupedLinear::work() const {
-  return grouped_product(mixture, group, in, out);
 }
 double GroupedLinear::traffic() const {
   const Operands o = operands();
@@ -121,9 +125,6 @@ Operands GroupedDgrad::operands() const {
           {"w", Read, dtype, group.count * out * in, Weights},
           routing_operand(mixture),
           {"dx", write_or(accumulate), dtype, mixture.rows() * in, Activations}};
-}
-Work GroupedDgrad::work() const {
-  return grouped_product(mixture, group, in, out);
 }
 double GroupedDgrad::traffic() const {
   const Operands o = operands();
@@ -139,9 +140,6 @@ Operands GroupedWgrad::operands() const {
           routing_operand(mixture),
           {"dw", write_or(accumulate), grad_dtype, group.count * out * in, Activations}};
 }
-Work GroupedWgrad::work() const {
-  return grouped_product(mixture, group, in, out);
-}
 double GroupedWgrad::traffic() const {
   const Operands o = operands();
   return share_of(mixture, group, o[kDy]) + share_of(mixture, group, o[kX]) + double(o[kRouting].bytes()) +
@@ -153,9 +151,6 @@ Operands GroupedLowRank::operands() const {
           {"b", Read, dtype, group.count * sizes.adapted() * sizes.rank, Weights},
           routing_operand(mixture),
           {"y", Accumulate, dtype, mixture.rows() * sizes.columns, Activations}};
-}
-Work GroupedLowRank::work() const {
-  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
 }
 double GroupedLowRank::traffic() const {
   const Operands o = operands();
@@ -169,9 +164,6 @@ Operands GroupedLowRankDgrad::operands() const {
           routing_operand(mixture),
           {"du", write_or(accumulate), dtype, mixture.rows() * sizes.inner(), Activations}};
 }
-Work GroupedLowRankDgrad::work() const {
-  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
-}
 double GroupedLowRankDgrad::traffic() const {
   const Operands o = operands();
   return share_of(mixture, group, o[kDy]) + double(o[kB].bytes()) + double(o[kRouting].bytes()) +
@@ -183,9 +175,6 @@ Operands GroupedLowRankWgrad::operands() const {
           {"u", Read, dtype, mixture.rows() * sizes.inner(), Activations},
           routing_operand(mixture),
           {"db", write_or(accumulate), grad_dtype, group.count * sizes.adapted() * sizes.rank, Activations}};
-}
-Work GroupedLowRankWgrad::work() const {
-  return grouped_product(mixture, group, sizes.rank, sizes.adapted());
 }
 double GroupedLowRankWgrad::traffic() const {
   const Operands o = operands();

@@ -175,66 +175,64 @@ struct ExpertGroup {
   constexpr void fields(auto&& f) const { f("first", first, kNoCost), f("count", count); }
 };
 
-// y[i] = x[i] w_e^T (+ bias_e) for every row i of each expert e of the group. `gathers`: x[i] is the row of
-// choice[i]'s token in x[tokens, in], else x is [rows, in]. w is [count * out, in], bias [count * out]. Rows
-// of other experts are left as they are if `accumulate`, else they become 0.
-struct GroupedLinear {
-  static constexpr std::string_view kName = "grouped_linear";
-  enum { kX, kW, kRouting, kY, kBias };
+// A product with the weights of a group's experts, [out, in] each, over their rows.
+struct GroupedProduct {
   Mixture mixture;
   ExpertGroup group;
   int64_t in, out;
   DType dtype;
+
+  Work work() const;
+  constexpr void fields(auto&& f) const {
+    mixture.fields(f), group.fields(f);
+    f("in", in), f("out", out), f("dtype", dtype);
+  }
+};
+
+// y[i] = x[i] w_e^T (+ bias_e) for every row i of each expert e of the group. `gathers`: x[i] is the row of
+// choice[i]'s token in x[tokens, in], else x is [rows, in]. w is [count * out, in], bias [count * out]. Rows
+// of other experts are left as they are if `accumulate`, else they become 0.
+struct GroupedLinear : GroupedProduct {
+  static constexpr std::string_view kName = "grouped_linear";
+  enum { kX, kW, kRouting, kY, kBias };
   bool gathers, accumulate;
   bool has_bias = false;
 
   Operands operands() const;
-  Work work() const;
   double traffic() const;
   constexpr void fields(auto&& f) const {
-    mixture.fields(f), group.fields(f);
-    f("in", in), f("out", out), f("dtype", dtype), f("gathers", gathers), f("acc", accumulate),
-        f("bias", has_bias);
+    GroupedProduct::fields(f);
+    f("gathers", gathers), f("acc", accumulate), f("bias", has_bias);
   }
 };
 
 // dx[i] = dy[i] w_e, with dy [tokens, out] if it gathers, else [rows, out]; the rest as GroupedLinear.
-struct GroupedDgrad {
+struct GroupedDgrad : GroupedProduct {
   static constexpr std::string_view kName = "grouped_dgrad";
   enum { kDy, kW, kRouting, kDx };
-  Mixture mixture;
-  ExpertGroup group;
-  int64_t in, out;
-  DType dtype;
   bool gathers, accumulate;
 
   Operands operands() const;
-  Work work() const;
   double traffic() const;
   constexpr void fields(auto&& f) const {
-    mixture.fields(f), group.fields(f);
-    f("in", in), f("out", out), f("dtype", dtype), f("gathers", gathers), f("acc", accumulate);
+    GroupedProduct::fields(f);
+    f("gathers", gathers), f("acc", accumulate);
   }
 };
 
 // dw_e (+)= the sum over e's rows i of dy[i]^T x[i], for each expert of the group; 0 of one that has no rows.
 // Either is gathered from tokens, or neither.
-struct GroupedWgrad {
+struct GroupedWgrad : GroupedProduct {
   static constexpr std::string_view kName = "grouped_wgrad";
   enum { kDy, kX, kRouting, kDw };
-  Mixture mixture;
-  ExpertGroup group;
-  int64_t in, out;
-  DType dtype, grad_dtype;
+  DType grad_dtype;
   bool gathers_dy, gathers_x, accumulate;
 
   Operands operands() const;
-  Work work() const;
   double traffic() const;
   constexpr void fields(auto&& f) const {
-    mixture.fields(f), group.fields(f);
-    f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("gathers_dy", gathers_dy),
-        f("gathers_x", gathers_x), f("acc", accumulate);
+    GroupedProduct::fields(f);
+    f("grad", grad_dtype), f("gathers_dy", gathers_dy), f("gathers_x", gathers_x), f("acc", accumulate);
   }
 };
 
@@ -252,70 +250,67 @@ struct ExpertRank {
   }
 };
 
-// y[i, at + p part + o] += scale * sum over j of u[i, p rank + j] b_e[p part + o, j]
-// for every row i of each expert e of the group. Products are rounded with the sum. b is [count * parts *
-// part, rank]. `turned`: of one part, and b_e is [rank, part]. Rows of other experts, and other columns,
-// stay.
-struct GroupedLowRank {
-  static constexpr std::string_view kName = "grouped_low_rank";
-  enum { kU, kB, kRouting, kY };
+// A product with the adapters of a group's experts.
+struct GroupedAdapters {
   Mixture mixture;
   ExpertGroup group;
   ExpertRank sizes;
   DType dtype;
   float scale = 1;
+
+  Work work() const;
+  constexpr void fields(auto&& f) const {
+    mixture.fields(f), group.fields(f), sizes.fields(f);
+    f("dtype", dtype);
+  }
+};
+
+// y[i, at + p part + o] += scale * sum over j of u[i, p rank + j] b_e[p part + o, j]
+// for every row i of each expert e of the group. Products are rounded with the sum. b is [count * parts *
+// part, rank]. `turned`: of one part, and b_e is [rank, part]. Rows of other experts, and other columns,
+// stay.
+struct GroupedLowRank : GroupedAdapters {
+  static constexpr std::string_view kName = "grouped_low_rank";
+  enum { kU, kB, kRouting, kY };
   bool turned = false;
 
   Operands operands() const;
-  Work work() const;
   double traffic() const;
   constexpr void fields(auto&& f) const {
-    mixture.fields(f), group.fields(f), sizes.fields(f);
-    f("dtype", dtype), f("scale", scale, kNoCost), f("turned", turned);
+    GroupedAdapters::fields(f);
+    f("scale", scale, kNoCost), f("turned", turned);
   }
 };
 
 // du[i, p rank + j] = scale * sum over o of dy[i, at + p part + o] b_e[p part + o, j]. dy is [tokens,
 // columns] if it gathers, else [rows, columns]. Rows of other experts are left as they are if `accumulate`,
 // else they become 0.
-struct GroupedLowRankDgrad {
+struct GroupedLowRankDgrad : GroupedAdapters {
   static constexpr std::string_view kName = "grouped_low_rank_dgrad";
   enum { kDy, kB, kRouting, kDu };
-  Mixture mixture;
-  ExpertGroup group;
-  ExpertRank sizes;
-  DType dtype;
-  float scale = 1;
   bool gathers = false, accumulate = false;
 
   Operands operands() const;
-  Work work() const;
   double traffic() const;
   constexpr void fields(auto&& f) const {
-    mixture.fields(f), group.fields(f), sizes.fields(f);
-    f("dtype", dtype), f("scale", scale, kNoCost), f("gathers", gathers), f("acc", accumulate);
+    GroupedAdapters::fields(f);
+    f("scale", scale, kNoCost), f("gathers", gathers), f("acc", accumulate);
   }
 };
 
 // db_e[p part + o, j] (+)= scale * sum over e's rows i of dy[i, at + p part + o] u[i, p rank + j], for each
 // expert of the group. It is 0 of one that has no rows. dy as of GroupedLowRankDgrad.
-struct GroupedLowRankWgrad {
+struct GroupedLowRankWgrad : GroupedAdapters {
   static constexpr std::string_view kName = "grouped_low_rank_wgrad";
   enum { kDy, kU, kRouting, kDb };
-  Mixture mixture;
-  ExpertGroup group;
-  ExpertRank sizes;
-  DType dtype, grad_dtype;
-  float scale = 1;
+  DType grad_dtype;
   bool gathers = false, accumulate = false;
 
   Operands operands() const;
-  Work work() const;
   double traffic() const;
   constexpr void fields(auto&& f) const {
-    mixture.fields(f), group.fields(f), sizes.fields(f);
-    f("dtype", dtype), f("grad", grad_dtype), f("scale", scale, kNoCost), f("gathers", gathers),
-        f("acc", accumulate);
+    GroupedAdapters::fields(f);
+    f("grad", grad_dtype), f("scale", scale, kNoCost), f("gathers", gathers), f("acc", accumulate);
   }
 };
 

@@ -61,17 +61,10 @@ struct RmsNormBwd {
   }
 };
 
-// Rows of y are heads * head_dim + rest columns, and so are those of x unless the rest is made of the heads.
-// Each of the heads is normalised as a row of RmsNorm is, with the weight w[head_dim] that all share, and
-// then rotated as Linear rotates. The rest is as `behind` says. If `whole`, all of them together are one row
-// of RmsNorm's, with a weight of their own for every element. REQUIRES: a rest that is normalised is whole
-// heads, and one of the heads themselves as many.
-struct HeadNormRope {
-  static constexpr std::string_view kName = "head_norm_rope";
-  enum { kX, kW, kPos, kInvFreq, kY };
+// Sizes of heads that are normalised and rotated and of their gradient, and what is computed.
+struct HeadNorm {
   int64_t tokens, heads, head_dim, rest;
   float eps;
-  DType dtype;
   float rope_scale = 1;  // as Rope's
   float offset = 0;      // as RmsNorm's
   bool whole = false;
@@ -80,10 +73,10 @@ struct HeadNormRope {
   int64_t columns() const { return heads * head_dim + rest; }
   int64_t x_columns() const { return columns() - (behind == BehindHeads::Again ? rest : 0); }
   int64_t weights() const { return whole ? heads * head_dim : head_dim; }
-  Operands operands() const;
-  constexpr void fields(auto&& f) const {
-    f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
-        f("dtype", dtype);
+  constexpr void sizes(auto&& f) const {
+    f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps);
+  }
+  constexpr void form(auto&& f) const {
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
     if (offset != 0) f("offset", offset, kNoCost);
     if (whole) f("whole", whole);
@@ -91,33 +84,33 @@ struct HeadNormRope {
   }
 };
 
+// Rows of y are heads * head_dim + rest columns, and so are those of x unless the rest is made of the heads.
+// Each of the heads is normalised as a row of RmsNorm is, with the weight w[head_dim] that all share, and
+// then rotated as Linear rotates. The rest is as `behind` says. If `whole`, all of them together are one row
+// of RmsNorm's, with a weight of their own for every element. REQUIRES: a rest that is normalised is whole
+// heads, and one of the heads themselves as many.
+struct HeadNormRope : HeadNorm {
+  static constexpr std::string_view kName = "head_norm_rope";
+  enum { kX, kW, kPos, kInvFreq, kY };
+  DType dtype;
+
+  Operands operands() const;
+  constexpr void fields(auto&& f) const { sizes(f), f("dtype", dtype), form(f); }
+};
+
 // dx = d(loss)/dx through HeadNormRope, given that of its rotated y. A rest that is copied is converted to
 // dtype, and what comes to heads from a rest of their own is rounded to it before it is added. dw (+)= sum
 // over rows and heads. The statistics are computed again from x.
-struct HeadNormRopeBwd {
+struct HeadNormRopeBwd : HeadNorm {
   static constexpr std::string_view kName = "head_norm_rope_bwd";
   enum { kDy, kX, kW, kPos, kInvFreq, kDx, kDw };
-  int64_t tokens, heads, head_dim, rest;
-  float eps;
   DType in_dtype, dtype, grad_dtype;  // of dy, of x and dx, of dw
   bool accumulate;                    // dw
-  float rope_scale = 1;               // as Rope's
-  float offset = 0;                   // as RmsNorm's
-  bool whole = false;                 // as HeadNormRope's
-  BehindHeads behind = BehindHeads::Copied;
 
-  int64_t columns() const { return heads * head_dim + rest; }
-  int64_t x_columns() const { return columns() - (behind == BehindHeads::Again ? rest : 0); }
-  int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   constexpr void fields(auto&& f) const {
-    f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
-        f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
-    if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
-    if (offset != 0) f("offset", offset, kNoCost);
-    if (whole) f("whole", whole);
-    if (behind != BehindHeads::Copied) f("behind", behind);
+    sizes(f), f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate), form(f);
   }
 };
 

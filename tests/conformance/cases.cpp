@@ -140,7 +140,7 @@ void add_head_norms(List& list) {
   const auto add_backward = [&](const Heads& h, DType in, DType dtype, DType grad, std::string note = "",
                                 Data data = {}) {
     for (const bool accumulate : {false, true}) {
-      list.add(HeadNormRopeBwd{h.tokens, h.heads, h.head_dim, h.rest, kEps, in, dtype, grad, accumulate},
+      list.add(HeadNormRopeBwd{{h.tokens, h.heads, h.head_dim, h.rest, kEps}, in, dtype, grad, accumulate},
                note, data);
     }
   };
@@ -155,7 +155,7 @@ void add_head_norms(List& list) {
                          {7, 1, 200, 8},
                          {9, 3, 256, 8}}) {
     for (const DType dtype : kDTypes) {
-      list.add(HeadNormRope{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype});
+      list.add(HeadNormRope{{h.tokens, h.heads, h.head_dim, h.rest, kEps}, dtype});
     }
     for (const auto [dtype, grad] : kGradDTypes) {
       add_backward(h, kF32, dtype, grad);
@@ -165,7 +165,7 @@ void add_head_norms(List& list) {
   // More rows than are summed up at once.
   add_backward({1100, 1, 8, 0}, kBf16, kBf16, kF32);
   for (const DType dtype : kDTypes) {
-    list.add(HeadNormRope{7, 2, 16, 8, kEps, dtype}, "near_eps", {.spread = 3e-3});
+    list.add(HeadNormRope{{7, 2, 16, 8, kEps}, dtype}, "near_eps", {.spread = 3e-3});
     add_backward({7, 2, 16, 8}, dtype, dtype, dtype, "near_eps", {.spread = 3e-3});
   }
 }
@@ -256,13 +256,13 @@ void add_families(List& list) {
                          {9, 3, 256, 0}}) {
     for (const bool whole : {false, true}) {
       for (const DType dtype : kDTypes)
-        list.add(HeadNormRope{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype, 1.5f, 1, whole});
+        list.add(HeadNormRope{{h.tokens, h.heads, h.head_dim, h.rest, kEps, 1.5f, 1, whole}, dtype});
       for (const auto [dtype, grad] : kGradDTypes) {
-        list.add(HeadNormRopeBwd{h.tokens, h.heads, h.head_dim, h.rest, kEps, kF32, dtype, grad, true, 1.5f,
-                                 1, whole});
+        list.add(HeadNormRopeBwd{
+            {h.tokens, h.heads, h.head_dim, h.rest, kEps, 1.5f, 1, whole}, kF32, dtype, grad, true});
         if (whole)
-          list.add(HeadNormRopeBwd{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype, dtype, grad, false, 1,
-                                   0, whole});
+          list.add(HeadNormRopeBwd{
+              {h.tokens, h.heads, h.head_dim, h.rest, kEps, 1, 0, whole}, dtype, dtype, grad, false});
       }
     }
   }
@@ -295,7 +295,7 @@ void add_families(List& list) {
     list.add(SwigluBwd{33, 24, dtype, GateActivation::Gelu}, "saturated", {.spread = 40});
   }
   // More rows than are summed up at once.
-  list.add(HeadNormRopeBwd{1100, 2, 8, 8, kEps, kBf16, kBf16, kF32, false, 1, 0, true});
+  list.add(HeadNormRopeBwd{{1100, 2, 8, 8, kEps, 1, 0, true}, kBf16, kBf16, kF32, false});
 }
 
 // Frequencies of 0, queries that grow with their position, and a table that is added.
@@ -425,14 +425,14 @@ void add_norms_of_values(List& list) {
   };
   for (const Heads& h : {Heads{1, 1, 8}, {7, 2, 16}, {33, 3, 24}, {9, 1, 80}, {5, 2, 256}, {3, 2, 512}}) {
     for (const BehindHeads behind : {BehindHeads::Normed, BehindHeads::Again}) {
-      HeadNormRope op{h.tokens, h.heads, h.head_dim, h.heads * h.head_dim, kEps, kF32, 1.5f};
+      HeadNormRope op{{h.tokens, h.heads, h.head_dim, h.heads * h.head_dim, kEps, 1.5f}, kF32};
       op.behind = behind;
       for (const DType dtype : kDTypes) {
         op.dtype = dtype;
         list.add(op);
       }
       for (const auto [dtype, grad] : kGradDTypes) {
-        HeadNormRopeBwd bwd{h.tokens, h.heads, h.head_dim, op.rest, kEps, kF32, dtype, grad, true, 1.5f};
+        HeadNormRopeBwd bwd{{h.tokens, h.heads, h.head_dim, op.rest, kEps, 1.5f}, kF32, dtype, grad, true};
         bwd.behind = behind;
         list.add(bwd);
         bwd.in_dtype = dtype, bwd.accumulate = false;
@@ -461,8 +461,8 @@ void add_scaled_rotations(List& list) {
     list.add(Linear{7, 24, 2 * 2 * 16, dtype, false, 2, 16, true, kScale}, "scaled");
     list.add(Rope{7, 2, 16, 32, dtype, kScale}, "scaled");
     list.add(RopeBwd{7, 4, 2, 16, kF32, dtype, kScale}, "scaled");
-    list.add(HeadNormRope{7, 2, 16, 32, kEps, dtype, kScale}, "scaled");
-    list.add(HeadNormRopeBwd{7, 2, 16, 32, kEps, kF32, dtype, dtype, false, kScale}, "scaled");
+    list.add(HeadNormRope{{7, 2, 16, 32, kEps, kScale}, dtype}, "scaled");
+    list.add(HeadNormRopeBwd{{7, 2, 16, 32, kEps, kScale}, kF32, dtype, dtype, false}, "scaled");
   }
 }
 

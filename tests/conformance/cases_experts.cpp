@@ -106,7 +106,7 @@ void add_experts_adapters(List& list) {
       }
       for (const auto& [dtype, grad] : kGradDTypes) {
         for (const bool gathers : {false, true})
-          list.add(GroupedLowRankWgrad{m, group, s, dtype, grad, 0.3f, gathers, gathers});
+          list.add(GroupedLowRankWgrad{m, group, s, dtype, 0.3f, grad, gathers, gathers});
       }
     }
   }
@@ -116,7 +116,7 @@ void add_experts_adapters(List& list) {
     const Data data{.experts = spread};
     list.add(GroupedLowRank{m, {0, 4}, s, kBf16, 2}, note, data);
     list.add(GroupedLowRankDgrad{m, {1, 2}, s, kBf16, 1, true, false}, note, data);
-    list.add(GroupedLowRankWgrad{m, {0, 4}, s, kBf16, kF32, 1, true, true}, note, data);
+    list.add(GroupedLowRankWgrad{m, {0, 4}, s, kBf16, 1, kF32, true, true}, note, data);
   }
 }
 

@@ -71,7 +71,7 @@ Ids mix(LossProgram& p, const Mixture& m, int64_t rank, const Ids& in, ObjectId 
     }
   };
   product("up", in[0], kDim, 2 * kFfn, true, gu);
-  p.add("swiglu" + u, Swiglu{.tokens = m.rows(), .dim = kFfn, .dtype = kF32}, {gu, act});
+  p.add("swiglu" + u, Swiglu{{.tokens = m.rows(), .dim = kFfn, .dtype = kF32}}, {gu, act});
   product("down", act, kFfn, kDim, false, rows);
   p.add("combine" + u, CombineExperts{m, kDim, kF32, true, true}, {rows, routing, y, in[1], in[2]});
   p.gradients.record((rank > 0 ? 6 : 2) * kExperts + 2);
@@ -135,7 +135,7 @@ const Case kCases[] = {
      {kHeads * kHeadDim + 8},
      [](LossProgram& p, const Ids& in, const std::string& u) {
        const ObjectId y = p.activation("y" + u, kHeads * kHeadDim + 8);
-       p.task("op" + u, HeadNormRope{kTokens, kHeads, kHeadDim, 8, 1e-5f, kF32},
+       p.task("op" + u, HeadNormRope{{kTokens, kHeads, kHeadDim, 8, 1e-5f}, kF32},
               {in[0], p.param("norm", kHeadDim), positions(p), frequencies(p), y});
        return Ids{y};
      }},
@@ -193,7 +193,7 @@ const Case kCases[] = {
      {2 * kDim},
      [](LossProgram& p, const Ids& in, const std::string& u) {
        const ObjectId y = p.activation("y" + u);
-       p.task("op" + u, Swiglu{.tokens = kTokens, .dim = kDim, .dtype = kF32}, {in[0], y});
+       p.task("op" + u, Swiglu{{.tokens = kTokens, .dim = kDim, .dtype = kF32}}, {in[0], y});
        return Ids{y};
      }},
     {"head_loss",
@@ -302,7 +302,7 @@ const Case kCases[] = {
      {kDim, kDim},
      [](LossProgram& p, const Ids& in, const std::string& u) {
        const ObjectId y = p.activation("y" + u);
-       Swiglu op{.tokens = kTokens, .dim = kDim, .dtype = kF32};
+       Swiglu op{{.tokens = kTokens, .dim = kDim, .dtype = kF32}};
        op.apart = true;
        p.task("op" + u, op, {in[0], y, in[1]});
        return Ids{y};

@@ -27,9 +27,7 @@ struct Delays {
 // timelines are those of the caller.
 class DelayingBackend final : public ForwardingBackend {
  public:
-  DelayingBackend(Backend& inner, const Delays& delays)
-      : ForwardingBackend(inner), delays_(delays), random_(delays.seed), held_(lanes()) {}
-  DelayingBackend(std::unique_ptr<Backend> inner, const Delays& delays)
+  DelayingBackend(InnerBackend inner, const Delays& delays)
       : ForwardingBackend(std::move(inner)), delays_(delays), random_(delays.seed), held_(lanes()) {}
 
   Status begin(uint32_t commands, bool timed) override;

@@ -23,9 +23,7 @@ class FailingBackend final : public ForwardingBackend {
     Asynchronous,  // submit() and all later ones of the step succeed; only finish() tells
   };
 
-  FailingBackend(Backend& inner, int64_t fail_at, Mode mode)
-      : ForwardingBackend(inner), fail_at_(fail_at), mode_(mode) {}
-  FailingBackend(std::unique_ptr<Backend> inner, int64_t fail_at, Mode mode)
+  FailingBackend(InnerBackend inner, int64_t fail_at, Mode mode)
       : ForwardingBackend(std::move(inner)), fail_at_(fail_at), mode_(mode) {}
 
   int64_t calls() const { return calls_; }

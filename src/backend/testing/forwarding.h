@@ -2,6 +2,7 @@
 // A backend that hands every call on to another one: what the testing backends are made of.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,12 +11,25 @@
 
 namespace sluice::core {
 
+// The backend behind another one: borrowed, and then it outlives that one, or owned.
+class InnerBackend {
+ public:
+  InnerBackend(Backend& backend) : backend_(&backend) {}  // NOLINT: it is one
+  template <std::derived_from<Backend> B>
+  InnerBackend(std::unique_ptr<B> backend)  // NOLINT: it is one
+      : owned_(std::move(backend)), backend_(owned_.get()) {}
+
+  Backend* operator->() const { return backend_; }
+  Backend& operator*() const { return *backend_; }
+
+ private:
+  std::unique_ptr<Backend> owned_;
+  Backend* backend_;
+};
+
 class ForwardingBackend : public Backend {
  public:
-  // Borrows `inner`, which outlives this.
-  explicit ForwardingBackend(Backend& inner) : inner_(&inner) {}
-  explicit ForwardingBackend(std::unique_ptr<Backend> inner)
-      : owned_(std::move(inner)), inner_(owned_.get()) {}
+  explicit ForwardingBackend(InnerBackend inner) : inner_(std::move(inner)) {}
 
   std::string_view name() const override { return inner_->name(); }
   const LaneTable& lanes() const override { return inner_->lanes(); }
@@ -52,8 +66,7 @@ class ForwardingBackend : public Backend {
   virtual Status reach(Tier) { return {}; }
 
  private:
-  std::unique_ptr<Backend> owned_;
-  Backend* inner_;
+  InnerBackend inner_;
 };
 
 }  // namespace sluice::core

@@ -27,8 +27,7 @@ struct Loss {
 // Commands behind it on their lanes, and all that wait for these, never run.
 class LosingBackend final : public ForwardingBackend {
  public:
-  LosingBackend(Backend& inner, Loss loss) : ForwardingBackend(inner), loss_(std::move(loss)) {}
-  LosingBackend(std::unique_ptr<Backend> inner, Loss loss)
+  LosingBackend(InnerBackend inner, Loss loss)
       : ForwardingBackend(std::move(inner)), loss_(std::move(loss)) {}
 
   // Commands of the lanes so far.

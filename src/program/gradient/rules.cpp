@@ -109,19 +109,7 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
   const ObjectId dx = g.into_new(x);
   const auto dw = g.into(w);
   g.task(task, named(task, "_bwd"),
-         HeadNormRopeBwd{.tokens = op.tokens,
-                         .heads = op.heads,
-                         .head_dim = op.head_dim,
-                         .rest = op.rest,
-                         .eps = op.eps,
-                         .in_dtype = g.program().object(dy).format.type,
-                         .dtype = op.dtype,
-                         .grad_dtype = g.param_dtype(),
-                         .accumulate = dw.accumulate,
-                         .rope_scale = op.rope_scale,
-                         .offset = op.offset,
-                         .whole = op.whole,
-                         .behind = op.behind},
+         HeadNormRopeBwd{op, g.program().object(dy).format.type, op.dtype, g.param_dtype(), dw.accumulate},
          {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx, dw.object});
 }
 
@@ -423,8 +411,7 @@ void backward(const DeltaRule& op, Node node, Gradients& g) {
   std::vector<Bound> uses{qkv, gates, task.uses[DeltaRule::kPos], d_o, dqkv, dgates};
   if (op.has_before) add_before(task.uses[size_t(op.before_operand())].object, uses, g);
   if (op.has_after) uses.emplace_back(g.of(task.uses[size_t(op.after_operand())].object));
-  g.task(task, named(task, "_bwd"), DeltaRuleBwd{op.tokens, op.sizes, op.dtype, op.has_before, op.has_after},
-         uses);
+  g.task(task, named(task, "_bwd"), DeltaRuleBwd{op}, uses);
 }
 
 void backward(const HeadGate& op, Node node, Gradients& g) {
@@ -454,15 +441,7 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
     const ObjectId up = task.uses[Swiglu::kUp].object;
     uses.insert(uses.end(), {up, g.into_new(up)});
   }
-  g.task(task, named(task, "_bwd"),
-         SwigluBwd{.tokens = op.tokens,
-                   .dim = op.dim,
-                   .dtype = op.dtype,
-                   .activation = op.activation,
-                   .plain = op.plain,
-                   .limit = op.limit,
-                   .apart = op.apart},
-         uses);
+  g.task(task, named(task, "_bwd"), SwigluBwd{op}, uses);
   g.remade(y, again);
 }
 
@@ -549,9 +528,8 @@ ObjectId low_rank_gradient(const ExpertProducts& p, ObjectId dy, ObjectId routin
   const ObjectId du = g.like(u, gradient_role(g.program().object(u).role), ObjectKind::ActGrad, first.dtype);
   for (const Task* task : p.b) {
     const auto& op = op_of<GroupedLowRank>(*task);
-    GroupedLowRankDgrad dgrad{op.mixture, op.group, op.sizes, op.dtype, op.scale, gathers};
-    dgrad.accumulate = task != p.b.front();
-    g.task(*task, named(*task, "_dgrad"), dgrad, {dy, task->uses[GroupedLowRank::kB], routing, du});
+    g.task(*task, named(*task, "_dgrad"), GroupedLowRankDgrad{op, gathers, task != p.b.front()},
+           {dy, task->uses[GroupedLowRank::kB], routing, du});
   }
   return du;
 }
@@ -572,17 +550,13 @@ void low_rank_wgrads(const ExpertProducts& p, ObjectId du, ObjectId x, bool gath
   for (const Task* task : p.a) {
     const auto& op = op_of<GroupedLinear>(*task);
     const auto da = g.into(task->uses[GroupedLinear::kW].object);
-    g.task(*task, named(*task, "_wgrad"),
-           GroupedWgrad{op.mixture, op.group, op.in, op.out, op.dtype, g.param_dtype(), false, gathers_x,
-                        da.accumulate},
+    g.task(*task, named(*task, "_wgrad"), GroupedWgrad{op, g.param_dtype(), false, gathers_x, da.accumulate},
            {du, x, routing, da.object});
   }
   for (const Task* task : p.b) {
     const auto& op = op_of<GroupedLowRank>(*task);
     const auto db = g.into(task->uses[GroupedLowRank::kB].object);
-    g.task(*task, named(*task, "_wgrad"),
-           GroupedLowRankWgrad{op.mixture, op.group, op.sizes, op.dtype, g.param_dtype(), op.scale,
-                               gathers_dy, db.accumulate},
+    g.task(*task, named(*task, "_wgrad"), GroupedLowRankWgrad{op, g.param_dtype(), gathers_dy, db.accumulate},
            {dy, u, routing, db.object});
   }
 }
@@ -613,8 +587,7 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
   const auto dgrad = [&](const ExpertProducts& products, ObjectId dy, bool gathers, ObjectId dx) {
     for (const Task* task : products.base) {
       const auto& op = op_of<GroupedLinear>(*task);
-      g.task(*task, named(*task, "_dgrad"),
-             GroupedDgrad{op.mixture, op.group, op.in, op.out, op.dtype, gathers, op.accumulate},
+      g.task(*task, named(*task, "_dgrad"), GroupedDgrad{op, gathers, op.accumulate},
              {dy, task->uses[GroupedLinear::kW], routing, dx});
     }
   };
@@ -625,8 +598,7 @@ void backward(const GroupedLinear&, Node node, Gradients& g) {
       if (!g.wanted(w)) continue;
       const auto dw = g.into(w);
       g.task(*task, named(*task, "_wgrad"),
-             GroupedWgrad{op.mixture, op.group, op.in, op.out, op.dtype, g.param_dtype(), gathers_dy,
-                          !gathers_dy, dw.accumulate},
+             GroupedWgrad{op, g.param_dtype(), gathers_dy, !gathers_dy, dw.accumulate},
              {dy, from, routing, dw.object});
     }
   };

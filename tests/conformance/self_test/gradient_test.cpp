@@ -157,8 +157,8 @@ TEST(Gradients, Bias) {
 
 void expect_head_norm_gradients(float offset, bool whole, BehindHeads behind = BehindHeads::Copied) {
   const int64_t rest = behind == BehindHeads::Copied ? 3 : 12;
-  const HeadNormRopeBwd backward{3, 2, 6, rest, 1e-3f, kF32, kF32, kF32, false, 1, offset, whole, behind};
-  const HeadNormRope forward{3, 2, 6, rest, 1e-3f, kF32, 1, offset, whole, behind};
+  const HeadNormRopeBwd backward{{3, 2, 6, rest, 1e-3f, 1, offset, whole, behind}, kF32, kF32, kF32, false};
+  const HeadNormRope forward{{3, 2, 6, rest, 1e-3f, 1, offset, whole, behind}, kF32};
   const auto in = make_operands(backward, {});
   const auto out = reference(backward, in);
   const std::vector<Tensor> forward_in{in[HeadNormRopeBwd::kX], in[HeadNormRopeBwd::kW],
@@ -532,7 +532,7 @@ TEST(Gradients, GroupedLowRank) {
   const Tensor &u = in[GroupedLowRank::kU], &b = in[GroupedLowRank::kB],
                &routing = in[GroupedLowRank::kRouting];
   const GroupedLowRankDgrad dgrad{mixture, group, sizes, kF32, 0.7f};
-  const GroupedLowRankWgrad wgrad{mixture, group, sizes, kF32, kF32, 0.7f};
+  const GroupedLowRankWgrad wgrad{mixture, group, sizes, kF32, 0.7f, kF32};
   const Tensor dy = make_operands(dgrad, {})[GroupedLowRankDgrad::kDy];
   const auto du = reference(dgrad, std::vector<Tensor>{dy, b, routing, make_tensor(kF32, 10 * 6)});
   const auto db = reference(wgrad, std::vector<Tensor>{dy, u, routing, make_tensor(kF32, 4 * 10 * 3)});

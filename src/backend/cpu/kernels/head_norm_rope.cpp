@@ -16,14 +16,12 @@ struct HeadRows {
   const T *x, *w;
   const int32_t* pos;
   const float* inv_freq;
-  int64_t rows, heads, head_dim, rest;
-  float eps, scale, offset;
-  bool whole;
-  BehindHeads behind;
+  int64_t rows;
+  HeadNorm op;
 
   // How many elements are normalised together, and how far the weights of a head are from those of the last.
-  int64_t normalised() const { return whole ? heads * head_dim : head_dim; }
-  int64_t weight_step() const { return whole ? head_dim : 0; }
+  int64_t normalised() const { return op.weights(); }
+  int64_t weight_step() const { return op.whole ? op.head_dim : 0; }
 };
 
 template <class T>
@@ -34,14 +32,7 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
           .pos = args.in<int32_t>(HeadOp::kPos) + first,
           .inv_freq = args.in<float>(HeadOp::kInvFreq),
           .rows = rows,
-          .heads = op.heads,
-          .head_dim = op.head_dim,
-          .rest = op.rest,
-          .eps = op.eps,
-          .scale = op.rope_scale,
-          .offset = op.offset,
-          .whole = op.whole,
-          .behind = op.behind};
+          .op = op};
 }
 
 }  // namespace

@@ -57,32 +57,33 @@ SLUICE_INLINE Pair rotated(const Rotation& r, int64_t i, const Pair& x) {
 template <class T, class Part>
 SLUICE_INLINE Pair load_weights(const HeadRows<T>& b, int64_t head, int64_t half, int64_t i, Part part) {
   const Pair w = load_pair(b.w + head * b.weight_step(), half, i, part);
-  return {w.low + b.offset, w.high + b.offset};
+  return {w.low + b.op.offset, w.high + b.op.offset};
 }
 
 template <class T>
 void forward(const HeadRows<T>& b, T* y) {
-  const int64_t half = b.head_dim / 2;
+  const int64_t half = b.op.head_dim / 2;
   const T* x = b.x;
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r) {
     const T* const row = x;
-    rotation.set(b.pos[r], b.inv_freq, half, b.scale, b.scale, 1.0f);
+    rotation.set(b.pos[r], b.inv_freq, half, b.op.rope_scale, b.op.rope_scale, 1.0f);
     float s = 0;
-    for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, y += b.head_dim) {
-      if (h == 0 || !b.whole) s = inverse_rms(x, b.normalised(), b.eps);
+    for (int64_t h = 0; h < b.op.heads; ++h, x += b.op.head_dim, y += b.op.head_dim) {
+      if (h == 0 || !b.op.whole) s = inverse_rms(x, b.normalised(), b.op.eps);
       for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
         const Pair in = load_pair(x, half, i, part), w = load_weights(b, h, half, i, part);
         store_pair(y, half, i, rotated(rotation, i, {in.low * s * w.low, in.high * s * w.high}), part);
       });
     }
-    if (b.behind == BehindHeads::Copied) {
-      copy_rest(x, y, b.rest);
+    if (b.op.behind == BehindHeads::Copied) {
+      copy_rest(x, y, b.op.rest);
     } else {
-      norm_heads(b.behind == BehindHeads::Again ? row : x, y, b.rest / b.head_dim, b.head_dim, b.eps);
+      norm_heads(b.op.behind == BehindHeads::Again ? row : x, y, b.op.rest / b.op.head_dim, b.op.head_dim,
+                 b.op.eps);
     }
-    if (b.behind != BehindHeads::Again) x += b.rest;
-    y += b.rest;
+    if (b.op.behind != BehindHeads::Again) x += b.op.rest;
+    y += b.op.rest;
   }
 }
 
@@ -90,20 +91,20 @@ void forward(const HeadRows<T>& b, T* y) {
 // xh = x s, v = offset + w, dx = s (v g - xh mean(v g xh)), dw = sum g xh.
 template <class D, class T>
 void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
-  const int64_t half = b.head_dim / 2, weights = b.whole ? b.heads * b.head_dim : b.head_dim;
-  const int64_t together = b.whole ? b.heads : 1;
+  const int64_t half = b.op.head_dim / 2, weights = b.op.weights();
+  const int64_t together = b.op.whole ? b.op.heads : 1;
   const T* x = b.x;
   for_each_vector(weights, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
   Rotation rotation;
-  const bool again = b.behind == BehindHeads::Again;
+  const bool again = b.op.behind == BehindHeads::Again;
   for (int64_t r = 0; r < b.rows; ++r) {
-    if (again) norm_heads_back(x, dy + b.heads * b.head_dim, dx, b.heads, b.head_dim, b.eps);
-    rotation.set(b.pos[r], b.inv_freq, half, b.scale, b.scale, -1.0f);
-    for (int64_t first = 0; first < b.heads; first += together) {
-      const float s = inverse_rms(x, b.normalised(), b.eps);
+    if (again) norm_heads_back(x, dy + b.op.heads * b.op.head_dim, dx, b.op.heads, b.op.head_dim, b.op.eps);
+    rotation.set(b.pos[r], b.inv_freq, half, b.op.rope_scale, b.op.rope_scale, -1.0f);
+    for (int64_t first = 0; first < b.op.heads; first += together) {
+      const float s = inverse_rms(x, b.normalised(), b.op.eps);
       F16 dots{};
       for (int64_t h = 0; h < together; ++h) {
-        const int64_t at = h * b.head_dim;
+        const int64_t at = h * b.op.head_dim;
         float* sums = dw + (first + h) * b.weight_step();
         for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
           const Pair in = load_pair(x + at, half, i, part), w = load_weights(b, first + h, half, i, part);
@@ -115,7 +116,7 @@ void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
         });
       }
       const float mean = sum(dots) / static_cast<float>(b.normalised());
-      for (int64_t h = 0; h < together; ++h, x += b.head_dim, dy += b.head_dim, dx += b.head_dim) {
+      for (int64_t h = 0; h < together; ++h, x += b.op.head_dim, dy += b.op.head_dim, dx += b.op.head_dim) {
         for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
           const Pair in = load_pair(x, half, i, part), w = load_weights(b, first + h, half, i, part);
           const Pair g = rotated(rotation, i, load_pair(dy, half, i, part));
@@ -128,9 +129,10 @@ void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
         });
       }
     }
-    if (b.behind == BehindHeads::Copied) copy_rest(dy, dx, b.rest);
-    if (b.behind == BehindHeads::Normed) norm_heads_back(x, dy, dx, b.rest / b.head_dim, b.head_dim, b.eps);
-    dy += b.rest;
-    if (!again) x += b.rest, dx += b.rest;
+    if (b.op.behind == BehindHeads::Copied) copy_rest(dy, dx, b.op.rest);
+    if (b.op.behind == BehindHeads::Normed)
+      norm_heads_back(x, dy, dx, b.op.rest / b.op.head_dim, b.op.head_dim, b.op.eps);
+    dy += b.op.rest;
+    if (!again) x += b.op.rest, dx += b.op.rest;
   }
 }
