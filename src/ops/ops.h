@@ -31,7 +31,7 @@ double network_bytes(const Op& op);
 int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.
 double traffic(const Op& op);
-// All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
+// All attributes as text, "linear tokens=512 in=320 ...": for messages and hashes.
 std::string to_text(const Op& op);
 // As to_text(), without attributes that do not change how long the op takes: ops with equal keys cost the
 // same.

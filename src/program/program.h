@@ -144,9 +144,4 @@ Footprint footprint(const Program& program);
 // Bytes of what outlives the step.
 int64_t persistent_bytes(const Program& program);
 
-// One line per task with its operands.
-std::string dump_text(const Program& program);
-// Graphviz, tasks as nodes and objects as edges between them. For programs small enough to look at.
-std::string dump_dot(const Program& program);
-
 }  // namespace sluice::core

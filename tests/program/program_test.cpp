@@ -185,18 +185,6 @@ TEST(ProgramHash, TellsProgramsApart) {
   EXPECT_NE(other_binding.program.hash(), hash);
 }
 
-TEST(Dump, NamesTasksObjectsAndAccess) {
-  const Program program = whole().program;
-  const std::string text = dump_text(program), dot = dump_dot(program);
-  for (const char* part :
-       {"3 tasks, 4 objects", "copy [cast", " x =y", "change [linear_wgrad", " +w", "show"}) {
-    EXPECT_NE(text.find(part), std::string::npos) << text << "lacks: " << part;
-  }
-  for (const char* part : {"t0 -> t1 [label=\"y", "t1 -> t2 [label=\"w"}) {
-    EXPECT_NE(dot.find(part), std::string::npos) << dot << "lacks: " << part;
-  }
-}
-
 TEST(Footprint, SumsByKind) {
   const Footprint f = footprint(whole().program);
   EXPECT_EQ(f.by_kind[int(ObjectKind::Param)], kBytes);
