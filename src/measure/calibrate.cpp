@@ -19,12 +19,24 @@ namespace {
 
 using nlohmann::json;
 
+// Copies between the host and devices, between devices, and from the disk, added up.
+struct CopySums {
+  LinkSums loads, stores, peers, reads;
+
+  LinkSums& of(const LaneEnds& ends) {
+    return ends.from == kDisk ? reads : ends.hands_over() ? peers : ends.loads() ? loads : stores;
+  }
+};
+
 // Copies give the rates if there were enough.
-void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores, const LinkSums& peers = {},
-                 int64_t enough = kGiB) {
-  profile.set_host_rates(loads.rate(profile.bytes_per_s(kHost, kDevice), enough),
-                         stores.rate(profile.bytes_per_s(kDevice, kHost), enough));
-  profile.set_peer_bytes_per_s(peers.rate(profile.peer_bytes_per_s(), enough));
+void learn_rates(Profile& profile, const CopySums& copies, int64_t enough = kGiB) {
+  profile.set_host_rates(copies.loads.rate(profile.bytes_per_s(kHost, kDevice), enough),
+                         copies.stores.rate(profile.bytes_per_s(kDevice, kHost), enough));
+  profile.set_peer_bytes_per_s(copies.peers.rate(profile.peer_bytes_per_s(), enough));
+  for (Link& link : profile.links) {
+    // A disk takes as long for a sixteenth.
+    if (link.from == kDisk) link.bytes_per_s = copies.reads.rate(link.bytes_per_s, enough / 16);
+  }
 }
 
 struct LinkRates {
@@ -341,7 +353,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
       const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), moment * times.ns[i]);
       if (fresh) of_kind["ns"][it->first] = it->second;
     }
-    learn_rates(profile, times.loads, times.stores);
+    learn_rates(profile, {.loads = times.loads, .stores = times.stores});
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // Memory of the process on the device beside its arena: context, kernels, library handles.
@@ -390,10 +402,10 @@ class WithoutCopies {
   std::vector<std::pair<double, int>> changes_;  // when, and how many copies are under way from then on
 };
 
-// Times of all runs of an op by cost_key(), and sums of links, from a measured step.
+// Times of all runs of an op by cost_key(), and what links carried, from a measured step.
 struct Taught {
   std::map<std::string, std::vector<double>> ns;
-  LinkSums loads, stores, peers;
+  CopySums copies;
 };
 Taught taught_by(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                  const Profile& profile) {
@@ -404,8 +416,7 @@ Taught taught_by(const Program& program, const Plan& plan, std::span<const Inter
     if (a.kind == ActionKind::Run) {
       out.ns[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
     } else {
-      LinkSums& link = a.hands_over() ? out.peers : a.loads() ? out.loads : out.stores;
-      link.add(a.bytes, timeline[i], profile.transfer_latency_ns);
+      out.copies.of(a.ends()).add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
   return out;
@@ -419,7 +430,7 @@ Profile learnt(const Program& program, const Plan& plan, std::span<const Interva
   for (const auto& [key, ns] : taught.ns)
     profile.measured_ns[key] = std::accumulate(ns.begin(), ns.end(), 0.0) / double(ns.size());
   // On shared cores it is from copies that what they cost ops is known: both are as in this step.
-  learn_rates(profile, taught.loads, taught.stores, taught.peers, shared_cores ? kMiB : kGiB);
+  learn_rates(profile, taught.copies, shared_cores ? kMiB : kGiB);
   return profile;
 }
 
@@ -432,7 +443,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
   json& of_kind = cache["steps"][options.kind];
   for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = median(ns);
   if (!options.shared_cores) {
-    learn_rates(profile, taught.loads, taught.stores, taught.peers);
+    learn_rates(profile, taught.copies);
     keep_links(profile, of_kind);
   }
   profile.set_device_overhead(std::max(profile.overhead_bytes[kDevice], device_overhead_bytes));

@@ -364,6 +364,29 @@ TEST(Learn, TakesLinksFromTheStep) {
   EXPECT_DOUBLE_EQ(other.bytes_per_s(kHost, kDevice), planned);
 }
 
+// A base that is read from its files comes at the disk's rate, which says nothing of the link's.
+TEST(Learn, TellsTheDiskFromTheLink) {
+  SmallPlan small = small_plan(0.2);
+  Profile profile = small_profile();
+  profile.transfer_latency_ns = 0;
+  profile.add_disk(1e9);
+  const double planned = profile.bytes_per_s(kHost, kDevice);
+  std::vector<Interval> timeline = predicted_timeline(small.plan);
+  int loads = 0;
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    Action& a = small.plan.actions[i];
+    if (!a.loads()) continue;
+    const bool read = ++loads % 2 == 0;
+    if (read) a.from.tier = kDisk;
+    a.bytes = read ? kGiB / 16 : kGiB;  // a disk takes long for less
+    timeline[i] = {0, 1e9 * double(a.bytes) / (read ? 2e9 : 2 * planned)};
+  }
+  ASSERT_GT(loads, 1);
+  const Profile taught = learnt(small.program, small.plan, timeline, /*shared_cores=*/false, profile);
+  EXPECT_NEAR(taught.bytes_per_s(kDisk, kDevice), 2e9, 1);
+  EXPECT_NEAR(taught.bytes_per_s(kHost, kDevice), 2 * planned, 1e-6 * planned);
+}
+
 // What a step taught is not taken for steps in which ops run in another mix, nor lost by measuring those.
 TEST(Learn, IsForStepsOfItsKind) {
   const SmallPlan small = small_plan(0.2);

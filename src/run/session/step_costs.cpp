@@ -144,6 +144,8 @@ std::string StepCosts::differs() const {
   link("loads", planned_.bytes_per_s(kHost, kDevice), now_.bytes_per_s(kHost, kDevice));
   link("stores", planned_.bytes_per_s(kDevice, kHost), now_.bytes_per_s(kDevice, kHost));
   link("between devices", planned_.peer_bytes_per_s(), now_.peer_bytes_per_s());
+  if (main_->plan.lanes.reads())
+    link("reads", planned_.bytes_per_s(kDisk, kDevice), now_.bytes_per_s(kDisk, kDevice));
   if (std::abs(rest_) > kTold) add_words(out, fmt::format("other {:+.0f} %", 100 * rest_));
   return out;
 }
