@@ -4,7 +4,8 @@
 
     torch_grouped.py
 
-The shapes are those of `sluice_bench_kernels --only "experts of"`, by the same names.
+The shapes and loads are those of `sluice_bench_kernels --only "experts of"`, by the same names. Where rows are gathered from those
+of tokens, torch does that before its product. Loads are even, or uneven as choices by chance make them.
 """
 import json
 import statistics
@@ -13,6 +14,7 @@ import torch
 
 SHAPES = {"OLMoE": (64, 2048, 2048, 1024), "OLMoE, brief": (64, 256, 2048, 1024), "Qwen3-30B-A3B": (128, 1024, 2048, 768),
           "gpt-oss": (32, 2048, 2880, 2880), "Qwen3.5-35B-A3B": (256, 512, 2048, 512), "Gemma 4": (128, 1024, 2816, 704)}
+TOP_K = 4  # of rows that are gathered
 
 
 def timed(product, calls=4, turns=9):
@@ -31,19 +33,29 @@ def timed(product, calls=4, turns=9):
     return statistics.median(times)
 
 
+def numbers(*shape):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
 def main():
     torch.manual_seed(0)
     for name, (experts, rows, width, out) in SHAPES.items():
-        def numbers(*shape):
-            return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+        tokens = experts * rows // TOP_K
         x, dy, weights = numbers(experts * rows, width), numbers(experts * rows, out), numbers(experts, out, width) * 0.02
-        ends = (torch.arange(1, experts + 1, device="cuda") * rows).to(torch.int32)
-        products = {"forward": lambda: torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends),
-                    "dgrad": lambda: torch._grouped_mm(dy, weights, offs=ends),
-                    "wgrad": lambda: torch._grouped_mm(dy.transpose(-2, -1), x, offs=ends),
-                    "dense": lambda: torch.mm(x, weights[0].t())}
-        for what, product in products.items():
-            print(json.dumps({"op": f"experts of {name}: {what}", "us": round(timed(product), 1)}), flush=True)
+        for loads in ("", ", uneven"):
+            every = torch.arange(experts * rows) % experts
+            chosen = every[torch.randperm(len(every))] if loads == "" else torch.randint(experts, (len(every),))
+            ends = torch.bincount(chosen, minlength=experts).cumsum(0).to(torch.int32).cuda()
+            token = (torch.sort(chosen, stable=True).indices // TOP_K).cuda()  # of each row; an expert's ascend
+            products = {"forward": lambda: torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends),
+                        "forward, gathering": lambda: torch._grouped_mm(x[:tokens][token], weights.transpose(-2, -1), offs=ends),
+                        "dgrad": lambda: torch._grouped_mm(dy, weights, offs=ends),
+                        "wgrad": lambda: torch._grouped_mm(dy.transpose(-2, -1), x, offs=ends),
+                        "wgrad, gathering": lambda: torch._grouped_mm(dy.transpose(-2, -1), x[:tokens][token], offs=ends)}
+            if loads == "":
+                products["dense"] = lambda: torch.mm(x, weights[0].t())
+            for what, product in products.items():
+                print(json.dumps({"op": f"experts of {name}{loads}: {what}", "us": round(timed(product), 1)}), flush=True)
         del x, dy, weights
 
 

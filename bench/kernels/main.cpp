@@ -47,10 +47,16 @@ Linear router() {
   return op;
 }
 
+// What an op is to a layer of experts. InPlace: the product before it, of rows that lie side by side, which
+// no layer has: the difference is what gathering costs.
+enum class Part { Product, InPlace, Activation, Around };
+
 struct Entry {
   std::string name;
   SharedOp op;
   std::vector<int64_t> documents = {kDocument};  // their tokens, in turn, within a sequence; none: it is one
+  bool even = false;                             // all experts have equally many rows
+  Part part = Part::Product;
 };
 
 // Products of published mixtures, which bench/baselines/torch_grouped.py times by the same names.
@@ -66,15 +72,70 @@ std::vector<Entry> products_of_experts() {
         Shape{"Qwen3.5-35B-A3B", 256, 512, 2048, 512}, Shape{"Gemma 4", 128, 1024, 2816, 704}}) {
     const Mixture mixture{s.experts * s.rows / 4, s.experts, 4};
     const ExpertGroup group{0, s.experts};
-    const auto add = [&](const char* what, const Op& op) {
-      out.push_back({fmt::format("experts of {}: {}", s.name, what), op});
+    for (const bool even : {true, false}) {
+      const auto add = [&](const char* what, const Op& op) {
+        const char* const loads = even ? "" : ", uneven";
+        out.push_back({fmt::format("experts of {}{}: {}", s.name, loads, what), op, {}, even});
+      };
+      add("forward", GroupedLinear{mixture, group, s.in, s.out, kBf16, false, false});
+      add("forward, gathering", GroupedLinear{mixture, group, s.in, s.out, kBf16, true, false});
+      add("dgrad", GroupedDgrad{mixture, group, s.in, s.out, kBf16, false, false});
+      add("wgrad", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kBf16, false, false, false});
+      add("wgrad, gathering", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kBf16, false, true, false});
+      if (even)
+        add("wgrad, adding in f32",
+            GroupedWgrad{mixture, group, s.in, s.out, kBf16, kF32, false, false, true});
+    }
+  }
+  return out;
+}
+
+// Whole layers of experts, forward and backward, as steps of training run them (program/gradient/rules.cpp):
+// choices by chance, all experts one group, gradients of weights that are not added to others.
+std::vector<Entry> layers_of_experts() {
+  struct Shape {
+    const char* name;
+    Mixture mixture;
+    int64_t dim, ffn;
+  };
+  std::vector<Entry> out;
+  for (const Shape& s :
+       {Shape{"Qwen3-30B-A3B", {32768, 128, 8}, 2048, 768}, Shape{"OLMoE", {16384, 64, 8}, 2048, 1024}}) {
+    const Mixture& m = s.mixture;
+    const ExpertGroup all{0, m.experts};
+    const auto add = [&](const char* what, const Op& op, Part part) {
+      out.push_back({fmt::format("layer of {}: {}", s.name, what), op, {}, false, part});
     };
-    add("forward", GroupedLinear{mixture, group, s.in, s.out, kBf16, false, false});
-    add("forward, gathering", GroupedLinear{mixture, group, s.in, s.out, kBf16, true, false});
-    add("dgrad", GroupedDgrad{mixture, group, s.in, s.out, kBf16, false, false});
-    add("wgrad", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kBf16, false, false, false});
-    add("wgrad, gathering", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kBf16, false, true, false});
-    add("wgrad, adding in f32", GroupedWgrad{mixture, group, s.in, s.out, kBf16, kF32, false, false, true});
+    const auto add_gathering = [&](const char* what, const auto& op, auto gathers) {
+      auto in_place = op;
+      in_place.*gathers = false;
+      add(what, op, Part::Product);
+      add("  the same in place", in_place, Part::InPlace);
+    };
+    Linear router{m.tokens, s.dim, m.experts, kBf16};
+    router.f32_result = true;
+    add("router", router, Part::Around);
+    add("route", Route{m, RouterScore::Softmax}, Part::Around);
+    add("router load", RouterLoad{m, true, true, true}, Part::Around);
+    add("sort", SortByExpert{m}, Part::Around);
+    add_gathering("gate and up", GroupedLinear{m, all, s.dim, 2 * s.ffn, kBf16, true, false},
+                  &GroupedLinear::gathers);
+    add("swiglu", Swiglu{m.rows(), s.ffn, kBf16}, Part::Activation);
+    add("down", GroupedLinear{m, all, s.ffn, s.dim, kBf16, false, false}, Part::Product);
+    add("combine", CombineExperts{m, s.dim, kBf16, true, true}, Part::Around);
+    add_gathering("dgrad down", GroupedDgrad{m, all, s.ffn, s.dim, kBf16, true, false},
+                  &GroupedDgrad::gathers);
+    add("glu bwd", ExpertGluBwd{m, s.ffn, kBf16}, Part::Activation);
+    add_gathering("wgrad down", GroupedWgrad{m, all, s.ffn, s.dim, kBf16, kBf16, true, false, false},
+                  &GroupedWgrad::gathers_dy);
+    add("dgrad gate and up", GroupedDgrad{m, all, s.dim, 2 * s.ffn, kBf16, false, false}, Part::Product);
+    add("combine bwd", CombineExperts{m, s.dim, kBf16, false, false}, Part::Around);
+    add_gathering("wgrad gate and up",
+                  GroupedWgrad{m, all, s.dim, 2 * s.ffn, kBf16, kBf16, false, true, false},
+                  &GroupedWgrad::gathers_x);
+    add("route bwd", RouteBwd{m, kBf16, RouterScore::Softmax}, Part::Around);
+    add("router dgrad, adding", LinearDgrad{m.tokens, s.dim, m.experts, kBf16, true}, Part::Around);
+    add("router wgrad", LinearWgrad{m.tokens, s.dim, m.experts, kBf16, kBf16, false}, Part::Around);
   }
   return out;
 }
@@ -361,8 +422,10 @@ class Bench {
   }
 
   // Median nanoseconds of one run.
-  Result<double> time(const Op& op, int64_t sequence, const std::vector<int64_t>& documents) {
-    SLUICE_ASSIGN(const Placed placed, place(op, positions(sequence, documents)));
+  Result<double> time(const Entry& entry, int64_t sequence) {
+    const Op& op = entry.op;
+    even_ = entry.even;
+    SLUICE_ASSIGN(const Placed placed, place(op, positions(sequence, entry.documents)));
     SLUICE_ASSIGN(const std::vector<double> trial, run(op, placed, 3));
     const int count = std::clamp(int(kTargetNs / std::max(trial.back(), 1e3)), 5, 400);
     SLUICE_ASSIGN(std::vector<double> times, run(op, placed, count));
@@ -439,7 +502,11 @@ class Bench {
     }
     if (operand.values == Values::Routing) {
       std::vector<int32_t> routing(size_t(operand.elements));
-      choose_by_chance(operand.limit, skew_, routing);
+      if (even_) {
+        choose_evenly(operand.limit, routing);
+      } else {
+        choose_by_chance(operand.limit, skew_, routing);
+      }
       return upload(routing);
     }
     if (operand.format.type == DType::I32) {
@@ -485,6 +552,7 @@ class Bench {
   std::byte* arena_;
   int64_t bytes_;
   double skew_;
+  bool even_ = false;
 };
 
 struct Settings {
@@ -517,7 +585,7 @@ Result<std::map<std::string, double>> time_library(const Settings& settings, con
   SLUICE_TRY(bench.upload_pattern(pattern));
   std::map<std::string, double> out;
   for (const auto& [key, op] : ops) {
-    SLUICE_ASSIGN(out[key], bench.time(op.first, settings.sequence, {kDocument}));
+    SLUICE_ASSIGN(out[key], bench.time(Entry{.name = {}, .op = op.first}, settings.sequence));
   }
   return out;
 }
@@ -531,6 +599,62 @@ void print_row(const Entry& entry, double ns, double copy_rate,
              alone ? fmt::format("{:.0f}%", 100 * library.at(cost_key(*alone)) / ns) : "");
   std::fflush(stdout);
 }
+
+constexpr std::string_view kOfLayers = "layer of";
+
+std::string layer_of(const Entry& entry) {
+  return entry.name.substr(0, entry.name.find(':'));
+}
+
+// A layer's kernels, one after the other, beside what an H200 under load could do: the products at the rate
+// of dense ones, all else at that of memory.
+class LayerTime {
+ public:
+  void add(const Entry& entry, double ns) {
+    const double bound_ns = std::max(flops(entry.op) / kDenseFlopsPerNs, traffic(entry.op) / kBytesPerNs);
+    kernels_.push_back({entry.name, entry.part, ns, bound_ns, flops(entry.op)});
+  }
+
+  void print(const std::string& name) const {
+    double all = 0, bound = 0, gathering = 0, of_products = 0;
+    std::map<Part, double> parts;
+    for (size_t i = 0; i < kernels_.size(); ++i) {
+      const Kernel& k = kernels_[i];
+      parts[k.part] += k.ns;
+      if (k.part == Part::InPlace) {
+        gathering += kernels_[i - 1].ns - k.ns;
+      } else {
+        all += k.ns, bound += k.bound_ns;
+      }
+      if (k.part == Part::Product) of_products += k.flops;
+    }
+    fmt::print("\n{:<46}{:>10}{:>10}{:>8}{:>8}\n", name, "us", "bound", "ratio", "share");
+    for (const Kernel& k : kernels_) {
+      if (k.part != Part::InPlace) print_line(k.name, k.ns, k.bound_ns, all);
+    }
+    print_line(name + ": all", all, bound, all);
+    const auto percent = [&](double ns) { return 100 * ns / all; };
+    fmt::print(
+        "{}: {:.1f} TFLOP/s; activation {:.1f} %, router, sort and combine {:.1f} %, gathering {:.1f} %\n",
+        name, of_products / all / 1e3, percent(parts[Part::Activation]), percent(parts[Part::Around]),
+        percent(gathering));
+  }
+
+ private:
+  struct Kernel {
+    std::string name;
+    Part part;
+    double ns, bound_ns, flops;
+  };
+  static constexpr double kDenseFlopsPerNs = 790e3, kBytesPerNs = 4300;
+
+  static void print_line(const std::string& name, double ns, double bound_ns, double all) {
+    fmt::print("{:<46}{:>10.1f}{:>10.1f}{:>8.2f}{:>7.1f}%\n", name, ns / 1e3, bound_ns / 1e3, ns / bound_ns,
+               100 * ns / all);
+  }
+
+  std::vector<Kernel> kernels_;
+};
 
 // What a GPU adds of a sum over processes: all parts are read, and one is written.
 Status print_additions(const Settings& settings, double copy_rate) {
@@ -564,6 +688,7 @@ Status run(Settings settings) {
   for (const int64_t tokens : settings.tokens) {
     auto& chosen = all.emplace_back(entries(tokens, std::min(settings.sequence, tokens)));
     if (settings.only.starts_with("experts of")) chosen = products_of_experts();
+    if (settings.only.starts_with(kOfLayers)) chosen = layers_of_experts();
     std::erase_if(chosen,
                   [&](const Entry& entry) { return entry.name.find(settings.only) == entry.name.npos; });
   }
@@ -584,14 +709,17 @@ Status run(Settings settings) {
   fmt::print("\n{}, {}; {}; the device copies {:.0f} GB/s\n",
              devices[size_t(settings.options.devices.front())].name, cuda_versions(),
              settings.options.deterministic ? "deterministic" : "not deterministic", copy_rate);
+  std::map<std::string, LayerTime> layers;
   for (size_t i = 0; i < all.size(); ++i) {
     fmt::print("\n{} tokens\n{:<36}{:>10}{:>10}{:>9}{:>8}{:>10}\n", settings.tokens[i], "op", "us", "TFLOP/s",
                "GB/s", "of copy", "of lib.");
     for (const Entry& entry : all[i]) {
-      SLUICE_ASSIGN(const double ns, bench.time(entry.op, settings.sequence, entry.documents));
+      SLUICE_ASSIGN(const double ns, bench.time(entry, settings.sequence));
       print_row(entry, ns, copy_rate, library);
+      if (settings.only.starts_with(kOfLayers)) layers[layer_of(entry)].add(entry, ns);
     }
   }
+  for (const auto& [name, layer] : layers) layer.print(name);
   SLUICE_TRY(print_additions(settings, copy_rate));
   const BytesByTier use = backend->memory();
   fmt::print("\nthis process holds {} on the device, {} beside the arena\n", format_bytes(use[kDevice]),
