@@ -23,21 +23,25 @@ __device__ float sigmoid_of(float x) {
 // A token's logits and softmax scores, lane by lane; behind the last expert -inf and 0.
 template <int kSlots>
 struct TokenLogits {
-  float logit[kSlots], score[kSlots];
-  float log_sum;
+  float logit[kSlots], score[kSlots] = {};
+  float log_sum = 0;
 
+  TokenLogits() = default;
   __device__ TokenLogits(const float* logits, int experts, bool scores) {
-    const int lane = threadIdx.x % kWarp;
-    float most = -INFINITY;
+    load(logits, experts);
+    if (scores) find_scores();
+  }
+  __device__ void load(const float* logits, int experts) {
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
-      const int e = lane + i * kWarp;
+      const int e = int(threadIdx.x) % kWarp + i * kWarp;
       logit[i] = e < experts ? logits[e] : -INFINITY;
-      most = fmaxf(most, logit[i]);
-      score[i] = 0;
     }
-    log_sum = 0;
-    if (!scores) return;
+  }
+  __device__ void find_scores() {
+    float most = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) most = fmaxf(most, logit[i]);
     most = warp_max(most);
     float sum = 0;
 #pragma unroll
@@ -59,6 +63,12 @@ __device__ float pick(const float (&values)[kSlots], int slot) {
 #pragma unroll
   for (int i = 0; i < kSlots; ++i) out = i == slot ? values[i] : out;
   return out;
+}
+
+// Whole numbers above 0 in the order of these numbers, of which both zeros are equal.
+__device__ uint32_t ordered(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
 // Lane j's gate, of the chosen expert j < top_k, from its logit and softmax score.
@@ -84,37 +94,29 @@ __global__ void __launch_bounds__(kRouterThreads)
   if (token >= tokens) return;
   const int lane = threadIdx.x % kWarp;
   const TokenLogits<kSlots> of(logits + token * experts, experts, form.score == RouterKind::Softmax);
-  float key[kSlots];
-  unsigned taken = 0;
+  uint32_t key[kSlots];  // 0: chosen already, or no expert
 #pragma unroll
   for (int i = 0; i < kSlots; ++i) {
     const int e = lane + i * kWarp;
-    key[i] = of.logit[i];
+    float x = of.logit[i];
     if (form.score == RouterKind::Sigmoid && e < experts)
-      key[i] = sigmoid_of(of.logit[i]) + (bias != nullptr ? bias[e] : 0.0f);
-    if (isnan(key[i])) key[i] = -INFINITY;
-    if (e >= experts) taken |= 1u << i;
+      x = sigmoid_of(of.logit[i]) + (bias != nullptr ? bias[e] : 0.0f);
+    key[i] = e < experts ? ordered(isnan(x) ? -INFINITY : x) : 0;
   }
   int own = 0;  // lane j keeps choice j
   float own_logit = 0, own_score = 0;
   for (int j = 0; j < top_k; ++j) {
-    float best = -INFINITY;
-    int at = kWarp * kSlots;  // none is left
+    uint32_t best = 0;  // none is left
 #pragma unroll
-    for (int i = 0; i < kSlots; ++i) {
-      const bool better = (taken >> i & 1u) == 0 && (at == kWarp * kSlots || key[i] > best);
-      if (better) best = key[i], at = lane + i * kWarp;
-    }
+    for (int i = 0; i < kSlots; ++i) best = max(best, key[i]);
+    best = __reduce_max_sync(kFullWarp, best);
+    int at = kWarp * kSlots;
 #pragma unroll
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      const float other = __shfl_xor_sync(kFullWarp, best, offset);
-      const int where = __shfl_xor_sync(kFullWarp, at, offset);
-      const bool theirs =
-          where < kWarp * kSlots && (at == kWarp * kSlots || other > best || (other == best && where < at));
-      if (theirs) best = other, at = where;
-    }
+    for (int i = kSlots - 1; i >= 0; --i) at = key[i] == best ? lane + i * kWarp : at;
+    at = int(__reduce_min_sync(kFullWarp, unsigned(at)));
     const int owner = at % kWarp, slot = at / kWarp;
-    if (lane == owner) taken |= 1u << slot;
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) key[i] = lane + i * kWarp == at ? 0 : key[i];
     const float logit = __shfl_sync(kFullWarp, pick<kSlots>(of.logit, slot), owner);
     const float score = __shfl_sync(kFullWarp, pick<kSlots>(of.score, slot), owner);
     if (lane == j) own = at, own_logit = logit, own_score = score;
@@ -204,22 +206,44 @@ __global__ void __launch_bounds__(kLoadWarps* kWarp)
                        int64_t per_block, int experts, int top_k) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t first = blockIdx.x * per_block, last = min(first + per_block, tokens);
-  double counts[kSlots] = {}, scores[kSlots] = {}, entropy = 0, z = 0;
-  for (int64_t t = first + warp; t < last; t += kLoadWarps) {
-    const TokenLogits<kSlots> of(logits + t * experts, experts, true);
-    double own = 0;
+  // Few warps have a token at a time, so each has several under way; their sums are added in order.
+  constexpr int kBatch = kSlots >= 16 ? 1 : kSlots >= 8 ? 2 : 4;
+  int counts[kSlots] = {};
+  double scores[kSlots] = {}, entropy = 0, z = 0;
+  for (int64_t t = first + warp; t < last; t += kBatch * kLoadWarps) {
+    TokenLogits<kSlots> of[kBatch];
+    double own[kBatch] = {};
+    int own_choice[kBatch];
 #pragma unroll
-    for (int i = 0; i < kSlots; ++i) {
-      scores[i] += double(of.score[i]);
-      if (of.score[i] > 0) own += double(of.score[i]) * (double(of.log_sum) - double(of.logit[i]));
+    for (int b = 0; b < kBatch; ++b) {
+      const int64_t at = min(t + b * kLoadWarps, last - 1);
+      own_choice[b] = lane < top_k ? chosen[at * top_k + lane] : -1;
+      of[b].load(logits + at * experts, experts);
     }
-    for (int j = 0; j < top_k; ++j) {
-      const int e = chosen[t * top_k + j];
 #pragma unroll
-      for (int i = 0; i < kSlots; ++i) counts[i] += lane + i * kWarp == e ? 1.0 : 0.0;
+    for (int b = 0; b < kBatch; ++b) of[b].find_scores();
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+#pragma unroll
+      for (int i = 0; i < kSlots; ++i) {
+        if (of[b].score[i] > 0)
+          own[b] += double(of[b].score[i]) * (double(of[b].log_sum) - double(of[b].logit[i]));
+      }
+      own[b] = warp_sum(own[b]);
     }
-    entropy += warp_sum(own);
-    z += double(of.log_sum) * double(of.log_sum);
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (t + b * kLoadWarps >= last) break;
+#pragma unroll
+      for (int i = 0; i < kSlots; ++i) scores[i] += double(of[b].score[i]);
+      for (int j = 0; j < top_k; ++j) {
+        const int e = __shfl_sync(kFullWarp, own_choice[b], j);
+#pragma unroll
+        for (int i = 0; i < kSlots; ++i) counts[i] += lane + i * kWarp == e;
+      }
+      entropy += own[b];
+      z += double(of[b].log_sum) * double(of[b].log_sum);
+    }
   }
   double* const out = partials + int64_t{blockIdx.x} * (2 * experts + 2);
   for (int turn = 0; turn < kLoadWarps; ++turn) {
@@ -228,7 +252,7 @@ __global__ void __launch_bounds__(kLoadWarps* kWarp)
 #pragma unroll
       for (int i = 0; i < kSlots; ++i) {
         const int e = lane + i * kWarp;
-        if (e < experts) add(e, counts[i]), add(experts + e, scores[i]);
+        if (e < experts) add(e, double(counts[i])), add(experts + e, scores[i]);
       }
       if (lane == 0) add(2 * experts, entropy), add(2 * experts + 1, z);
     }
@@ -240,6 +264,7 @@ __global__ void add_loads_kernel(const double* partials, int64_t blocks, int64_t
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= elements) return;
   double of_layer = add_layer ? layer[i] : 0, of_round = round != nullptr && add_round ? round[i] : 0;
+#pragma unroll 8
   for (int64_t block = 0; block < blocks; ++block) {
     const double x = partials[block * elements + i];
     of_layer += x, of_round += x;
