@@ -107,8 +107,8 @@ SLUICE_INLINE void store(Bf16* p, F16 x) {
   store_lanes(p, narrow(x));
 }
 
-// How much of a vector a loop works on: all of it, or (int64_t) the first elements, fewer than 16; the rest
-// then reads as zero and is not written.
+// How much of a vector a loop works on: all of it, or (int64_t) the first elements, fewer than 16, or with
+// SLUICE_SELDOM 16, too; the rest then reads as zero and is not written.
 struct Whole {};
 
 // Sixteen elements as they lie in memory, likewise.
@@ -133,6 +133,9 @@ SLUICE_INLINE V load_bits(const void* p, int64_t count) {
             (Half<V>)_mm256_maskload_epi32(low + 8, (__m256i)mask.high)};
   }
 #endif
+#ifdef SLUICE_SELDOM
+  if (count == kVec) return load_lanes<V>(p);
+#endif
   Element<V> padded[kVec] = {};
   std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(Element<V>));
   return load_lanes<V>(padded);
@@ -149,6 +152,9 @@ SLUICE_INLINE void store_bits(void* p, V x, int64_t count) {
     _mm256_maskstore_epi32(low, (__m256i)mask.low, (__m256i)x.low);
     return _mm256_maskstore_epi32(low + 8, (__m256i)mask.high, (__m256i)x.high);
   }
+#endif
+#ifdef SLUICE_SELDOM
+  if (count == kVec) return store_lanes(p, x);
 #endif
   Element<V> padded[kVec];
   store_lanes(padded, x);
@@ -173,13 +179,18 @@ SLUICE_INLINE void store(Bf16* p, F16 x, Part part) {
 }
 
 // Calls body(i, part) for i = 0, 16, 32, ... below n, where `part` says how much of the vector at i lies
-// below n.
+// below n. With SLUICE_SELDOM the body is compiled once for both.
 template <class Body>
 SLUICE_INLINE void for_each_vector(int64_t n, Body&& body) {
   int64_t i = 0;
+#ifdef SLUICE_SELDOM
+  for (; i < n; i += kVec) body(i, std::min(kVec, n - i));
+#else
   for (; i + kVec <= n; i += kVec) body(i, Whole{});
   if (i < n) body(i, n - i);
+#endif
 }
+
 // Sum and maximum of the lanes, always in the same order.
 SLUICE_INLINE float sum(F16 x) {
   return reduce(x, [](auto a, auto b) SLUICE_INLINE_BODY { return a + b; });
