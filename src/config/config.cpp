@@ -205,6 +205,13 @@ Result<Setting> typed_setting(const std::string& name, const std::string& value)
 
 }  // namespace
 
+RunConfig::RunConfig() = default;
+RunConfig::RunConfig(const RunConfig&) = default;
+RunConfig::RunConfig(RunConfig&&) noexcept = default;
+RunConfig& RunConfig::operator=(const RunConfig&) = default;
+RunConfig& RunConfig::operator=(RunConfig&&) noexcept = default;
+RunConfig::~RunConfig() = default;
+
 Status apply_typed(RunConfig& config, const std::string& text, const PathReader& read) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)

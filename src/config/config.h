@@ -23,6 +23,14 @@
 namespace sluice::core {
 
 struct RunConfig {
+  // Compiled once, in config.cpp, as it has many parts.
+  RunConfig();
+  RunConfig(const RunConfig&);
+  RunConfig(RunConfig&&) noexcept;
+  RunConfig& operator=(const RunConfig&);
+  RunConfig& operator=(RunConfig&&) noexcept;
+  ~RunConfig();
+
   ModelKeys model;
   AdapterKeys adapter;
   DataKeys data;

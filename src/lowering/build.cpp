@@ -372,6 +372,13 @@ BuiltProgram Builder::generation(const GenerationShape& shape) {
 
 }  // namespace
 
+BuiltProgram::BuiltProgram() = default;
+BuiltProgram::BuiltProgram(const BuiltProgram&) = default;
+BuiltProgram::BuiltProgram(BuiltProgram&&) noexcept = default;
+BuiltProgram& BuiltProgram::operator=(const BuiltProgram&) = default;
+BuiltProgram& BuiltProgram::operator=(BuiltProgram&&) noexcept = default;
+BuiltProgram::~BuiltProgram() = default;
+
 BuiltProgram build_training(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
                             const OptimizerConfig& optimizer, const LossForm& loss) {
   return Builder(spec, shape, numerics).training(optimizer, loss);

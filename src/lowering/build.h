@@ -34,6 +34,14 @@ struct LossForm {
 
 // A Program, the objects that the trainer needs, and the shape and the table of weights it was made from.
 struct BuiltProgram {
+  // Compiled once, in build.cpp, as it has many parts.
+  BuiltProgram();
+  BuiltProgram(const BuiltProgram&);
+  BuiltProgram(BuiltProgram&&) noexcept;
+  BuiltProgram& operator=(const BuiltProgram&);
+  BuiltProgram& operator=(BuiltProgram&&) noexcept;
+  ~BuiltProgram();
+
   Program program;
   StepShape shape;
   std::vector<Weight> weights;

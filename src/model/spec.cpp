@@ -316,6 +316,13 @@ std::vector<std::pair<std::string, std::string>> kinds_of(const std::vector<Laye
 
 }  // namespace
 
+ModelSpec::ModelSpec() = default;
+ModelSpec::ModelSpec(const ModelSpec&) = default;
+ModelSpec::ModelSpec(ModelSpec&&) noexcept = default;
+ModelSpec& ModelSpec::operator=(const ModelSpec&) = default;
+ModelSpec& ModelSpec::operator=(ModelSpec&&) noexcept = default;
+ModelSpec::~ModelSpec() = default;
+
 std::string to_text(const ModelSpec& spec) {
   std::string out = fmt::format("{} x {}", spec.layers.size(), spec.dim);
   for (const auto& [layer, places] : kinds_of(spec.layers)) {

@@ -263,6 +263,14 @@ struct StoredIn {
 };
 
 struct ModelSpec {
+  // Compiled once, in spec.cpp, as it has many parts.
+  ModelSpec();
+  ModelSpec(const ModelSpec&);
+  ModelSpec(ModelSpec&&) noexcept;
+  ModelSpec& operator=(const ModelSpec&);
+  ModelSpec& operator=(ModelSpec&&) noexcept;
+  ~ModelSpec();
+
   std::string family = "llama";  // model_type of a Hugging Face config.json
   int64_t dim = 0, vocab = 0;
   double norm_eps = 1e-5;

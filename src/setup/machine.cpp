@@ -8,6 +8,13 @@
 
 namespace sluice::core {
 
+Machine::Machine() = default;
+Machine::Machine(const Machine&) = default;
+Machine::Machine(Machine&&) noexcept = default;
+Machine& Machine::operator=(const Machine&) = default;
+Machine& Machine::operator=(Machine&&) noexcept = default;
+Machine::~Machine() = default;
+
 Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   Machine m;
   m.fast_bf16 = card.bf16.known();

@@ -19,6 +19,14 @@ namespace sluice::core {
 constexpr int64_t kOverheadGrain = 4 * kMiB;
 
 struct Machine {
+  // Compiled once, in machine.cpp, as it has many parts.
+  Machine();
+  Machine(const Machine&);
+  Machine(Machine&&) noexcept;
+  Machine& operator=(const Machine&);
+  Machine& operator=(Machine&&) noexcept;
+  ~Machine();
+
   const BackendKind* backend = &sim_kind();
   BackendOptions options;
   std::string description;  // one line
