@@ -346,11 +346,11 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_ASSIGN(const Rehearsal::Times times,
                   rehearsal.time(backend, options.rehearsal, traffic, progress));
     json& of_kind = cache["steps"][options.kind];
-    const double moment =
-        options.as_known && options.shared_cores ? known_to_now(step.ops, times.ns, profile) : 1;
+    const std::vector<double>& ns = options.shared_cores ? times.mean_ns : times.ns;
+    const double moment = options.as_known && options.shared_cores ? known_to_now(step.ops, ns, profile) : 1;
     for (size_t i = 0; i < ops.size(); ++i) {
       // Known costs stay, above all those of a step.
-      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), moment * times.ns[i]);
+      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), moment * ns[i]);
       if (fresh) of_kind["ns"][it->first] = it->second;
     }
     learn_rates(profile, {.loads = times.loads, .stores = times.stores});
@@ -402,6 +402,11 @@ class WithoutCopies {
   std::vector<std::pair<double, int>> changes_;  // when, and how many copies are under way from then on
 };
 
+// REQUIRES: not empty.
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
+
 // Times of all runs of an op by cost_key(), and what links carried, from a measured step.
 struct Taught {
   std::map<std::string, std::vector<double>> ns;
@@ -427,8 +432,7 @@ Taught taught_by(const Program& program, const Plan& plan, std::span<const Inter
 Profile learnt(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                bool shared_cores, Profile profile) {
   const Taught taught = taught_by(program, plan, timeline, profile);
-  for (const auto& [key, ns] : taught.ns)
-    profile.measured_ns[key] = std::accumulate(ns.begin(), ns.end(), 0.0) / double(ns.size());
+  for (const auto& [key, ns] : taught.ns) profile.measured_ns[key] = mean(ns);
   // On shared cores it is from copies that what they cost ops is known: both are as in this step.
   learn_rates(profile, taught.copies, shared_cores ? kMiB : kGiB);
   return profile;
@@ -441,7 +445,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
   json cache = read_cache(path, profile);
   if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
   json& of_kind = cache["steps"][options.kind];
-  for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = median(ns);
+  for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = options.shared_cores ? mean(ns) : median(ns);
   if (!options.shared_cores) {
     learn_rates(profile, taught.copies);
     keep_links(profile, of_kind);

@@ -60,8 +60,8 @@ Profile learnt(const Program& program, const Plan& plan, std::span<const Interva
 
 // Keeps what ops took within a measured step, less what copies beside them cost (profile.copy_slowdown), in
 // place of what calibrate() measured. These are medians over the runs of each op, amid all the others and
-// with the links at work. Also keeps the rates of links, unless they share cores with compute, and what the
-// process held on the device beside its arena, if that was more.
+// with the links at work; on shared cores means. Also keeps the rates of links, unless they share cores with
+// compute, and what the process held on the device beside its arena, if that was more.
 Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
              int64_t device_overhead_bytes, const CalibrateOptions& options,
              const std::filesystem::path& path, Profile profile);

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/philox.h"
+#include "measure/link_runs.h"
 #include "ops/op.h"
 #include "ops/step_args.h"
 
@@ -445,7 +446,10 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
     end_ns = std::max(end_ns, timeline[id].end_ns);
   }
   times = {};
-  for (size_t i = 0; i < ops_.size(); ++i) times.ns.push_back(median_ns(of[i]));
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    times.ns.push_back(median_ns(of[i]));
+    times.mean_ns.push_back(mean_ns(of[i]));
+  }
   const auto sum_up = [&](const Copies& link, const std::vector<Interval>& copies, LinkSums& sums) {
     for (const Interval& t : copies) sums.add(link.copy.bytes, t, traffic.latency_ns);
   };

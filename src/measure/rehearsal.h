@@ -67,7 +67,8 @@ class Rehearsal {
   };
 
   struct Times {
-    std::vector<double> ns;  // by op: medians
+    std::vector<double> ns;       // by op: medians
+    std::vector<double> mean_ns;  // the same: what a step adds up to where other programs take cores from it
     LinkSums loads, stores;
   };
 

@@ -42,6 +42,7 @@ class PricedBackend final : public ForwardingBackend {
     Command priced = command;
     if (const auto* launch = std::get_if<Launch>(&command.work)) {
       priced.cost_ns = slower * cost_of(*launch->op);
+      if (each_held_up > 0 && ++runs_[cost_key(*launch->op)] % each_held_up == 0) priced.cost_ns *= 10;
       beside_ops_ = true;
     } else {
       const double rate = command.lane == kLoad ? kLoadRate : kStoreRate;
@@ -63,8 +64,10 @@ class PricedBackend final : public ForwardingBackend {
   BytesByTier reserved;
   double slower_beside_ops = 1;  // copies that are submitted after one
   double slower = 1;             // all ops
+  int64_t each_held_up = 0;      // run of an op of so many takes ten times as long; 0: none
 
  private:
+  std::map<std::string, int64_t> runs_;
   bool beside_ops_ = false;
 };
 
@@ -93,6 +96,22 @@ TEST(Calibrate, FindsWhatComputeLosesToCopies) {
     EXPECT_NEAR(p.bytes_per_s(kDevice, kHost), kStoreRate, 1e-6 * kStoreRate);
     EXPECT_DOUBLE_EQ(p.cost(kLight).ns, cost_of(kLight));
     EXPECT_DOUBLE_EQ(p.cost(kHeavy).ns, cost_of(kHeavy));
+  }
+}
+
+// A step is the sum of its runs, also of those that another program held up.
+TEST(Calibrate, TakesMeansWhereCoresAreShared) {
+  for (const bool shared : {false, true}) {
+    PricedBackend backend(0);
+    backend.each_held_up = 10;
+    CalibrateOptions options;
+    options.shared_cores = shared;
+    Profile profile;
+    const StepMix step{{{kLight, 1}, {kHeavy, 1}}, 0, 0};
+    const Status status = calibrate(backend, step, "", options, profile, [](int64_t, int64_t) {});
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (const Op& op : {kLight, kHeavy})
+      EXPECT_NEAR(profile.measured_ns.at(cost_key(op)) / cost_of(op), shared ? 1.9 : 1, 0.05) << shared;
   }
 }
 
