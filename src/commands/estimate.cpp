@@ -156,12 +156,10 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in, 
 
 Result<Section> planned(const Planning& p) {
   Working working("planning");
-  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
-  SLUICE_ASSIGN(const std::vector<PlannedCase> cases,
-                plan_cases(p.question, p.machine, p.host_caps, never,
-                           [&](const std::string& doing, int64_t done, int64_t total) {
-                             working.say(doing, done, total);
-                           }));
+  // Nobody stops it: nothing is lost when the process is ended.
+  const StudyWatch watch{
+      .say = [&](const std::string& doing, int64_t done, int64_t total) { working.say(doing, done, total); }};
+  SLUICE_ASSIGN(const std::vector<PlannedCase> cases, plan_cases(p.question, p.machine, p.host_caps, watch));
   return planned_section(p.question, p.machine, cases);
 }
 

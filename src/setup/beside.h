@@ -63,9 +63,8 @@ Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, c
 
 // Plans every program beside the main one, whose plan is there, in that room and what else is free around it
 // between steps. Objects that outlive steps are where the main plan has those of the same name. One inside
-// another comes behind it. An optional
-// program that this does not hold is left out. References to stages beside the main one end. `stop` as
-// PlanRequest's.
+// another comes behind it. An optional program that this does not hold is left out. References to stages
+// beside the main one end. `stop` as PlanRequest's.
 Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile,
                    const std::stop_token& stop = {});
 

@@ -88,6 +88,11 @@ RunConfig in_rows(RunConfig c, int64_t seq_len, int64_t tokens_per_step) {
   return c;
 }
 
+RunConfig not_exact(RunConfig c) {
+  c.run.exact = false;
+  return c;
+}
+
 RunConfig of_chunks(RunConfig c, int64_t chunk_tokens) {
   c.shape = {.chunk_tokens = chunk_tokens};
   return c;

@@ -50,11 +50,13 @@ struct RunFacts {
 // notices name settings that cannot take effect in so many.
 Result<RunConfig> settled(RunConfig config, const Machine& machine, ModelSpec model, RunFacts facts = {});
 
-// The same run otherwise, which is another question: under caps, on so many devices, or in rows of so many
-// tokens. The last two cut it as a shape has what is left open, or in chunks of so many tokens.
+// The same run otherwise, which is another question: under caps, on so many devices, in rows of so many
+// tokens, or without run.exact. The last two cut it as a shape has what is left open, or in chunks of so many
+// tokens.
 RunConfig under(RunConfig config, const BytesByTier& caps);
 RunConfig on_devices(RunConfig config, int devices);
 RunConfig in_rows(RunConfig config, int64_t seq_len, int64_t tokens_per_step);
+RunConfig not_exact(RunConfig config);
 RunConfig cut_as(RunConfig config, const std::optional<StepShape>& shape);
 RunConfig of_chunks(RunConfig config, int64_t chunk_tokens);  // whatever else it said of its shape
 

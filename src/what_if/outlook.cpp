@@ -14,6 +14,7 @@
 #include "what_if/kept.h"
 
 namespace sluice::core {
+
 Outlook outlook_of(const Prepared& p) {
   const Stage& s = p.stages.main;
   Outlook o;

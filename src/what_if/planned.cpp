@@ -11,6 +11,7 @@
 #include "estimate/counts.h"
 #include "estimate/subject.h"
 #include "plan/stalls.h"
+#include "search/planner.h"
 #include "trace/trace.h"
 #include "what_if/grid.h"
 
@@ -86,9 +87,8 @@ void count_activations(const Prepared& p, PlannedCase& c) {
 
 class CaseSearch {
  public:
-  CaseSearch(const PlanQuestion& question, const Machine& machine, const std::atomic<bool>& interrupted,
-             const SayWork& say)
-      : question_(question), machine_(machine), interrupted_(interrupted), say_(say) {}
+  CaseSearch(const PlanQuestion& question, const Machine& machine, const StudyWatch& watch)
+      : question_(question), machine_(machine), watch_(watch) {}
 
   // `less` is the case of less host memory, if there is one: what fits there fits.
   Result<PlannedCase> run(int64_t host_cap, const PlannedCase* less) {
@@ -97,7 +97,8 @@ class CaseSearch {
     caps[kHost] = host_cap;
     config_ = under(question_.config, caps);
     say("planning", 0);
-    const auto prepared = prepare_on(config_, machine_, StepSpec{.model = question_.model});
+    const auto prepared =
+        prepare_on(config_, machine_, StepSpec{.model = question_.model}, {.stop = watch_.stop});
     if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
     if (prepared.ok()) {
       c.found = outlook_of(*prepared);
@@ -128,19 +129,18 @@ class CaseSearch {
  private:
   void say(const std::string& doing, int64_t n) {
     const std::string what = fmt::format("host {}: {}", cap_text(config_.caps[kHost]), doing);
-    say_(n > 0 ? fmt::format("{} {}", what, n) : what, 0, 0);
+    watch_.say(n > 0 ? fmt::format("{} {}", what, n) : what, 0, 0);
   }
   // In steps of one sequence; chunk_tokens 0: of any chunks.
   Result<bool> fits_with(ModelSpec model, int64_t seq_len, int64_t chunk_tokens) {
-    if (interrupted_) return error(ErrorKind::Cancelled, "interrupted");
+    if (watch_.stop.stop_requested()) return stopped_planning();
     return fits(of_chunks(in_rows(config_, seq_len, seq_len), chunk_tokens), machine_,
                 StepSpec{.model = std::move(model)});
   }
 
   const PlanQuestion& question_;
   const Machine& machine_;
-  const std::atomic<bool>& interrupted_;
-  const SayWork& say_;
+  const StudyWatch& watch_;
   RunConfig config_;
   int64_t number_ = 0;  // of the longest sequence so far
 };
@@ -242,10 +242,9 @@ int64_t least_host_cap(const Machine& machine) {
 }
 
 Result<std::vector<PlannedCase>> plan_cases(const PlanQuestion& question, const Machine& machine,
-                                            std::span<const int64_t> host_caps,
-                                            const std::atomic<bool>& interrupted, const SayWork& say) {
+                                            std::span<const int64_t> host_caps, const StudyWatch& watch) {
   std::vector<PlannedCase> out;
-  CaseSearch search(question, machine, interrupted, say);
+  CaseSearch search(question, machine, watch);
   for (const int64_t host_cap : host_caps) {
     SLUICE_ASSIGN(PlannedCase found, search.run(host_cap, out.empty() ? nullptr : &out.back()));
     out.push_back(std::move(found));

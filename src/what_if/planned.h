@@ -2,7 +2,6 @@
 // What no formula says of training a model: what plans under caps say. Nothing runs.
 #pragma once
 
-#include <atomic>
 #include <span>
 #include <vector>
 
@@ -39,11 +38,10 @@ constexpr int64_t kMostPlannedLayers = 1024, kLeastPlannedTokens = 256, kMostPla
 // The smallest host cap that says anything: what the process holds without a model, and little beside.
 int64_t least_host_cap(const Machine& machine);
 
-// Plans for every host cap. The error of an interruption is Cancelled. REQUIRES: the configuration has a
+// Plans for every host cap. The error of one that is stopped is Cancelled. REQUIRES: the configuration has a
 // device cap, host_caps ascend.
 Result<std::vector<PlannedCase>> plan_cases(const PlanQuestion& question, const Machine& machine,
-                                            std::span<const int64_t> host_caps,
-                                            const std::atomic<bool>& interrupted, const SayWork& say);
+                                            std::span<const int64_t> host_caps, const StudyWatch& watch = {});
 
 // As a section of an estimate.
 Section planned_section(const PlanQuestion& question, const Machine& machine,

@@ -92,8 +92,7 @@ std::vector<WhatIf> what_ifs(const Prepared& p, const StudyWatch& watch) {
 
 std::string price_of_exact(const Prepared& p, const StudyWatch& watch) {
   if (!p.config.run.exact) return {};
-  RunConfig free = p.config;
-  free.run.exact = false;
+  RunConfig free = not_exact(p.config);
   const bool here = p.machine.traits().runs_models;
   const auto machine = here ? resolve_machine(free, "") : Result<Machine>(p.unmeasured_machine);
   const auto without =

@@ -16,8 +16,6 @@ namespace {
 
 using rig::must;
 
-const SayWork kQuiet = [](const std::string&, int64_t, int64_t) {};
-
 PlanQuestion small_question() {
   RunConfig config =
       must(load_config("", {"train.seq_len=64", "train.tokens_per_step=128", "sample.tokens=0"}));
@@ -37,9 +35,8 @@ Machine small_machine(const PlanQuestion& question) {
 }
 
 std::vector<PlannedCase> planned(const PlanQuestion& question, const Machine& machine) {
-  const std::atomic<bool> never = false;
   const std::vector<int64_t> hosts{kHeldByHost + 2 * kMiB, kHeldByHost + 4 * kMiB};
-  return must(plan_cases(question, machine, hosts, never, kQuiet));
+  return must(plan_cases(question, machine, hosts));
 }
 
 bool fits_with(const PlanQuestion& question, const Machine& machine, int64_t host_cap, ModelSpec model,
@@ -97,10 +94,9 @@ TEST(Planned, ActivationsAreTheFormulasWhereThereIsRoom) {
   q.config.caps[kDevice] = kHeldByDevice + 40 * kMiB;
   q.config.shape.chunk_tokens = 128, q.config.shape.rounds = 1;
   const Machine machine = small_machine(q);
-  const std::atomic<bool> never = false;
   q.model.layers.resize(1);  // and the searches end sooner
   const std::vector<int64_t> hosts{kHeldByHost + 2 * kMiB};
-  const PlannedCase c = must(plan_cases(q, machine, hosts, never, kQuiet)).front();
+  const PlannedCase c = must(plan_cases(q, machine, hosts)).front();
   EXPECT_EQ(c.round_tokens, 128);
   EXPECT_EQ(c.host_activations, 0);
   EXPECT_GE(c.device_activations, c.everything_bytes);
@@ -123,12 +119,13 @@ TEST(Planned, WhatDoesNotFitSaysWhatIsMissing) {
   EXPECT_FALSE(json.contains("cost"));
 }
 
-TEST(Planned, AnInterruptionIsCancelled) {
+TEST(Planned, OneThatIsStoppedIsCancelled) {
   const PlanQuestion q = small_question();
-  const std::atomic<bool> at_once = true;
+  std::stop_source source;
+  source.request_stop();
   const Machine machine = small_machine(q);
   const std::vector<int64_t> hosts{least_host_cap(machine)};
-  const auto found = plan_cases(q, machine, hosts, at_once, kQuiet);
+  const auto found = plan_cases(q, machine, hosts, {.stop = source.get_token()});
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().kind, ErrorKind::Cancelled);
 }
