@@ -71,7 +71,7 @@ void add_grouped(List& list) {
   // Few tokens, and more of an expert's than one task takes.
   for (const DType dtype : kDTypes) {
     for (const bool gathers : {false, true})
-      list.add(GroupedLinear{{5, 8, 2}, {2, 4}, 72, 56, dtype, gathers, true, gathers});
+      list.add(GroupedLinear{{{5, 8, 2}, {2, 4}, 72, 56, dtype}, gathers, true, gathers});
     const Mixture m{600, 2, 1};
     const Data one{.experts = Spread::OneExpert};
     list.add(GroupedLinear{m, {0, 2}, 200, 40, dtype, true, false, true}, "one expert first", one);

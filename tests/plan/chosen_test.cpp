@@ -195,7 +195,7 @@ TEST(ChosenLoad, WithoutAnAddressIsRefused) {
 // One token has top_k, very many have all, and of a group as much as of all.
 TEST(ChosenParts, ExpectAsManyAsTokensChoose) {
   const auto expected = [](int64_t tokens, int64_t experts, int64_t top_k, ExpertGroup group) {
-    return chosen_parts(GroupedLinear{{tokens, experts, top_k}, group, 8, 8, DType::F32, true, false})
+    return chosen_parts(GroupedLinear{{{tokens, experts, top_k}, group, 8, 8, DType::F32}, true, false})
         ->expected;
   };
   EXPECT_DOUBLE_EQ(expected(1, 128, 8, {0, 128}), 8);
