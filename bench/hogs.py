@@ -9,6 +9,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LINES = 60000  # of text to learn from
+CLOSE = 0.03  # that a step's prediction has to be, as a part of it
 MORE = 1000  # steps that a run has left when it is ended here: a plan's gain is over these, and nothing is saved at an end
 
 
@@ -101,17 +102,40 @@ def show(step):
     words = (f"   another plan: {adopted['why']}: {adopted['before_ms']:,.0f} to {adopted['after_ms']:,.0f} ms, "
              f"{adopted['moved_bytes'] / 2**30:.2f} GiB moved in {adopted['moving_ms']:,.0f} ms") if adopted else ""
     print(f"step {step['step']:>3}  {step['share']:>3} %  measured {step['step_ms']:>10,.1f} ms  predicted {step['predicted_ms']:>10,.1f} "
-          f"({100 * (step['predicted_ms'] / step['step_ms'] - 1):+.1f} %)  by the plan {step['planned_ms']:>10,.1f}  "
+          f"({100 * error(step):+.1f} %)  by the plan {step['planned_ms']:>10,.1f}  "
           f"{step['differs']}{words}", flush=True)
 
 
-def summary(steps, shares, each):
-    """A row for each stretch of steps under one share: the last half of it, which had time to follow."""
+def error(step):
+    return step["predicted_ms"] / step["step_ms"] - 1
+
+
+def summary(steps, shares, each, under):
+    """A row for each stretch of steps under one share: of the last half of it, which had time to follow; `followed_after` so many steps
+    the first was predicted within CLOSE. `under` has the median steps of runs that were planned under a share."""
     for i, share in enumerate(shares):
-        last = steps[i * each:(i + 1) * each][each // 2:]
-        yield {"share": share, "stretch": i, "measured_ms": round(statistics.median(s["step_ms"] for s in last), 2),
-               "error": round(statistics.median(s["predicted_ms"] / s["step_ms"] - 1 for s in last), 4),
-               "plans": sum("adopted" in s for s in steps[i * each:(i + 1) * each])}
+        all_steps = steps[i * each:(i + 1) * each]
+        last = all_steps[each // 2:]
+        measured = statistics.median(s["step_ms"] for s in last)
+        row = {"share": share, "stretch": i, "measured_ms": round(measured, 2), "error": round(statistics.median(map(error, last)), 4),
+               "followed_after": next((n for n, step in enumerate(all_steps) if abs(error(step)) <= CLOSE), None),
+               "plans": sum("adopted" in s for s in all_steps)}
+        if share in under:
+            row["of_planned_under"] = round(under[share] / measured, 4)
+        yield row
+
+
+def measure(sluice, work, settings, cache, shares, each, take, also_planned_under):
+    """Follows a run under the shares in turn, and where that is asked, measures one that is planned under each share but 0. Prints both;
+    the rows of the summary."""
+    steps = follow(sluice, work, [*settings, f"data.cache={cache}"], shares, each, take)
+    under = {}
+    for share in sorted(set(shares) - {0}) if also_planned_under else []:
+        under[share] = planned_under(sluice, work, settings, share, each, take)
+        print(f"planned under {share} %: {under[share]:,.1f} ms", flush=True)
+    for row in summary(steps, shares, each, under):
+        print(row, flush=True)
+        yield row
 
 
 class Cores:
