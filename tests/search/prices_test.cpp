@@ -2,6 +2,7 @@
 // Prices of room and links, the plans made by them, and stores around the boundary.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "lowering/build.h"
@@ -30,8 +31,9 @@ class MarketTest : public testing::Test {
     return PlanBuilder(program_, profile_, request_);
   }
   // Prices when this part of what the program needs to stay resident is there.
-  Prices prices(double part) {
-    const PlanBuilder plans = builder(kUnlimited);
+  Prices prices(double part, int64_t host_bytes = kUnlimited) {
+    PlanBuilder plans = builder(kUnlimited);
+    plans.limits.bytes[kHost] = std::min(plans.limits.bytes[kHost], host_bytes);
     const auto target = static_cast<int64_t>(part * double(plans.resident_bytes()));
     return find_prices(plans.plain(false).devices.front(), plans.units(), profile_, plans.limits, target);
   }
@@ -47,6 +49,17 @@ TEST_F(MarketTest, RoomIsTheDearerTheLessThereIs) {
   EXPECT_GT(half, most);
   EXPECT_GT(most, all);
   EXPECT_LT(all, 0.02 * half);
+}
+
+// So more of it makes no other plan.
+TEST_F(MarketTest, MoreOfTheHostThanCouldBeTakenChangesNoPrice) {
+  const int64_t all = builder(kUnlimited).resident_bytes();
+  const Prices scarce = prices(0.5, all / 2), enough = prices(0.5, 3 * all), more = prices(0.5, 50 * all);
+  EXPECT_GT(scarce.host.back(), 2 * enough.host.back());
+  EXPECT_EQ(enough.host, more.host);
+  EXPECT_EQ(enough.device, more.device);
+  EXPECT_EQ(enough.load, more.load);
+  EXPECT_EQ(enough.store, more.store);
 }
 
 TEST_F(MarketTest, PricesGrowOverTheStepAndATransferCostsNoLessThanNothing) {

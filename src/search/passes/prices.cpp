@@ -236,6 +236,11 @@ void PriceFinder::supply(const Limits& limits, int64_t target_bytes) {
   std::partial_sum(taken.begin(), taken.end(), taken.begin());
   for (uint32_t m = 0; m < moments_; ++m) room_.push_back(std::max(kLeast * device, device - taken[m]));
   host_room_ = std::max(kLeast * host, host - on_host);
+  // Where all that could be away at once has room, more of the host must not make another plan.
+  std::vector<double> away(moments_ + 2, 0);
+  for (const Trader& t : traders_) hold(away, t, t.pays_host ? t.bytes : 0);
+  std::partial_sum(away.begin(), away.end(), away.begin());
+  if (*std::ranges::max_element(away) <= host_room_) host_room_ = kNever;
   // First prices of about the right size: all room is worth half of what travelling costs at a third of the
   // links' time.
   double cost = 0;
