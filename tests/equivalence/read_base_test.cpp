@@ -97,7 +97,8 @@ class ReadBases : public testing::Test {
   };
   Sizes sizes() const {
     Sizes out;
-    for (const Object& o : build_training(with_adapters(true), kShape, {}, {}).program.objects()) {
+    const BuiltProgram model = build_training(with_adapters(true), kShape, {}, {});
+    for (const Object& o : model.program.objects()) {
       if (o.in_files) out.base += o.bytes;
       if (o.persistent && !o.in_files) out.rest += o.bytes;
     }
