@@ -45,10 +45,12 @@ template <int kColumns>
 constexpr int kStages = kColumns == 256   ? 4
                         : kColumns == 192 ? 5
                                           : 6;
-// Stages begin at multiples of 1,024 bytes; behind them are barriers and where experts begin.
+// Stages begin at multiples of 1,024 bytes; behind them are barriers, where experts begin,
+// and where sums are turned.
 template <int kColumns>
 constexpr size_t kSharedBytes = size_t{kStages<kColumns>} * kStageBytes<kColumns> + 1024 +
-                                16 * kStages<kColumns> + sizeof(int32_t) * (2 * kMostExperts + 1);
+                                16 * kStages<kColumns> + sizeof(int32_t) * (2 * kMostExperts + 1) +
+                                16 + kGroups* kTurnedBytes;
 
 // The tiles of a block, in turn: those of an expert are side by side, those of the same columns first.
 //
@@ -131,7 +133,7 @@ struct Ring {
 __device__ uint32_t in_line(int line, int chunk) {
   return uint32_t(line * kLineBytes + ((chunk ^ (line % 8)) * 16));
 }
-__device__ void copy_chunk(uint32_t to, const bf16* from, bool valid) {
+__device__ void copy_chunk(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
                : "memory");
@@ -147,7 +149,7 @@ class Gathering {
   __device__ void begin(int first, int count, int row, int depth) {
     first_ = first, row_ = row, depth_ = depth;
     if constexpr (kForm == Form::Wgrad) {
-      look(0);
+      now_ = line_of(choice_at(0)), next_ = choice_at(2 * kDepth);
     } else {
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
@@ -160,19 +162,22 @@ class Gathering {
   // Copies the piece from k0 on to a stage, and arrives once that has ended.
   __device__ void copy(uint32_t stage, int k0, uint32_t ready) {
     if constexpr (kForm == Form::Wgrad) {
-      // Sixteen threads copy a line of two pieces of 64 columns.
-      const int chunk = thread() % 16, column = row_ + chunk * kChunk;
-      const uint32_t to = stage + chunk / kLineChunks * kDepth * kLineBytes;
-      const bool within = column < rows_.columns;
       const int part = k0 / kDepth % 2;
-      if (part == 0) now_ = next_, look(k0 + 2 * kDepth);
+      if (k0 > 0 && part == 0) now_ = line_of(next_), next_ = choice_at(k0 + 2 * kDepth);
+      // Sixteen threads copy eight lines of two pieces of 64 columns.
+      const int chunk = thread() % 16, octet = thread() / 16;
+      const uint32_t to = stage + (chunk / kLineChunks * kDepth + octet * 8) * kLineBytes;
+      const bool within = row_ + chunk * kChunk < rows_.columns;
+      const auto* const from =
+          reinterpret_cast<const char*>(rows_.data + (within ? row_ + chunk * kChunk : 0));
+      const auto stride = uint32_t(rows_.columns) * 2;
+      int lines[kEach];
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int line = __shfl_sync(kFullWarp, now_, part * 16 + 2 * i + thread() / 16 % 2);
-        const bool valid = within && line >= 0;
-        copy_chunk(to + in_line(thread() / 16 + 8 * i, chunk % kLineChunks),
-                   valid ? rows_.data + int64_t{line} * rows_.columns + column : rows_.data, valid);
-      }
+      for (int i = 0; i < kEach; ++i) lines[i] = __shfl_sync(kFullWarp, now_, part * 16 + octet % 2 * 8 + i);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        copy_chunk(to + in_line(i, chunk % kLineChunks), from + uint64_t{uint32_t(max(lines[i], 0))} * stride,
+                   within && lines[i] >= 0);
     } else {
       const int chunk = thread() % kLineChunks, at = k0 + chunk * kChunk;
 #pragma unroll
@@ -191,31 +196,40 @@ class Gathering {
   static __device__ int thread() {
     return threadIdx.x % kGroupThreads;
   }
-  // Wgrad has other rows for each k. Each lane looks up one of those that its warp copies in two pieces.
-  __device__ void look(int k0) {
-    const int lane = thread() % kWarp, line = lane % 16;
-    const int at = k0 + lane / 16 * kDepth + thread() / kWarp * 2 + line % 2 + line / 2 * 8;
-    next_ = at >= depth_ ? -1 : rows_.token_of(rows_.choice[first_ + at]);
+  // Wgrad has other rows for each k. Each lane looks up one of those that its warp copies in two pieces, two
+  // pieces ahead: what it finds is not used before, so that no copy waits for it.
+  __device__ int choice_at(int k0) const {
+    const int lane = thread() % kWarp;
+    const int at = k0 + lane / 16 * kDepth + thread() / kWarp * 16 + lane % 16;
+    return at >= depth_ ? -1 : rows_.choice[first_ + at];
+  }
+  __device__ int line_of(int choice) const {
+    return choice < 0 ? -1 : rows_.token_of(choice);
   }
 
   const RowSource rows_;
   int first_ = 0, row_ = 0, depth_ = 0;
-  int lines_[kEach];  // of Forward and Dgrad: the rows that the thread copies chunks of, -1 for none
-  int now_ = -1, next_ = -1;
+  int lines_[kEach];          // of Forward and Dgrad: the rows that the thread copies chunks of, -1 for none
+  int now_ = -1, next_ = -1;  // of Wgrad: the lane's row, and its next choice
 };
 
-// Clears the lines of a stage's pieces from `line` on, which hold rows of the next expert or of nobody.
+// Clears lines of a stage's pieces, from `line` on as far as a product reaches: they hold rows of the next
+// expert or of nobody. A group clears what it multiplies.
 template <int kColumns>
-__device__ void clear_behind(uint32_t stage, int line) {
-  constexpr int kLineChunks = kLineBytes / 16, kPieces = (kTileRows + kColumns) / 64;
-  const int chunks = (kDepth - line) * kLineChunks;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kPieces * chunks; i += kGroups * kGroupThreads) {
-    const uint32_t to = stage + (i / chunks * kDepth + line) * kLineBytes + i % chunks * 16;
+__device__ void clear_behind(uint32_t stage, int line, int group) {
+  constexpr int kLineChunks = kLineBytes / 16, kBefore = kTileRows / 64;
+  const int thread = threadIdx.x % kGroupThreads, end = (line + 15) / 16 * 16;
+  const auto clear = [](uint32_t to) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+  };
+  if (const int at = line + thread / kLineChunks; at < end) {
+    const uint32_t to = stage + at * kLineBytes + thread % kLineChunks * 16;
+    clear(to + group * kDepth * kLineBytes);
+#pragma unroll
+    for (int piece = 0; piece < kColumns / 64; ++piece) clear(to + (kBefore + piece) * kDepth * kLineBytes);
   }
   see_copies();
-  asm volatile("bar.sync 1, %0;" ::"n"(kGroups * kGroupThreads) : "memory");
+  await_threads(1 + group, kGroupThreads);
 }
 
 // `rows` describes what args.boxes are of, `others` weights, or Wgrad's B.
@@ -231,6 +245,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t full = stages + kCount * kStageBytes<kColumns>, empty = full + 8 * kCount;
   auto* const begin = reinterpret_cast<int32_t*>(dynamic_shared() + (empty + 8 * kCount - shared));
   int32_t* const order = begin + kMostExperts + 1;
+  // Behind a whole number of 16 bytes.
+  auto* const turning = reinterpret_cast<float*>(begin + 2 * kMostExperts + 4);
   const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
   const int rank = int(cluster_rank());
 
@@ -312,14 +328,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int depth = kWeights ? tile.count() : int(args.k);
       float sums[kColumns / 2];
       int before = -1;
-      for (int k0 = 0; k0 < depth; k0 += kDepth) {
+      // The last piece of a gradient of weights may have fewer rows.
+      const int whole = kWeights ? depth / kDepth * kDepth : depth;
+      for (int k0 = 0; k0 < whole; k0 += kDepth) {
         await_barrier(full + 8 * ring.stage, ring.parity);
         const uint32_t as = stages + ring.stage * kStageBytes<kColumns>;
-        if (kWeights && depth - k0 < kDepth) {
-          clear_behind<kColumns>(as, depth - k0);
-        } else if (!args.boxes) {
-          see_copies();
-        }
+        if (!args.boxes) see_copies();
         const uint64_t a = matrix_at(as + group * 64 * kLineBytes, 16, kPieceBytes);
         const uint64_t b = matrix_at(as + kRowsBytes, kAcrossB ? kDepth * kLineBytes : 16, kPieceBytes);
         begin_products();
@@ -328,6 +342,24 @@ __global__ void __launch_bounds__(kThreads, 1)
           GroupProduct<kColumns, kAcrossA, kAcrossB>::add(sums, a + k * kStepA, b + k * kStepB, k0 + k > 0);
         close_products();
         await_products<1>();
+        if (before >= 0) release(before);
+        before = ring.stage;
+        ring.advance();
+      }
+      if (kWeights && whole < depth) {
+        await_barrier(full + 8 * ring.stage, ring.parity);
+        const uint32_t as = stages + ring.stage * kStageBytes<kColumns>;
+        clear_behind<kColumns>(as, depth - whole, group);
+        const uint64_t a = matrix_at(as + group * 64 * kLineBytes, 16, kPieceBytes);
+        const uint64_t b = matrix_at(as + kRowsBytes, kAcrossB ? kDepth * kLineBytes : 16, kPieceBytes);
+#pragma unroll 1
+        for (int k = 0; whole + 16 * k < depth; ++k) {
+          begin_products();
+          GroupProduct<kColumns, kAcrossA, kAcrossB>::add(sums, a + k * kStepA, b + k * kStepB,
+                                                          whole + k > 0);
+          close_products();
+        }
+        await_products<0>();
         if (before >= 0) release(before);
         before = ring.stage;
         ring.advance();
@@ -341,7 +373,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int64_t first_row = kWeights ? tile.row + (args.turned ? 0 : int64_t{tile.expert()} * args.m)
                                          : int64_t{tile.first()} + tile.row;
       const int rows_left = (kWeights ? int(args.m) : tile.count()) - tile.row;
-      Sums<kForm, C, kColumns>(args, tile.expert(), first_row, rows_left, tile.column).store(sums);
+      Sums<kForm, C, kColumns>(args, tile.expert(), first_row, rows_left, tile.column)
+          .store(sums, turning + group * (kTurnedBytes / 4));
     }
   }
   // Nobody leaves while the other block may still write to or arrive at what is its own.
