@@ -400,7 +400,7 @@ void expect_expert_gradients(GateActivation activation, float limit) {
   Tensor w = make_operands(down, {})[GroupedLinear::kW];
   const auto loss = [&] {
     const Swiglu swiglu{
-        .tokens = m.rows(), .dim = ffn, .dtype = kF32, .activation = activation, .limit = limit};
+        {.tokens = m.rows(), .dim = ffn, .dtype = kF32, .activation = activation, .limit = limit}};
     const auto act =
         values_of(reference(swiglu, std::vector<Tensor>{gu, make_tensor(kF32, m.rows() * ffn)}), Swiglu::kY);
     const auto rows = values_of(reference(down, std::vector<Tensor>{make_tensor(kF32, act), w, routing,
