@@ -197,7 +197,7 @@ class Gathering {
     return threadIdx.x % kGroupThreads;
   }
   // Wgrad has other rows for each k. Each lane looks up one of those that its warp copies in two pieces, two
-  // pieces ahead: what it finds is not used before, so that no copy waits for it.
+  // pieces ahead. What it finds is not used before, so no copy waits for it.
   __device__ int choice_at(int k0) const {
     const int lane = thread() % kWarp;
     const int at = k0 + lane / 16 * kDepth + thread() / kWarp * 16 + lane % 16;
