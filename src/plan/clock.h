@@ -28,8 +28,8 @@ class Clock {
   }
 
  private:
-  // Lanes that need no memory of their own: planning makes millions of clocks, mostly of three lanes.
-  static constexpr size_t kFew = 4;
+  // Lanes that need no memory of their own: those of two devices. Planning makes millions of clocks.
+  static constexpr size_t kFew = 8;
 
   uint32_t& past(Lane lane) { return lane.index() < kFew ? few_[lane.index()] : more_[lane.index() - kFew]; }
   uint32_t past(Lane lane) const {

@@ -54,8 +54,9 @@ std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
     lane.tail = id;
   }
   double now = 0;
+  ByTier<int> copies, networks;  // at work from or to a tier
   for (;;) {
-    ByTier<int> copies, networks;  // at work from or to a tier
+    for (const LaneEnds& ends : lanes_.ends()) copies[ends.from] = copies[ends.to] = networks[ends.to] = 0;
     for (const Lane l : lanes_) {
       LaneState& lane = lanes[l];
       if (lane.end_ns == kNever && lane.head != kNone) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "plan/clock.h"
+#include "search/passes/grouped.h"
 #include "search/passes/passes.h"
 
 namespace sluice::core {
@@ -20,7 +21,15 @@ class Tracker {
   // Joins everything that touched [offset, end) so far into `after` and starts a fresh range written by `id`.
   // What is left of ranges on either side keeps its history.
   void write(int64_t offset, int64_t end, uint32_t id, Lane lane, Clock& after) {
+    Range fresh{end, id, Clock(lanes_)};
+    fresh.touched.add(lane, id);
     auto it = ranges_.lower_bound(offset);
+    // Most often it is a range that was there before.
+    if (it != ranges_.end() && it->first == offset && it->second.end == end) {
+      after.join(it->second.touched);
+      it->second = std::move(fresh);
+      return;
+    }
     if (it != ranges_.begin() && std::prev(it)->second.end > offset) --it;
     while (it != ranges_.end() && it->first < end) {
       after.join(it->second.touched);
@@ -29,8 +38,6 @@ class Tracker {
       if (begin < offset) ranges_.insert_or_assign(begin, Range{offset, old.writer, old.touched});
       if (old.end > end) it = ranges_.insert_or_assign(end, old).first;
     }
-    Range fresh{end, id, Clock(lanes_)};
-    fresh.touched.add(lane, id);
     ranges_.insert_or_assign(offset, std::move(fresh));
   }
 
@@ -82,9 +89,9 @@ struct Side {
   const Tier tier;
   Tracker memory;
   std::vector<int64_t> workspace_address;
-  std::vector<std::vector<uint32_t>> loads, stores;  // spans by position
-  std::vector<uint32_t> current;                     // by value: the span it is in
-  std::vector<int64_t> host_address;                 // by value
+  Grouped loads, stores;              // spans by position
+  std::vector<uint32_t> current;      // by value: the span it is in
+  std::vector<int64_t> host_address;  // by value
 
   const Value& value_of(const Span& span) const { return s.values[span.value]; }
   // The next span of the same value; after the last comes the first.
@@ -394,17 +401,23 @@ void Emitter::set_homes() {
 }
 
 void Emitter::order_events(Side& side) {
-  side.loads.resize(n_ + 1);
-  side.stores.resize(n_ + 1);
-  for (uint32_t i = 0; i < side.r.spans.size(); ++i) {
-    const Span& span = side.r.spans[i];
-    if (span.load) side.loads[span.begin].push_back(i);
-    if (span.store) side.stores[span.store_at].push_back(i);
-  }
+  const std::vector<Span>& spans = side.r.spans;
+  side.loads = Grouped(n_ + 1, [&](auto&& add) {
+    for (uint32_t i = 0; i < spans.size(); ++i) {
+      if (spans[i].load) add(spans[i].begin, i);
+    }
+  });
+  side.stores = Grouped(n_ + 1, [&](auto&& add) {
+    for (uint32_t i = 0; i < spans.size(); ++i) {
+      if (spans[i].store) add(spans[i].store_at, i);
+    }
+  });
   // Loads go in the order of use; loads for the next step come last.
-  for (auto& loads : side.loads) {
+  for (uint32_t p = 0; p <= n_; ++p) {
+    const std::span<uint32_t> loads = side.loads[p];
+    if (loads.size() < 2) continue;
     std::stable_sort(loads.begin(), loads.end(), [&](uint32_t a, uint32_t b) {
-      const Span &x = side.r.spans[a], &y = side.r.spans[b];
+      const Span &x = spans[a], &y = spans[b];
       return std::pair(x.wraps() && x.first_use < x.begin, x.first_use) <
              std::pair(y.wraps() && y.first_use < y.begin, y.first_use);
     });

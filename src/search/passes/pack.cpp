@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "search/passes/grouped.h"
 #include "search/passes/places.h"
 
 namespace sluice::core {
@@ -114,8 +115,22 @@ class Sweep {
   Deadlines waiting_{&nodes_};    // early loads without a place, by their latest begin
   Deadlines early_{&nodes_};      // placed ones that are not needed yet
   Deadlines lingering_{&nodes_};  // placed ones that may end before they do, by their earliest end
-  std::vector<std::vector<uint32_t>> deaths_;  // by position: items that may end before it
-  std::vector<bool> placed_;                   // by item: holds its place now
+  // Items that may end before a position, in the order in which they were placed: from the first of a
+  // position to the next one until none is left.
+  struct Death {
+    uint32_t item, next = kNone;
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+  void dies(uint32_t item, uint32_t position) {
+    const auto id = uint32_t(deaths_.size());
+    deaths_.push_back({item});
+    auto& [first, last] = deaths_at_[position];
+    (first == kNone ? first : deaths_[last].next) = id;
+    last = id;
+  }
+  std::vector<Death> deaths_;
+  std::vector<std::pair<uint32_t, uint32_t>> deaths_at_;  // by position: the first and the last
+  std::vector<bool> placed_;                              // by item: holds its place now
 };
 
 bool Sweep::place_long_lived() {
@@ -210,7 +225,7 @@ bool Sweep::place(uint32_t index) {
     item.offset = offset;
     take(offset, offset + item.bytes);
     placed_[index] = true;
-    deaths_[item.end + 1].push_back(index);
+    dies(index, item.end + 1);
     if (item.end > item.earliest_end) lingering_.insert({item.earliest_end, index});
     return true;
   }
@@ -256,17 +271,21 @@ void Sweep::place_early(uint32_t now) {
 }
 
 bool Sweep::run() {
-  deaths_.resize(last_ + 2);
+  deaths_at_.resize(last_ + 2, {kNone, kNone});
   placed_.resize(items_.size());
   if (!place_long_lived()) return false;
   release(0, capacity_);
-  std::vector<std::vector<uint32_t>> births(last_ + 1), needed(last_ + 1);
-  for (uint32_t i = 0; i < items_.size(); ++i) {
-    const PackItem& item = items_[i];
-    if (item.offset != kNowhere) continue;
-    births[item.begin].push_back(i);
-    if (item.latest_begin > item.begin) needed[item.latest_begin].push_back(i);
-  }
+  const Grouped births(last_ + 1, [&](auto&& add) {
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      if (items_[i].offset == kNowhere) add(items_[i].begin, i);
+    }
+  });
+  const Grouped needed(last_ + 1, [&](auto&& add) {
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      const PackItem& item = items_[i];
+      if (item.offset == kNowhere && item.latest_begin > item.begin) add(item.latest_begin, i);
+    }
+  });
   const auto begin_long_lived = [&](uint32_t i) {
     const PackItem& item = items_[i];
     take(item.offset, item.offset + item.bytes);
@@ -275,19 +294,20 @@ bool Sweep::run() {
   for (const Place& p : long_) {
     if (!around(p)) continue;
     begin_long_lived(p.item);
-    deaths_[p.end + 1].push_back(p.item);
+    dies(p.item, p.end + 1);
     if (items_[p.item].end > items_[p.item].earliest_end)
       lingering_.insert({items_[p.item].earliest_end, p.item});
   }
   std::vector<uint32_t> now;
   for (uint32_t p = 0; p <= last_; ++p) {
     now_ = p;
-    for (const uint32_t i : deaths_[p]) {
+    for (uint32_t d = deaths_at_[p].first; d != kNone; d = deaths_[d].next) {
+      const uint32_t i = deaths_[d].item;
       if (placed_[i] && items_[i].end + 1 == p) remove(i);
     }
     for (const Place& long_lived : coming(p)) {
       begin_long_lived(long_lived.item);
-      if (!around(long_lived)) deaths_[long_lived.end + 1].push_back(long_lived.item);
+      if (!around(long_lived)) dies(long_lived.item, long_lived.end + 1);
     }
     now.clear();
     for (const uint32_t i : births[p]) {
@@ -303,8 +323,10 @@ bool Sweep::run() {
       items_[i].begin = p;
       now.push_back(i);
     }
-    std::stable_sort(now.begin(), now.end(),
-                     [&](uint32_t a, uint32_t b) { return items_[a].bytes > items_[b].bytes; });
+    if (now.size() > 1) {
+      std::stable_sort(now.begin(), now.end(),
+                       [&](uint32_t a, uint32_t b) { return items_[a].bytes > items_[b].bytes; });
+    }
     for (const uint32_t i : now) {
       if (!place_at_any_price(i, p)) return false;
     }
