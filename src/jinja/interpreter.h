@@ -125,6 +125,7 @@ class Interpreter {
   Arguments arguments_of(const Node& node);
   Value filtered(const Node& node, std::optional<Value> subject = std::nullopt);
   Value undefined(const Node& at) const;
+  Error undefined_error(const Value& value) const;
   Value fail_undefined(const Value& value, const Node& at);
   Value call_macro(const Function& macro, Arguments arguments, const Node& at);
   Value call_global(std::string_view name, Arguments arguments, const Node& at);

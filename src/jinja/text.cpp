@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "tokenizer/code_set.h"
 
@@ -157,22 +156,29 @@ bool is_lower(uint32_t code) {
 
 namespace {
 
-// The characters of which one becomes several, where words become capitals.
-struct Widened {
-  uint32_t code;
-  std::string_view upper, title;
-};
-constexpr Widened kWidened[] = {{0xdf, "SS", "Ss"},           {0xfb00, "FF", "Ff"},   {0xfb01, "FI", "Fi"},
-                                {0xfb02, "FL", "Fl"},         {0xfb03, "FFI", "Ffi"}, {0xfb04, "FFL", "Ffl"},
-                                {0x149, "\u02bcN", "\u02bcN"}};
-
+// The characters of which one becomes several.
 std::string_view special_case(uint32_t code, Case to) {
-  const bool upper = to == Case::Upper, capital = upper || to == Case::Title;
-  if (code == 0x130 && !capital) return "i\u0307";
-  if (code == 0xdf && to == Case::Fold) return "ss";
-  const auto* const found = std::ranges::find(kWidened, code, &Widened::code);
-  if (!capital || found == std::end(kWidened)) return "";
-  return upper ? found->upper : found->title;
+  if (code == 0x130 && to != Case::Upper && to != Case::Title) return "i\u0307";
+  const bool upper = to == Case::Upper;
+  if (!upper && to != Case::Title) return code == 0xdf && to == Case::Fold ? "ss" : "";
+  switch (code) {
+    case 0xdf:
+      return upper ? "SS" : "Ss";
+    case 0xfb00:
+      return upper ? "FF" : "Ff";
+    case 0xfb01:
+      return upper ? "FI" : "Fi";
+    case 0xfb02:
+      return upper ? "FL" : "Fl";
+    case 0xfb03:
+      return upper ? "FFI" : "Ffi";
+    case 0xfb04:
+      return upper ? "FFL" : "Ffl";
+    case 0x149:
+      return "\u02bcN";
+    default:
+      return "";
+  }
 }
 
 void append_case(Text& out, uint32_t code, Case to, Origin origin) {

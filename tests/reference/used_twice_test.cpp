@@ -61,13 +61,17 @@ Ids mix(LossProgram& p, const Mixture& m, int64_t rank, const Ids& in, ObjectId 
             {from, p.param("w_" + name + std::to_string(first), out * cols), routing, to,
              Bound(p.param("b_" + name, kExperts * out), first * out * size_of(kF32))});
     }
-    for (int64_t first = 0; rank > 0 && first < kExperts; ++first) {
-      const std::string of = name + std::to_string(first);
-      const ObjectId low = p.activation("u_" + name + u, kExperts * rank);
-      p.add(of + "_a" + u, GroupedLinear{m, {first, 1}, cols, rank, kF32, gathers, first > 0},
-            {from, p.param("a_" + of, rank * cols), routing, low});
-      p.add(of + "_b" + u, GroupedLowRank{m, {first, 1}, {rank, 1, out, 0, out}, kF32, 2},
-            {low, p.param("b_" + of, out * rank), routing, to});
+    if (rank == 0) return;
+    const ObjectId low = p.activation("u_" + name + u, kExperts * rank);
+    for (int64_t first = 0; first < kExperts; ++first) {
+      const std::string a = "a_" + name + std::to_string(first);
+      p.add(a + u, GroupedLinear{m, {first, 1}, cols, rank, kF32, gathers, first > 0},
+            {from, p.param(a, rank * cols), routing, low});
+    }
+    for (int64_t first = 0; first < kExperts; ++first) {
+      const std::string b = "b_" + name + std::to_string(first);
+      p.add(b + u, GroupedLowRank{m, {first, 1}, {rank, 1, out, 0, out}, kF32, 2},
+            {low, p.param(b, out * rank), routing, to});
     }
   };
   product("up", in[0], kDim, 2 * kFfn, true, gu);
