@@ -227,7 +227,8 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
       }
       tasks.push_back(program_.add(made(name + number, op, uses, at)));
     }
-    // Adapters add to the rows. u is made whole before it is read: a B that runs again finds it as the last A left it.
+    // Adapters add to the rows. u is made whole before it is read: a B that runs again finds it as the last A
+    // left it.
     const auto& adapters = adapters_[size_t(at.layer + 1)];
     struct Adds {
       std::string number;
@@ -250,7 +251,8 @@ void Forward::run_experts(ObjectId x, const Mixture& mixture, const Routed& rout
       adds.push_back({number, b, weight(found->first, at.layer)});
     }
     for (const Adds& each : adds)
-      tasks.push_back(task(fmt::format("{}_b{}", name, each.number), each.op, {u, each.b, routed.routing, to}, at));
+      tasks.push_back(
+          task(fmt::format("{}_b{}", name, each.number), each.op, {u, each.b, routed.routing, to}, at));
   };
   const ObjectId gu = activation("gu", e.top_k * mlp.up_dim(), at);
   product("gate_up", "wgu", "bgu", x, spec_.dim, mlp.up_dim(), true, gu);

@@ -47,8 +47,8 @@ Status verify_use(const Program& program, const Task& task, size_t i, const Oper
   return {};
 }
 
-// Activations are whole before they are read: a reader that runs again finds one that was kept as its last writer
-// left it.
+// Activations are whole before they are read: a reader that runs again finds one that was kept as its last
+// writer left it.
 Status verify_whole(const Program& program) {
   std::vector<const Task*> read(program.objects().size(), nullptr);
   for (const Task& task : program.tasks()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gaps: which values leave the device between which of their uses.
 #include <algorithm>
-#include <numeric>
 #include <queue>
 
+#include "search/passes/grouped.h"
 #include "search/passes/passes.h"
 #include "search/pressure.h"
 
@@ -206,26 +206,20 @@ void GapCutter::cut_given(const Saves& saves) {
 }
 
 void GapCutter::cut_where_full() {
-  // Those that start at a position p are [begin[p], begin[p + 1]); one array instead of one per position.
-  std::vector<uint32_t> begin(n_ + 2, 0);
-  const auto each_start = [&](auto&& at) {
+  const Grouped starting(n_ + 1, [&](auto&& add) {
     for (uint32_t i = 0; i < gaps_.size(); ++i) {
       const Gap& g = gaps_[i];
       if (g.cut) continue;
-      at(g.first, i);
-      if (g.around && g.last != kNoUse && g.first != 0) at(0, i);
+      add(g.first, i);
+      if (g.around && g.last != kNoUse && g.first != 0) add(0, i);
     }
-  };
-  each_start([&](uint32_t p, uint32_t) { ++begin[p + 1]; });
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<uint32_t> starting(begin.back()), next(begin.begin(), begin.end() - 1);
-  each_start([&](uint32_t p, uint32_t i) { starting[next[p]++] = i; });
+  });
   const auto worse = [&](uint32_t a, uint32_t b) {
     return gaps_[a].worth != gaps_[b].worth ? gaps_[a].worth < gaps_[b].worth : a > b;
   };
   std::priority_queue<uint32_t, std::vector<uint32_t>, decltype(worse)> open(worse);
   for (uint32_t p = 0; p <= n_; ++p) {
-    for (uint32_t i = begin[p]; i < begin[p + 1]; ++i) open.push(starting[i]);
+    for (const uint32_t i : starting[p]) open.push(i);
     const int64_t allowed = std::max(target_, floor_[p] + under_way(p));
     for (int64_t bytes = pressure_.at(p); bytes > allowed && !open.empty();) {
       Gap& g = gaps_[open.top()];

@@ -240,7 +240,7 @@ void PriceFinder::supply(const Limits& limits, int64_t target_bytes) {
   std::vector<double> away(moments_ + 2, 0);
   for (const Trader& t : traders_) hold(away, t, t.pays_host ? t.bytes : 0);
   std::partial_sum(away.begin(), away.end(), away.begin());
-  if (*std::ranges::max_element(away) <= host_room_) host_room_ = kNever;
+  if (*std::ranges::max_element(away) <= host_room_) host_room_ = std::numeric_limits<double>::infinity();
   // First prices of about the right size: all room is worth half of what travelling costs at a third of the
   // links' time.
   double cost = 0;

@@ -450,11 +450,11 @@ void Ring::justify(Attempts& of, double hopeful_ns) const {
 }
 
 int64_t Ring::most_bytes(const Order& order) const {
-  constexpr uint32_t kNever = UINT32_MAX;
+  constexpr uint32_t kUnused = UINT32_MAX;
   std::vector<std::vector<uint32_t>> groups_of(placement_.devices);  // in that order
   for (const uint32_t g : order.groups) groups_of[groups_[g].device].push_back(g);
   // By object, of the device's groups.
-  std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {kNever, 0});
+  std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {kUnused, 0});
   std::vector<uint32_t> used;
   std::vector<int64_t> change;
   int64_t most = 0;
@@ -464,14 +464,14 @@ int64_t Ring::most_bytes(const Order& order) const {
     for (uint32_t i = 0; i < end; ++i) {
       for (uint32_t k = objects_begin_[groups[i]]; k < objects_begin_[groups[i] + 1]; ++k) {
         auto& [first, last] = lives[objects_[k]];
-        if (first == kNever) first = i, used.push_back(objects_[k]);
+        if (first == kUnused) first = i, used.push_back(objects_[k]);
         last = i;
       }
     }
     change.assign(end + 1, 0);
     for (const uint32_t o : used) {
       const Object& object = program_.objects()[o];
-      const auto [first, last] = std::exchange(lives[o], {kNever, 0});
+      const auto [first, last] = std::exchange(lives[o], {kUnused, 0});
       change[object.persistent ? 0 : first] += object.bytes;
       change[object.persistent ? end : last + 1] -= object.bytes;
     }
