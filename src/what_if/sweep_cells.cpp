@@ -7,6 +7,7 @@
 #include "draw/axis.h"
 #include "draw/heatmap.h"
 #include "io/file.h"
+#include "what_if/grid.h"
 #include "what_if/sweep_cells.h"
 
 namespace sluice::core {
