@@ -179,7 +179,7 @@ void PlanBuilder::make_for_step() {
 
 // Most is saved by what is loaded and stored most often: weights, then gradients, then what only the update
 // uses. Alike ones are taken from all over the model, so that links have as much to do everywhere.
-std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() const {
+std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() {
   constexpr double kStore = 0.5;  // of a load, as nothing waits for a store
   std::vector<std::vector<Pinnable>> out(placement_.devices);
   for (size_t d = 0; d < placement_.devices && limits.fixed_homes.empty(); ++d) {
@@ -200,7 +200,12 @@ std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() co
       return std::pair(-moves[v], spread_over_layers(program_.object(s.values[v].object).layer));
     };
     sort_numbers(order, [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); });
-    for (const uint32_t v : order) out[d].push_back({s.values[v].object, s.values[v].bytes});
+    double ns = 0;
+    for (const uint32_t v : order) {
+      out[d].push_back({s.values[v].object, s.values[v].bytes});
+      ns += moves[v] * profile_.load_ns(s.values[v].bytes);
+    }
+    moving_share_ = std::max(moving_share_, ns / s.whole_ns());
   }
   return out;
 }
@@ -654,7 +659,6 @@ PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   const int64_t room = room_of_host();
   PinRange out;
   out.tight = pinnable_bytes_ > 0 && host_is_short(room, devices, device_budget);
-  if (!out.tight) return out;
   out.least = std::max<int64_t>(0, -room / devices);
   out.most = std::max(out.least, beside_working_set(device_budget, pinnable_on_one_));
   return out;

@@ -123,6 +123,8 @@ class PlanBuilder {
   // some that have a place there; of the least of the host all are.
   std::shared_ptr<const std::vector<bool>> pins(const Policy& policy) const;
   PinRange pin_range(int64_t device_budget) const;
+  // What moving all that can be pinned would take of a step that waits for nothing, on the device with most.
+  double moving_share() const { return moving_share_; }
   // The most that can be pinned beside the largest working set of what has a place on the host.
   int64_t most_spared(int64_t device_budget) const {
     return beside_working_set(device_budget, of_host_on_one_);
@@ -166,7 +168,7 @@ class PlanBuilder {
     int64_t bytes;
   };
   // Persistent objects by device, the most valuable per byte first.
-  std::vector<std::vector<Pinnable>> found_pinnable() const;
+  std::vector<std::vector<Pinnable>> found_pinnable();
   // From decisions, as many of its loads and stores early and lingering as there is room for.
   std::optional<Plan> build_with(const StepSchedule& s, const GapsByDevice& gaps, Limits within) const;
   int64_t beside_working_set(int64_t device_budget, int64_t bytes) const {
@@ -207,6 +209,7 @@ class PlanBuilder {
   std::vector<std::vector<Pinnable>> pinnable_;
   // Bytes of what has a place on the host, of all devices; and of the one with most, with what files have.
   int64_t pinnable_bytes_ = 0, of_host_on_one_ = 0, pinnable_on_one_ = 0;
+  double moving_share_ = 0;
   int64_t again_bytes_ = 0;  // that can be computed again
   int64_t always_on_host_ = 0;
   int64_t least_actions_ = 0;  // of a plan: those that the host's budget leaves room for
