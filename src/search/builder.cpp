@@ -66,6 +66,22 @@ std::string describe_choices(const Policy& p) {
                      p.again_weight == 1 ? "as much" : fmt::format("{:g} times as much", p.again_weight));
 }
 
+// All that a plan is made of but its program.
+std::string key_of(bool overlap, const Limits& within, int64_t fill_bytes, const Saves& saves,
+                   const CutsByDevice& cuts) {
+  std::string key = fmt::format("{} {} {} {} {} {} {} {} {} ", overlap, within.device_bytes(),
+                                within.bytes[kHost], within.store_around, within.early_bytes,
+                                within.host_is_short, within.host_closely, within.search_places, fill_bytes);
+  const auto add = [&](bool is) { key += is ? '1' : '0'; };
+  if (within.pinned != nullptr) std::ranges::for_each(*within.pinned, add);
+  for (const Save save : saves) key += char('0' + int(save));
+  for (const Cuts& one : cuts) {
+    key += ' ';
+    for (const Gap& gap : one.gaps) add(gap.cut);
+  }
+  return key;
+}
+
 std::string describe_policy(const Policy& p) {
   const std::string words = describe_choices(p);
   if (p.pinned_bytes == 0) return words;
@@ -516,7 +532,16 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
   }
 }
 
-std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
+MadePlans::Made PlanBuilder::made(const Fitting& fitting, const Limits& within, int64_t fill_bytes) const {
+  MadePlans::Made out;
+  out.plan = emitted(fitting.schedule, resident(fitting.schedule, within, fitting.cuts, fill_bytes), within,
+                     out.missing_room);
+  if (out.plan) predict_times(*out.plan);
+  return out;
+}
+
+std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget,
+                                            MadePlans* known) const {
   Limits within = limits;
   within.set_device_bytes(device_budget);
   within.store_around = policy.rule == SaveRule::Prices;
@@ -570,13 +595,15 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
       continue;
     }
     if (!fitting) return best;
-    const StepSchedule& s = fitting->schedule;
+    const auto fill_bytes = static_cast<int64_t>(fill);
     for (const bool search_places : {false, true}) {
       within.search_places = search_places;
-      auto plan =
-          emitted(s, resident(s, within, fitting->cuts, static_cast<int64_t>(fill)), within, missing_room);
+      const auto make = [&] { return made(*fitting, within, fill_bytes); };
+      auto [plan, missing] =
+          known != nullptr ? known->of(key_of(policy.overlap, within, fill_bytes, saves, fitting->cuts), make)
+                           : make();
+      missing_room = missing;
       if (plan) {
-        predict_times(*plan);
         const double ns = step_ns(*plan);
         if (least_second) best.reset();
         take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
@@ -603,8 +630,11 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
 std::vector<std::optional<Candidate>> PlanBuilder::build_all(const std::vector<Policy>& policies,
                                                              int64_t device_budget, int threads) const {
   std::vector<std::optional<Candidate>> out(policies.size());
+  MadePlans known;
+  // Plans of a large program take too much memory to be kept for that.
+  MadePlans* const kept = is_large() ? nullptr : &known;
   for_each_parallel(int64_t(out.size()), threads,
-                    [&](int64_t i) { out[size_t(i)] = build(policies[size_t(i)], device_budget); });
+                    [&](int64_t i) { out[size_t(i)] = build(policies[size_t(i)], device_budget, kept); });
   return out;
 }
 

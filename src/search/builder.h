@@ -3,7 +3,10 @@
 // (planner.cpp).
 #pragma once
 
+#include <mutex>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "search/few_rounds.h"
@@ -64,6 +67,31 @@ struct SaveChoices {
   std::vector<GapCosts> costs;  // by device
 };
 
+// Plans by the decisions that they were made of, for policies of one budget: many come to the same decisions.
+// Any number of threads may look at once.
+class MadePlans {
+ public:
+  struct Made {
+    std::optional<Plan> plan;
+    MissingRoom missing_room;  // without a plan
+  };
+  // As `make` returns it, which is called unless there is one of this key.
+  template <class Make>
+  Made of(std::string key, Make&& make) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = made_.find(key); known != made_.end()) return known->second;
+    }
+    Made made = make();
+    const std::lock_guard lock(mutex_);
+    return made_.try_emplace(std::move(key), std::move(made)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, Made> made_;
+};
+
 // Whether `one` became the best, being faster.
 bool take_faster(Candidate&& one, std::optional<Candidate>& best);
 
@@ -81,8 +109,9 @@ class PlanBuilder {
   bool find_prices(bool overlap, std::vector<int64_t> pinned_bytes, int threads);
   bool has_prices(const Policy& policy) const { return prices_for(policy) != nullptr; }
   // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or more
-  // computed again instead of sent to the host. Empty when nothing packs.
-  std::optional<Candidate> build(const Policy& policy, int64_t device_budget) const;
+  // computed again instead of sent to the host. Empty when nothing packs. `known`: plans that others made.
+  std::optional<Candidate> build(const Policy& policy, int64_t device_budget,
+                                 MadePlans* known = nullptr) const;
   std::vector<std::optional<Candidate>> build_all(const std::vector<Policy>& policies, int64_t device_budget,
                                                   int threads) const;
   // Changes the candidate's decisions as long as the step gets shorter: refine() as a pass.
@@ -169,6 +198,8 @@ class PlanBuilder {
   };
   // Persistent objects by device, the most valuable per byte first.
   std::vector<std::vector<Pinnable>> found_pinnable();
+  // With its times predicted, if it packs.
+  MadePlans::Made made(const Fitting& fitting, const Limits& within, int64_t fill_bytes) const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
   std::optional<Plan> build_with(const StepSchedule& s, const GapsByDevice& gaps, Limits within) const;
   int64_t beside_working_set(int64_t device_budget, int64_t bytes) const {
