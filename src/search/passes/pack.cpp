@@ -10,6 +10,7 @@
 #include <memory_resource>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "search/passes/grouped.h"
@@ -341,10 +342,6 @@ struct Variant {
   int64_t large = 0;  // what takes at least one in so many bytes of the capacity is placed first; 0: nothing
 };
 
-bool gives_way(const PackItem& item) {
-  return item.latest_begin != item.begin || item.earliest_end != item.end;
-}
-
 std::span<const Variant> variants_for(std::span<const PackItem> items, size_t many) {
   static constexpr Variant kVariants[] = {{100, 0},        {40, 0},          {300, 24},
                                           {UINT32_MAX, 0}, {UINT32_MAX, 24}, {UINT32_MAX, 0, 2}};
@@ -370,9 +367,16 @@ int64_t pack_within(std::vector<PackItem>& items, const PackTime& time, int64_t 
   const auto as_asked = [](const PackItem& a, const PackItem& b) {
     return a.begin == b.begin && a.end == b.end;
   };
+  // Variants by what makes them differ: of few turns most would do the same.
+  std::vector<std::tuple<int64_t, uint32_t, int64_t>> tried;
   for (const Variant& v : variants) {
     const int64_t large = v.large > 0 ? capacity / v.large : kUnlimited;
     if (v.large > 0 && largest < large) continue;  // as the others
+    const auto first =
+        std::ranges::count_if(asked, [&](const PackItem& i) { return time.length(i) >= v.long_lived; });
+    const std::tuple differs(int64_t(first), v.short_lived, large);
+    if (std::ranges::find(tried, differs) != tried.end()) continue;
+    tried.push_back(differs);
     items = asked;
     if (!Sweep(items, time, capacity, v.long_lived, v.short_lived, large).run()) continue;
     if (in_time && !std::ranges::equal(items, asked, as_asked)) continue;

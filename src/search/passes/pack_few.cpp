@@ -119,6 +119,7 @@ int64_t pack_few(std::vector<PackItem>& items, const PackTime& time, int64_t cap
   const std::vector<PackItem> asked = items;
   if (!search(items, time, capacity)) {
     items = asked;
+    if (std::ranges::none_of(items, gives_way)) return kNowhere;
     for (PackItem& item : items) {
       item.begin = item.latest_begin;
       item.end = item.earliest_end;

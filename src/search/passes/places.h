@@ -32,6 +32,11 @@ bool meet(const auto& a, const auto& b) {
   return a.begin <= b.end && b.begin <= a.end;
 }
 
+// Whether an item may come later or end earlier than it asks for.
+inline bool gives_way(const PackItem& item) {
+  return item.latest_begin != item.begin || item.earliest_end != item.end;
+}
+
 // Up to the end of the last of them.
 inline int64_t bytes_used(std::span<const PackItem> items) {
   int64_t used = 0;
