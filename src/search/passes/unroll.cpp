@@ -186,11 +186,10 @@ class Unroller {
     const Task& task = program_.task(id);
     for (const uint32_t o : ends_[id.value]) gone(o);
     if (task.phase != Phase::Forward) return;
-    std::vector<uint32_t> seen;
-    for (const Use& u : task.uses) {
-      const uint32_t o = u.object.value;
-      if (left_[o] == 0 || std::find(seen.begin(), seen.end(), o) != seen.end()) continue;
-      seen.push_back(o);
+    for (auto u = task.uses.begin(); u != task.uses.end(); ++u) {
+      const uint32_t o = u->object.value;
+      const auto is_same = [&](const Use& before) { return before.object == u->object; };
+      if (left_[o] == 0 || std::any_of(task.uses.begin(), u, is_same)) continue;
       const bool goes = lives_.temporary[o] || (saves_[o] == Save::Again && lives_.crosses[o]);
       if (--left_[o] == 0 && goes) gone(o);
     }
