@@ -311,6 +311,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--record")
     arguments = parser.parse_args()
+    os.environ.pop("SLUICE_PLANS", None)  # each cell searches by itself, which takes memory
     with tempfile.TemporaryDirectory() as work:
         grid = Grid(arguments.program, work, arguments.all, arguments.jobs)
         grid.run()

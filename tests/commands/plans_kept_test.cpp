@@ -2,6 +2,7 @@
 // The plan that one start shows is the plan that the next one runs.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 
 #include "commands/commands.h"
@@ -79,6 +80,7 @@ TEST(PlansKept, AStoppedSearchGivesWhatItHas) {
 // Nor does it take a plan that is kept: from the same configuration and costs the process that trains finds
 // it.
 TEST(PlansKept, TrainingFindsThePlanThatWasShown) {
+  ::unsetenv("SLUICE_PLANS");
   const TempDir dir;
   Requests nobody_asks;
   RunRequest request;

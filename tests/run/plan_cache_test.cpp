@@ -110,6 +110,19 @@ TEST_F(PlanCacheTest, AnEmptyFolderIsNoNews) {
   EXPECT_TRUE(warnings.said.empty());
 }
 
+// Others' plans become its own.
+TEST_F(PlanCacheTest, TakesWhatItLacksFromASharedFolder) {
+  const SealedRequest request("plans 0");
+  const PlanCache first(dir_ / "first", 3, dir_ / "shared"), second(dir_ / "second", 3, dir_ / "shared");
+  first.keep(request, "kept");
+  EXPECT_EQ(must(second.find(request)), "kept");
+  for (const auto& file : must(list_files(dir_ / "shared")))
+    must(write_file(dir_ / "shared" / file, "damaged"));
+  EXPECT_EQ(must(second.find(request)), "kept");
+  EXPECT_FALSE(PlanCache(dir_ / "third", 3, dir_ / "shared").find(request).ok());
+  EXPECT_EQ(PlanCache({}, 3, dir_ / "shared").find(request).error().kind, ErrorKind::NotFound);
+}
+
 // data.cache = "": no file is written to the working directory.
 TEST_F(PlanCacheTest, KeepsNothingWithoutAFolder) {
   const SealedRequest request("plans 0");

@@ -87,6 +87,27 @@ SealedRequest in_full(const ShapeSubject& subject, const Question& q, const Prof
   return request;
 }
 
+std::string name_of_file(const SealedRequest& request) {
+  const std::string_view kind = request.kind();
+  return fmt::format("{}-{}", kind.substr(0, kind.find(' ')), request.key());
+}
+
+// Writes it to a folder, of which the newest `most` files stay.
+void keep_in(const std::filesystem::path& folder, size_t most, const SealedRequest& request,
+             std::string_view content) {
+  if (folder.empty() || made_by().empty() || !make_directories(folder).ok() ||
+      !write_sealed(folder / name_of_file(request), request, content).ok())
+    return;
+  std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    files.emplace_back(entry.last_write_time(ignored), entry.path());
+  }
+  if (files.size() <= most) return;
+  std::sort(files.begin(), files.end());
+  for (size_t i = 0; i < files.size() - most; ++i) std::filesystem::remove(files[i].second, ignored);
+}
+
 // Says so when a file is there and not believed.
 void say(const std::filesystem::path& path, const Error& e, Observer& observer) {
   if (e.kind == ErrorKind::NotFound) return;
@@ -110,26 +131,22 @@ const std::string& made_by() {
 
 Result<std::string> PlanCache::find(const SealedRequest& request) const {
   if (folder_.empty()) return error(ErrorKind::NotFound, "plans: nothing is kept");
-  return read_sealed(path_of(request), request);
+  auto own = read_sealed(path_of(request), request);
+  if (own.ok() || own.error().kind != ErrorKind::NotFound || shared_.empty()) return own;
+  auto shared = read_sealed(shared_ / name_of_file(request), request);
+  if (!shared.ok()) return own;
+  keep_in(folder_, most_, request, *shared);
+  return shared;
 }
 
 void PlanCache::keep(const SealedRequest& request, std::string_view content) const {
-  if (folder_.empty() || made_by().empty() || !make_directories(folder_).ok() ||
-      !write_sealed(path_of(request), request, content).ok())
-    return;
-  std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
-    files.emplace_back(entry.last_write_time(ignored), entry.path());
-  }
-  if (files.size() <= most_) return;
-  std::sort(files.begin(), files.end());
-  for (size_t i = 0; i < files.size() - most_; ++i) std::filesystem::remove(files[i].second, ignored);
+  constexpr size_t kMostShared = 1024;
+  keep_in(folder_, most_, request, content);
+  if (!folder_.empty()) keep_in(shared_, kMostShared, request, content);
 }
 
 std::filesystem::path PlanCache::path_of(const SealedRequest& request) const {
-  const std::string_view kind = request.kind();
-  return folder_ / fmt::format("{}-{}", kind.substr(0, kind.find(' ')), request.key());
+  return folder_ / name_of_file(request);
 }
 
 bool PlanCache::find(const Question& question, const Profile& profile, Stages& stages,

@@ -23,9 +23,10 @@ namespace sluice::core {
 
 class PlanCache {
  public:
-  // The newest `most` files are kept; where the folder has no name, nothing is.
-  explicit PlanCache(std::filesystem::path folder, size_t most = 64)
-      : folder_(std::move(folder)), most_(most) {}
+  // The newest `most` files are kept; where the folder has no name, nothing is. What it lacks is looked for in
+  // the `shared` folder, which gets what is kept, too. Without a name there is none.
+  explicit PlanCache(std::filesystem::path folder, size_t most = 64, std::filesystem::path shared = {})
+      : folder_(std::move(folder)), most_(most), shared_(std::move(shared)) {}
 
   // The plans of `stages`, whose programs are given, as they were kept for the same request on the same
   // profile. False, and nothing changed, if there are none. If there are and they are not believed, the
@@ -51,6 +52,7 @@ class PlanCache {
 
   const std::filesystem::path folder_;
   const size_t most_;
+  const std::filesystem::path shared_;
 };
 
 // A planner that was changed makes other plans: the checksum of the file that has this code, a program or a

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/parallel.h"
 #include "base/stopwatch.h"
@@ -191,7 +192,8 @@ CalibrateOptions calibration_of(const Prepared& p) {
 
 PlanCache plan_cache_of(const RunConfig& config) {
   const std::filesystem::path cache = config.data.cache;
-  return PlanCache(cache.empty() ? cache : cache / "plans");
+  const char* shared = std::getenv("SLUICE_PLANS");
+  return PlanCache(cache.empty() ? cache : cache / "plans", 64, shared != nullptr ? shared : "");
 }
 
 namespace {
