@@ -41,6 +41,11 @@ class Replans : public testing::Test {
     recost(prepared_.stages.main.model.program, prepared_.machine.profile, plan);
     return predicted_timeline(plan);
   }
+  // As if all took so many times as long.
+  static std::vector<Interval> later(std::vector<Interval> timeline, double times) {
+    for (Interval& t : timeline) t = {times * t.start_ns, times * t.end_ns};
+    return timeline;
+  }
   std::vector<double> losses_alone() {
     const auto session = must(Session::open(prepared_));
     std::vector<double> out;
@@ -76,7 +81,10 @@ TEST_F(Replans, AdoptAPlanThatGains) {
   costs.add(planned_s * 1.2, timeline);
   must(replanner.after_step(1'000'000));
   EXPECT_TRUE(replanner.searching());
+  const Profile searched = costs.for_search();
   losses.push_back(must(session->step()).loss);
+  costs.add(planned_s, later(timeline, 1.02));  // too little to search anew
+  EXPECT_NE(costs.now().measured_ns, searched.measured_ns);
   replanner.wait();
   must(replanner.after_step(1'000'000));
   ASSERT_EQ(told_.adopted_.size(), 1u) << (told_.warnings.empty() ? "" : told_.warnings.back());
@@ -86,6 +94,8 @@ TEST_F(Replans, AdoptAPlanThatGains) {
   EXPECT_LT(e.after_seconds, e.before_seconds);
   EXPECT_EQ(e.after_seconds, engine.stages().main.plan.makespan_ns / 1e9);
   EXPECT_EQ(costs.simulated_s(), e.after_seconds);
+  EXPECT_EQ(costs.planned().measured_ns, searched.measured_ns);
+  EXPECT_NE(costs.now().measured_ns, searched.measured_ns);
   while (losses.size() < expected.size()) losses.push_back(must(session->step()).loss);
   EXPECT_EQ(losses, expected);
 }
@@ -125,6 +135,35 @@ TEST_F(Replans, WaitForStepsThatDifferInARow) {
     must(replanner.after_step(100));
     EXPECT_FALSE(replanner.searching()) << part;
   }
+}
+
+// What was found for other costs than there are is no plan to move to.
+TEST_F(Replans, BeginAgainWhereCostsChangeMeanwhile) {
+  const auto session = must(Session::open(prepared_, told_));
+  Replanner replanner(session->engine(), told_, /*by_itself=*/true);
+  StepCosts& costs = session->engine().learn_costs();
+  const double planned_s = costs.predicted_s();
+  const std::vector<Interval> timeline = as_predicted();
+  const auto steps_take = [&](double times) {
+    for (int i = 0; i < 12; ++i) costs.add(times * planned_s, later(timeline, times));
+    EXPECT_NEAR(costs.simulated_s() / planned_s, times, 0.03 * times);
+  };
+  steps_take(2);
+  must(replanner.after_step(100));
+  must(replanner.after_step(100));
+  ASSERT_TRUE(replanner.searching());
+  for (int i = 1; i < Replanner::kSearches; ++i) {
+    steps_take(i % 2 == 1 ? 4 : 2);
+    replanner.wait();
+    must(replanner.after_step(100));
+    EXPECT_TRUE(replanner.searching()) << i;
+    EXPECT_TRUE(told_.warnings.empty()) << told_.warnings.back();
+  }
+  steps_take(8);
+  replanner.wait();
+  must(replanner.after_step(100));
+  EXPECT_FALSE(replanner.searching()) << "what the last one found is taken";
+  EXPECT_EQ(told_.warnings.size() + told_.adopted_.size(), 1u);
 }
 
 // Whoever ends while a search is under way waits for little of it.
@@ -206,6 +245,29 @@ TEST_F(Learns, WhatOpsTake) {
   costs.add(9 * takes_s, {});
   EXPECT_EQ(costs.predicted_s(), before_s);
   EXPECT_TRUE(costs.fresh() || costs.off() > 7);
+}
+
+// One that waits for its links has power to spare for a higher clock. A plan that keeps it busy has not.
+TEST_F(Learns, WhatOpsTakeOnABusyDevice) {
+  for (const bool waits : {false, true}) {
+    take(waits ? kGiB : 1);
+    const std::vector<SharedOp> ops = distinct_ops(stage_.model.program);
+    for (const Op& op : ops) profile_.measured_ns[cost_key(op)] = profile_.cost(op).ns;
+    const std::vector<Interval> faster = timeline(0.5, 1);
+    for (const bool shares_cores : {false, true}) {
+      StepCosts costs(shares_cores);
+      costs.follow(stage_, profile_);
+      costs.add(costs.predicted_s(), {});
+      costs.add(end_s(faster), faster);
+      const Profile search = costs.for_search();
+      const bool as_planned = waits && !shares_cores;
+      for (const Op& op : ops) {
+        const double planned_ns = profile_.cost(op).ns;
+        EXPECT_NEAR(costs.now().cost(op).ns / planned_ns, 0.5, 1e-6);
+        EXPECT_NEAR(search.cost(op).ns / planned_ns, as_planned ? 1 : 0.5, as_planned ? 1e-9 : 0.1);
+      }
+    }
+  }
 }
 
 TEST_F(Learns, HowFastLinksAre) {

@@ -580,7 +580,7 @@ Result<sluice::AdoptionEvent> Engine::adopt(std::shared_ptr<const Stages> next, 
   // These refer to executors.
   texts_.reset();
   shared_.reset();
-  const auto adopted = loaded_->adopt(std::move(next), profile);
+  const auto adopted = loaded_->adopt(std::move(next), costs_ ? costs_->now() : profile);
   if (p_.optimizer.sharded.is()) shared_ = std::make_unique<SharedState>(p_, loaded_->main());
   if (!adopted.ok() && !adopted.error().detail("state").empty())
     return lost("a change of plans", adopted.error()).error();

@@ -147,8 +147,9 @@ class Engine {
   Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
 
   // Goes on under other plans of the same programs, as Loaded::adopt() does; the observer is told, and why.
-  // A pending update stays pending, and passes keep what they left for one that is not decided. `before_s`: a
-  // step under the plan so far by the same costs as the new one's; nothing: as that plan predicts it.
+  // A pending update stays pending, and passes keep what they left for one that is not decided. `profile`:
+  // what the plans were searched for with. `before_s`: a step under the plan so far by the same costs as the
+  // new one's; nothing: as that plan predicts it.
   Result<sluice::AdoptionEvent> adopt(std::shared_ptr<const Stages> stages, const Profile& profile,
                                       std::string why, std::optional<double> before_s = {});
 

@@ -43,24 +43,49 @@ void add_words(std::string& to, const std::string& words) {
 
 }  // namespace
 
-double StepCosts::ops_ns(const Profile& profile) const {
+double StepCosts::ops_ns(const Profile& profile, bool computing) const {
   const std::vector<double> ns = cost_of(main_->model.program, profile).ns;
   double sum = 0;
   for (const Action& a : main_->plan.actions) {
-    if (a.kind == ActionKind::Run) sum += ns[a.task.value];
+    if (a.kind != ActionKind::Run || (computing && !main_->plan.lanes[a.lane].computes())) continue;
+    sum += ns[a.task.value];
   }
   return sum;
 }
 
 void StepCosts::follow(const Stage& main, const Profile& planned) {
+  const bool first = main_ == nullptr;
+  now_ = first ? planned : for_search();
+  planned_ = planned;
   main_ = &main;
-  planned_ = now_ = planned;
-  planned_ops_ns_ = ops_ns_ = ops_ns(planned);
-  simulated_s_ = main.plan.makespan_ns / 1e9;
+  planned_ops_ns_ = ops_ns(planned);
+  simulate();
+  // The search knows what loads of chosen parts wait for.
+  if (first) simulated_s_ = main.plan.makespan_ns / 1e9;
+  planned_s_ = first ? simulated_s_ : step_ns(main.model.program, planned, main.plan) / 1e9;
   taken_ = 0;
   off_ = 0;
   differing_ = 0;
   fresh_ = false;
+}
+
+void StepCosts::simulate() {
+  const double ns = step_ns(main_->model.program, now_, main_->plan);
+  simulated_s_ = ns / 1e9;
+  ops_ns_ = ops_ns(now_);
+  busy_ = std::min(1.0, ops_ns(now_, /*computing=*/true) / (ns * double(main_->plan.devices())));
+}
+
+Profile StepCosts::for_search() const {
+  Profile out = now_;
+  // Power grows with the cube of the clock: so many times as long ops take at most where nothing waits.
+  const double slower = 1 / std::cbrt(busy_);
+  for (auto& [key, ns] : out.measured_ns) {
+    const auto planned = planned_.measured_ns.find(key);
+    if (!shares_cores_ && planned != planned_.measured_ns.end())
+      ns = std::max(ns, std::min(planned->second, slower * ns));
+  }
+  return out;
 }
 
 bool StepCosts::is_off() const {
@@ -86,8 +111,7 @@ void StepCosts::learn(std::span<const Interval> timeline) {
   } else {
     blend(fresh, shares_cores_, now_);
   }
-  ops_ns_ = ops_ns(now_);
-  simulated_s_ = step_ns(program, now_, main_->plan) / 1e9;
+  simulate();
 }
 
 void StepCosts::add(double step_s, std::span<const Interval> timeline) {

@@ -24,7 +24,8 @@ class StepCosts {
   // kernels up: a timed step takes up to 2 % longer.
   explicit StepCosts(bool shares_cores) : shares_cores_(shares_cores) {}
 
-  // From here on steps run under this plan, which was made with `planned`. Borrows the stage.
+  // From here on steps run under this plan, which was searched for with `planned`. A second call keeps what
+  // was learnt, as for_search() has it. Borrows the stage.
   void follow(const Stage& main, const Profile& planned);
   // Has the next step timed, whatever that costs.
   void want() { wanted_ = true; }
@@ -43,9 +44,14 @@ class StepCosts {
   // Whether the last step was timed.
   bool fresh() const { return fresh_; }
   const Profile& planned() const { return planned_; }
+  // A step by those.
+  double planned_s() const { return planned_s_; }
   const Profile& now() const { return now_; }
-  // Why a plan that was made with `then` may not be the best one any more: a step takes another time than
-  // `then_s`, or a link has become faster. Empty: there is no reason.
+  // Costs for plans that keep the devices busier than this one may do. A device that waits has power to spare
+  // for a higher clock: as far as that may explain it, ops do not take less than planned.
+  Profile for_search() const;
+  // Why a plan that was searched for with `then` may not be the best one any more: a step takes another time
+  // than `then_s`, or a link has become faster. Empty: there is no reason.
   std::string changed(const Profile& then, double then_s) const;
   // In a few words, what takes another time than the plan was made with: "ops +4 %, loads 18.2 of 25.1 GB/s".
   std::string differs() const;
@@ -54,13 +60,17 @@ class StepCosts {
   // Whether the last step differs from its prediction by more than equal steps do.
   bool is_off() const;
   void learn(std::span<const Interval> timeline);
-  double ops_ns(const Profile& profile) const;
+  // The sum over all runs of a step; `computing`: without those that exchange.
+  double ops_ns(const Profile& profile, bool computing = false) const;
+  // Simulates a step by costs as of now.
+  void simulate();
 
   const bool shares_cores_;
   const Stage* main_ = nullptr;
   Profile planned_, now_;
-  double planned_ops_ns_ = 0, ops_ns_ = 0;  // of all runs of a step
-  double simulated_s_ = 0;
+  double planned_ops_ns_ = 0, ops_ns_ = 0;
+  double planned_s_ = 0, simulated_s_ = 0;
+  double busy_ = 1;  // the part of a step in which devices compute
   double rest_ = 0, off_ = 0;
   std::vector<double> sizes_;  // of off_, of the last steps
   int64_t taken_ = 0;          // steps under this plan

@@ -62,7 +62,7 @@ void Replanner::compare() {
   std::string why;
   if (costs_.fresh()) {
     why = searched_ ? costs_.changed(searched_->profile, searched_->step_s)
-                    : costs_.changed(costs_.planned(), engine_.stages().main.plan.makespan_ns / 1e9);
+                    : costs_.changed(costs_.planned(), costs_.planned_s());
   }
   const bool differs = !why.empty() || std::abs(costs_.off()) > StepCosts::kMargin;
   if (differs) {
@@ -105,7 +105,7 @@ void Replanner::begin() {
   }
   search_ = std::make_unique<Search>();
   search_->why = std::exchange(why_, "");
-  search_->profile = costs_.now();
+  search_->profile = costs_.for_search();
   search_->before_s = costs_.simulated_s();
   search_->thread =
       std::jthread([search = search_.get(), stages = engine_.stages(),
@@ -121,6 +121,13 @@ Status Replanner::end(int64_t steps_left) {
   const std::unique_ptr<Search> search = std::move(search_);
   search->thread.join();
   release_freed_memory();
+  if (!costs_.changed(search->profile, search->before_s).empty() && ++overtaken_ < kSearches) {
+    why_ = costs_.changed(costs_.planned(), costs_.planned_s());
+    if (why_.empty()) why_ = search->why;
+    begin();
+    return {};
+  }
+  overtaken_ = 0;
   searched_ = {search->profile, search->before_s};
   ++stayed_;
   const auto stays = [&](const std::string& because) {
@@ -129,7 +136,7 @@ Status Replanner::end(int64_t steps_left) {
   };
   if (!search->found->ok()) return stays(search->found->message());
   // The steps beside the search may have taught more.
-  const Profile now = costs_.now();
+  const Profile now = costs_.for_search();
   Stage& main = (*search->found)->main;
   recost(main.model.program, now, main.plan);
   auto stages = std::make_shared<const Stages>(std::move(**search->found));
@@ -150,7 +157,7 @@ Status Replanner::end(int64_t steps_left) {
     return stays(
         fmt::format("moving to one that gains {:.3g} s a step would take {:.3g} s, with {} steps left",
                     gain_s, *moving_s, steps_left));
-  const auto adopted = engine_.adopt(std::move(stages), now, search->why, before_s);
+  const auto adopted = engine_.adopt(std::move(stages), search->profile, search->why, before_s);
   if (!adopted.ok() && adopted.error().detail("state").empty()) return stays(adopted.message());
   SLUICE_TRY(adopted);
   searched_.reset();

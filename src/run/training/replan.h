@@ -19,6 +19,9 @@ class Replanner {
   // It plans again where so many steps in a row differ from what they were planned with, and it is known why.
   // Where the plan stayed twice, it takes more of them.
   static constexpr int kSteps = 2;
+  // Where costs change while a search is under way, it begins again. What the last of so many in a row found
+  // is taken.
+  static constexpr int kSearches = 3;
   // A smaller gain does not count: predictions are off by that much.
   static constexpr double kLeastGain = 0.01;
 
@@ -49,6 +52,7 @@ class Replanner {
   const bool by_itself_;
   int differing_ = 0;  // the last so many steps of those that tell
   int stayed_ = 0;     // searches in a row after which the plan stayed
+  int overtaken_ = 0;  // searches in a row during which costs changed
   // The last search, if the plan stayed: what it was made with, and a step by that.
   struct Searched {
     Profile profile;
