@@ -5,11 +5,16 @@
 #include <mutex>
 
 #include "backend/sim/sim_backend.h"
+#include "base/bytes.h"
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 
 namespace sluice::core {
 namespace {
+
+// Threads share a copy within the host by strips of so many bytes: copies that wait for each other would have
+// one thread otherwise.
+constexpr int64_t kStripBytes = 2 * kMiB;
 
 class Run {
  public:
@@ -82,11 +87,17 @@ class Run {
       }
     }
     const Stopwatch watch;
+    std::vector<Copy> strips;
+    for (const MigrationCopy* c : batch_) {
+      for (int64_t at = 0; at < c->bytes; at += kStripBytes)
+        strips.push_back(
+            {{kHost, c->from.offset + at}, {kHost, c->to.offset + at}, std::min(kStripBytes, c->bytes - at)});
+    }
     std::mutex mutex;
     Status status;
-    for_each_parallel(int64_t(batch_.size()), threads_, [&](int64_t i) {
-      const MigrationCopy& c = *batch_[size_t(i)];
-      const Status copied = backend_.upload(c.to, host_ + c.from.offset, c.bytes);
+    for_each_parallel(int64_t(strips.size()), threads_, [&](int64_t i) {
+      const Copy& strip = strips[size_t(i)];
+      const Status copied = backend_.upload(strip.to, host_ + strip.from.offset, strip.bytes);
       const std::lock_guard lock(mutex);
       if (status.ok()) status = copied;
     });

@@ -135,10 +135,12 @@ Status Loaded::check_room(const Stages& next, const BytesByTier& bytes, const Pr
 Result<Migration> Loaded::migration_to(const Stages& next, const BytesByTier& bytes,
                                        const Profile& profile) const {
   const Program& program = stages_->main.model.program;
-  // A thread copies so much within the host, about; the first change tells.
-  constexpr double kBytesPerS = 3e9;
+  // A thread copies so much within the host, about, and all of them no more than that; the first change
+  // tells.
+  constexpr double kOfAThread = 3e9, kOfAll = 4e10;
   MigrationOptions options;
-  options.host_bytes_per_s = host_bytes_per_s_ > 0 ? host_bytes_per_s_ : kBytesPerS * search_threads();
+  options.host_bytes_per_s =
+      host_bytes_per_s_ > 0 ? host_bytes_per_s_ : std::min(kOfAThread * search_threads(), kOfAll);
   SLUICE_ASSIGN(Migration found,
                 plan_migration(program, stages_->main.plan, next.main.plan, bytes, profile, options));
   SLUICE_TRY(verify(program, found, stages_->main.plan, next.main.plan, bytes));
