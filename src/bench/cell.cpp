@@ -25,14 +25,12 @@ Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t b
                             const std::string& compute, const std::vector<std::string>& settings) {
   BenchCell cell{.model = model, .seq_len = seq_len, .batch = batch, .compute = compute};
   SLUICE_ASSIGN(cell.spec, bench_model(model));
-  RunConfig config;
-  config.train.seq_len = seq_len;
-  config.train.tokens_per_step = seq_len * batch;
-  config.train.deferred_update = false;  // the update stands at the end, where it can be told from the passes
-  config.sample.tokens = 0;
-  std::vector<std::string> all{"train.compute=" + compute};
+  // The update stands at the end, where it can be told from the passes.
+  std::vector<std::string> all{"train.compute=" + compute, fmt::format("train.seq_len={}", seq_len),
+                               fmt::format("train.tokens_per_step={}", seq_len * batch),
+                               "train.deferred_update=false", "sample.tokens=0"};
   all.insert(all.end(), settings.begin(), settings.end());
-  SLUICE_ASSIGN(cell.config, load_config("", all, std::move(config)));
+  SLUICE_ASSIGN(cell.config, load_config("", all));
   SLUICE_TRY(resolve_training(cell.config, cell.spec));
   return cell;
 }

@@ -14,6 +14,7 @@
 #include "run/processes/processes.h"
 #include "run/session/breakdown.h"
 #include "run/session/session.h"
+#include "setup/settle.h"
 
 namespace sluice::core {
 namespace {
@@ -216,17 +217,18 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
                         .processes = group.size(),
                         .here = group.here(),
                         .cores = int(std::thread::hardware_concurrency())};
-  RunConfig config = cell.config;
-  config.train.deferred_update = true;  // between passes and update gradients are at home
-  if (config.run.threads == 0) config.run.threads = std::max(1, out.cores / group.here());
+  // Between passes and update gradients are at home.
+  SLUICE_ASSIGN(RunConfig config, typed_config({"train.deferred_update=true"}, cell.config));
+  config = started(std::move(config), {.threads = std::max(1, out.cores / group.here())});
   out.threads = int(config.run.threads);
   const StepSpec step{.model = cell.spec};
   doing("planning");
   // Steps whose sums are planned have rows of all processes.
   Machine shared = machine;
   SLUICE_ASSIGN(const JoinedDevices joined, share_steps(shared, group));
-  RunConfig of_all = config;
-  of_all.train.tokens_per_step *= group.size();
+  const TrainKeys& own = config.train;
+  const RunConfig of_all = in_rows(config, own.seq_len, own.tokens_per_step * group.size());
+  SLUICE_ASSIGN(const RunConfig sharded, typed_config({"run.shard_state=true"}, of_all));
   const auto keep = [&](Result<DataParallelResult> result) -> Status {
     if (!result.ok()) return result.error();
     out.results.push_back(*result);
@@ -248,11 +250,10 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
   Machine in_buckets = shared;
   in_buckets.bucket_bytes = kBucketBytes;
   if (measured.ok()) measured = measure(in_buckets, of_all, {GradientExchange::Buckets});
-  of_all.run.shard_state = true;
-  if (measured.ok()) measured = measure(shared, std::move(of_all), {GradientExchange::Sharded});
+  if (measured.ok()) measured = measure(shared, sharded, {GradientExchange::Sharded});
   // Last the one after which weights are those of no other: here all begin alike.
   if (measured.ok())
-    measured = measure(machine, std::move(config),
+    measured = measure(machine, config,
                        {GradientExchange::PerTensor, GradientExchange::Flat, GradientExchange::FlatLibrary,
                         GradientExchange::None});
   if (!measured.ok() && measured.error().kind != ErrorKind::Cancelled) return measured.error();

@@ -86,8 +86,8 @@ class CellRun {
 Status CellRun::measure() {
   if (main_memory()) SLUICE_TRY(check_state(cell_, machine_));
   say_("planning");
-  RunConfig config = cell_.config;
-  config.run.trace_kernels = machine_.traits().fast;
+  SLUICE_ASSIGN(RunConfig config,
+                typed_config({fmt::format("run.trace_kernels={}", machine_.traits().fast)}, cell_.config));
   const PlanCache cache = plan_cache_of(config);
   SLUICE_ASSIGN(p_,
                 prepare_on(std::move(config), machine_, StepSpec{.model = cell_.spec}, {.cache = &cache}));
