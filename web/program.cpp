@@ -65,7 +65,7 @@ json answer(std::string_view question, std::string_view request) {
               {"all_bytes", counted->all_bytes}}}};
   }
   Told told;
-  const auto planned = question == "first" ? first_plan(*asked) : plan_asked(*asked, told);
+  const auto planned = plan_asked(*asked, told);
   if (!planned.ok()) return refusal(planned.error());
   const std::string plan = json_of(*planned);
   return {{"plan", plan}, {"page", to_html(plan)}, {"text", printed_of(*planned)}};
@@ -74,9 +74,8 @@ json answer(std::string_view question, std::string_view request) {
 }  // namespace
 
 // The answer to a question, as JSON that lives until the next one: "choices", what there is to choose from;
-// "machine", what a machine file says; "formula", what counting says; "first" and "plan", a plan by a rule
-// and the one that the search finds for a request (plan_json/asked.h), with its JSON, page and text;
-// "memory", how much of it the program has taken.
+// "machine", what a machine file says; "formula", what counting says; "plan", the plan for a request
+// (plan_json/asked.h), with its JSON, page and text; "memory", how much of it the program has taken.
 extern "C" EMSCRIPTEN_KEEPALIVE const char* sluice_ask(const char* question, const char* request) {
   static std::string said;
   said = answer(question, request).dump();

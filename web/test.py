@@ -122,7 +122,7 @@ def random_settings(checks, firsts, searched):
                  f"train.grad={draw.choice(['auto', 'f32'])}", f"run.replicas={draw.choice([1, 1, 1, 2])}"]
         machine = draw.choice(machines)
         counted, seconds = page.ask("formula", machine=machine, settings=words, threads=1, **given)
-        answer, rule_s = page.ask("plan" if whole else "first", machine=machine, settings=words, threads=1, **given)
+        answer, rule_s = page.ask("plan", quick=not whole, machine=machine, settings=words, threads=1, **given)
         if "plan" in answer:
             asked_of.add(model)
         slow = max(slow, seconds)

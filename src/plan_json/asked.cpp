@@ -144,12 +144,6 @@ Result<Prepared> undecided_of(const AskedPlan& asked) {
   return undecided(std::move(config), std::move(machine), std::move(step));
 }
 
-Result<Prepared> planned_by(const AskedPlan& asked, const Effort& effort, PlanHost& here) {
-  SLUICE_ASSIGN(Prepared p, undecided_of(asked));
-  SLUICE_TRY(decide(p, effort, here));
-  return p;
-}
-
 }  // namespace
 
 Result<AskedPlan> parse_asked(std::string_view text) {
@@ -178,9 +172,13 @@ Result<AskedPlan> parse_asked(std::string_view text) {
       if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kMost)
         return no_such(key, fmt::format("a number from 1 to {}", kMost));
       asked.threads = value.get<int>();
+    } else if (key == "quick") {
+      if (!value.is_boolean()) return no_such(key, "true or false");
+      asked.quick = value.get<bool>();
     } else {
       return error(
-          "unknown key '{}'; known are machine, machine_file, machine_file_name, model, settings, threads",
+          "unknown key '{}'; known are machine, machine_file, machine_file_name, model, settings, threads, "
+          "quick",
           key);
     }
   }
@@ -189,13 +187,11 @@ Result<AskedPlan> parse_asked(std::string_view text) {
 
 Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const std::stop_token& stop) {
   Asked here(asked.threads, observer);
-  // As plans that are kept, it says what more memory is worth.
-  return planned_by(asked, {.threads = asked.threads, .weigh_memory = true, .stop = stop}, here);
-}
-
-Result<Prepared> first_plan(const AskedPlan& asked) {
-  PlanHost here;
-  return planned_by(asked, {.threads = asked.threads, .quick = true}, here);
+  SLUICE_ASSIGN(Prepared p, undecided_of(asked));
+  // As plans that are kept, one that was searched for says what more memory is worth.
+  SLUICE_TRY(decide(
+      p, {.threads = asked.threads, .quick = asked.quick, .weigh_memory = !asked.quick, .stop = stop}, here));
+  return p;
 }
 
 Result<Formula> by_formula(const AskedPlan& asked) {

@@ -20,23 +20,22 @@ struct AskedPlan {
   std::string machine_file, machine_file_name = "machine.toml", model_config;
   std::vector<std::string> settings;  // "key=value" each, as typed after --set
   int threads = 1;                    // to search with; the plan does not depend on it
+  // By a rule, without a search for the shape: a sequence for each chunk, four chunks a round, and the first
+  // settings that have a plan. Keys of shape that are given stay.
+  bool quick = false;
 };
 
 // Of a JSON object: {"machine": "h200", "settings": ["model.preset=llama3-8b", "memory.device=24GiB"],
-// "threads": 1}, with "machine_file", "machine_file_name" and "model" (the text of a config.json, or that as
-// an object) where they are meant. Errors name the key.
+// "threads": 1, "quick": false}, with "machine_file", "machine_file_name" and "model" (the text of a
+// config.json, or that as an object) where they are meant. Errors name the key.
 Result<AskedPlan> parse_asked(std::string_view json);
 
 // The plan that `sluice plan` makes of the same, without what it compares it with. Settings that name files
 // are refused. The observer hears how many programs the search has looked at; asked to stop, it ends soon,
-// and the error is Cancelled.
+// and the error is Cancelled. Where the plan is a quick one, a refusal of kind DoesNotFit names no cap that
+// works, which would take a search of its own.
 Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer = silent_observer(),
                             const std::stop_token& stop = {});
-
-// A plan by a rule, without a search for the shape: a sequence for each chunk, four chunks a round, and the
-// first settings that have a plan. Keys of shape that are given stay. Errors as of plan_asked(), but that a
-// refusal of kind DoesNotFit names no cap that works, which would take a search of its own.
-Result<Prepared> first_plan(const AskedPlan& asked);
 
 // What counting says of a request in a fraction of a second, whatever its caps: nothing is planned. Times are
 // for the whole step as one chunk, which takes the least of them, memories for chunks of a sequence each; or

@@ -60,6 +60,7 @@ plan|JSON object
 {"machine": "h200", "settings": ["model.config=config.json"]}|model.config: no file is opened here
 {"machine": "h200", "settings": ["data.paths=[\"src\"]"]}|data.paths: no file is opened here
 {"machine": "h200", "threads": 0}|threads: must be a number from 1
+{"machine": "h200", "quick": 1}|quick: must be true or false
 {"machine_file": "name = 1\nmemory.size = \"4MiB\"", "machine_file_name": "small.toml"}|small.toml
 {"machine": "h200", "model": {"model_type": "abacus"}}|abacus
 {"machine": "h200", "settings": ["model.preset=llama3-8b", "memory.device=1GiB", "memory.host=2GiB"]}|the smallest cap that works

@@ -26,6 +26,11 @@ AskedPlan asked(const std::string& device, const std::string& host, std::vector<
   return out;
 }
 
+AskedPlan quick(AskedPlan asked) {
+  asked.quick = true;
+  return asked;
+}
+
 TEST(Formula, NoPlanIsFasterOrTakesLess) {
   const std::vector<std::string> few = {"train.tokens_per_step=512"};
   const auto formula = by_formula(asked("700MiB", "2GiB", few));
@@ -88,7 +93,8 @@ TEST(Formula, NamesTheMemoriesOfSeveralDevices) {
   ASSERT_FALSE(small_host.ok());
   EXPECT_EQ(small_host.error().kind, ErrorKind::DoesNotFit) << small_host.message();
   // With a little more there is one.
-  const auto enough = first_plan(asked(std::to_string(formula->device_bytes * 21 / 20) + "B", "4GiB", step));
+  const auto enough =
+      plan_asked(quick(asked(std::to_string(formula->device_bytes * 21 / 20) + "B", "4GiB", step)));
   EXPECT_TRUE(enough.ok()) << enough.message();
 }
 
@@ -99,25 +105,26 @@ TEST(Formula, RefusesWhatCannotBeAsked) {
   EXPECT_FALSE(by_formula(asked("1GiB", "1GiB", {"train.seq_len=100"})).ok());
 }
 
-TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
-  const auto first = first_plan(asked("700MiB", "2GiB"));
+TEST(QuickPlan, IsOfTheRulesShapeAndRefusesShortly) {
+  const auto first = plan_asked(quick(asked("700MiB", "2GiB")));
   ASSERT_TRUE(first.ok()) << first.message();
   EXPECT_EQ(first->shape.chunk_tokens, 256);
   EXPECT_EQ(first->shape.rounds, 2);
   EXPECT_EQ(first->shape.chunks(), 8);
-  const auto given = first_plan(asked("700MiB", "2GiB", {"shape.rounds=4", "shape.first_round_chunks=2"}));
+  const auto given =
+      plan_asked(quick(asked("700MiB", "2GiB", {"shape.rounds=4", "shape.first_round_chunks=2"})));
   ASSERT_TRUE(given.ok()) << given.message();
   EXPECT_EQ(given->shape.chunk_tokens, 256);
   EXPECT_EQ(given->shape.rounds, 4);
-  const auto refused = first_plan(asked("1MiB", "2GiB"));
+  const auto refused = plan_asked(quick(asked("1MiB", "2GiB")));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
   EXPECT_TRUE(!refused.error().shortage || !refused.error().shortage->need_bytes);
 }
 
-TEST(FirstPlan, IsOfAllReplicas) {
+TEST(QuickPlan, IsOfAllReplicas) {
   const std::vector<std::string> two = {"run.replicas=2"};
-  const auto first = first_plan(asked("700MiB", "2GiB", two));
+  const auto first = plan_asked(quick(asked("700MiB", "2GiB", two)));
   ASSERT_TRUE(first.ok()) << first.message();
   EXPECT_EQ(first->shape.replicas, 2);
   EXPECT_EQ(first->shape.chunks(), 4);

@@ -131,8 +131,9 @@ async function plan() {
   let doing = 'searching';
   const clock = setInterval(() => { $('doing').textContent = `${doing}, ${seconds()} s`; }, 500);
   // One after the other: counting takes a fraction of a second whatever is asked, the rule a few seconds at most settings.
-  for (const [question, kind] of [['formula', 'formula'], ['first', 'first']]) {
-    quick.ask(question, asked).then(answer => {
+  const byRule = JSON.stringify({...JSON.parse(asked), quick: true});
+  for (const [question, what, kind] of [['formula', asked, 'formula'], ['plan', byRule, 'first']]) {
+    quick.ask(question, what).then(answer => {
       if (run !== plan.run || !answer || answer.error || document.body.dataset.busy !== 'yes') return;
       shown = told(answer, kind);
       document.body.dataset[kind + 'Ms'] = String(Math.round(performance.now() - began));
