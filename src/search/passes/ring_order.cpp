@@ -12,13 +12,13 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <queue>
 #include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "search/passes/grouped.h"
 #include "search/passes/passes.h"
 
 namespace sluice::core {
@@ -126,6 +126,12 @@ class Ring {
     Ranks out(groups_.size());
     for (uint32_t rank = 0; rank < sorted.size(); ++rank) out[sorted[rank].second] = rank;
     return out;
+  }
+  // The groups of each device, in that order.
+  Grouped by_device(const Order& order) const {
+    return Grouped(placement_.devices, [&](auto&& add) {
+      for (const uint32_t g : order.groups) add(groups_[g].device, g);
+    });
   }
   // By when they end in an order.
   Ranks last_first(const Order& order) const;
@@ -415,16 +421,19 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
 
 // A device ends its groups one after the other: what is sorted are the devices' parts.
 Ring::Ranks Ring::last_first(const Order& order) const {
-  using Ended = std::pair<double, uint32_t>;             // the time from the end of all, and the group
-  std::vector<size_t> begin(placement_.devices + 1, 0);  // by device, of its part
-  for (const uint32_t g : order.groups) ++begin[groups_[g].device + 1];
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<size_t> next(begin.begin() + 1, begin.end());
-  std::vector<Ended> sorted(order.groups.size());
-  for (const uint32_t g : order.groups)
-    sorted[--next[groups_[g].device]] = {-(order.begin_ns[g] + groups_[g].ns), g};
+  using Ended = std::pair<double, uint32_t>;  // the time from the end of all, and the group
+  const Grouped of_device = by_device(order);
+  std::vector<Ended> sorted;
+  sorted.reserve(order.groups.size());
+  std::vector<size_t> begin = {0};  // by device, of its part
+  for (size_t d = 0; d < placement_.devices; ++d) {
+    const std::span<const uint32_t> part = of_device[d];
+    std::for_each(part.rbegin(), part.rend(),
+                  [&](uint32_t g) { sorted.emplace_back(-(order.begin_ns[g] + groups_[g].ns), g); });
+    begin.push_back(sorted.size());
+  }
   const auto at = [&](size_t device) {
-    return sorted.begin() + long(begin[std::min(device, begin.size() - 1)]);
+    return sorted.begin() + long(begin[std::min(device, placement_.devices)]);
   };
   for (size_t width = 1; width < placement_.devices; width *= 2) {
     for (size_t d = 0; d < placement_.devices; d += 2 * width)
@@ -451,14 +460,14 @@ void Ring::justify(Attempts& of, double hopeful_ns) const {
 
 int64_t Ring::most_bytes(const Order& order) const {
   constexpr uint32_t kUnused = UINT32_MAX;
-  std::vector<std::vector<uint32_t>> groups_of(placement_.devices);  // in that order
-  for (const uint32_t g : order.groups) groups_of[groups_[g].device].push_back(g);
+  const Grouped of_device = by_device(order);
   // By object, of the device's groups.
   std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {kUnused, 0});
   std::vector<uint32_t> used;
   std::vector<int64_t> change;
   int64_t most = 0;
-  for (const std::vector<uint32_t>& groups : groups_of) {
+  for (size_t d = 0; d < placement_.devices; ++d) {
+    const std::span<const uint32_t> groups = of_device[d];
     const auto end = uint32_t(groups.size());
     used.clear();
     for (uint32_t i = 0; i < end; ++i) {
