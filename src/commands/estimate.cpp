@@ -107,7 +107,7 @@ Result<std::vector<std::string>> settings_of(const Recipe& recipe) {
 }
 
 struct Planning {
-  PlanQuestion question;
+  PlannedModel asked;
   Machine machine;
   std::vector<int64_t> host_caps;
 };
@@ -147,10 +147,10 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in, 
     if (cap == kUnlimited) return error("--host-mem {}: --plan needs sizes", r.host_mem);
     if (cap > p.host_caps.front()) p.host_caps.push_back(cap);
   }
-  p.question = {*in.subject.spec, under(std::move(config), on_machine.caps), in.tokens, in.price};
-  p.question.model.freeze = p.question.config.train.freeze;
-  SLUICE_TRY(resolve_adapters(p.question.config, p.question.model));
-  resolve_formats(p.question.config, p.question.model);
+  p.asked = {*in.subject.spec, under(std::move(config), on_machine.caps), in.tokens, in.price};
+  p.asked.model.freeze = p.asked.config.train.freeze;
+  SLUICE_TRY(resolve_adapters(p.asked.config, p.asked.model));
+  resolve_formats(p.asked.config, p.asked.model);
   return p;
 }
 
@@ -159,8 +159,8 @@ Result<Section> planned(const Planning& p) {
   // Nobody stops it: nothing is lost when the process is ended.
   const StudyWatch watch{
       .say = [&](const std::string& doing, int64_t done, int64_t total) { working.say(doing, done, total); }};
-  SLUICE_ASSIGN(const std::vector<PlannedCase> cases, plan_cases(p.question, p.machine, p.host_caps, watch));
-  return planned_section(p.question, p.machine, cases);
+  SLUICE_ASSIGN(const std::vector<PlannedCase> cases, plan_cases(p.asked, p.machine, p.host_caps, watch));
+  return planned_section(p.asked, p.machine, cases);
 }
 
 // The numbers that people look for first, from the sections that explain them.

@@ -42,7 +42,7 @@ class PlanHost {
 // As run.replicas says. Errors name it, and what would divide.
 Result<Replicas> replicas_of(const RunConfig& config, int processes);
 
-// Fills in all that is decided before the shape; the question that remains. `auto_master` as in
+// Fills in all that is decided before the shape, and returns the question that remains. `auto_master` as in
 // resolve_numerics().
 Result<Question> question_of(Prepared& prepared, std::optional<MasterWeights> auto_master = {});
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is decided before a run takes memory: machine, shape and plans brought together.
+// What is decided before a run takes memory: the answer to its Question (setup/question.h), with the
+// configuration and the machine that asked it.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of planning, as one value: what is computed, where, and how hard to search. The answer is
-// another one (setup/prepared.h).
+// What is asked of planning, as one value: what is computed, under which caps, and how hard to search. What
+// ops and copies take on the machine comes beside it, as a Profile. The answer is another value: the plans of
+// Stages (setup/stages.h), which Prepared (setup/prepared.h) keeps with the run that they are for.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +47,7 @@ struct Replicas {
 struct Question : StepSpec, Effort {
   StepShape shape;  // that `cut` came to, for whoever asks for plans
   BytesByTier caps = BytesByTier(kUnlimited);
-  BytesByTier held_bytes;  // Machine::held_bytes; 0: nothing that is kept is too small
+  BytesByTier held_bytes;  // Machine::held_bytes: kept plans made beside less than that are no answer
   Replicas replicas;
 };
 

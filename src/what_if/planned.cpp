@@ -87,18 +87,18 @@ void count_activations(const Prepared& p, PlannedCase& c) {
 
 class CaseSearch {
  public:
-  CaseSearch(const PlanQuestion& question, const Machine& machine, const StudyWatch& watch)
-      : question_(question), machine_(machine), watch_(watch) {}
+  CaseSearch(const PlannedModel& asked, const Machine& machine, const StudyWatch& watch)
+      : asked_(asked), machine_(machine), watch_(watch) {}
 
   // `less` is the case of less host memory, if there is one: what fits there fits.
   Result<PlannedCase> run(int64_t host_cap, const PlannedCase* less) {
     PlannedCase c{.host_cap = host_cap};
-    BytesByTier caps = question_.config.caps;
+    BytesByTier caps = asked_.config.caps;
     caps[kHost] = host_cap;
-    config_ = under(question_.config, caps);
+    config_ = under(asked_.config, caps);
     say("planning", 0);
     const auto prepared =
-        prepare_on(config_, machine_, StepSpec{.model = question_.model}, {.stop = watch_.stop});
+        prepare_on(config_, machine_, StepSpec{.model = asked_.model}, {.stop = watch_.stop});
     if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
     if (prepared.ok()) {
       c.found = outlook_of(*prepared);
@@ -106,19 +106,19 @@ class CaseSearch {
     } else {
       c.found.refusal = prepared.error();
     }
-    if (are_alike(question_.model)) {
+    if (are_alike(asked_.model)) {
       const auto fits_deep = [&](int64_t layers) {
         say("searching for the largest model, layers", layers);
-        return fits_with(scaled_to(question_.model, layers), config_.train.seq_len, 0);
+        return fits_with(scaled_to(asked_.model, layers), config_.train.seq_len, 0);
       };
       SLUICE_ASSIGN(c.layers, largest_that_fits(
                                   less == nullptr ? 0 : less->layers, kMostPlannedLayers,
                                   [](int64_t n) { return std::max<int64_t>(n, 1); }, fits_deep));
-      if (c.layers > 0) c.params = parameter_parts(scaled_to(question_.model, c.layers)).all();
+      if (c.layers > 0) c.params = parameter_parts(scaled_to(asked_.model, c.layers)).all();
     }
     const auto fits_long = [&](int64_t number) {
       say("searching for the longest sequence, tokens", length_of(number));
-      return fits_with(question_.model, length_of(number), number > kChunks ? chunk_of(number) : 0);
+      return fits_with(asked_.model, length_of(number), number > kChunks ? chunk_of(number) : 0);
     };
     SLUICE_ASSIGN(number_, largest_that_fits(
                                number_, kMostPlannedNumber, [](int64_t) { return kChunks; }, fits_long));
@@ -138,7 +138,7 @@ class CaseSearch {
                 StepSpec{.model = std::move(model)});
   }
 
-  const PlanQuestion& question_;
+  const PlannedModel& asked_;
   const Machine& machine_;
   const StudyWatch& watch_;
   RunConfig config_;
@@ -198,27 +198,26 @@ Table activations(const Machine& machine, std::span<const PlannedCase> cases) {
 }
 
 // By the planned speeds; nothing where no tokens are asked for.
-Table costs(const PlanQuestion& question, const Machine& machine, std::span<const PlannedCase> cases) {
-  Table t{
-      .key = "cost",
-      .title = fmt::format("Training on {} tokens at these speeds", to_text(question.tokens, Form::Count)),
-      .row_title = "memory beside the device"};
+Table costs(const PlannedModel& asked, const Machine& machine, std::span<const PlannedCase> cases) {
+  Table t{.key = "cost",
+          .title = fmt::format("Training on {} tokens at these speeds", to_text(asked.tokens, Form::Count)),
+          .row_title = "memory beside the device"};
   t.columns = {{"gpu_hours", "device hours", Form::Hours},
                {"hours", "hours", Form::Hours},
                {"usd", "cost", Form::Usd}};
   for (const PlannedCase& c : cases) {
-    if (question.tokens == 0 || !c.found.fits()) continue;
-    const double hours = question.tokens / c.found.speed.tokens_per_s / 3600,
+    if (asked.tokens == 0 || !c.found.fits()) continue;
+    const double hours = asked.tokens / c.found.speed.tokens_per_s / 3600,
                  device_hours = hours * double(machine.devices());
     t.rows.push_back(
         {name_of(c, least_host_cap(machine)),
          {device_hours, hours,
-          question.usd_per_hour > 0 ? std::optional(device_hours * question.usd_per_hour) : std::nullopt}});
+          asked.usd_per_hour > 0 ? std::optional(device_hours * asked.usd_per_hour) : std::nullopt}});
   }
   return t;
 }
 
-Table limits(const PlanQuestion& question, const Machine& machine, std::span<const PlannedCase> cases) {
+Table limits(const PlannedModel& asked, const Machine& machine, std::span<const PlannedCase> cases) {
   Table t{.key = "limits", .title = "What fits at most", .row_title = "memory beside the device"};
   t.columns = {{"params", "largest model", Form::Count},
                {"layers", "its layers", Form::Count},
@@ -231,7 +230,7 @@ Table limits(const PlanQuestion& question, const Machine& machine, std::span<con
   t.formulas = {fmt::format(
       "Largest model: its depth to its width as here, sequences of {} tokens; a layer more does not fit. "
       "Longest sequence: of this model, in 15 chunks at most, to an eighth of itself. Steps of one sequence.",
-      to_text(double(question.config.train.seq_len), Form::Count))};
+      to_text(double(asked.config.train.seq_len), Form::Count))};
   return t;
 }
 
@@ -241,10 +240,10 @@ int64_t least_host_cap(const Machine& machine) {
   return machine.profile.overhead_bytes[kHost] + 64 * kMiB;
 }
 
-Result<std::vector<PlannedCase>> plan_cases(const PlanQuestion& question, const Machine& machine,
+Result<std::vector<PlannedCase>> plan_cases(const PlannedModel& asked, const Machine& machine,
                                             std::span<const int64_t> host_caps, const StudyWatch& watch) {
   std::vector<PlannedCase> out;
-  CaseSearch search(question, machine, watch);
+  CaseSearch search(asked, machine, watch);
   for (const int64_t host_cap : host_caps) {
     SLUICE_ASSIGN(PlannedCase found, search.run(host_cap, out.empty() ? nullptr : &out.back()));
     out.push_back(std::move(found));
@@ -252,19 +251,19 @@ Result<std::vector<PlannedCase>> plan_cases(const PlanQuestion& question, const 
   return out;
 }
 
-Section planned_section(const PlanQuestion& question, const Machine& machine,
+Section planned_section(const PlannedModel& asked, const Machine& machine,
                         std::span<const PlannedCase> cases) {
   Section s{"planned", "By plans under caps"};
-  const auto& train = question.config.train;
+  const auto& train = asked.config.train;
   s.notes.push_back(fmt::format(
       "Steps of {} tokens, sequences of {}, on {}{} with {} of memory each; {}.",
       to_text(double(train.tokens_per_step), Form::Count), to_text(double(train.seq_len), Form::Count),
       machine.devices() > 1 ? fmt::format("{} x ", machine.devices()) : "",
-      machine.card ? machine.card->name : machine.profile.name, cap_text(question.config.caps[kDevice]),
+      machine.card ? machine.card->name : machine.profile.name, cap_text(asked.config.caps[kDevice]),
       "weights, gradients, state and activations may stream from host memory, or be computed again"));
-  s.tables = {speeds(machine, cases), limits(question, machine, cases)};
+  s.tables = {speeds(machine, cases), limits(asked, machine, cases)};
   if (Table kept = activations(machine, cases); !kept.rows.empty()) s.tables.push_back(std::move(kept));
-  if (Table cost = costs(question, machine, cases); !cost.rows.empty()) {
+  if (Table cost = costs(asked, machine, cases); !cost.rows.empty()) {
     s.tables.insert(s.tables.begin() + 1, std::move(cost));
   }
   return s;

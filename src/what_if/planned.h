@@ -10,14 +10,14 @@
 
 namespace sluice::core {
 
-struct PlanQuestion {
+struct PlannedModel {
   ModelSpec model;
   RunConfig config;   // of its steps, the device cap among them; what it says of a model does not matter
   double tokens = 0;  // to train on; 0: not asked
   double usd_per_hour = 0;  // of a device; 0: unknown
 };
 
-// The result of one host cap beside the device cap of a question.
+// The result of one host cap beside the device cap of its configuration.
 struct PlannedCase {
   int64_t host_cap = 0;
   Outlook found;
@@ -40,11 +40,11 @@ int64_t least_host_cap(const Machine& machine);
 
 // Plans for every host cap. The error of one that is stopped is Cancelled. REQUIRES: the configuration has a
 // device cap, host_caps ascend.
-Result<std::vector<PlannedCase>> plan_cases(const PlanQuestion& question, const Machine& machine,
+Result<std::vector<PlannedCase>> plan_cases(const PlannedModel& asked, const Machine& machine,
                                             std::span<const int64_t> host_caps, const StudyWatch& watch = {});
 
 // As a section of an estimate.
-Section planned_section(const PlanQuestion& question, const Machine& machine,
+Section planned_section(const PlannedModel& asked, const Machine& machine,
                         std::span<const PlannedCase> cases);
 
 }  // namespace sluice::core

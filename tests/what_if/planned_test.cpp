@@ -16,7 +16,7 @@ namespace {
 
 using rig::must;
 
-PlanQuestion small_question() {
+PlannedModel small_model() {
   RunConfig config =
       must(load_config("", {"train.seq_len=64", "train.tokens_per_step=128", "sample.tokens=0"}));
   config.caps[kDevice] = kHeldByDevice + 33 * kMiB;
@@ -28,20 +28,20 @@ PlanQuestion small_question() {
 }
 
 // What a process holds of the host does not grow, so that caps are a few MiB.
-Machine small_machine(const PlanQuestion& question) {
+Machine small_machine(const PlannedModel& asked) {
   Card card = must(find_card("rtx4090"));
   card.host_growth = {};
-  return must(simulated_machine(question.config, std::move(card)));
+  return must(simulated_machine(asked.config, std::move(card)));
 }
 
-std::vector<PlannedCase> planned(const PlanQuestion& question, const Machine& machine) {
+std::vector<PlannedCase> planned(const PlannedModel& asked, const Machine& machine) {
   const std::vector<int64_t> hosts{kHeldByHost + 2 * kMiB, kHeldByHost + 4 * kMiB};
-  return must(plan_cases(question, machine, hosts));
+  return must(plan_cases(asked, machine, hosts));
 }
 
-bool fits_with(const PlanQuestion& question, const Machine& machine, int64_t host_cap, ModelSpec model,
+bool fits_with(const PlannedModel& asked, const Machine& machine, int64_t host_cap, ModelSpec model,
                int64_t seq_len, int64_t chunk_tokens = 0) {
-  RunConfig config = question.config;
+  RunConfig config = asked.config;
   config.caps[kHost] = host_cap;
   config.train.seq_len = config.train.tokens_per_step = seq_len;
   config.shape.chunk_tokens = chunk_tokens;
@@ -50,7 +50,7 @@ bool fits_with(const PlanQuestion& question, const Machine& machine, int64_t hos
 
 TEST(Planned, WhatFitsAtMostFitsAndMoreDoesNotWithoutMoreMemory) {
   constexpr int64_t kWhole = 2048;  // tokens, up to which the search cuts no sequence
-  const PlanQuestion q = small_question();
+  const PlannedModel q = small_model();
   const Machine machine = small_machine(q);
   const std::vector<PlannedCase> cases = planned(q, machine);
   for (const PlannedCase& c : cases) {
@@ -75,7 +75,7 @@ TEST(Planned, WhatFitsAtMostFitsAndMoreDoesNotWithoutMoreMemory) {
 }
 
 TEST(Planned, HoursAndCostAreThoseOfTheSpeed) {
-  const PlanQuestion q = small_question();
+  const PlannedModel q = small_model();
   PlannedCase c{.host_cap = kHeldByHost, .params = 7};
   c.found.speed.tokens_per_s = 12'500;
   Page page;
@@ -90,7 +90,7 @@ TEST(Planned, HoursAndCostAreThoseOfTheSpeed) {
 // With room for everything nothing is computed again, and what a plan holds is what the backward pass reads,
 // the chunk under way beside it.
 TEST(Planned, ActivationsAreTheFormulasWhereThereIsRoom) {
-  PlanQuestion q = small_question();
+  PlannedModel q = small_model();
   q.config.caps[kDevice] = kHeldByDevice + 40 * kMiB;
   q.config.shape.chunk_tokens = 128, q.config.shape.rounds = 1;
   const Machine machine = small_machine(q);
@@ -104,7 +104,7 @@ TEST(Planned, ActivationsAreTheFormulasWhereThereIsRoom) {
 }
 
 TEST(Planned, WhatDoesNotFitSaysWhatIsMissing) {
-  PlanQuestion q = small_question();
+  PlannedModel q = small_model();
   q.config.caps[kDevice] = kHeldByDevice + kMiB / 8;
   const Machine machine = small_machine(q);
   const auto cases = planned(q, machine);
@@ -120,7 +120,7 @@ TEST(Planned, WhatDoesNotFitSaysWhatIsMissing) {
 }
 
 TEST(Planned, OneThatIsStoppedIsCancelled) {
-  const PlanQuestion q = small_question();
+  const PlannedModel q = small_model();
   std::stop_source source;
   source.request_stop();
   const Machine machine = small_machine(q);
