@@ -42,6 +42,10 @@ struct Move {
   double reserve_by = 0, under_way_by = 0, pinned_by = 0, share_by = 0;
 };
 
+// Parts of what is not pinned that starts hold back for transfers; and Policy::lag by prices.
+constexpr double kHeldByWeights = 0.35, kHeldRoomy = 0.2, kHeldByPrices = 0.08, kHeldBesidePins = 0.17,
+                 kLag = 4;
+
 // Unknown: no settings were known before. Pinned: as NotBrief, and the fastest plan has something pinned.
 enum class When : uint8_t { Always, NothingFound, LastResort, Unknown, NotBrief, Pinned };
 struct Step {
@@ -258,17 +262,16 @@ void CoarseSearch::add(const Start& start) {
                                                 : pins_.at(0.5);
     switch (start.kind) {
       case Kind::Weights:
-        policies_.push_back({.reserve = 0.35, .again_weight = 2, .overlap = start.overlap});
+        policies_.push_back({.reserve = kHeldByWeights, .again_weight = 2, .overlap = start.overlap});
         break;
       case Kind::Roomy:  // rounds that do not overlap leave most room
-        policies_.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pinned});
+        policies_.push_back({.reserve = kHeldRoomy, .again_weight = 2, .pinned_bytes = pinned});
         break;
       case Kind::Prices:
-        // Shares of the bytes that are not pinned.
         policies_.push_back({.rule = SaveRule::Prices,
-                             .reserve = pinned > 0 ? 0.17 : 0.08,
+                             .reserve = pinned > 0 ? kHeldBesidePins : kHeldByPrices,
                              .overlap = start.overlap,
-                             .lag = 4,
+                             .lag = kLag,
                              .pinned_bytes = pinned});
         break;
     }

@@ -35,6 +35,13 @@ constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 constexpr std::pair<double, SaveRule> kWeights[] = {
     {0.5, SaveRule::Links}, {2, SaveRule::Links}, {2, SaveRule::Bytes}, {8, SaveRule::Bytes}};
 
+// Parts of what can be pinned where the host is short, in plans that compute again by weights, and in those
+// that leave the host least.
+constexpr double kPinnedByWeights[] = {0.4, 0.7, 1.0};
+constexpr double kPinnedOfLeast[] = {1.0, 0.96, 0.92, 0.88, 0.8, 0.65, 0.5, 0.25};
+// Budgets above the least, by a part of it; there every little helps.
+constexpr int64_t kJustAbove[] = {64, 32, 16};
+
 // Nothing ever leaves the device.
 bool stays(const Candidate& c) {
   return std::ranges::all_of(c.gaps, [](const std::vector<Gap>& gaps) {
@@ -170,7 +177,7 @@ std::vector<Policy> Planner::policies(int64_t device_budget) const {
   }
   out.push_back({.rule = SaveRule::NoRecompute});
   const PinRange pins = plans_.pin_range(device_budget);
-  for (const double part : {0.4, 0.7, 1.0}) {
+  for (const double part : kPinnedByWeights) {
     if (pins.tight) out.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pins.at(part)});
   }
   std::ranges::copy(least_host_policies(device_budget), std::back_inserter(out));
@@ -182,7 +189,7 @@ std::vector<Policy> Planner::policies(int64_t device_budget) const {
 std::vector<Policy> Planner::least_host_policies(int64_t device_budget) const {
   const PinRange pins = plans_.pin_range(device_budget);
   std::vector<Policy> out;
-  for (const double part : {1.0, 0.96, 0.92, 0.88, 0.8, 0.65, 0.5, 0.25}) {
+  for (const double part : kPinnedOfLeast) {
     if (pins.tight) out.push_back({.rule = SaveRule::LeastHost, .pinned_bytes = pins.at(part)});
   }
   out.push_back(kLeastHost);
@@ -254,8 +261,7 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
   const GridEffort effort = effort_for(program_.tasks().size());
   const auto aligned = [&](int64_t bytes) { return align_down(bytes, plans_.limits.alignment); };
   std::vector<int64_t> budgets;
-  // Just above the least every little helps.
-  for (const int64_t part : {64, 32, 16}) budgets.push_back(aligned(least + least / part));
+  for (const int64_t part : kJustAbove) budgets.push_back(aligned(least + least / part));
   for (int k = 0;; ++k) {
     const int64_t of_grid = aligned(grid_budget(k, effort.budgets));
     if (of_grid > most) break;
