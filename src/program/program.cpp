@@ -18,20 +18,26 @@ struct Attribute {
   bool operator==(const Attribute&) const = default;
 };
 
+// Calls each(attribute) for every attribute of an op, in their order.
+template <class O, class Each>
+void for_each_attribute(const O& op, Each&& each) {
+  op.fields([&](std::string_view name, auto value, auto...) {
+    if constexpr (std::is_same_v<decltype(value), float>) {
+      each(Attribute{name, std::bit_cast<uint32_t>(value)});
+    } else if constexpr (std::is_same_v<decltype(value), double>) {
+      each(Attribute{name, std::bit_cast<uint64_t>(value)});
+    } else if constexpr (std::is_same_v<decltype(value), NumberFormat>) {
+      each(Attribute{name, key_of(value)});
+    } else {
+      each(Attribute{name, static_cast<uint64_t>(value)});
+    }
+  });
+}
+
 template <class O>
 std::vector<Attribute> attributes_of(const O& op) {
   std::vector<Attribute> out;
-  op.fields([&](std::string_view name, auto value, auto...) {
-    if constexpr (std::is_same_v<decltype(value), float>) {
-      out.push_back({name, std::bit_cast<uint32_t>(value)});
-    } else if constexpr (std::is_same_v<decltype(value), double>) {
-      out.push_back({name, std::bit_cast<uint64_t>(value)});
-    } else if constexpr (std::is_same_v<decltype(value), NumberFormat>) {
-      out.push_back({name, key_of(value)});
-    } else {
-      out.push_back({name, static_cast<uint64_t>(value)});
-    }
-  });
+  for_each_attribute(op, [&](const Attribute& attribute) { out.push_back(attribute); });
   return out;
 }
 
@@ -41,11 +47,11 @@ template <class O>
 void add_op(const O& op, Hash& hash) {
   static const std::vector<Attribute> defaults = attributes_of(O{});
   hash.add(O::kName);
-  for (const Attribute& attribute : attributes_of(op)) {
+  for_each_attribute(op, [&](const Attribute& attribute) {
     // By name: some ops have attributes that are not there at their defaults.
-    if (std::ranges::find(defaults, attribute) != defaults.end()) continue;
-    hash.add(attribute.name).add(attribute.value);
-  }
+    if (std::ranges::find(defaults, attribute) == defaults.end())
+      hash.add(attribute.name).add(attribute.value);
+  });
 }
 
 }  // namespace
