@@ -631,8 +631,8 @@ std::vector<std::optional<Candidate>> PlanBuilder::build_all(const std::vector<P
                                                              int64_t device_budget, int threads) const {
   std::vector<std::optional<Candidate>> out(policies.size());
   MadePlans known;
-  // Plans of a large program take too much memory to be kept for that.
-  MadePlans* const kept = is_large() ? nullptr : &known;
+  // Plans of more tasks take too much memory to be kept for that.
+  MadePlans* const kept = is_small() ? &known : nullptr;
   for_each_parallel(int64_t(out.size()), threads,
                     [&](int64_t i) { out[size_t(i)] = build(policies[size_t(i)], device_budget, kept); });
   return out;
