@@ -7,6 +7,8 @@
 // of what only came early or lingers; early loads then come when there is room. A few variants are tried, as
 // each fragments on programs that the others pack well.
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <memory_resource>
 #include <numeric>
 #include <set>
@@ -106,7 +108,10 @@ class Sweep {
   const uint32_t long_lived_, short_lived_;
   const int64_t large_;
   uint32_t now_ = 0;
-  std::pmr::unsynchronized_pool_resource nodes_;
+  // Nodes of few items need no memory but the sweep's own.
+  std::array<std::byte, 4096> first_nodes_;
+  std::pmr::monotonic_buffer_resource more_nodes_{first_nodes_.data(), first_nodes_.size()};
+  std::pmr::unsynchronized_pool_resource nodes_{&more_nodes_};
   // Both sorted. There are few at a time: moving them costs less than nodes of a tree.
   std::vector<Run> free_, by_size_;
   std::vector<Place> long_;            // placed first, by offset
@@ -159,6 +164,7 @@ bool Sweep::place_long_lived() {
   coming_ = long_;
   std::stable_sort(coming_.begin(), coming_.end(),
                    [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  coming_from_.reserve(last_ + 2);
   for (uint32_t p = 0, i = 0; p <= last_ + 1; ++p) {
     coming_from_.push_back(i);
     while (i < coming_.size() && coming_[i].begin == p) ++i;
@@ -272,6 +278,7 @@ void Sweep::place_early(uint32_t now) {
 }
 
 bool Sweep::run() {
+  deaths_.reserve(items_.size());
   deaths_at_.resize(last_ + 2, {kNone, kNone});
   placed_.resize(items_.size());
   if (!place_long_lived()) return false;
