@@ -12,9 +12,9 @@
 namespace sluice::core {
 namespace {
 
-// Threads share a copy within the host by strips of so many bytes: copies that wait for each other would have
-// one thread otherwise.
-constexpr int64_t kStripBytes = 2 * kMiB;
+// Threads share copies within the host by strips of so many bytes or more: those that wait for each other
+// would have one thread otherwise.
+constexpr int64_t kLeastStripBytes = 2 * kMiB;
 
 class Run {
  public:
@@ -87,11 +87,14 @@ class Run {
       }
     }
     const Stopwatch watch;
+    int64_t all = 0;
+    for (const MigrationCopy* c : batch_) all += c->bytes;
+    const int64_t longest = std::max(kLeastStripBytes, align_up(all / (2 * threads_), kMiB));
     std::vector<Copy> strips;
     for (const MigrationCopy* c : batch_) {
-      for (int64_t at = 0; at < c->bytes; at += kStripBytes)
+      for (int64_t at = 0; at < c->bytes; at += longest)
         strips.push_back(
-            {{kHost, c->from.offset + at}, {kHost, c->to.offset + at}, std::min(kStripBytes, c->bytes - at)});
+            {{kHost, c->from.offset + at}, {kHost, c->to.offset + at}, std::min(longest, c->bytes - at)});
     }
     std::mutex mutex;
     Status status;
@@ -101,7 +104,7 @@ class Run {
       const std::lock_guard lock(mutex);
       if (status.ok()) status = copied;
     });
-    for (const MigrationCopy* c : batch_) times_.bytes[host_lane_] += c->bytes;
+    times_.bytes[host_lane_] += all;
     times_.ns[host_lane_] += 1e9 * watch.seconds();
     batch_.clear();
     return status;
