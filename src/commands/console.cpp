@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "commands/say.h"
+#include "draw/axis.h"
 
 namespace sluice::core {
 
