@@ -9,6 +9,7 @@
 #include "dataset/byte_tokenizer.h"
 #include "generate/sampling.h"
 #include "io/directory.h"
+#include "run/inputs/resolve.h"
 #include "run/prepare/manifest.h"
 #include "run/session/sampled_text.h"
 #include "run/session/step_queue.h"

@@ -73,7 +73,7 @@ struct Example {
     a.object = o;
     a.bytes = program.object(o).bytes;
     a.from = a.to = {kDevice, device};
-    (lane == kLoad ? a.from : a.to) = {kHost, plan.homes[o.value].offset(kHost)};
+    (lane == kLoad ? a.from : a.to) = Location{kHost, plan.homes[o.value].offset(kHost)};
     append(a, waits);
   }
 
