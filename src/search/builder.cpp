@@ -73,7 +73,7 @@ std::string key_of(bool overlap, const Limits& within, int64_t fill_bytes, const
                                 within.bytes[kHost], within.store_around, within.early_bytes,
                                 within.host_is_short, within.host_closely, within.search_places, fill_bytes);
   const auto add = [&](bool is) { key += is ? '1' : '0'; };
-  if (within.pinned != nullptr) std::ranges::for_each(*within.pinned, add);
+  for (size_t o = 0; within.pinned != nullptr && o < within.pinned->size(); ++o) add((*within.pinned)[o]);
   for (const Save save : saves) key += char('0' + int(save));
   for (const Cuts& one : cuts) {
     key += ' ';

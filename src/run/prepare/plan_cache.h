@@ -23,8 +23,8 @@ namespace sluice::core {
 
 class PlanCache {
  public:
-  // The newest `most` files are kept; where the folder has no name, nothing is. What it lacks is looked for in
-  // the `shared` folder, which gets what is kept, too. Without a name there is none.
+  // The newest `most` files are kept; where the folder has no name, nothing is. What it lacks is looked for
+  // in the `shared` folder, which gets what is kept, too. Without a name there is none.
   explicit PlanCache(std::filesystem::path folder, size_t most = 64, std::filesystem::path shared = {})
       : folder_(std::move(folder)), most_(most), shared_(std::move(shared)) {}
 
