@@ -25,6 +25,8 @@ printf '%s\n' 'int text_of(int number) { return number; }' 'int c() { return tex
 expect 'a function of its own' ''
 printf '%s\n' 'void d() { say(text_of(one)); }' >"$room/d.cpp"
 expect 'a function' 'src/room/d.cpp: text_of is of src/room/whole.h, which it does not include'
+printf '%s\n' 'void d() { say(core::text_of(one)); }' >"$room/d.cpp"
+expect 'a function by its namespace' 'src/room/d.cpp: text_of is of src/room/whole.h, which it does not include'
 printf '%s\n' 'Whole made();' >"$room/d.cpp"
 expect 'a type' 'src/room/d.cpp: Whole is of src/room/whole.h, which it does not include'
 printf '%s\n' 'int d() { return kParts; }' >"$room/d.cpp"
