@@ -57,7 +57,7 @@ say() {
 # What differs from commit to commit, from build to build and from place to place; progress depends on time.
 normalised() {
   sed -E -e 's/commit [0-9a-f]{7,}[-0-9a-z]*( of [-0-9]+)?/commit COMMIT/; s/commit unknown/commit COMMIT/' \
-    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e "s|in the cache of the Hugging Face hub, [^ ]*,|in the cache of the Hugging Face hub, CACHE,|" -e '/^(planning|planned:|trying|measuring|finding|reading|making)[ ,]/d' "$1"
+    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e "s|in the cache of the Hugging Face hub, [^ ]*,|in the cache of the Hugging Face hub, CACHE,|" -e '/^(planning|planned:|trying|measuring|finding|reading|making)([ ,]|$)/d' "$1"
 }
 
 section help
