@@ -152,7 +152,8 @@ class PlanBuilder {
   // some that have a place there; of the least of the host all are.
   std::shared_ptr<const std::vector<bool>> pins(const Policy& policy) const;
   PinRange pin_range(int64_t device_budget) const;
-  // What moving all that can be pinned would take of a step that waits for nothing, on the device with most.
+  // The part of a step that waits for nothing which moving all that can be pinned takes, on the device with
+  // most.
   double moving_share() const { return moving_share_; }
   // The most that can be pinned beside the largest working set of what has a place on the host.
   int64_t most_spared(int64_t device_budget) const {
