@@ -195,7 +195,7 @@ void PlanBuilder::make_for_step() {
 
 // Most is saved by what is loaded and stored most often: weights, then gradients, then what only the update
 // uses. Alike ones are taken from all over the model, so that links have as much to do everywhere.
-std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() {
+std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() const {
   constexpr double kStore = 0.5;  // of a load, as nothing waits for a store
   std::vector<std::vector<Pinnable>> out(placement_.devices);
   for (size_t d = 0; d < placement_.devices && limits.fixed_homes.empty(); ++d) {
@@ -216,14 +216,22 @@ std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() {
       return std::pair(-moves[v], spread_over_layers(program_.object(s.values[v].object).layer));
     };
     sort_numbers(order, [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); });
-    double ns = 0;
     for (const uint32_t v : order) {
-      out[d].push_back({s.values[v].object, s.values[v].bytes});
-      ns += moves[v] * profile_.load_ns(s.values[v].bytes);
+      const int64_t bytes = s.values[v].bytes;
+      out[d].push_back({s.values[v].object, bytes, moves[v] * profile_.load_ns(bytes)});
     }
-    moving_share_ = std::max(moving_share_, ns / s.whole_ns());
   }
   return out;
+}
+
+double PlanBuilder::moving_share() const {
+  double most = 0;
+  for (size_t d = 0; d < placement_.devices; ++d) {
+    double ns = 0;
+    for (const Pinnable& p : pinnable_[d]) ns += p.moving_ns;
+    most = std::max(most, ns / plain_[true].devices[d].whole_ns());
+  }
+  return most;
 }
 
 std::shared_ptr<const std::vector<bool>> PlanBuilder::pins(const Policy& policy) const {

@@ -154,7 +154,7 @@ class PlanBuilder {
   PinRange pin_range(int64_t device_budget) const;
   // The part of a step that waits for nothing which moving all that can be pinned takes, on the device with
   // most.
-  double moving_share() const { return moving_share_; }
+  double moving_share() const;
   // The most that can be pinned beside the largest working set of what has a place on the host.
   int64_t most_spared(int64_t device_budget) const {
     return beside_working_set(device_budget, of_host_on_one_);
@@ -196,9 +196,10 @@ class PlanBuilder {
   struct Pinnable {
     ObjectId object;
     int64_t bytes;
+    double moving_ns;  // of its loads and stores in a step
   };
   // Persistent objects by device, the most valuable per byte first.
-  std::vector<std::vector<Pinnable>> found_pinnable();
+  std::vector<std::vector<Pinnable>> found_pinnable() const;
   // With its times predicted, if it packs.
   MadePlans::Made made(const Fitting& fitting, const Limits& within, int64_t fill_bytes) const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
@@ -241,7 +242,6 @@ class PlanBuilder {
   std::vector<std::vector<Pinnable>> pinnable_;
   // Bytes of what has a place on the host, of all devices; and of the one with most, with what files have.
   int64_t pinnable_bytes_ = 0, of_host_on_one_ = 0, pinnable_on_one_ = 0;
-  double moving_share_ = 0;
   int64_t again_bytes_ = 0;  // that can be computed again
   int64_t always_on_host_ = 0;
   int64_t least_actions_ = 0;  // of a plan: those that the host's budget leaves room for

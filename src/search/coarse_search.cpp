@@ -120,9 +120,10 @@ constexpr Move kAround[] = {{.pinned_by = -0.1},
                             // Budgets are lowered in steps until a plan packs.
                             {.share_by = 0.02}};
 // Where what outlives the step crosses the links for long, it pays to pin the dearest of it, as if the host
-// had no room. Measured on presets, against plans without this. OLMoE's shape on an H200 with 24 GiB is 4.4 %
-// faster. Llama-3 8B with 65,536 tokens a step is 0.8 %, with 131,072 in fp8 0.5 % and in bf16 as fast. 1B on
-// an RTX 4090 with 8 GiB is 0.4 % faster. These move for 4.8, 1.2, 0.97, 1.01 and 1.9 times their step.
+// had no room. Measured on presets (search_numbers.jsonl), against plans without. OLMoE's shape on an H200
+// with 24 GiB is 4.4 % faster. Llama-3 8B with 65,536 tokens a step is 0.8 %, with 131,072 in fp8 0.5 % and
+// in bf16 as fast. 1B on an RTX 4090 with 8 GiB is 0.4 % faster. These move for 4.8, 1.2, 0.97, 1.01 and 1.9
+// times their step.
 constexpr double kMuchMoves = 0.9;
 constexpr double kSomeParts[] = {0.3, 0.5, 0.75};
 constexpr Start kPinnedToo[] = {{Kind::Prices, true, kSomeParts}};
