@@ -20,16 +20,21 @@ arguments() {
     --set train.seq_len=16 --set train.tokens_per_step=32 --set run.threads=1 --set train.steps="$1"
 }
 lines() { grep -c '"loss"' "$dir/$1/metrics.jsonl" 2>/dev/null || true; }
-# wait_for_steps RUN PID: until some steps are made, or the process is gone.
-wait_for_steps() {
-  while [[ $(lines "$1") -lt 3 ]] && kill -0 "$2" 2>/dev/null; do sleep 0.02; done
+# wait_until PID CONDITION...: while the process runs, for two minutes at most: what waits for ever would make
+# all the steps there are.
+wait_until() {
+  local pid=$1 end=$((SECONDS + 120))
+  shift
+  until "$@" || ((SECONDS > end)) || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
 }
+# makes_steps RUN MORE_THAN
+makes_steps() { [[ $(lines "$1") -gt $2 ]]; }
 
 : >"$dir/none.toml"
 for signal in TERM INT HUP; do
   # shellcheck disable=SC2046
   "$sluice" $(arguments 1000000 "$signal") >"$dir/out" 2>&1 &
-  wait_for_steps "$signal" $!
+  wait_until $! makes_steps "$signal" 2
   kill -s "$signal" $!
   wait $!
   check "the exit status of SIG$signal" $? 75
@@ -40,14 +45,14 @@ done
 # SIGUSR1 saves, and the run goes on.
 # shellcheck disable=SC2046
 "$sluice" $(arguments 1000000 asked) >"$dir/out" 2>&1 &
-wait_for_steps asked $!
+wait_until $! makes_steps asked 2
 kill -s USR1 $!
-until [[ -e $dir/asked/checkpoints/latest ]] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+wait_until $! test -e "$dir/asked/checkpoints/latest"
 first=$(readlink "$dir/asked/checkpoints/latest") steps=$(lines asked)
-until [[ $(lines asked) -gt $((steps + 1)) ]] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+wait_until $! makes_steps asked $((steps + 1))
 # SIGUSR2 has it plan again, beside its steps.
 kill -s USR2 $!
-until grep -q 'asked for' "$dir/out" || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+wait_until $! grep -q 'asked for' "$dir/out"
 check "what SIGUSR2 came to" "$(grep -cE 'asked for: planned again, and the plan stays|another plan after step' "$dir/out")" 1
 kill -s TERM $!
 wait $!

@@ -13,6 +13,7 @@ sluice=$(realpath "$1")
 update=${2:-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+trap 'echo "line $LINENO: $BASH_COMMAND: exit status $?"' ERR
 cp "$here/../fixtures/llama_tiny/config.json" "$folder/model.json"
 cd "$folder"
 printf '[model]\nconfig = "model.json"\n[train]\nseq_len = 16\ntokens_per_step = 64\n' >run.toml

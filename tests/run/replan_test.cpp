@@ -46,6 +46,11 @@ class Replans : public testing::Test {
     for (Interval& t : timeline) t = {times * t.start_ns, times * t.end_ns};
     return timeline;
   }
+  // Until costs have learnt that all takes so many times as long.
+  void steps_take(double times, double planned_s, StepCosts& costs) const {
+    for (int i = 0; i < 12; ++i) costs.add(times * planned_s, later(as_predicted(), times));
+    EXPECT_NEAR(costs.simulated_s() / planned_s, times, 0.03 * times);
+  }
   std::vector<double> losses_alone() {
     const auto session = must(Session::open(prepared_));
     std::vector<double> out;
@@ -143,27 +148,46 @@ TEST_F(Replans, BeginAgainWhereCostsChangeMeanwhile) {
   Replanner replanner(session->engine(), told_, /*by_itself=*/true);
   StepCosts& costs = session->engine().learn_costs();
   const double planned_s = costs.predicted_s();
-  const std::vector<Interval> timeline = as_predicted();
-  const auto steps_take = [&](double times) {
-    for (int i = 0; i < 12; ++i) costs.add(times * planned_s, later(timeline, times));
-    EXPECT_NEAR(costs.simulated_s() / planned_s, times, 0.03 * times);
-  };
-  steps_take(2);
+  steps_take(2, planned_s, costs);
   must(replanner.after_step(100));
   must(replanner.after_step(100));
   ASSERT_TRUE(replanner.searching());
   for (int i = 1; i < Replanner::kSearches; ++i) {
-    steps_take(i % 2 == 1 ? 4 : 2);
+    steps_take(i % 2 == 1 ? 4 : 2, planned_s, costs);
     replanner.wait();
     must(replanner.after_step(100));
     EXPECT_TRUE(replanner.searching()) << i;
     EXPECT_TRUE(told_.warnings.empty()) << told_.warnings.back();
   }
-  steps_take(8);
+  steps_take(8, planned_s, costs);
   replanner.wait();
   must(replanner.after_step(100));
   EXPECT_FALSE(replanner.searching()) << "what the last one found is taken";
   EXPECT_EQ(told_.warnings.size() + told_.adopted_.size(), 1u);
+}
+
+// Who asks while a search that it began by itself is under way is answered, also where that begins again.
+TEST_F(Replans, AnswerWhoAsked) {
+  const auto session = must(Session::open(prepared_, told_));
+  Replanner replanner(session->engine(), told_, /*by_itself=*/true);
+  StepCosts& costs = session->engine().learn_costs();
+  const double planned_s = costs.predicted_s();
+  steps_take(2, planned_s, costs);
+  must(replanner.after_step(100));
+  must(replanner.after_step(100));
+  ASSERT_TRUE(replanner.searching());
+  replanner.ask();
+  for (const double times : {4, 2}) {
+    steps_take(times, planned_s, costs);
+    replanner.wait();
+    must(replanner.after_step(100));
+    ASSERT_TRUE(replanner.searching()) << times;
+  }
+  replanner.wait();
+  must(replanner.after_step(100));
+  ASSERT_EQ(told_.warnings.size() + told_.adopted_.size(), 1u);
+  const std::string answer = told_.adopted_.empty() ? told_.warnings.front() : told_.adopted_.front().why;
+  EXPECT_TRUE(answer.starts_with("asked for")) << answer;
 }
 
 // Whoever ends while a search is under way waits for little of it.

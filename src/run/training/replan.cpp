@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -18,6 +19,9 @@ namespace {
 
 // A search beside a run takes so much for each task of a step: it copies the programs, and has plans.
 constexpr int64_t kBytesPerTask = 12 * kKiB;
+
+// The reason where somebody asks.
+constexpr std::string_view kAsked = "asked for";
 
 // The host's cap, and of devices what the present arenas and the process beside them come to.
 BytesByTier caps_within(const Engine& engine, const Profile& profile) {
@@ -53,8 +57,12 @@ void Replanner::wait() {
 }
 
 void Replanner::ask() {
-  if (why_.empty()) why_ = "asked for";
+  plan_because(std::string(kAsked));
   costs_.want();
+}
+
+void Replanner::plan_because(std::string why) {
+  if (why_ != kAsked) why_ = std::move(why);
 }
 
 void Replanner::compare() {
@@ -74,7 +82,7 @@ void Replanner::compare() {
   // Where searches keep finding nothing, differences are the machine's way.
   const int enough = kSteps << std::clamp(stayed_ - 1, 0, 4);
   if (differing_ < enough || why.empty()) return;
-  why_ = std::move(why);
+  plan_because(std::move(why));
   differing_ = 0;
 }
 
@@ -122,8 +130,8 @@ Status Replanner::end(int64_t steps_left) {
   search->thread.join();
   release_freed_memory();
   if (!costs_.changed(search->profile, search->before_s).empty() && ++overtaken_ < kSearches) {
-    why_ = costs_.changed(costs_.planned(), costs_.planned_s());
-    if (why_.empty()) why_ = search->why;
+    const std::string changed = costs_.changed(costs_.planned(), costs_.planned_s());
+    plan_because(changed.empty() || search->why == kAsked ? search->why : changed);
     begin();
     return {};
   }

@@ -29,7 +29,8 @@ class Replanner {
   Replanner(Engine& engine, Observer& observer, bool by_itself);
   ~Replanner();
 
-  // Once, whatever steps take.
+  // Once, whatever steps take. What it came to is said as "asked for", also where it would have planned again
+  // by itself by then.
   void ask();
   bool searching() const { return search_ != nullptr; }
   // Until the search that is under way has ended.
@@ -43,6 +44,8 @@ class Replanner {
 
   // Sets why_ where steps differ by now.
   void compare();
+  // To plan again; nobody who asked is forgotten for another reason.
+  void plan_because(std::string why);
   void begin();
   Status end(int64_t steps_left);
 
