@@ -93,6 +93,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
   set(sluice_as_precompiled -munroll-only-small-loops)
 endif()
 
+# For code of branches and containers, which -O3 makes larger and not faster.
+function(sluice_optimize_branches target)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT EMSCRIPTEN)
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-O2> $<$<COMPILE_LANGUAGE:CXX>:${sluice_as_precompiled}>)
+  endif()
+endfunction()
+
 # For code that talks to people and files, which takes longer to optimise than to run.
 function(sluice_optimize_little target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")

@@ -42,13 +42,19 @@ constexpr bool has_members<T, N, std::index_sequence<I...>> = requires {
   T{AnyFieldAt<I>{}...};
 };
 
-constexpr size_t kMostMembers = 24;
-template <class T, size_t N = kMostMembers>
+// As members have defaults, a T takes any number of values up to theirs: it is halved for.
+constexpr size_t kMostMembers = 31;
+template <class T, size_t Least = 0, size_t Most = kMostMembers>
 constexpr size_t members_of() {
-  if constexpr (N == 0 || has_members<T, N>) {
-    return N;
+  if constexpr (Least == Most) {
+    return Least;
   } else {
-    return members_of<T, N - 1>();
+    constexpr size_t half = (Least + Most + 1) / 2;
+    if constexpr (has_members<T, half>) {
+      return members_of<T, half, Most>();
+    } else {
+      return members_of<T, Least, half - 1>();
+    }
   }
 }
 
