@@ -269,11 +269,6 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
     budgets.push_back(of_grid);
   }
   std::sort(budgets.begin(), budgets.end());
-  // Who compares shapes sees what all policies make of the largest one.
-  if (request_.brief) {
-    std::erase_if(budgets, [&](int64_t budget) { return budget > most || budget < least; });
-    return search_budget(budgets.empty() ? least : budgets.back(), 0, best);
-  }
   Candidates tried(request_.watch, "planning by budgets", std::ssize(budgets) + 1);
   const auto search_one = [&](int64_t budget) {
     search_budget(budget, effort.evaluations, best);
@@ -334,13 +329,16 @@ Result<Plan> Planner::search() {
   const double bound_ns = plans_.lower_bound_ns();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;
-  const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
+  const bool coarse = request_.quick || !plans_.is_small();
   if (all <= plans_.limits.device_bytes() && !request_.least)
     best = plans_.build({.overlap = is_ring()}, plans_.limits.device_bytes());
   if (!best || !stays(*best)) {
     // Bytes fit but do not pack: one plan for that among others.
     if (!coarse) best.reset();
     if (coarse && !request_.least) {
+      // Settings may pack where the floor does not. Of large programs it goes in steps, and does not decide.
+      const bool floor_decides = own_homes && !request_.quick && !plans_.is_large();
+      if (floor_decides && least_budget() > plans_.limits.device_bytes()) return infeasible();
       search_whole_budget(bound_ns, best);
     } else if (!best || !coarse) {
       // Beside other plans there is room for one that takes the least of the device, which may be this

@@ -71,13 +71,15 @@ struct PlanRequest : Effort {
 };
 Error stopped_planning();
 
-// Programs of more tasks than this are large: a candidate costs too much to try every policy at every budget.
+// Programs of more tasks than this are large. Settings are searched for with a few of their rounds, if these
+// are still as many. What fits is found out in larger steps.
 constexpr size_t kLargeProgram = 1'500;
 
-// The fastest plan found. Deterministic. For programs that are not large, and unless `quick`, a larger device
-// cap never gives a slower plan: the plans of all smaller budgets on a fixed grid stay candidates. When no
-// plan fits, the error names the tier. If asked to explain, it says what is needed at least, what was given,
-// the largest residents at the tightest moment, and what to change.
+// The fastest plan found. Deterministic. When no plan fits, the error names the tier. If asked to explain, it
+// says what is needed at least, what was given, the largest residents at the tightest moment, and what to
+// change.
+// For programs of at most kFewItems tasks (search/passes/passes.h), and unless `quick`, a larger device cap
+// never gives a slower plan. The plans of all smaller budgets on a fixed grid stay candidates.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
 // Gives the plan's actions their costs by a profile, and predicts its times anew. Loads of chosen parts are

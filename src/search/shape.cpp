@@ -394,39 +394,50 @@ void ShapeSearch::settle() {
   const Found& fastest = known_[*best_];
   const bool far_off = fastest.bound_ns > 0 && fastest.ns > kFarOff * fastest.bound_ns;
   const double alike_within = far_off ? kAlikeFarOff : host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
-  const size_t most_in_full = host_is_short_ ? 5 : 3;
-  std::vector<std::pair<double, Point>> alike;
+  std::vector<std::pair<double, Point>> order;
   for (const auto& [p, found] : known_) {
+    if (found.ns > 0 && !found.hopeless) order.emplace_back(found.ns, p);
+  }
+  std::sort(order.begin(), order.end());
+  const auto is_alike = [&](const auto& one) {
+    const Found& found = known_[one.second];
     const bool loose = found.last_resort || (host_is_short_ && found.tasks <= kLargeProgram);
     const double most = loose ? std::max(kAlikeByResort, alike_within) : alike_within;
-    if (found.ns > 0 && !found.hopeless && found.ns < most * known_[*best_].ns)
-      alike.emplace_back(found.ns, p);
-  }
-  std::sort(alike.begin(), alike.end());
-  if (alike.size() > most_in_full) alike.resize(most_in_full);
+    return one.first < most * fastest.ns;
+  };
   // Those of few tasks are planned at every budget of a grid, and changed one by one: planning several takes
-  // longer than such a difference is worth. So does a ring's grid.
-  const size_t most_few = profile_.devices() == 1 ? kFewItems : kLargeProgram;
-  const bool few = std::any_of(alike.begin(), alike.end(),
-                               [&](const auto& one) { return known_[one.second].tasks <= most_few; });
-  if (alike.size() < 2 || few) return;
-  settled_ = true;
+  // longer than such a difference is worth.
+  const auto is_few = [&](const auto& one) { return known_[one.second].tasks <= kFewItems; };
+  const auto alike = std::stable_partition(order.begin(), order.end(), is_alike) - order.begin();
+  order.resize(std::min<size_t>(order.size(), host_is_short_ ? 5 : 3));
+  const auto others = order.begin() + std::min(alike, std::ssize(order));
+  if (order.size() < 2 || std::any_of(order.begin(), others, is_few)) return;
   // One plan has work for this many threads; a ring's is mostly made by one.
   const int width = profile_.devices() > 1 ? 1 : 5;
-  const int beside = std::clamp(effort_.threads / width, 1, int(alike.size()));
-  std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(alike.size());
-  Candidates in_full(effort_.watch, "planning the fastest shapes", std::ssize(alike));
-  in_full.best(known_[*best_].ns);
-  for_each_parallel(int64_t(alike.size()), beside, [&](int64_t i) {
-    planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, effort_.threads / beside);
-    in_full.count();
-  });
+  Candidates in_full(effort_.watch, "planning the fastest shapes", others - order.begin());
+  in_full.best(fastest.ns);
   double least = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < alike.size(); ++i) {
-    if (planned[i].first == 0 || planned[i].first >= least) continue;
-    least = planned[i].first;
-    best_ = alike[i].second;
-    settings_ = planned[i].second;
+  const auto plan_in_full = [&](std::span<const std::pair<double, Point>> shapes) {
+    const int beside = std::clamp(effort_.threads / width, 1, int(shapes.size()));
+    std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(shapes.size());
+    for_each_parallel(std::ssize(shapes), beside, [&](int64_t i) {
+      planned[size_t(i)] = planned_in_full(shapes[size_t(i)].second, effort_.threads / beside);
+      in_full.count();
+    });
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      if (planned[i].first == 0 || planned[i].first >= least) continue;
+      least = planned[i].first;
+      best_ = shapes[i].second;
+      settings_ = planned[i].second;
+    }
+  };
+  plan_in_full({order.begin(), others});
+  settled_ = others - order.begin() > 1;
+  // Where an estimate was too fast, others that were behind it may be ahead of its plan.
+  for (auto next = others; next != order.end() && next->first < least && !is_few(*next); ++next) {
+    in_full.expect(next - order.begin() + 1);
+    plan_in_full({next, next + 1});
+    settled_ = true;
   }
   // Where the host is short an estimate of late moments is the less certain one: they come twice.
   if (!host_is_short_ || !std::isfinite(least) || !known_[*best_].late_moments) return;

@@ -148,6 +148,25 @@ TEST(KnownSettings, AreThoseThatASearchWouldFind) {
   EXPECT_LT(with.record_of(Pass::Emit).runs, without.record_of(Pass::Emit).runs);
 }
 
+// A quick search tries a part of what a full one does, however many tasks there are.
+TEST(KnownSettings, OfAQuickSearchMakeNoFasterPlan) {
+  for (const int64_t chunks : {1, 3}) {
+    const Program program = step_of(model_of({64, 16, 4, 2, 16, 128, 512}), 1, chunks);
+    ASSERT_GT(program.tasks().size(), 400u);
+    for (const int64_t parts : {2, 4}) {
+      PlanRequest request;
+      request.caps[kDevice] = persistent_bytes(program) * parts / 5;
+      const auto plan = make_plan(program, machine(), request);
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      request.quick = true;
+      const auto quick = make_plan(program, machine(), request);
+      ASSERT_TRUE(quick.ok()) << quick.error().message;
+      EXPECT_LE(plan->makespan_ns, 1.001 * quick->makespan_ns)
+          << program.tasks().size() << " tasks, " << parts << " fifths of the state";
+    }
+  }
+}
+
 // Rounds that are left out count in the bound, so that shapes are compared by it.
 TEST(FewRounds, HaveTheBoundOfTheWholeStep) {
   const Program program = step_of(kSmall, 24, 3);
