@@ -53,7 +53,7 @@ wait_until $! makes_steps asked $((steps + 1))
 # SIGUSR2 has it plan again, beside its steps.
 kill -s USR2 $!
 wait_until $! grep -q 'asked for' "$dir/out"
-check "what SIGUSR2 came to" "$(grep -cE 'asked for: planned again, and the plan stays|another plan after step' "$dir/out")" 1
+check "what SIGUSR2 came to" "$(grep -cE 'asked for: planned again, and the plan stays|another plan after step [0-9]+: asked for' "$dir/out")" 1
 kill -s TERM $!
 wait $!
 check "the exit status after SIGUSR1 and SIGTERM" $? 75

@@ -6,7 +6,7 @@
 #
 # Each section below is a file of tests/golden/: commands, and what they print on both streams. --update writes the files anew:
 # read the difference before committing it. Machines are presets, and models small, so that output is the same everywhere.
-set -euo pipefail
+set -Eeuo pipefail
 unset COLUMNS NO_COLOR
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sluice=$(realpath "$1")
