@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <tuple>
 
@@ -418,26 +417,27 @@ void ShapeSearch::settle() {
   Candidates in_full(effort_.watch, "planning the fastest shapes", others - order.begin());
   in_full.best(fastest.ns);
   double least = std::numeric_limits<double>::infinity();
-  const auto plan_in_full = [&](std::span<const std::pair<double, Point>> shapes) {
-    const int beside = std::clamp(effort_.threads / width, 1, int(shapes.size()));
-    std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(shapes.size());
-    for_each_parallel(std::ssize(shapes), beside, [&](int64_t i) {
-      planned[size_t(i)] = planned_in_full(shapes[size_t(i)].second, effort_.threads / beside);
+  const auto plan_in_full = [&](auto from, auto to) {
+    const int beside = std::clamp(effort_.threads / width, 1, int(to - from));
+    std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(size_t(to - from));
+    for_each_parallel(to - from, beside, [&](int64_t i) {
+      planned[size_t(i)] = planned_in_full(from[i].second, effort_.threads / beside);
       in_full.count();
     });
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      if (planned[i].first == 0 || planned[i].first >= least) continue;
-      least = planned[i].first;
-      best_ = shapes[i].second;
-      settings_ = planned[i].second;
+    for (const auto& [ns, settings] : planned) {
+      const Point shape = (from++)->second;
+      if (ns == 0 || ns >= least) continue;
+      least = ns;
+      best_ = shape;
+      settings_ = settings;
     }
   };
-  plan_in_full({order.begin(), others});
+  plan_in_full(order.begin(), others);
   settled_ = others - order.begin() > 1;
   // Where an estimate was too fast, others that were behind it may be ahead of its plan.
   for (auto next = others; next != order.end() && next->first < least && !is_few(*next); ++next) {
     in_full.expect(next - order.begin() + 1);
-    plan_in_full({next, next + 1});
+    plan_in_full(next, next + 1);
     settled_ = true;
   }
   // Where the host is short an estimate of late moments is the less certain one: they come twice.
