@@ -93,6 +93,10 @@ constexpr std::string_view kOnly = "the only shape that fits what was given";
 // Estimates are off by about this much, where the host is short and those of the last resort by more, and
 // there those of small programs, too.
 constexpr double kAlikeWithin = 1.01, kAlikeWhereShort = 1.025, kAlikeByResort = 1.05;
+// Of so many tasks a plan in full takes about a second: of the shapes within kAlikeWhereShort more are
+// planned, by both ways to update moments, and not briefly. Over 16 cells of 1B on five cards plans were 0.5 %
+// behind the fastest of all shapes in the mean without, 3.5 % at most; with this 0.03 and 0.35 %, for 4 s.
+constexpr size_t kQuickInFull = 5'000;
 // Where the fastest takes over twice its bound, a plan in full may take half of what a coarse one does.
 constexpr double kFarOff = 2, kAlikeFarOff = 1.15;
 
@@ -129,6 +133,7 @@ class ShapeSearch {
     bool last_resort = false;  // of everything else nothing fits: planned in full it may be faster
     size_t tasks = 0;
     bool both_moments = false;  // it is the faster of both ways to update them
+    double slower_ns = 0;       // then of the slower one; 0: does not fit
     bool hopeless = false;      // it takes at least so long, and was not planned
   };
 
@@ -142,7 +147,21 @@ class ShapeSearch {
   bool over() const { return effort_.stop.stop_requested() || hurry_.stop_requested(); }
   PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
   // The step's ns as in Found, and settings.
-  std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, int threads) const;
+  std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, bool late_moments,
+                                                                          int threads) const;
+  // Whether such a plan takes about a second.
+  bool is_quick_in_full(const Found& found) const {
+    return found.tasks <= kQuickInFull && profile_.devices() == 1;
+  }
+  // A shape and a way to update moments, by their estimate.
+  struct Estimated {
+    double ns;
+    Point shape;
+    bool late_moments;
+    friend auto operator<=>(const Estimated&, const Estimated&) = default;
+  };
+  std::vector<Estimated> estimates() const;
+  void choose(const Estimated& one);
   // Makes the fastest plan among shapes with similar estimates best_.
   void settle();
   Found plan(const Point& p, Ways ways, bool late_moments, int threads, bool resort = true) const;
@@ -274,8 +293,10 @@ ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found
   if (!subject_.may_be_late || !found.loads_moments) return found;
   if (found.both_moments) return found;
   const Found other = plan(p, found.ways, !found.late_moments, threads, resort);
-  Found faster = other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
+  const bool is_faster = other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999);
+  Found faster = is_faster ? other : found;
   faster.both_moments = true;
+  faster.slower_ns = is_faster ? found.ns : other.ns;
   return faster;
 }
 
@@ -299,7 +320,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
   const auto part_of = [&](size_t count) { return std::max(1, effort_.threads / std::max(1, int(count))); };
   const auto found_for = [&](const Point& p, Ways way, int threads, bool resort) {
     const Found one = plan(p, way, late_moments, threads, resort);
-    return moments ? other_moments(p, one, threads, resort) : one;
+    return moments || is_quick_in_full(one) ? other_moments(p, one, threads, resort) : one;
   };
   for_each_parallel(int64_t(tried.size()), effort_.threads, [&](int64_t i) {
     const Point& p = fresh[size_t(i) / ways.size()];
@@ -379,76 +400,94 @@ void ShapeSearch::climb(int64_t chunk) {
 }
 
 std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_full(const Point& p,
+                                                                                     bool late_moments,
                                                                                      int threads) const {
   if (over()) return {0, nullptr};
   PlanRequest full = request(p);
   full.threads = threads;
-  full.brief = true;
-  const auto step = estimate_step(program(p, known_.at(p).late_moments), profile_, full);
+  full.brief = !is_quick_in_full(known_.at(p));
+  const auto step = estimate_step(program(p, late_moments), profile_, full);
   if (!step.ok()) return {0, nullptr};
   return {estimated_ns(*step), step->settings};
 }
 
+std::vector<ShapeSearch::Estimated> ShapeSearch::estimates() const {
+  std::vector<Estimated> out;
+  for (const auto& [p, found] : known_) {
+    if (found.ns == 0 || found.hopeless) continue;
+    out.push_back({found.ns, p, found.late_moments});
+    if (found.slower_ns > 0 && is_quick_in_full(found))
+      out.push_back({found.slower_ns, p, !found.late_moments});
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 void ShapeSearch::settle() {
   // Planning more shapes in full takes longer than the rest.
-  const Found& fastest = known_[*best_];
-  const bool far_off = fastest.bound_ns > 0 && fastest.ns > kFarOff * fastest.bound_ns;
+  const bool far_off =
+      known_[*best_].bound_ns > 0 && known_[*best_].ns > kFarOff * known_[*best_].bound_ns;
   const double alike_within = far_off ? kAlikeFarOff : host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
-  std::vector<std::pair<double, Point>> order;
-  for (const auto& [p, found] : known_) {
-    if (found.ns > 0 && !found.hopeless) order.emplace_back(found.ns, p);
-  }
-  std::sort(order.begin(), order.end());
-  const auto is_alike = [&](const auto& one) {
-    const Found& found = known_[one.second];
+  const double fastest_ns = known_[*best_].ns;
+  const auto is_alike = [&](const Estimated& one) {
+    const Found& found = known_[one.shape];
     const bool loose = found.last_resort || (host_is_short_ && found.tasks <= kLargeProgram);
-    const double most = loose ? std::max(kAlikeByResort, alike_within) : alike_within;
-    return one.first < most * fastest.ns;
+    const double most = loose ? kAlikeByResort : is_quick_in_full(found) ? kAlikeWhereShort : 0;
+    return one.ns < std::max(most, alike_within) * fastest_ns;
   };
+  std::vector<Estimated> order = estimates();
+  if (order.size() < 2) return;
   // Those of few tasks are planned at every budget of a grid, and changed one by one: planning several takes
   // longer than such a difference is worth.
-  const auto is_few = [&](const auto& one) { return known_[one.second].tasks <= kFewItems; };
+  const auto is_few = [&](const Estimated& one) { return known_[one.shape].tasks <= kFewItems; };
   const auto alike = std::stable_partition(order.begin(), order.end(), is_alike) - order.begin();
-  order.resize(std::min<size_t>(order.size(), host_is_short_ ? 5 : 3));
+  const bool more = host_is_short_ || is_quick_in_full(known_[order.front().shape]);
+  order.resize(std::min<size_t>(order.size(), more ? 5 : 3));
   const auto others = order.begin() + std::min(alike, std::ssize(order));
   if (order.size() < 2 || std::any_of(order.begin(), others, is_few)) return;
   // One plan has work for this many threads; a ring's is mostly made by one.
   const int width = profile_.devices() > 1 ? 1 : 5;
   Candidates in_full(effort_.watch, "planning the fastest shapes", others - order.begin());
-  in_full.best(fastest.ns);
+  in_full.best(fastest_ns);
   double least = std::numeric_limits<double>::infinity();
   const auto plan_in_full = [&](auto from, auto to) {
     const int beside = std::clamp(effort_.threads / width, 1, int(to - from));
     std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(size_t(to - from));
     for_each_parallel(to - from, beside, [&](int64_t i) {
-      planned[size_t(i)] = planned_in_full(from[i].second, effort_.threads / beside);
+      planned[size_t(i)] = planned_in_full(from[i].shape, from[i].late_moments, effort_.threads / beside);
       in_full.count();
     });
     for (const auto& [ns, settings] : planned) {
-      const Point shape = (from++)->second;
+      const Estimated& one = *from++;
       if (ns == 0 || ns >= least) continue;
       least = ns;
-      best_ = shape;
+      choose(one);
       settings_ = settings;
     }
   };
   plan_in_full(order.begin(), others);
   settled_ = others - order.begin() > 1;
   // Where an estimate was too fast, others that were behind it may be ahead of its plan.
-  for (auto next = others; next != order.end() && next->first < least && !is_few(*next); ++next) {
+  for (auto next = others; next != order.end() && next->ns < least && !is_few(*next); ++next) {
     in_full.expect(next - order.begin() + 1);
     plan_in_full(next, next + 1);
     settled_ = true;
   }
   // Where the host is short an estimate of late moments is the less certain one: they come twice.
-  if (!host_is_short_ || !std::isfinite(least) || !known_[*best_].late_moments) return;
-  known_[*best_].late_moments = false;
-  if (const auto [ns, settings] = planned_in_full(*best_, effort_.threads); ns > 0 && ns < least) {
+  const Found& best = known_[*best_];
+  if (!host_is_short_ || !std::isfinite(least) || !best.late_moments || is_quick_in_full(best)) return;
+  if (const auto [ns, settings] = planned_in_full(*best_, false, effort_.threads); ns > 0 && ns < least) {
     settings_ = settings;
-    known_[*best_].bound_ns = 0;  // that was of the other program
-  } else {
-    known_[*best_].late_moments = true;
+    choose({ns, *best_, false});
   }
+}
+
+void ShapeSearch::choose(const Estimated& one) {
+  best_ = one.shape;
+  Found& found = known_[one.shape];
+  if (found.late_moments == one.late_moments) return;
+  found.late_moments = one.late_moments;
+  found.bound_ns = 0;  // that was of the other program
 }
 
 Result<ShapeChoice> ShapeSearch::run() {
