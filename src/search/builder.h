@@ -129,6 +129,10 @@ class PlanBuilder {
   const Placement& placement() const { return placement_; }
   bool is_small() const { return program_.tasks().size() <= kFewItems; }
   bool is_large() const { return program_.tasks().size() > kLargeProgram; }
+  bool is_quick_in_full() const {
+    return placement_.devices == 1 &&
+           int64_t(program_.tasks().size()) + left_out_.tasks <= int64_t(kQuickInFull);
+  }
   const std::vector<RecomputeUnit>& units() const { return units_; }
   const TaskCosts& costs() const { return costs_; }
   // A hash of what plans are built of and within: the program, its costs, the machine's links, the limits.

@@ -162,6 +162,23 @@ constexpr Step kPinnedSteps[] = {{.starts = kPinned},
                                  {.moves = kAround, .when = When::NotBrief, .range = 0.5},
                                  {.moves = kLess, .when = When::NotBrief}};
 
+// Where it has, and there is time for both: 1B within 9.3 GiB of an RTX 4090 is 1.7 % faster, in 4 of 6 cells
+// faster, and in none slower, for 2 to 4 s more.
+constexpr double kHalf[] = {0.5}, kSomePinned[] = {0.3, 0.5, 0.75, 0.9};
+constexpr Start kQuickPinnedToo[] = {{Kind::Prices, true, kHalfOrMore}, {Kind::Roomy, false, kHalf}};
+constexpr Start kAllPinned[] = {
+    {Kind::Prices, true, kSomePinned}, {Kind::Prices, false, kSomePinned}, {Kind::Roomy, false, kSomePinned}};
+constexpr Step kQuickBothSteps[] = {
+    {.starts = kQuickSmall}, {.starts = kQuickPinnedToo}, {.starts = kOtherWay, .when = When::NothingFound}};
+constexpr Step kBothSteps[] = {{.starts = kAll},
+                               {.moves = kFar, .when = When::Unknown},
+                               {.moves = kNear, .when = When::Unknown},
+                               {.starts = kAllPinned, .when = When::NotBrief},
+                               {.moves = kLessHeldBack, .when = When::Pinned},
+                               {.moves = kAround, .when = When::NotBrief},
+                               {.moves = kAround, .when = When::NotBrief, .range = 0.5},
+                               {.moves = kLess, .when = When::NotBrief}};
+
 // The settings that a way's fastest plan so far was made by, and the shares with which it packed.
 struct Leader {
   Policy policy;
@@ -236,6 +253,7 @@ std::vector<FoundSettings> CoarseSearch::run() {
 
 std::span<const Step> CoarseSearch::steps() const {
   if (pins_.tight) return request_.quick ? std::span<const Step>(kQuickPinnedSteps) : kPinnedSteps;
+  if (plans_.is_quick_in_full()) return request_.quick ? std::span<const Step>(kQuickBothSteps) : kBothSteps;
   if (!request_.quick) return kRoomySteps;
   return plans_.is_large() ? std::span<const Step>(kQuickSteps) : kQuickSmallSteps;
 }
@@ -265,7 +283,8 @@ void CoarseSearch::add(const Start& start) {
   if (start.must && !must) return;
   for (const double part : start.pinned) {
     if (part == 0 && must) continue;
-    if (part > 0 && !pins_.tight && plans_.moving_share() < kMuchMoves) continue;
+    if (part > 0 && !pins_.tight && !plans_.is_quick_in_full() && plans_.moving_share() < kMuchMoves)
+      continue;
     const int64_t pinned = part >= 0            ? pins_.at(part)
                            : prices_.is_there() ? prices_.policy.pinned_bytes
                                                 : pins_.at(0.5);

@@ -93,10 +93,9 @@ constexpr std::string_view kOnly = "the only shape that fits what was given";
 // Estimates are off by about this much, where the host is short and those of the last resort by more, and
 // there those of small programs, too.
 constexpr double kAlikeWithin = 1.01, kAlikeWhereShort = 1.025, kAlikeByResort = 1.05;
-// Of so many tasks a plan in full takes about a second: of the shapes within kAlikeWhereShort more are
-// planned, by both ways to update moments, and not briefly. Over 16 cells of 1B on five cards plans were 0.5 %
-// behind the fastest of all shapes in the mean without, 3.5 % at most; with this 0.03 and 0.35 %, for 4 s.
-constexpr size_t kQuickInFull = 5'000;
+// Of programs of at most kQuickInFull tasks the five fastest within kAlikeWhereShort are planned, each way to
+// update moments by itself, and not briefly. Over 16 cells of 1B on five cards plans were 0.5 % behind the
+// fastest of all shapes in the mean without, 3.5 % at most; with this 0.1 and 1.9 %.
 // Where the fastest takes over twice its bound, a plan in full may take half of what a coarse one does.
 constexpr double kFarOff = 2, kAlikeFarOff = 1.15;
 
@@ -425,8 +424,7 @@ std::vector<ShapeSearch::Estimated> ShapeSearch::estimates() const {
 
 void ShapeSearch::settle() {
   // Planning more shapes in full takes longer than the rest.
-  const bool far_off =
-      known_[*best_].bound_ns > 0 && known_[*best_].ns > kFarOff * known_[*best_].bound_ns;
+  const bool far_off = known_[*best_].bound_ns > 0 && known_[*best_].ns > kFarOff * known_[*best_].bound_ns;
   const double alike_within = far_off ? kAlikeFarOff : host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
   const double fastest_ns = known_[*best_].ns;
   const auto is_alike = [&](const Estimated& one) {
