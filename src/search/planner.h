@@ -74,7 +74,7 @@ Error stopped_planning();
 // Programs of more tasks than this are large. Settings are searched for with a few of their rounds, if these
 // are still as many. What fits is found out in larger steps.
 constexpr size_t kLargeProgram = 1'500;
-// One device's programs of at most so many tasks are planned in full in a second or two of one core: more
+// One device's programs of at most so many tasks are planned in full in a second or two of one core. More
 // settings are searched then, and more shapes.
 constexpr size_t kQuickInFull = 5'000;
 
