@@ -130,8 +130,7 @@ class PlanBuilder {
   bool is_small() const { return program_.tasks().size() <= kFewItems; }
   bool is_large() const { return program_.tasks().size() > kLargeProgram; }
   bool is_quick_in_full() const {
-    return placement_.devices == 1 &&
-           int64_t(program_.tasks().size()) + left_out_.tasks <= int64_t(kQuickInFull);
+    return core::is_quick_in_full(int64_t(program_.tasks().size()) + left_out_.tasks, placement_.devices);
   }
   const std::vector<RecomputeUnit>& units() const { return units_; }
   const TaskCosts& costs() const { return costs_; }

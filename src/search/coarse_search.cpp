@@ -163,7 +163,7 @@ constexpr Step kPinnedSteps[] = {{.starts = kPinned},
                                  {.moves = kLess, .when = When::NotBrief}};
 
 // Where it has, and there is time for both. 1B is faster in 4 of 6 cells of an RTX 4090, by up to 1.7 %, and
-// slower in none. Planning takes 2 to 4 s more.
+// slower in none; in one more it is 1 % slower. Planning takes 2 to 4 s more.
 constexpr double kHalf[] = {0.5}, kSomePinned[] = {0.3, 0.5, 0.75, 0.9};
 constexpr Start kQuickPinnedToo[] = {{Kind::Prices, true, kHalfOrMore}, {Kind::Roomy, false, kHalf}};
 constexpr Start kAllPinned[] = {

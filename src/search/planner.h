@@ -74,9 +74,10 @@ Error stopped_planning();
 // Programs of more tasks than this are large. Settings are searched for with a few of their rounds, if these
 // are still as many. What fits is found out in larger steps.
 constexpr size_t kLargeProgram = 1'500;
-// One device's programs of at most so many tasks are planned in full in a second or two of one core. More
-// settings are searched then, and more shapes.
-constexpr size_t kQuickInFull = 5'000;
+// Whether a plan in full takes a second or two of one core: more settings are searched then, and more shapes.
+constexpr bool is_quick_in_full(int64_t tasks, size_t devices) {
+  return devices == 1 && tasks <= 5'000;
+}
 
 // The fastest plan found. Deterministic. When no plan fits, the error names the tier. If asked to explain, it
 // says what is needed at least, what was given, the largest residents at the tightest moment, and what to

@@ -92,9 +92,9 @@ constexpr std::string_view kOnly = "the only shape that fits what was given";
 
 // Estimates are off by about this much, where the host is short and those of the last resort by more, and
 // there those of small programs, too. Where a plan in full takes a second, five within kAlikeWhereShort are
-// planned, each way to update moments by itself, and not briefly. In 16 cells of 1B on five cards three
-// within a per cent were 0.5 % behind the fastest of all shapes in the mean, 3.5 % at most. These are 0.1
-// and 1.9 %.
+// planned, each way to update moments by itself, and not briefly. In 17 cells of 1B and 8B on five cards
+// three within a per cent were 0.5 % behind the fastest of all shapes in the mean, 3.1 % at most. These are
+// 0.2 and 1.9 %.
 constexpr double kAlikeWithin = 1.01, kAlikeWhereShort = 1.025, kAlikeByResort = 1.05;
 // Where the fastest takes over twice its bound, a plan in full may take half of what a coarse one does.
 constexpr double kFarOff = 2, kAlikeFarOff = 1.15;
@@ -131,9 +131,9 @@ class ShapeSearch {
     bool loads_moments = false;
     bool last_resort = false;  // of everything else nothing fits: planned in full it may be faster
     size_t tasks = 0;
-    bool both_moments = false;  // it is the faster of both ways to update them
-    double slower_ns = 0;       // then of the slower one; 0: does not fit
-    bool hopeless = false;      // it takes at least so long, and was not planned
+    // Where it is the faster of both ways to update moments, of the slower one; 0: that does not fit.
+    std::optional<double> slower_ns = {};
+    bool hopeless = false;  // it takes at least so long, and was not planned
   };
 
   int64_t units(int64_t chunk) const { return ceil_div(cut_.tokens_per_step, std::max(chunk, cut_.seq_len)); }
@@ -145,13 +145,6 @@ class ShapeSearch {
   // Whether no more shapes are tried.
   bool over() const { return effort_.stop.stop_requested() || hurry_.stop_requested(); }
   PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
-  // The step's ns as in Found, and settings.
-  std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, bool late_moments,
-                                                                          int threads) const;
-  // Whether such a plan takes about a second.
-  bool is_quick_in_full(const Found& found) const {
-    return found.tasks <= kQuickInFull && profile_.devices() == 1;
-  }
   // A shape and a way to update moments, by their estimate.
   struct Estimated {
     double ns;
@@ -159,7 +152,15 @@ class ShapeSearch {
     bool late_moments;
     friend auto operator<=>(const Estimated&, const Estimated&) = default;
   };
+  // The fastest first.
   std::vector<Estimated> estimates() const;
+  // The step's ns as in Found, and settings.
+  std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Estimated& one,
+                                                                          int threads) const;
+  bool is_quick_in_full(const Found& found) const {
+    return core::is_quick_in_full(int64_t(found.tasks), profile_.devices());
+  }
+  // Makes it best_.
   void choose(const Estimated& one);
   // Makes the fastest plan among shapes with similar estimates best_.
   void settle();
@@ -290,11 +291,10 @@ ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found
                                               bool resort) const {
   // Moments that stay on the device have no traffic to spread.
   if (!subject_.may_be_late || !found.loads_moments) return found;
-  if (found.both_moments) return found;
+  if (found.slower_ns) return found;
   const Found other = plan(p, found.ways, !found.late_moments, threads, resort);
   const bool is_faster = other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999);
   Found faster = is_faster ? other : found;
-  faster.both_moments = true;
   faster.slower_ns = is_faster ? found.ns : other.ns;
   return faster;
 }
@@ -398,14 +398,13 @@ void ShapeSearch::climb(int64_t chunk) {
   }
 }
 
-std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_full(const Point& p,
-                                                                                     bool late_moments,
+std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_full(const Estimated& one,
                                                                                      int threads) const {
   if (over()) return {0, nullptr};
-  PlanRequest full = request(p);
+  PlanRequest full = request(one.shape);
   full.threads = threads;
-  full.brief = !is_quick_in_full(known_.at(p));
-  const auto step = estimate_step(program(p, late_moments), profile_, full);
+  full.brief = !is_quick_in_full(known_.at(one.shape));
+  const auto step = estimate_step(program(one.shape, one.late_moments), profile_, full);
   if (!step.ok()) return {0, nullptr};
   return {estimated_ns(*step), step->settings};
 }
@@ -415,8 +414,8 @@ std::vector<ShapeSearch::Estimated> ShapeSearch::estimates() const {
   for (const auto& [p, found] : known_) {
     if (found.ns == 0 || found.hopeless) continue;
     out.push_back({found.ns, p, found.late_moments});
-    if (found.slower_ns > 0 && is_quick_in_full(found))
-      out.push_back({found.slower_ns, p, !found.late_moments});
+    if (found.slower_ns.value_or(0) > 0 && is_quick_in_full(found))
+      out.push_back({*found.slower_ns, p, !found.late_moments});
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -424,14 +423,14 @@ std::vector<ShapeSearch::Estimated> ShapeSearch::estimates() const {
 
 void ShapeSearch::settle() {
   // Planning more shapes in full takes longer than the rest.
-  const bool far_off = known_[*best_].bound_ns > 0 && known_[*best_].ns > kFarOff * known_[*best_].bound_ns;
+  const Found fastest = known_[*best_];
+  const bool far_off = fastest.bound_ns > 0 && fastest.ns > kFarOff * fastest.bound_ns;
   const double alike_within = far_off ? kAlikeFarOff : host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
-  const double fastest_ns = known_[*best_].ns;
   const auto is_alike = [&](const Estimated& one) {
     const Found& found = known_[one.shape];
     const bool loose = found.last_resort || (host_is_short_ && found.tasks <= kLargeProgram);
     const double most = loose ? kAlikeByResort : is_quick_in_full(found) ? kAlikeWhereShort : 0;
-    return one.ns < std::max(most, alike_within) * fastest_ns;
+    return one.ns < std::max(most, alike_within) * fastest.ns;
   };
   std::vector<Estimated> order = estimates();
   if (order.size() < 2) return;
@@ -446,13 +445,13 @@ void ShapeSearch::settle() {
   // One plan has work for this many threads; a ring's is mostly made by one.
   const int width = profile_.devices() > 1 ? 1 : 5;
   Candidates in_full(effort_.watch, "planning the fastest shapes", others - order.begin());
-  in_full.best(fastest_ns);
+  in_full.best(fastest.ns);
   double least = std::numeric_limits<double>::infinity();
   const auto plan_in_full = [&](auto from, auto to) {
     const int beside = std::clamp(effort_.threads / width, 1, int(to - from));
     std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(size_t(to - from));
     for_each_parallel(to - from, beside, [&](int64_t i) {
-      planned[size_t(i)] = planned_in_full(from[i].shape, from[i].late_moments, effort_.threads / beside);
+      planned[size_t(i)] = planned_in_full(from[i], effort_.threads / beside);
       in_full.count();
     });
     for (const auto& [ns, settings] : planned) {
@@ -474,9 +473,10 @@ void ShapeSearch::settle() {
   // Where the host is short an estimate of late moments is the less certain one: they come twice.
   const Found& best = known_[*best_];
   if (!host_is_short_ || !std::isfinite(least) || !best.late_moments || is_quick_in_full(best)) return;
-  if (const auto [ns, settings] = planned_in_full(*best_, false, effort_.threads); ns > 0 && ns < least) {
+  const Estimated early{least, *best_, false};
+  if (const auto [ns, settings] = planned_in_full(early, effort_.threads); ns > 0 && ns < least) {
     settings_ = settings;
-    choose({ns, *best_, false});
+    choose(early);
   }
 }
 
