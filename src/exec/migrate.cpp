@@ -129,6 +129,11 @@ class Run {
 
 }  // namespace
 
+double MigrationTimes::bytes_per_s(Lane lane) const {
+  constexpr int64_t kEnoughToTell = 256 * kMiB;
+  return bytes[lane] < kEnoughToTell ? 0 : 1e9 * double(bytes[lane]) / ns[lane];
+}
+
 Result<MigrationTimes> run_migration(const Migration& migration, Backend& backend, const Arenas& arenas,
                                      int threads) {
   return Run(migration, backend, arenas, threads).run();

@@ -16,6 +16,9 @@ struct MigrationTimes {
   double seconds = 0;  // wall clock of it all
   ByLane<int64_t> bytes;
   ByLane<double> ns;
+
+  // How fast a lane's copies were. 0: they were too few to tell, as each takes some time to begin.
+  double bytes_per_s(Lane lane) const;
 };
 
 // Between two steps. Copies within the host are made by this thread and up to `threads` in all, in batches,

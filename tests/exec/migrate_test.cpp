@@ -60,6 +60,7 @@ TEST(MigrationRuns, ShareACopyWithinTheHost) {
   const auto times = run_migration(m, backend, backend.arenas(), 4);
   ASSERT_TRUE(times.ok()) << times.message();
   EXPECT_EQ(times->bytes[m.lanes.copy(kHost, kHost)], 2 * all);
+  EXPECT_EQ(times->bytes_per_s(m.lanes.copy(kHost, kHost)), 0) << "so little does not tell";
   for (int64_t i = 0; i < 3 * all; ++i) ASSERT_EQ(backend.bytes()[size_t(i)], before[size_t(i % all)]) << i;
   std::vector<int64_t> parts(2);
   for (const auto& [to, bytes] : backend.copied()) {
@@ -67,6 +68,19 @@ TEST(MigrationRuns, ShareACopyWithinTheHost) {
     ++parts[size_t(to / all - 1)];
   }
   EXPECT_EQ(parts, (std::vector<int64_t>{3, 3}));
+}
+
+TEST(MigrationRuns, TellHowFastManyBytesAre) {
+  const LaneTable lanes = migration_lanes(LaneTable());
+  const Lane host = lanes.copy(kHost, kHost);
+  MigrationTimes times(lanes);
+  EXPECT_EQ(times.bytes_per_s(host), 0);
+  times.bytes[host] = 1 << 10;
+  times.ns[host] = 1e5;
+  EXPECT_EQ(times.bytes_per_s(host), 0);
+  times.bytes[host] = 4 * kGiB;
+  times.ns[host] = 2e9;
+  EXPECT_EQ(times.bytes_per_s(host), 2.0 * kGiB);
 }
 
 }  // namespace

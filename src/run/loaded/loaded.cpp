@@ -135,8 +135,8 @@ Status Loaded::check_room(const Stages& next, const BytesByTier& bytes, const Pr
 Result<Migration> Loaded::migration_to(const Stages& next, const BytesByTier& bytes,
                                        const Profile& profile) const {
   const Program& program = stages_->main.model.program;
-  // A thread copies so much within the host, about, and all of them no more than that; the first change
-  // tells.
+  // A thread copies so much within the host, about, and all of them no more than that; a change that copies
+  // enough tells.
   constexpr double kOfAThread = 3e9, kOfAll = 4e10;
   MigrationOptions options;
   options.host_bytes_per_s =
@@ -186,8 +186,8 @@ Result<Adopted> Loaded::adopt(std::shared_ptr<const Stages> next, const Profile&
   stages_ = std::move(next);
   release_freed_memory();
   make_executors();
-  const Lane host = migration.lanes.copy(kHost, kHost);
-  if (moved->ns[host] > 0) host_bytes_per_s_ = 1e9 * double(moved->bytes[host]) / moved->ns[host];
+  const double rate = moved->bytes_per_s(migration.lanes.copy(kHost, kHost));
+  if (rate > 0) host_bytes_per_s_ = rate;
   return Adopted{migration.bytes(), migration.makespan_ns / 1e9, moved->seconds};
 }
 
