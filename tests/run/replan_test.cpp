@@ -309,6 +309,25 @@ TEST_F(Learns, HowFastLinksAre) {
   EXPECT_EQ(costs.changed(costs.now(), costs.simulated_s()), "");
 }
 
+// Two steps after each change predictions are right, however many changes there were before.
+TEST_F(Learns, FromOneChangeAfterAnother) {
+  take(kGiB);
+  StepCosts costs(/*shares_cores=*/false);
+  costs.follow(stage_, profile_);
+  costs.add(costs.predicted_s(), {});
+  const auto step = [&](double links) {
+    const std::vector<Interval> takes = timeline(1, links);
+    const bool wanted = costs.wants_timeline();
+    costs.add(1.015 * end_s(takes), wanted ? takes : std::vector<Interval>());
+    return costs.predicted_s() / end_s(takes);
+  };
+  for (int i = 0; i < 9; ++i) step(1);
+  for (const double links : {0.85, 0.7, 0.55, 1.0, 0.5, 1.0}) {
+    step(links);
+    for (int i = 0; i < 2; ++i) EXPECT_NEAR(step(links), 1.015, 0.005) << links;
+  }
+}
+
 // What costs do not explain is learnt from steps that were not timed, and few are.
 TEST_F(Learns, WithoutSlowingSteps) {
   StepCosts costs(/*shares_cores=*/false);

@@ -88,11 +88,10 @@ Profile StepCosts::for_search() const {
   return out;
 }
 
-bool StepCosts::is_off() const {
+double StepCosts::usual_off() const {
   constexpr size_t kEnough = 3;
   constexpr double kTimes = 3;
-  const double usual = sizes_.size() < kEnough ? 0 : median(sizes_);
-  return std::abs(off_) > std::max(kLittle, kTimes * usual);
+  return std::max(kLittle, sizes_.size() < kEnough ? 0 : kTimes * median(sizes_));
 }
 
 bool StepCosts::wants_timeline() const {
@@ -102,16 +101,18 @@ bool StepCosts::wants_timeline() const {
 }
 
 // One step that differs says nothing of others. The second one in a row does.
-void StepCosts::learn(std::span<const Interval> timeline) {
-  if (differing_ == 1 && timelines_ > 0) return;
+bool StepCosts::learn(std::span<const Interval> timeline) {
+  if (differing_ == 1 && timelines_ > 0) return false;
   const Program& program = main_->model.program;
   Profile fresh = learnt(program, main_->plan, timeline, shares_cores_, now_);
-  if (timelines_ == 0 || differing_ > 0) {
+  const bool anew = timelines_ == 0 || differing_ > 0;
+  if (anew) {
     now_ = std::move(fresh);
   } else {
     blend(fresh, shares_cores_, now_);
   }
   simulate();
+  return anew;
 }
 
 void StepCosts::add(double step_s, std::span<const Interval> timeline) {
@@ -122,17 +123,28 @@ void StepCosts::add(double step_s, std::span<const Interval> timeline) {
   off_ = 0;
   if (++taken_ == 1) return;
   const double longer = fresh_ && !shares_cores_ ? kTimed : 0;
-  off_ = step_s / predicted_s() - 1;
+  const double predicted_s = this->predicted_s();
+  off_ = step_s / predicted_s - 1;
   if (off_ > 0) off_ = std::max(0.0, off_ - longer);
-  differing_ = is_off() ? differing_ + 1 : 0;
-  if (sizes_.size() == kSizes) sizes_.erase(sizes_.begin());
-  sizes_.push_back(std::abs(off_));
-  if (fresh_) learn(timeline);
-  if (longer == 0 && (differing_ != 1 || !has_rest_)) {
-    // The mean of some steps.
-    constexpr double kWeight = 0.3;
-    rest_ += (has_rest_ ? kWeight : 1) * (step_s / simulated_s_ - 1 - rest_);
-    has_rest_ = true;
+  differing_ = std::abs(off_) > usual_off() ? differing_ + 1 : 0;
+  // A change makes two steps differ, of which the second teaches what has changed. More in a row differ
+  // because steps vary.
+  if (differing_ == 0 || differing_ > 2) {
+    if (sizes_.size() == kSizes) sizes_.erase(sizes_.begin());
+    sizes_.push_back(std::abs(off_));
+  }
+  const bool anew = fresh_ && learn(timeline);
+  const double rest = step_s / simulated_s_ - 1;
+  if (anew) {
+    // What it was by other costs stays, as far as this step may be so much longer for being timed.
+    rest_ = std::clamp(rest_, rest - longer, rest);
+    rests_ = longer == 0 ? 1 : 0;
+  } else if (longer > 0) {
+    // A step that was predicted right tells what it is made of, and no other sum.
+    rest_ = predicted_s / simulated_s_ - 1;
+  } else if (differing_ != 1 || rests_ == 0) {
+    constexpr double kLeastWeight = 0.3;
+    rest_ += std::max(kLeastWeight, 1.0 / ++rests_) * (rest - rest_);
   }
   if (!fresh_) return;
   wanted_ = false;

@@ -57,9 +57,10 @@ class StepCosts {
   std::string differs() const;
 
  private:
-  // Whether the last step differs from its prediction by more than equal steps do.
-  bool is_off() const;
-  void learn(std::span<const Interval> timeline);
+  // By this part equal steps differ from their predictions at most.
+  double usual_off() const;
+  // Whether costs are the timeline's alone from here on.
+  bool learn(std::span<const Interval> timeline);
   // The sum over all runs of a step; `computing`: without those that exchange.
   double ops_ns(const Profile& profile, bool computing = false) const;
   // Simulates a step by costs as of now.
@@ -72,11 +73,12 @@ class StepCosts {
   double planned_s_ = 0, simulated_s_ = 0;
   double busy_ = 1;  // the part of a step in which devices compute
   double rest_ = 0, off_ = 0;
-  std::vector<double> sizes_;  // of off_, of the last steps
+  std::vector<double> sizes_;  // of off_, of the last steps but those that show a change
   int64_t taken_ = 0;          // steps under this plan
   int differing_ = 0;          // the last so many of them
   int timelines_ = 0;          // that were learnt from, under any
-  bool fresh_ = false, wanted_ = false, has_rest_ = false;
+  int rests_ = 0;              // steps that rest_ is the mean of; 0: not one that was not timed
+  bool fresh_ = false, wanted_ = false;
   double stepped_s_ = 0, spent_s_ = 0;  // steps, and what learning from them took
 };
 
