@@ -257,8 +257,12 @@ def in_the_browser(checks, shots):
     # What is saved, by name, type and size; the plan's JSON as text.
     page.driver.execute_script("window.kept = []; const make = URL.createObjectURL; URL.createObjectURL = b => { kept.push(b); return make.call(URL, b); };"
                                "for (const b of document.querySelectorAll('.answer .buttons button')) b.click()")
-    time.sleep(0.5)
-    kept = page.driver.execute_script("return kept.map(b => [b.type, b.size])")
+    kept = []
+    for _ in range(50):  # the PNG is drawn and packed beside the page
+        if len(kept) == 4:
+            break
+        time.sleep(0.2)
+        kept = page.driver.execute_script("return kept.map(b => [b.type, b.size])")
     types = [kind for kind, size in kept if size > 5000]
     saved = json.loads(page.driver.execute_async_script("kept[0].text().then(arguments[0])"))
     checks.check("JSON, page, SVG and PNG are saved", types == ["application/json", "text/html", "image/svg+xml", "image/png"] and
