@@ -10,6 +10,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LINES = 60000  # of text to learn from
 CLOSE = 0.03  # that a step's prediction has to be, as a part of it
+MODELS = {
+    name: {"model_type": "llama", "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers,
+           "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+           "max_position_embeddings": 131072, "tie_word_embeddings": tied}
+    for name, hidden, intermediate, layers, tied in [("llama3-1b", 2048, 8192, 16, True), ("llama3-8b", 4096, 14336, 32, False)]}
 MORE = 1000  # steps that a run has left when it is ended here: a plan's gain is over these, and nothing is saved at an end
 
 
