@@ -8,6 +8,7 @@ random: nothing is downloaded.
 
     python torch_llama.py --model 8b
     python torch_llama.py --model 1b --micro-batch 2 --accum 8 --checkpointing
+    python torch_llama.py --model 8b --float8 rowwise     # needs torchao
 
 A tiny run on a CPU tests the script itself:
 
@@ -182,13 +183,23 @@ def train(args, hidden_of, head, params):
     return times, losses
 
 
+def with_float8(layers, recipe):
+    """Products of these layers read what torchao's recipe makes of their operands."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    convert_to_float8_training(layers, config=Float8LinearConfig.from_recipe_name(recipe))
+
+
 def main():
-    args = parse_args()
+    args = parse_args(add=lambda p: p.add_argument("--float8", choices=("tensorwise", "rowwise"),
+                                                   help="products of the layers by this recipe of torchao"))
     cuda = args.device == "cuda"
     torch.manual_seed(0)
     if cuda:
         choose_attention(args.attention)
     model = build(args)
+    if args.float8:
+        with_float8(model.model.layers, args.float8)
     if not args.no_compile:
         for layer in model.model.layers:
             layer.compile()
@@ -211,6 +222,7 @@ def main():
         "checkpointing": args.checkpointing,
         "attention": args.attention,
         "compile": not args.no_compile,
+        "float8": args.float8,
         "steps": args.steps,
         "median_s": round(seconds, 4),
         "tokens_per_s": round(tokens_per_step / seconds, 1),
