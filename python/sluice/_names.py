@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 def _taken(function: Callable[..., Any]) -> tuple[list[str], bool]:
     """The arguments, and whether some are keys of the configuration."""
-    try:
-        return [name for name in inspect.signature(function).parameters if name != "self"], hasattr(function, "__signature__")
-    except ValueError:  # the library's, whose signature is text
-        signature = str(getattr(function, "__nb_signature__")[0][0])
+    if (texts := getattr(function, "__nb_signature__", None)) is not None:
+        # The library's: of these inspect knows nothing, or, in newer versions, no names.
+        signature = str(texts[0][0])
         names = [name for name in re.findall(r"[(,] *(\w+) *:", signature) if name != "self"]
         return (names + list(of_sections("data", "data")), True) if "**" in signature else (names, False)
+    return [name for name in inspect.signature(function).parameters if name != "self"], hasattr(function, "__signature__")
 
 
 def named(function: Callable[P, T]) -> Callable[P, T]:

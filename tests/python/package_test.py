@@ -464,15 +464,22 @@ class Sessions(unittest.TestCase):
 
     def interrupt(self, call, delay):
         """Makes calls, one after another, until Ctrl-C comes after so many seconds."""
-        timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+        begun = []
+        def send():
+            while not begun:  # starting a thread does not bear an interrupt
+                time.sleep(0.0001)
+            time.sleep(delay)
+            signal.raise_signal(signal.SIGINT)
+        sender = threading.Thread(target=send)
+        sender.start()
         try:
-            timer.start()
+            begun.append(True)
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
                 call()
             self.fail("no KeyboardInterrupt came")
         except KeyboardInterrupt:
-            timer.join()
+            sender.join()
 
     def test_are_whole_after_an_interrupt(self):
         """Ctrl-C takes effect when the call under way returns, whichever that is."""
