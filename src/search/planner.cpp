@@ -576,7 +576,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   const PlanRequest request = with_reads(program, profile, asked);
   const bool one_device = profile.devices() == 1 && !request.placement;
   std::optional<FewRounds> few;
-  // What a few rounds show is off by up to 1.4 %, which decides between shapes where there is time for them.
+  // Few rounds are off by up to 1.4 %, which decides between shapes where there is time for all.
   const bool exact = !request.quick && !request.brief &&
                      is_quick_in_full(int64_t(program.tasks().size()), profile.devices());
   if (one_device && !exact) few = searched_program(program, cost_of(program, profile), request, 1);

@@ -136,7 +136,7 @@ void StepCosts::add(double step_s, std::span<const Interval> timeline) {
   const bool anew = fresh_ && learn(timeline);
   const double rest = step_s / simulated_s_ - 1;
   if (anew) {
-    // What it was by other costs stays, as far as this step may be so much longer for being timed.
+    // By other costs it was this. It stays so as far as a timed step may be longer than others.
     rest_ = std::clamp(rest_, rest - longer, rest);
     rests_ = longer == 0 ? 1 : 0;
   } else if (longer > 0) {
