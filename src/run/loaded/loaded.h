@@ -86,8 +86,7 @@ class Loaded {
   BytesByTier caps_;
   Arenas arenas_;
   BytesByTier arena_bytes_;
-  double host_bytes_per_s_ =
-      0;  // of copies within the host, as seen in the last change that tells; 0: none did
+  double host_bytes_per_s_ = 0;  // of copies within the host, by the last change that tells; 0: none did
   bool annotated_ = false;
   std::unique_ptr<Executor> main_;
   std::vector<std::unique_ptr<Executor>> beside_;  // of Stages::beside, in its order; null: see runs()
