@@ -84,22 +84,27 @@ def follow(sluice, work, settings, shares, each, take):
     return out
 
 
-def planned_under(sluice, work, settings, share, steps, take):
-    """The median step of a run that measured its costs and was planned under a share."""
-    take(share)
-    cache = work / f"cache-{share}"
-    process, run = start(sluice, work, f"under-{share}", [*settings, f"train.steps={steps + MORE}", f"data.cache={cache}"])
-    ms = []
+def first_steps(sluice, work, name, settings, count):
+    """The first steps of a run that is ended then, and when it began; fewer if it fails."""
+    out, began = [], time.time()
+    process, run = start(sluice, work, name, [*settings, f"train.steps={count + MORE}"])
     for step in steps_of(process, run):
-        ms.append(step["step_ms"])
-        if len(ms) == steps:
+        out.append(step)
+        if len(out) == count:
             break
     process.kill()
     process.wait()
+    return out, began
+
+
+def planned_under(sluice, work, settings, share, steps, take):
+    """The median step of a run that measured its costs and was planned under a share."""
+    take(share)
+    found, _ = first_steps(sluice, work, f"under-{share}", [*settings, f"data.cache={work / f'cache-{share}'}"], steps)
     take(0)
-    if len(ms) < steps:
+    if len(found) < steps:
         sys.exit(f"the run under {share} failed, see {work / f'under-{share}.log'}")
-    return statistics.median(ms[1:])
+    return statistics.median(step["step_ms"] for step in found[1:])
 
 
 def show(step):

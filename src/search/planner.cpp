@@ -577,9 +577,8 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   const bool one_device = profile.devices() == 1 && !request.placement;
   std::optional<FewRounds> few;
   // Few rounds are off by up to 1.4 %, which decides between shapes where there is time for all.
-  const bool exact = !request.quick && !request.brief &&
-                     is_quick_in_full(int64_t(program.tasks().size()), profile.devices());
-  if (one_device && !exact) few = searched_program(program, cost_of(program, profile), request, 1);
+  if (one_device && (request.quick || request.brief))
+    few = searched_program(program, cost_of(program, profile), request, 1);
   const Program& searched = few ? few->program : program;
   const LeftOut left_out = few ? few->left_out : LeftOut();
   StepEstimate out;

@@ -97,7 +97,8 @@ double step_ns(const Program& program, const Profile& profile, const Plan& plan)
 // plan that runs at another one's boundary.
 Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions);
 
-// An estimate of make_plan()'s result, at a small part of its cost where many rounds are alike.
+// An estimate of make_plan()'s result. On one device a quick or brief one is made of a few rounds where many
+// are alike, at a small part of the cost.
 struct StepEstimate {
   double ns = 0;
   double bound_ns = 0;         // no plan is faster: see Plan::lower_bound_ns
