@@ -153,7 +153,15 @@ def hidden_states(model, tokens, checkpointing):
 
 
 def train(args, hidden_of, head, params):
-    """Times and losses of steps: args.accum micro-batches of random tokens, whose hidden states hidden_of() gives, clipping, AdamW."""
+    """Times and losses of steps on one device, whose losses are of the hidden states that hidden_of() gives of tokens."""
+    softcap = getattr(args, "softcap", 0)
+    return steps(args, params, lambda tokens, targets, denominator: ChunkedCrossEntropy.apply(
+        hidden_of(tokens).flatten(0, 1), head, targets, denominator, args.chunk, softcap))
+
+
+def steps(args, params, loss_of, is_last=lambda last: None):
+    """Times and losses of steps: args.accum micro-batches of random tokens, clipping, AdamW. is_last() is told before each micro-batch
+    whether it is the last of its step."""
     cuda = args.device == "cuda"
     optimizer = torch.optim.AdamW(params, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     tokens_per_step = args.accum * args.micro_batch * args.seq_len
@@ -165,13 +173,13 @@ def train(args, hidden_of, head, params):
             torch.cuda.synchronize()
         start = time.perf_counter()
         total = torch.zeros((), device=args.device)
-        for row in ids:
-            hidden = hidden_of(row[:, :-1])
-            loss = ChunkedCrossEntropy.apply(hidden.flatten(0, 1), head, row[:, 1:].flatten(),
-                                             tokens_per_step, args.chunk, getattr(args, "softcap", 0))
+        for i, row in enumerate(ids):
+            is_last(i + 1 == args.accum)
+            loss = loss_of(row[:, :-1], row[:, 1:].flatten(), tokens_per_step)
             loss.backward()
             total += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(params, 1.0)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(total.item())
