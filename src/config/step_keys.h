@@ -145,6 +145,7 @@ struct TrainKeys {
   // See keep_wide() there; "auto" stands alone for what gains too little.
   std::vector<std::string> fp8_except{"auto"};
   std::string fp8_gradients = "e4m3";
+  bool fp8_head = false;
 };
 
 inline Choices optimizer_names() {
@@ -209,6 +210,9 @@ void visit_train_keys(Keys& c, F&& key) {
   key("train.fp8_gradients", c.fp8_gradients, Choices{"e4m3", "e5m2"},
       {"with train.compute = fp8: in which 8 bits products read gradients; e5m2 has more of the exponent and "
        "less of the mantissa",
+       allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step});
+  key("train.fp8_head", c.fp8_head, nullptr,
+      {"with train.compute = fp8: the head's products read 8 bits, too, and gradients of logits e5m2",
        allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step});
   key("train.grad", c.grad, Numbers{DType::F32, DType::BF16},
       {"type in which weight gradients accumulate", kOtherFormats, Recorded::Always, KeyOf::Step});

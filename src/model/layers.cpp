@@ -343,7 +343,7 @@ ObjectId Forward::last_norm(ObjectId x, int round, int chunk) {
   return norm("norm", x, "h", {-1, round, chunk}, float(spec_.logit_scale));
 }
 
-Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const {
+Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) {
   Head head{.op = {.tokens = tokens(at),
                    .dim = spec_.dim,
                    .vocab = spec_.vocab,
@@ -355,6 +355,15 @@ Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType 
                    .forward_only = true},
             .uses = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, out}};
   head.op.softcap = float(spec_.logit_softcap);
+  // Without gradients nothing is turned, and rows may be of any number.
+  const bool turns = gradients_ != nullptr;
+  if (spec_.narrow_head && (!turns || (is_narrow(tokens(at)) && is_narrow(head.op.sub_tokens)))) {
+    const ObjectId w = weight("head", -1);
+    const bool makes_dw = turns && gradients_->wanted(w);
+    head.uses[HeadLoss::kX] = quantized(h, kFloat8, spec_.dim, makes_dw, at);
+    head.uses[HeadLoss::kW] = quantized(w, kFloat8, spec_.dim, turns, at);
+    head.op.x_format = kFloat8.over(spec_.dim);
+  }
   head.op.weighted = inputs_.layout.has(BatchColumn::Weights);
   if (head.op.weighted) head.uses.push_back(batch(at, BatchColumn::Weights));
   return head;

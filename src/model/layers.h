@@ -235,7 +235,7 @@ class Forward {
     HeadLoss op;
     std::vector<Bound> uses;
   };
-  Head head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const;
+  Head head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at);
   int64_t top() const;  // HeadLoss::top
   TaskId task(std::string_view what, SharedOp op, std::initializer_list<Bound> uses, const Place& at) {
     return program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));

@@ -304,6 +304,7 @@ struct ModelSpec {
   std::optional<NumberFormat> base = {};
   // Those of the products of weights that may_be_narrow().
   ProductFormats products = {};
+  bool narrow_head = false;  // the head's read 8 bits, too: see HeadLoss::x_format
   // Patterns, as freeze's, over the tensors whose products are not among them.
   std::vector<std::string> wide;
   // The format that config.json says its folder's matrices have; nothing: numbers.

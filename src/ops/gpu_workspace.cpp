@@ -100,6 +100,12 @@ HeadLossParts workspace_parts(const HeadLoss& op) {
   at.product = parts.add(kProductWorkspaceBytes);
   at.logits = parts.add(std::min(op.sub_tokens, op.tokens) * logits_stride(op.vocab) * 4);
   at.row_loss = parts.add(op.tokens * 4);
+  if (op.reads_turned()) {
+    const int64_t rows = std::min(op.sub_tokens, op.tokens), all = rows * op.vocab;
+    at.by_row = parts.add(kWideFloat8.over(op.vocab).bytes(all));
+    at.turned = parts.add(kWideFloat8.over(rows).bytes(all));
+    at.largest = parts.add((rows + op.vocab) * 4);
+  }
   at.bytes = parts.bytes();
   return at;
 }

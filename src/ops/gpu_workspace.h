@@ -38,7 +38,9 @@ constexpr int64_t logits_stride(int64_t vocab) {
 
 // Where parts of a workspace begin, in bytes, and what all of it takes.
 struct HeadLossParts {
-  int64_t product, logits, row_loss, bytes;
+  int64_t product, logits, row_loss;
+  int64_t by_row, turned, largest;  // of the gradients in 8 bits
+  int64_t bytes;
 };
 HeadLossParts workspace_parts(const HeadLoss& op);
 

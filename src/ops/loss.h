@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/format.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
@@ -24,12 +26,17 @@ namespace sluice::core {
 // top: each row that counts has so many other tokens beside its target (-1: none), with weights and
 // log-probabilities like the target's. Their losses are part of the gradients, and not of loss[0].
 //
+// x_format: x and w are copies in 8 bits by row. For dx and dw their turned copies are read (Quantize in
+// ops/cast.h), and two copies of the logits' gradients: by row, and turned by sub-chunk. These are f8e5m2
+// always: most are probabilities, and f8e4m3 would lose what is below 2^-18 of its row's largest.
+//
 // Any loss L of log-probabilities goes through weights: those of -dL/dlog p(target), its seeds with the sign
 // turned round, under a scale of 1 make the gradients of L. Turning a sign round is exact.
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
   static constexpr int64_t kMostTop = 1024;
-  // Then weights, log_probs, top_tokens, top_weights and top_log_probs, where they are.
+  // Then the turned copies of w and x, weights, log_probs, top_tokens, top_weights and top_log_probs, where
+  // they are.
   enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };
   int64_t tokens, dim, vocab, sub_tokens;
   DType dtype, grad_dtype;
@@ -38,18 +45,30 @@ struct HeadLoss {
   bool weighted = false, log_probs = false;
   float softcap = 0;
   int64_t top = 0;
+  std::optional<NumberFormat> x_format = {};
 
+  // The format of copies whose rows have so many elements. REQUIRES: x_format.
+  NumberFormat in_rows_of(int64_t row) const {
+    return NumberFormat(x_format->type, NumberFormat::kRow, x_format->scale).over(row);
+  }
+  bool reads_turned() const { return x_format && !forward_only; }
   Operands operands() const;
   // Where the operands are that not every form has.
-  int weights_operand() const { return forward_only ? kDx : frozen ? kDw : kDw + 1; }
+  int turned_w_operand() const { return frozen ? kDw : kDw + 1; }
+  int turned_x_operand() const { return turned_w_operand() + 1; }  // where w is trained
+  int weights_operand() const {
+    if (forward_only) return kDx;
+    return turned_w_operand() + (!x_format ? 0 : frozen ? 1 : 2);
+  }
   int log_probs_operand() const { return weights_operand() + (weighted ? 1 : 0); }
   int top_tokens_operand() const { return log_probs_operand() + (log_probs ? 1 : 0); }
   int top_weights_operand() const { return top_tokens_operand() + 1; }
   int top_log_probs_operand() const { return top_weights_operand() + (weighted ? 1 : 0); }
   Work work() const {
-    // Between its products logits are written, then read and turned into gradients in place.
-    const double passes = forward_only ? 2 : 3;
-    return {.unit = Unit::Product,
+    // Between its products logits are written, then read and turned into gradients in place. These are read
+    // twice in bf16 and written twice in 8 bits, where products read so.
+    const double passes = forward_only ? 2 : x_format ? 4.5 : 3;
+    return {.unit = x_format ? Unit::NarrowProduct : Unit::Product,
             .flops = (forward_only ? 2.0
                       : frozen     ? 4.0
                                    : 6.0) *
@@ -64,6 +83,7 @@ struct HeadLoss {
     if (weighted || log_probs) f("weighted", weighted), f("log_probs", log_probs);
     if (softcap > 0) f("softcap", softcap, kNoCost);
     if (top > 0) f("top", top);
+    if (x_format) f("x", *x_format);
   }
 };
 

@@ -81,6 +81,8 @@ Status choose_narrow(const RunConfig& config, const Machine& machine, ModelSpec&
   if (!fp8 && config.train.fp8_gradients != TrainKeys().fp8_gradients)
     return error("train.fp8_gradients = {}: products read 8 bits with train.compute = fp8 alone",
                  config.train.fp8_gradients);
+  if (!fp8 && config.train.fp8_head)
+    return error("train.fp8_head = true: products read 8 bits with train.compute = fp8 alone");
   model.wide.clear();
   if (!fp8) return {};
   if (chosen) patterns.clear();

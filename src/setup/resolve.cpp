@@ -153,6 +153,7 @@ void resolve_formats(const RunConfig& config, ModelSpec& model) {
   model.products = {};
   if (config.train.compute == DType::F8E4M3)
     model.products = {kFloat8, kFloat8, config.train.fp8_gradients == "e5m2" ? kWideFloat8 : kFloat8};
+  model.narrow_head = config.train.compute == DType::F8E4M3 && config.train.fp8_head;
 }
 
 Status resolve_training(const RunConfig& config, ModelSpec& model) {
@@ -174,6 +175,9 @@ Status resolve_training(const RunConfig& config, ModelSpec& model) {
     return error(
         "train.compute = fp8: no dense product of this model has rows and columns of a multiple of 16; set "
         "train.compute = bf16");
+  if (model.narrow_head && !(is_narrow(model.vocab) && is_narrow(model.dim)))
+    return error("train.fp8_head = true: the head has {} rows of {}, and both have to be multiples of 16",
+                 model.vocab, model.dim);
   const bool packed = model.base && std::ranges::any_of(weights_of(model), is_packed);
   const bool asked = config.model.base_format != "auto" && config.model.base_format != "bf16";
   if (asked && !packed)

@@ -620,6 +620,28 @@ void add_narrow_products(List& list) {
     wgrad.x_format = t;
     list.add(wgrad);
   }
+  struct Head {
+    int64_t tokens, dim, vocab, sub;
+  };
+  for (const auto [tokens, dim, vocab, sub] : {Head{16, 32, 48, 16}, {48, 80, 112, 32}, {144, 64, 208, 48}}) {
+    for (const DType grad : kDTypes) {
+      for (const bool accumulate : {false, true}) {
+        HeadLoss op{tokens, dim, vocab, sub, kBf16, grad, accumulate, accumulate, false};
+        op.x_format = kFloat8.over(dim);
+        list.add(op, "", {.ignored = 0.3});
+      }
+    }
+    HeadLoss op{tokens, dim, vocab, sub, kBf16, kBf16, true, false, false, true, true, true};
+    op.x_format = kFloat8.over(dim);
+    list.add(op, "frozen", {.ignored = 0.3});
+    op.frozen = false, op.top = 3, op.softcap = 3;
+    list.add(op, "", {.ignored = 0.3});
+    op.forward_only = true, op.accumulate_loss = false;
+    list.add(op, "", {.ignored = 0.3});
+  }
+  HeadLoss any_rows{33, 32, 48, 20, kBf16, kBf16, false, false, true};
+  any_rows.x_format = kFloat8.over(any_rows.dim);
+  list.add(any_rows);
 }
 
 // Texts that have rows of a larger cache, copies of rows, and draws.

@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "conformance/reference_ops.h"
+#include "ops/float8.h"
 
 namespace sluice::core::conformance {
 namespace {
@@ -96,11 +97,13 @@ struct LogitRow {
   Approx lse;
 };
 
-LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab, double softcap) {
-  LogitRow row{product(1, vocab, x.columns, Old(false, {}),
-                       [&](int64_t, int64_t v, int64_t k) {
-                         return Factors{x(t, k), w(v, k)};
-                       }),
+LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab, double softcap, double unit) {
+  LogitRow row{product(
+                   1, vocab, x.columns, Old(false, {}),
+                   [&](int64_t, int64_t v, int64_t k) {
+                     return Factors{x(t, k), w(v, k)};
+                   },
+                   std::nullopt, unit),
                {},
                {}};
   for (Approx& z : row.logits) {
@@ -387,6 +390,16 @@ Approx is_top(const std::vector<Approx>& logits, size_t target) {
   return surely ? Approx(1) : surely_not ? Approx(0) : Approx(0.5, 0.5, 0.25);
 }
 
+// A row of gradients of logits as f8e5m2 holds it, by row or by column: half a step of a number of two bits
+// of mantissa, or of the least numbers, whose scale is at most twice what the largest magnitude fills. A
+// column's largest is at most that of all rows.
+void round_to_8_bits(std::vector<Approx>& gradients) {
+  double largest = 0;
+  for (const Approx& d : gradients) largest = std::max(largest, std::abs(d.value) + d.bound);
+  const double scale = 2 * largest * 1.125 / double{E5m2::kMost};
+  for (Approx& d : gradients) d = disturbed(rounded(d, 0.125), 0.5 * double{E5m2::kStep} * scale);
+}
+
 // What row t's loss is taken times.
 Approx weight_of(const HeadLoss& op, Inputs in, int64_t t) {
   return op.weighted ? in[size_t(op.weights_operand())].at(t) : Approx(1);
@@ -417,7 +430,7 @@ Outputs token_losses(const HeadLoss& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     if (targets[index(t)] < 0) continue;
     const auto target = index(targets[index(t)]);
-    const LogitRow row = logit_row(x, w, t, op.vocab, double{op.softcap});
+    const LogitRow row = logit_row(x, w, t, op.vocab, double{op.softcap}, sum_unit(op.x_format));
     const Approx loss = row.lse - row.logits[target];
     log_probs.values[index(t)] = -loss;
     losses.values[index(t)] = op.weighted ? loss * weight_of(op, in, t) : loss;
@@ -461,7 +474,7 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     const int32_t target = targets[index(t)];
     if (target < 0) continue;
-    const LogitRow row = logit_row(x, w, t, op.vocab, double{op.softcap});
+    const LogitRow row = logit_row(x, w, t, op.vocab, double{op.softcap}, sum_unit(op.x_format));
     const Approx own = row.lse - row.logits[index(target)];
     log_probs.values[index(t)] = -own;
     loss.add(op.weighted ? own * weight_of(op, in, t) : own);
@@ -492,12 +505,20 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   if (op.log_probs) out.push_back(std::move(log_probs));
   if (op.log_probs && op.top > 0) out.push_back(std::move(top));
 
+  // With copies in 8 bits the gradients are rounded, and meet the turned copies.
+  const double unit = sum_unit(op.x_format);
+  const bool narrow = op.x_format.has_value();
+  if (narrow) round_to_8_bits(dlogits);
+  const Matrix of_w = narrow ? maybe_turned(in[size_t(op.turned_w_operand())], op.dim, op.x_format) : w;
+  const Matrix of_x =
+      narrow && !op.frozen ? maybe_turned(in[size_t(op.turned_x_operand())], op.dim, op.x_format) : x;
+
   Expected dx{HeadLoss::kDx};
   for (int64_t t = 0; t < op.tokens; ++t) {
     for (int64_t d = 0; d < op.dim; ++d) {
       Sum sum;
-      for (int64_t v = 0; v < op.vocab; ++v) sum.add(dlogits[index(t * op.vocab + v)], w(v, d));
-      dx.values.push_back(targets[index(t)] < 0 ? Approx(0) : sum.total());
+      for (int64_t v = 0; v < op.vocab; ++v) sum.add(dlogits[index(t * op.vocab + v)], of_w(v, d));
+      dx.values.push_back(targets[index(t)] < 0 ? Approx(0) : sum.total(unit));
     }
   }
 
@@ -516,11 +537,11 @@ Outputs expect(const HeadLoss& op, Inputs in) {
       for (int64_t d = 0; d < op.dim; ++d) {
         Approx& total = dw.values[index(v * op.dim + d)];
         Sum sum;
-        for (int64_t t = begin; t < end; ++t) sum.add(dlogits[index(t * op.vocab + v)], x(t, d));
+        for (int64_t t = begin; t < end; ++t) sum.add(dlogits[index(t * op.vocab + v)], of_x(t, d));
         if (begin > 0) {
-          total = accumulated(stored(total, op.grad_dtype), sum, op.grad_dtype);
+          total = accumulated(stored(total, op.grad_dtype), sum, op.grad_dtype, unit);
         } else {
-          total = op.accumulate_dw ? accumulated(total, sum, op.grad_dtype) : sum.total();
+          total = op.accumulate_dw ? accumulated(total, sum, op.grad_dtype, unit) : sum.total(unit);
         }
       }
     }

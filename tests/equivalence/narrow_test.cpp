@@ -14,9 +14,11 @@ namespace {
 using Values = std::map<std::string, std::vector<double>>;  // by weight
 
 // Gradients of one step from the same weights.
-Values gradients_of(const Numerics& numerics, const ProductFormats& products = {}) {
+Values gradients_of(const Numerics& numerics, const ProductFormats& products = {}, bool narrow_head = false) {
   Question request = small_request({16, 32, 1, 1, 16}, numerics, Updates::Deferred);
   request.model.products = products;
+  request.model.narrow_head = narrow_head;
+  request.model.vocab = 64;  // as the head's products need it
   rig::Rig run(request);
   run.initialize();
   run.step(1, rig::random_tokens(request.shape, request.model.vocab, 1));
@@ -61,6 +63,21 @@ TEST(NarrowProducts, HaveGradientsNearThoseOfF32) {
     // The forward pass, and what is before the first product, are as without.
     const bool before = name == "d_head" || name == "d_norm";
     EXPECT_EQ(e5m2.at(name) == fp8.at(name), before) << name;
+  }
+}
+
+// The head's three products add theirs: logits' gradients are f8e5m2.
+TEST(NarrowProducts, OfTheHeadHaveGradientsNearThoseOfF32) {
+  const double allowed = 0x1p-4 / 3 * std::sqrt(2.0 * 2 * 2 * 4) + 0x1p-3 / 3 * std::sqrt(3.0);
+  const Numerics bf16{.compute = DType::BF16};
+  const ProductFormats products{kFloat8, kFloat8, kFloat8};
+  const Values f32 = gradients_of({}), wide = gradients_of(bf16, products),
+               narrow = gradients_of(bf16, products, true);
+  for (const auto& [name, values] : f32) {
+    RecordProperty(name, std::to_string(off_by(narrow.at(name), values)) + ", and with the head in bf16 " +
+                             std::to_string(off_by(wide.at(name), values)));
+    EXPECT_LT(off_by(narrow.at(name), values), allowed) << name;
+    EXPECT_NE(narrow.at(name), wide.at(name)) << name;
   }
 }
 

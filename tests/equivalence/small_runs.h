@@ -51,6 +51,7 @@ struct NamedNumerics {
   const char* name;
   Numerics numerics;
   ProductFormats products = {};
+  bool narrow_head = false;
   friend void PrintTo(const NamedNumerics& n, std::ostream* out) { *out << n.name; }
 };
 inline const NamedNumerics kNumerics[] = {
@@ -60,9 +61,12 @@ inline const NamedNumerics kNumerics[] = {
     {"bf16_compact_master", {DType::BF16, DType::BF16, DType::I8, MasterWeights::I8, false}},
     {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}},
 };
-// Products of dense layers read 8 bits. Beside the others as a sample, as all its ops take their time.
-inline const NamedNumerics kFp8{
-    "fp8", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}, {kFloat8, kFloat8, kFloat8}};
+// Products of dense layers and of the head read 8 bits. Beside the others as a sample, as all its ops take
+// their time.
+inline const NamedNumerics kFp8{"fp8",
+                                {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true},
+                                {kFloat8, kFloat8, kFloat8},
+                                true};
 
 // Those that the backend under test takes.
 inline std::vector<NamedNumerics> numerics_under_test() {
@@ -102,6 +106,8 @@ inline Question small_request(const StepShape& shape, const Numerics& numerics,
 inline Question named_request(const StepShape& shape, const NamedNumerics& formats, Updates updates) {
   Question request = small_request(shape, formats.numerics, updates);
   request.model.products = formats.products;
+  request.model.narrow_head = formats.narrow_head;
+  if (formats.narrow_head) request.model.vocab = 64;  // a multiple of 16
   return request;
 }
 

@@ -234,6 +234,40 @@ TEST(NumberFormats, OfProductsAreOfWhatTheyRead) {
   }
 }
 
+// With the head's in 8 bits the last norm writes copies as well, and its weights are copied once; a chunk of
+// other tokens than a multiple of 16 has it in bf16.
+TEST(NumberFormats, OfTheHeadsProductsAreAChoice) {
+  ModelSpec spec =
+      model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 64});
+  spec.products = kNarrow;
+  spec.narrow_head = true;
+  const auto heads = [&](const BuiltProgram& model) {
+    std::vector<const HeadLoss*> out;
+    EXPECT_TRUE(verify(model.program).ok()) << verify(model.program).message();
+    for (const Task& task : model.program.tasks()) {
+      if (const auto* head = std::get_if<HeadLoss>(&*task.op)) out.push_back(head);
+    }
+    return out;
+  };
+  const BuiltProgram model = build_training(spec, kShape, {.compute = DType::BF16}, {});
+  for (const HeadLoss* head : heads(model)) EXPECT_EQ(head->x_format, kFloat8.over(32));
+  EXPECT_EQ(heads(model).size(), 2u * 2);
+  int of_weights = 0, norms = 0;
+  for (const Task& task : model.program.tasks()) {
+    of_weights += task.name.starts_with("quantize_head") ? 1 : 0;
+    const auto* norm = std::get_if<RmsNorm>(&*task.op);
+    norms += norm != nullptr && norm->narrow && task.name.starts_with("norm.") ? 1 : 0;
+  }
+  EXPECT_EQ(of_weights, 1);
+  EXPECT_EQ(norms, 2 * 2);
+  const BuiltProgram evaluated = build_evaluation(
+      spec, {.seq_len = 16, .chunk_tokens = 16, .head_tokens = 16}, {.compute = DType::BF16});
+  for (const HeadLoss* head : heads(evaluated)) EXPECT_EQ(head->x_format, kFloat8.over(32));
+  const BuiltProgram odd =
+      build_training(spec, {.seq_len = 8, .chunk_tokens = 8, .head_tokens = 8}, {.compute = DType::BF16}, {});
+  for (const HeadLoss* head : heads(odd)) EXPECT_FALSE(head->x_format);
+}
+
 // Gradients in f8e5m2 are copied apart, and what is multiplied with them is f8e4m3.
 TEST(NumberFormats, OfGradientsAreTheirOwn) {
   ModelSpec spec =

@@ -46,7 +46,7 @@ class Lanes {
   std::optional<Fault> finish(std::vector<Interval>* timeline);
 
  private:
-  static constexpr size_t kMaxOperands = 12;
+  static constexpr size_t kMaxOperands = 14;
   static constexpr uint32_t kStop = UINT32_MAX;  // in place of a command: the lane's thread ends
 
   // A queued command.

@@ -22,7 +22,7 @@ class OpTable {
   Status check(const Launch& launch) const;
 
  private:
-  static constexpr size_t kMaxFields = 16, kMaxOperands = 12;
+  static constexpr size_t kMaxFields = 16, kMaxOperands = 14;
 
   struct Key {
     size_t kind = 0, count = 0;

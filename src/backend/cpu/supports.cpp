@@ -37,8 +37,9 @@ constexpr Support kTable[] = {
     row<Quantize>("rows cols dtype to by_row by_column", TakesAll(), kFloat8Kinds),
     row<Swiglu>("tokens dim dtype activation plain limit apart narrow", TakesAll(), kFloat8Alone),
     row<SwigluBwd>("tokens dim dtype activation plain limit apart narrow", TakesAll(), kFloat8Alone),
-    row<HeadLoss>("tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs softcap top",
-                  [](const HeadLoss& op, Objection& o) { o.most("top", op.top, HeadLoss::kMostTop); }),
+    row<HeadLoss>(
+        "tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs softcap top x",
+        [](const HeadLoss& op, Objection& o) { o.most("top", op.top, HeadLoss::kMostTop); }, kFloat8Alone),
     row<GatherWeights>("tokens first round"),
     row<SumSq>("n slot slots dtype first"),
     row<ClipScale>("slots max"),

@@ -208,6 +208,19 @@ MuonProducts muon_products(const Muon& op) {
 HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk) {
   const int64_t stride = logits_stride(op.vocab), gradients = is_f32(op.dtype) ? stride : 2 * stride;
   const ProductMatrix x{op.dim, op.dtype};
+  if (op.x_format) {
+    const DType narrow = op.x_format->type, of_gradients = kWideFloat8.type;
+    return {
+        .logits = {rows, op.vocab, op.dim, {op.dim, narrow}, {op.dim, narrow, true}, {stride, DType::F32}},
+        .dx = {rows, op.dim, op.vocab, {op.vocab, of_gradients}, {op.vocab, narrow, true}, x},
+        .dw = {op.vocab,
+               op.dim,
+               rows,
+               {rows, of_gradients},
+               {op.tokens, narrow, true},
+               {op.dim, op.grad_dtype},
+               op.accumulate_dw || !first_sub_chunk}};
+  }
   return {.logits = {rows, op.vocab, op.dim, x, {op.dim, op.dtype, true}, {stride, DType::F32}},
           .dx = {rows, op.dim, op.vocab, {gradients, op.dtype}, x, x},
           .dw = {op.vocab,
@@ -381,8 +394,8 @@ Status Products::launch(const Product& product, const Plan& plan, const cublasLt
   const float alpha = product.scale, beta = product.add ? 1 : 0;
   if (product.bias) SLUICE_TRY(set_bias(plan.desc.get(), o.bias));
   if (is_narrow(product))
-    SLUICE_TRY(set_scales(plan.desc.get(), scales_of(o.a, product.m, product.a),
-                          scales_of(o.b, product.n, product.b)));
+    SLUICE_TRY(set_scales(plan.desc.get(), o.scales.a ? o.scales.a : scales_of(o.a, product.m, product.a),
+                          o.scales.b ? o.scales.b : scales_of(o.b, product.n, product.b)));
   SLUICE_CUDA_TRY(cublasLtMatmul(handle_.get(), plan.desc.get(), &alpha, o.b, plan.b.get(), o.a, plan.a.get(),
                                  &beta, product.add ? o.c : o.d, plan.d.get(), o.d, plan.d.get(), &algo,
                                  o.workspace.data, size_t(o.workspace.bytes), stream));
@@ -537,13 +550,14 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
 }
 
 Status Products::run(const Product& product, const void* a, const void* b, const void* c, void* d,
-                     const Scratch& workspace, cudaStream_t stream, const void* bias) {
+                     const Scratch& workspace, cudaStream_t stream, const void* bias,
+                     const RowScales& scales) {
   auto plan = plans_.find(product);
   if (plan == plans_.end()) {
     if (const auto prepared = prepare(product, {}, stream); !prepared.ok()) return prepared.error();
     plan = plans_.find(product);
   }
-  const Operands operands{a, b, c, d, workspace, bias};
+  const Operands operands{a, b, c, d, workspace, bias, scales};
   if (plan->second.own) return launch_own(product, operands, stream);
   return launch(product, plan->second, plan->second.algo, operands, stream);
 }

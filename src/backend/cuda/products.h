@@ -74,6 +74,11 @@ struct Scratch {
   int64_t bytes = 0;
 };
 
+// Where operands' scales are that do not follow the last row: those of parts of larger matrices.
+struct RowScales {
+  const void *a = nullptr, *b = nullptr;
+};
+
 class Products {
  public:
   // With `reproducible`, the algorithms of one product all give the same bits, so that choosing among them by
@@ -91,7 +96,8 @@ class Products {
   // Queues the product. `c` is read only when product.add, `bias` only when product.bias. A product that was
   // not prepared is prepared without timing first.
   Status run(const Product& product, const void* a, const void* b, const void* c, void* d,
-             const Scratch& workspace, cudaStream_t stream, const void* bias = nullptr);
+             const Scratch& workspace, cudaStream_t stream, const void* bias = nullptr,
+             const RowScales& scales = {});
 
  private:
   struct Plan {
@@ -106,6 +112,7 @@ class Products {
     void* d;
     Scratch workspace;
     const void* bias = nullptr;
+    RowScales scales = {};
   };
 
   // Whether the product has to have the bits of row_product().

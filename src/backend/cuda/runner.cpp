@@ -443,7 +443,7 @@ Status Runner::run(const Cast& op, const Call& call) {
 Status Runner::run(const Quantize& op, const Call& call) {
   auto* y = op.by_row ? call.as<uint8_t>(Quantize::kY) : nullptr;
   auto* turned = op.by_column ? call.as<uint8_t>(int(op.turned_operand())) : nullptr;
-  SLUICE_CUDA_TRY(quantize(op.format.type == DType::F8E5M2, call.as<bf16>(Quantize::kX), y, turned,
+  SLUICE_CUDA_TRY(quantize(op.format.type == DType::F8E5M2, call.as<bf16>(Quantize::kX), op.cols, y, turned,
                            call.workspace.data, op.rows, op.cols, call.stream));
   return {};
 }
@@ -493,8 +493,12 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - begin);
     const HeadProducts products = head_products(op, rows, begin == 0);
-    const std::byte* x = call[HeadLoss::kX].data + begin * op.dim * size_of(op.dtype);
-    SLUICE_TRY(products_.run(products.logits, x, w, nullptr, logits, scratch, call.stream));
+    const std::byte* all_x = call[HeadLoss::kX].data;
+    const std::byte* x = all_x + begin * op.dim * size_of(op.x_format ? op.x_format->type : op.dtype);
+    // The scales of a chunk's rows follow all of them.
+    const RowScales of_x{all_x + op.tokens * op.dim + begin * size_of(DType::F32)};
+    SLUICE_TRY(products_.run(products.logits, x, w, nullptr, logits, scratch, call.stream, nullptr,
+                             op.x_format ? of_x : RowScales()));
     TopOfRows top{.count = int(op.top)};
     if (op.top > 0) {
       top.tokens = call.as<int32_t>(op.top_tokens_operand()) + begin * op.top;
@@ -510,6 +514,21 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
     if (op.forward_only) continue;
     // The logits' memory now holds their gradients.
     std::byte* dx = call[HeadLoss::kDx].data + begin * op.dim * size_of(op.dtype);
+    if (op.x_format) {
+      auto* const by_row = reinterpret_cast<uint8_t*>(call.workspace.data + at.by_row);
+      auto* const turned = reinterpret_cast<uint8_t*>(call.workspace.data + at.turned);
+      SLUICE_CUDA_TRY(quantize(true, reinterpret_cast<const bf16*>(logits), 2 * logits_stride(op.vocab),
+                               by_row, turned, call.workspace.data + at.largest, rows, op.vocab,
+                               call.stream));
+      SLUICE_TRY(products_.run(products.dx, by_row, call[op.turned_w_operand()].data, nullptr, dx, scratch,
+                               call.stream));
+      if (op.frozen) continue;
+      const std::byte* turned_x = call[op.turned_x_operand()].data;
+      void* dw = call[HeadLoss::kDw].data;
+      SLUICE_TRY(products_.run(products.dw, turned, turned_x + begin, dw, dw, scratch, call.stream, nullptr,
+                               {nullptr, turned_x + op.dim * op.tokens}));
+      continue;
+    }
     SLUICE_TRY(products_.run(products.dx, logits, w, nullptr, dx, scratch, call.stream));
     if (op.frozen) continue;
     void* dw = call[HeadLoss::kDw].data;

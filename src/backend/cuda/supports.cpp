@@ -184,13 +184,18 @@ constexpr Support kTable[] = {
           if (op.narrow) examine_turned(op.dtype, op.tokens, o);
         },
         kFloat8Alone),
-    row<HeadLoss>("tokens dim%8 vocab sub dtype grad acc_loss acc_dw fwd frozen weighted "
-                  "log_probs softcap top",
-                  [](const HeadLoss& op, Objection& o) {
-                    kF32Gradients(op, o);
-                    only_bf16(op.softcap != 0, op.dtype, "capped logits", o);
-                    o.most("top", op.top, HeadLoss::kMostTop);
-                  }),
+    row<HeadLoss>(
+        "tokens dim%8 vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs softcap top x",
+        [](const HeadLoss& op, Objection& o) {
+          kF32Gradients(op, o);
+          only_bf16(op.softcap != 0, op.dtype, "capped logits", o);
+          o.most("top", op.top, HeadLoss::kMostTop);
+          examine_narrow(op.dtype, op.x_format, op.x_format, "dim", op.dim, o);
+          if (op.x_format) o.multiple("vocab", op.vocab, 16);
+          if (!op.reads_turned()) return;
+          o.multiple("tokens", op.tokens, 16).multiple("sub", op.sub_tokens, 16);
+        },
+        kFloat8Alone),
     row<GatherWeights>("tokens first round"),
     row<SumSq>("n slot slots dtype first"),
     row<ClipScale>("slots max"),

@@ -468,7 +468,8 @@ void backward(const HeadLoss& op, Node node, Gradients& g) {
   const auto sums_end = task.uses.begin() + HeadLoss::kLoss + 1;
   std::vector<Bound> uses(task.uses.begin(), sums_end);
   HeadLoss whole = op;
-  const ObjectId x = task.uses[HeadLoss::kX].object, w = task.uses[HeadLoss::kW].object;
+  const ObjectId read_x = task.uses[HeadLoss::kX].object, read_w = task.uses[HeadLoss::kW].object;
+  const ObjectId x = g.original(read_x), w = g.original(read_w);
   SLUICE_CHECK(g.wanted(x) || g.wanted(w), "{}: nobody wants gradients of it", task.name);
   whole.forward_only = false;
   uses.emplace_back(g.into_new(x));
@@ -477,6 +478,10 @@ void backward(const HeadLoss& op, Node node, Gradients& g) {
     const auto dw = g.into(w);
     whole.accumulate_dw = dw.accumulate;
     uses.emplace_back(dw.object);
+  }
+  if (op.x_format) {
+    uses.emplace_back(g.turned(read_w));
+    if (!whole.frozen) uses.emplace_back(g.turned(read_x));
   }
   uses.insert(uses.end(), sums_end, task.uses.end());
   g.task(task, stem(task), whole, uses);

@@ -38,6 +38,7 @@ void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& n
   request.add("model", to_text(model));
   visit_fields(numerics, [&](std::string_view name, const auto& value) { request.add(name, value); });
   if (model.products.w) request.add("narrow_products", true);
+  if (model.narrow_head) request.add("narrow_head", true);
   request.add("optimizer", optimizer.optimizer->name);
   for (const double value : optimizer.values) request.add("hyperparameter", value);
 }

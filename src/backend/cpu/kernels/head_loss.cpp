@@ -7,6 +7,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/token_loss.h"
+#include "ops/cast.h"
 #include "ops/loss.h"
 #include "ops/step_args.h"
 
@@ -18,21 +19,33 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 4;
 
-// The products of a sub-chunk of `rows` rows; `first` is the one that begins dw.
+// The products of a sub-chunk of `rows` rows; `first` is the one that begins dw. Copies in 8 bits lie as the
+// sums run.
 GemmShape logits_product(const HeadLoss& op, int64_t rows) {
   return {Layout::NT, rows, op.vocab, op.dim, op.dtype, DType::F32, false};
 }
 GemmShape dx_product(const HeadLoss& op, int64_t rows) {
-  return {Layout::NN, rows, op.dim, op.vocab, op.dtype, op.dtype, false};
+  return {op.x_format ? Layout::NT : Layout::NN, rows, op.dim, op.vocab, op.dtype, op.dtype, false};
 }
 GemmShape dw_product(const HeadLoss& op, int64_t rows, bool first) {
-  return {Layout::TN, op.vocab, op.dim, rows, op.dtype, op.grad_dtype, op.accumulate_dw || !first};
+  return {op.x_format ? Layout::NT : Layout::TN,
+          op.vocab,
+          op.dim,
+          rows,
+          op.dtype,
+          op.grad_dtype,
+          op.accumulate_dw || !first};
 }
 
 struct Workspace {
   float* logits;       // [sub_tokens, vocab]
   double* losses;      // [tokens]
   std::byte* dlogits;  // [sub_tokens, vocab] in dtype; the logits' own place in f32
+  std::byte *x, *w;    // with x_format: in dtype, which holds 8 bits and their scale exactly
+  std::byte *turned_w, *turned_x;
+  std::byte* part_of_x;        // [dim, rows] of turned_x
+  std::byte *by_row, *turned;  // of dlogits, in 8 bits, and then in dtype
+  std::byte *expanded, *expanded_turned;
   std::byte* product;
 
   Workspace(const HeadLoss& op, Carver& carver) {
@@ -41,6 +54,20 @@ struct Workspace {
     losses = carver.take<double>(op.tokens);
     dlogits = op.forward_only || op.dtype == DType::F32 ? reinterpret_cast<std::byte*>(logits)
                                                         : carver.take<std::byte>(count * size_of(op.dtype));
+    const auto take = [&](bool there, int64_t elements) {
+      return there ? carver.take<std::byte>(elements * size_of(op.dtype)) : nullptr;
+    };
+    const bool narrow = op.x_format.has_value(), turns = op.reads_turned();
+    x = take(narrow, op.tokens * op.dim);
+    w = take(narrow, op.vocab * op.dim);
+    turned_w = take(turns, op.vocab * op.dim);
+    turned_x = take(turns && !op.frozen, op.tokens * op.dim);
+    part_of_x = take(turns && !op.frozen, op.tokens * op.dim);
+    expanded = take(turns, count);
+    expanded_turned = take(turns, count);
+    const int64_t rows = std::min(op.sub_tokens, op.tokens);
+    by_row = turns ? carver.take<std::byte>(kWideFloat8.over(op.vocab).bytes(count)) : nullptr;
+    turned = turns ? carver.take<std::byte>(kWideFloat8.over(rows).bytes(count)) : nullptr;
     product = carver.take<std::byte>(0);
   }
 };
@@ -139,6 +166,38 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const KernelContext& con
   return hits;
 }
 
+// Expands what there is of x and w in 8 bits.
+void expand_operands(const HeadLoss& op, const Args& args, const KernelContext& context,
+                     const Workspace& ws) {
+  const auto expand = [&](int operand, int64_t row, int64_t elements, std::byte* to) {
+    cast(op.in_rows_of(row), args.in<void>(operand), elements, op.dtype, to, context);
+  };
+  expand(HeadLoss::kX, op.dim, op.tokens * op.dim, ws.x);
+  expand(HeadLoss::kW, op.dim, op.vocab * op.dim, ws.w);
+  if (!op.reads_turned()) return;
+  expand(op.turned_w_operand(), op.vocab, op.vocab * op.dim, ws.turned_w);
+  if (!op.frozen) expand(op.turned_x_operand(), op.tokens, op.tokens * op.dim, ws.turned_x);
+}
+
+// The gradients of a sub-chunk's logits, rounded to 8 bits by row and by column.
+Status round_gradients(const HeadLoss& op, int64_t rows, const KernelContext& context, const Workspace& ws) {
+  const int64_t count = rows * op.vocab;
+  const NumberFormat by_row = kWideFloat8.over(op.vocab), by_column = kWideFloat8.over(rows);
+  const Buffer buffers[] = {{ws.dlogits, count * size_of(op.dtype)},
+                            {ws.by_row, by_row.bytes(count)},
+                            {ws.turned, by_column.bytes(count)}};
+  SLUICE_TRY(
+      launch(Quantize{rows, op.vocab, op.dtype, kWideFloat8, true, true}, {buffers, nullptr}, context));
+  cast(by_row, ws.by_row, count, op.dtype, ws.expanded, context);
+  cast(by_column, ws.turned, count, op.dtype, ws.expanded_turned, context);
+  return {};
+}
+
+// Copies the first `bytes` of each row of `stride` bytes.
+void take_columns(const std::byte* from, int64_t stride, int64_t rows, int64_t bytes, std::byte* to) {
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * stride, bytes, to + r * bytes);
+}
+
 }  // namespace
 
 std::vector<GemmShape> products_of(const HeadLoss& op) {
@@ -168,18 +227,28 @@ Status launch(const HeadLoss& op, const Args& args, const KernelContext& context
   Carver carver(args.workspace);
   const Workspace ws(op, carver);
   const int64_t row = op.dim * size_of(op.dtype);
+  if (op.x_format) expand_operands(op, args, context, ws);
+  const std::byte* all_x = op.x_format ? ws.x : args.in<std::byte>(HeadLoss::kX);
+  const void* w = op.x_format ? ws.w : args.in<void>(HeadLoss::kW);
   int64_t hits = 0;
   for (int64_t first = 0; first < op.tokens; first += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - first);
-    const auto* x = args.in<std::byte>(HeadLoss::kX) + first * row;
-    context.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product);
+    const std::byte* x = all_x + first * row;
+    context.multiply(logits_product(op, rows), x, w, ws.logits, ws.product);
     hits += rows_loss(op, args, context, ws, first, rows);
     if (op.forward_only) continue;
-    context.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
-                     args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product);
-    if (op.frozen) continue;
-    context.multiply(dw_product(op, rows, first == 0), ws.dlogits, x, args.out<void>(HeadLoss::kDw),
+    if (op.x_format) SLUICE_TRY(round_gradients(op, rows, context, ws));
+    context.multiply(dx_product(op, rows), op.x_format ? ws.expanded : ws.dlogits,
+                     op.x_format ? ws.turned_w : w, args.out<std::byte>(HeadLoss::kDx) + first * row,
                      ws.product);
+    if (op.frozen) continue;
+    if (op.x_format) {
+      const int64_t element = size_of(op.dtype);
+      take_columns(ws.turned_x + first * element, op.tokens * element, op.dim, rows * element, ws.part_of_x);
+      x = ws.part_of_x;
+    }
+    context.multiply(dw_product(op, rows, first == 0), op.x_format ? ws.expanded_turned : ws.dlogits, x,
+                     args.out<void>(HeadLoss::kDw), ws.product);
   }
   auto* loss = args.out<double>(HeadLoss::kLoss);
   if (op.forward_only) {

@@ -20,8 +20,8 @@ using bf16 = __nv_bfloat16;
 
 // Where kernels are queued. A function that takes one instead of a stream may be told that its first kernel
 // may begin early. It begins while the kernel before it still runs, if that is one of such a function, too,
-// otherwise when its blocks have ended. Until it waits for that one it reads weights, constants, inputs, and what
-// passes before left in a cache. The kernel before it writes none of them.
+// otherwise when its blocks have ended. Until it waits for that one it reads weights, constants, inputs, and
+// what passes before left in a cache. The kernel before it writes none of them.
 struct Queue {
   cudaStream_t stream;
   bool early = false;
@@ -236,11 +236,12 @@ template <class T>
 cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cudaStream_t stream);
 
 // --- quantize.cu ---
-// x[rows, cols] in f8e4m3, or f8e5m2, by row, and turned by column; null: not. Elements come first, and
-// scales follow. Columns are a multiple of 8, and so are rows with `turned`. `workspace` has 4 bytes for each
-// of both. Without `turned` columns are at most kMostRowOf8Bits.
-cudaError_t quantize(bool e5m2, const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows,
-                     int64_t cols, cudaStream_t stream);
+// x[rows, cols], whose rows are `stride` apart, a multiple of 8, in f8e4m3, or f8e5m2, by row, and turned by
+// column; null: not. Elements come first, and scales follow. Columns are a multiple of 8, and so are rows
+// with `turned`. `workspace` has 4 bytes for each of both. Without `turned` columns are at most
+// kMostRowOf8Bits.
+cudaError_t quantize(bool e5m2, const bf16* x, int64_t stride, uint8_t* y, uint8_t* turned, void* workspace,
+                     int64_t rows, int64_t cols, cudaStream_t stream);
 
 // --- add_by_tree.cu ---
 // The values of so many ranks: those of `rank`, and those of the others, which lie behind one another in the

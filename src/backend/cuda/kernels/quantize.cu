@@ -10,13 +10,14 @@ namespace {
 
 // Rows only where `of_rows` is there.
 __global__ void __launch_bounds__(kTileThreads)
-    maxima_kernel(const bf16* x, uint32_t* of_rows, uint32_t* of_cols, int64_t rows, int64_t cols) {
+    maxima_kernel(const bf16* x, int64_t stride, uint32_t* of_rows, uint32_t* of_cols, int64_t rows,
+                  int64_t cols) {
   __shared__ ColumnScratch scratch;
   const TilePlace at(blockIdx.y, blockIdx.x);
   Eight values[kTurns][kRowsOfThread], of_col = {};
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn)
-    load_rows(x, at.row + turn * kRowsAtOnce, at.col, rows, cols, cols, values[turn]);
+    load_rows(x, at.row + turn * kRowsAtOnce, at.col, rows, cols, stride, values[turn]);
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
     uint32_t most[kRowsOfThread];
@@ -33,9 +34,9 @@ __global__ void __launch_bounds__(kTileThreads)
 // Rows of x as they are.
 struct Rows {
   const bf16* x;
-  int64_t cols;
+  int64_t stride;
 
-  __device__ Eight operator()(int64_t row, int64_t col) const { return Eight::load(x + row * cols + col); }
+  __device__ Eight operator()(int64_t row, int64_t col) const { return Eight::load(x + row * stride + col); }
 };
 struct Same {
   __device__ void begin(int64_t) {}
@@ -43,28 +44,28 @@ struct Same {
 };
 
 template <class F8>
-cudaError_t quantize_as(const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows,
-                        int64_t cols, cudaStream_t stream) {
-  if (turned == nullptr) return quantize_rows<F8>(Rows{x, cols}, y, rows, cols, stream);
+cudaError_t quantize_as(const bf16* x, int64_t stride, uint8_t* y, uint8_t* turned, void* workspace,
+                        int64_t rows, int64_t cols, cudaStream_t stream) {
+  if (turned == nullptr) return quantize_rows<F8>(Rows{x, stride}, y, rows, cols, stream);
   auto* of_rows = static_cast<uint32_t*>(workspace);
   uint32_t* const of_cols = of_rows + rows;
   const dim3 grid(blocks_for(cols, kTile), blocks_for(rows, kTile));
   if (const auto status = cudaMemsetAsync(of_rows, 0, size_t(rows + cols) * sizeof(uint32_t), stream);
       status != cudaSuccess)
     return status;
-  if (const auto status = launch(maxima_kernel, grid, kTileThreads, 0, stream, x,
+  if (const auto status = launch(maxima_kernel, grid, kTileThreads, 0, stream, x, stride,
                                  y == nullptr ? nullptr : of_rows, of_cols, rows, cols);
       status != cudaSuccess)
     return status;
-  return quantize_tiles<F8>(Same{}, x, of_rows, of_cols, y, turned, rows, cols, stream);
+  return quantize_tiles<F8>(Same{}, x, stride, of_rows, of_cols, y, turned, rows, cols, stream);
 }
 
 }  // namespace
 
-cudaError_t quantize(bool e5m2, const bf16* x, uint8_t* y, uint8_t* turned, void* workspace, int64_t rows,
-                     int64_t cols, cudaStream_t stream) {
-  return e5m2 ? quantize_as<E5m2>(x, y, turned, workspace, rows, cols, stream)
-              : quantize_as<E4m3>(x, y, turned, workspace, rows, cols, stream);
+cudaError_t quantize(bool e5m2, const bf16* x, int64_t stride, uint8_t* y, uint8_t* turned, void* workspace,
+                     int64_t rows, int64_t cols, cudaStream_t stream) {
+  return e5m2 ? quantize_as<E5m2>(x, stride, y, turned, workspace, rows, cols, stream)
+              : quantize_as<E4m3>(x, stride, y, turned, workspace, rows, cols, stream);
 }
 
 }  // namespace sluice::core::cuda

@@ -230,16 +230,16 @@ __device__ inline void load_rows(const bf16* x, int64_t row, int64_t col, int64_
 // be cached.
 template <class F8, class Source>
 __global__ void __launch_bounds__(kTileThreads)
-    quantize_tiles_kernel(Source source, const bf16* x, const uint32_t* of_rows, const uint32_t* of_cols,
-                          uint8_t* y, float* y_scales, uint8_t* turned, float* turned_scales, int64_t rows,
-                          int64_t cols) {
+    quantize_tiles_kernel(Source source, const bf16* x, int64_t stride, const uint32_t* of_rows,
+                          const uint32_t* of_cols, uint8_t* y, float* y_scales, uint8_t* turned,
+                          float* turned_scales, int64_t rows, int64_t cols) {
   __shared__ __align__(8) TurnedTile tile;
   const int64_t tile_row = gridDim.y - 1 - blockIdx.y, tile_col = gridDim.x - 1 - blockIdx.x;
   const TilePlace at(tile_row, tile_col);
   Eight values[kTurns][kRowsOfThread];
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn)
-    load_rows(x, at.row + turn * kRowsAtOnce, at.col, rows, cols, cols, values[turn]);
+    load_rows(x, at.row + turn * kRowsAtOnce, at.col, rows, cols, stride, values[turn]);
   if (at.col < cols) source.begin(at.col);
   float inverse[kVec] = {};
   column_scales<F8>(of_cols, at.col, cols, tile_row == 0 && at.group == 0, turned_scales, inverse);
@@ -267,12 +267,12 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 template <class F8 = E4m3, class Source>
-cudaError_t quantize_tiles(const Source& source, const bf16* x, const uint32_t* of_rows,
+cudaError_t quantize_tiles(const Source& source, const bf16* x, int64_t stride, const uint32_t* of_rows,
                            const uint32_t* of_cols, uint8_t* y, uint8_t* turned, int64_t rows, int64_t cols,
                            cudaStream_t stream) {
   const dim3 grid(blocks_for(cols, kTile), blocks_for(rows, kTile));
-  return launch(quantize_tiles_kernel<F8, Source>, grid, kTileThreads, 0, stream, source, x, of_rows, of_cols,
-                y, scales_of(y, rows * cols), turned, scales_of(turned, rows * cols), rows, cols);
+  return launch(quantize_tiles_kernel<F8, Source>, grid, kTileThreads, 0, stream, source, x, stride, of_rows,
+                of_cols, y, scales_of(y, rows * cols), turned, scales_of(turned, rows * cols), rows, cols);
 }
 
 constexpr int kRowThreads = 256;

@@ -249,7 +249,7 @@ cudaError_t rms_norm_narrow(const bf16* x, const bf16* w, uint8_t* y, uint8_t* t
                   1.0f / float(dim), form);
   });
   if (status != cudaSuccess) return status;
-  return quantize_tiles(NormedRows{w, factors, form.offset}, x, of_rows, of_cols, y, turned, tokens, dim,
+  return quantize_tiles(NormedRows{w, factors, form.offset}, x, dim, of_rows, of_cols, y, turned, tokens, dim,
                         stream);
 }
 
