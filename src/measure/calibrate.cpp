@@ -88,6 +88,26 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
                    computing.empty() ? 0 : mean_ns(computing)};
 }
 
+// The copies of a step beside the first device's ops: with the host, and with the next device where both are
+// joined.
+Rehearsal::Traffic traffic_of(const StepMix& step, const LinkTest& test, const LaneTable& lanes,
+                              const Profile& profile) {
+  Rehearsal::Traffic out{{}, profile.transfer_latency_ns};
+  const auto add = [&](std::optional<Lane> lane, const Copy& copy, int64_t bytes, double ns) {
+    if (lane) out.links.push_back({*lane, copy, double(bytes) / double(copy.bytes), ns});
+  };
+  add(lanes.find(kHost, kDevice), test.load(0), step.loaded_bytes, profile.load_ns(test.bytes));
+  add(lanes.find(kDevice, kHost), test.store(0), step.stored_bytes, profile.store_ns(test.bytes));
+  if (lanes.devices() < 2 || step.handed_over_bytes == 0) return out;
+  const Tier next = Tier::device(1);
+  const double ns = profile.transfer_ns(test.bytes, kDevice, next);
+  add(lanes.find(kDevice, next), {test.store(0).from, test.load(1).to, test.bytes}, step.handed_over_bytes,
+      ns);
+  add(lanes.find(next, kDevice), {test.store(1).from, test.load(0).to, test.bytes}, step.handed_over_bytes,
+      ns);
+  return out;
+}
+
 // The slowest of the links from each device to the next, all at work at once; 0 where none are joined.
 Result<double> measure_peers(Backend& backend, const LinkTest& test) {
   const size_t devices = backend.lanes().devices();
@@ -337,12 +357,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   }
   if (!ops_known) {
     Rehearsal::Traffic traffic;
-    if (!options.shared_cores) {
-      traffic = {
-          {test.load(0), double(step.loaded_bytes) / double(test.bytes), profile.load_ns(test.bytes)},
-          {test.store(0), double(step.stored_bytes) / double(test.bytes), profile.store_ns(test.bytes)},
-          profile.transfer_latency_ns};
-    }
+    if (!options.shared_cores) traffic = traffic_of(step, test, backend.lanes(), profile);
     SLUICE_ASSIGN(const Rehearsal::Times times,
                   rehearsal.time(backend, options.rehearsal, traffic, progress));
     json& of_kind = cache["steps"][options.kind];
@@ -353,7 +368,10 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
       const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), moment * ns[i]);
       if (fresh) of_kind["ns"][it->first] = it->second;
     }
-    learn_rates(profile, {.loads = times.loads, .stores = times.stores});
+    CopySums copied;
+    for (size_t i = 0; i < traffic.links.size(); ++i)
+      copied.of(backend.lanes()[traffic.links[i].lane]) += times.links[i];
+    learn_rates(profile, copied);
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // Memory of the process on the device beside its arena: context, kernels, library handles.

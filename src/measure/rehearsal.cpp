@@ -411,11 +411,11 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
   if (const int64_t all = shares_of(1); all > most_commands_) shares_of(double(most_commands_) / double(all));
   double all_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) all_ns += double(runs[i]) * estimates[i];
-  for (const Copies* link : {&traffic.load, &traffic.store}) {
+  for (const Copies& link : traffic.links) {
     // Copies that a link cannot keep up with would in the end hold the ops up.
     constexpr double kMostBusy = 0.9;
-    const double most = link->ns > 0 ? kMostBusy * all_ns / link->ns : 0;
-    runs.push_back(std::llround(std::min(link->copies * all_ns / step_ns, most)));
+    const double most = link.ns > 0 ? kMostBusy * all_ns / link.ns : 0;
+    runs.push_back(std::llround(std::min(link.copies * all_ns / step_ns, most)));
     takes.push_back(0);
   }
   const std::vector<size_t> order = interleaved(runs, takes);
@@ -423,9 +423,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
   waits.reserve(order.size());
   std::vector<Command> commands;
   uint32_t launched = 0;
-  const LaneTable& lanes = backend.lanes();
-  const Lane compute = lanes.compute(), load_lane = lanes.copy(kHost, kDevice),
-             store_lane = lanes.copy(kDevice, kHost);
+  const Lane compute = backend.lanes().compute();
   for (uint32_t id = 0; id < order.size(); ++id) {
     const size_t what = order[id];
     if (what < ops_.size()) {
@@ -433,10 +431,9 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
       commands.push_back({id, compute, {}, launch(what), 0});
       continue;
     }
-    const bool load = what == ops_.size();
+    const Copies& link = traffic.links[what - ops_.size()];
     waits.push_back(launched);
-    commands.push_back({id, load ? load_lane : store_lane, std::span<const uint32_t>(waits).last(1),
-                        load ? traffic.load.copy : traffic.store.copy, 0});
+    commands.push_back({id, link.lane, std::span<const uint32_t>(waits).last(1), link.copy, 0});
   }
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
   std::vector<std::vector<Interval>> of(runs.size());
@@ -450,11 +447,11 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
     times.ns.push_back(median_ns(of[i]));
     times.mean_ns.push_back(mean_ns(of[i]));
   }
-  const auto sum_up = [&](const Copies& link, const std::vector<Interval>& copies, LinkSums& sums) {
-    for (const Interval& t : copies) sums.add(link.copy.bytes, t, traffic.latency_ns);
-  };
-  sum_up(traffic.load, of[ops_.size()], times.loads);
-  sum_up(traffic.store, of[ops_.size() + 1], times.stores);
+  for (size_t i = 0; i < traffic.links.size(); ++i) {
+    LinkSums& sums = times.links.emplace_back();
+    for (const Interval& t : of[ops_.size() + i])
+      sums.add(traffic.links[i].copy.bytes, t, traffic.latency_ns);
+  }
   return end_ns / all_ns;
 }
 

@@ -2,7 +2,8 @@
 // Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
 // be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
 // up to 20 %. Beside attention, which draws less, products run faster than among themselves, and attention
-// slower. Copies beside them take 1 to 4 %. On a CPU ops find the caches as others left them.
+// slower. Copies beside them take 1 to 4 %, those between devices, too. On a CPU ops find the caches as
+// others left them.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,8 @@ using OpProgress = std::function<void(int64_t, int64_t)>;
 struct StepMix {
   std::vector<CountedOp> ops;
   int64_t loaded_bytes = 0, stored_bytes = 0;
-  RowSample rows;  // of what it runs on, where documents begin inside a row
+  int64_t handed_over_bytes = 0;  // from device to device: each sends and receives as many for its ops
+  RowSample rows;                 // of what it runs on, where documents begin inside a row
 };
 
 // Sums of copies over a link.
@@ -32,6 +34,10 @@ struct LinkSums {
   double ns = 0;  // how long all copies took together, less the latency of each
 
   void add(int64_t copied, const Interval& time, double latency_ns);
+  LinkSums& operator+=(const LinkSums& more) {
+    bytes += more.bytes, ns += more.ns;
+    return *this;
+  }
   // Bytes per second; `otherwise`, when less than `enough` was copied, which is too little to tell.
   double rate(double otherwise, int64_t enough = kGiB) const;
 };
@@ -57,19 +63,20 @@ class Rehearsal {
   Launch launch(size_t op) const { return {&*ops_[op].op, operands_[op], workspaces_[op]}; }
 
   struct Copies {
+    Lane lane;
     Copy copy{};        // done again and again
     double copies = 0;  // that go with one step
     double ns = 0;      // of one copy, about
   };
   struct Traffic {
-    Copies load, store;
-    double latency_ns = 0;  // of a copy
+    std::vector<Copies> links;  // of the device that the ops run on
+    double latency_ns = 0;      // of a copy
   };
 
   struct Times {
     std::vector<double> ns;       // by op: medians
     std::vector<double> mean_ns;  // the same: what a step adds up to where other programs take cores from it
-    LinkSums loads, stores;
+    std::vector<LinkSums> links;  // as in Traffic
   };
 
   // How long the mix runs: as long as kSteps steps, where that is between these. Longer steps than half of it

@@ -29,8 +29,8 @@ double cost_of(const Op& op) {
 
 class PricedBackend final : public ForwardingBackend {
  public:
-  explicit PricedBackend(double slowdown)
-      : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{slowdown})) {}
+  explicit PricedBackend(double slowdown, LaneTable lanes = {})
+      : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{slowdown}, std::move(lanes))) {}
 
   Status begin(uint32_t count, bool timed) override {
     beside_ops_ = false;
@@ -48,6 +48,7 @@ class PricedBackend final : public ForwardingBackend {
       const double rate = command.lane == kLoad ? kLoadRate : kStoreRate;
       const int64_t bytes = std::get<Copy>(command.work).bytes;
       largest_copy = std::max(largest_copy, bytes);
+      if (beside_ops_) copied_beside_ops[command.lane] += bytes;
       priced.cost_ns = 1e9 * double(bytes) / rate;
       if (beside_ops_) priced.cost_ns *= slower_beside_ops;
     }
@@ -61,6 +62,7 @@ class PricedBackend final : public ForwardingBackend {
 
   int64_t commands = 0;
   int64_t largest_copy = 0;
+  std::map<Lane, int64_t> copied_beside_ops;  // by lane
   BytesByTier reserved;
   double slower_beside_ops = 1;  // copies that are submitted after one
   double slower = 1;             // all ops
@@ -96,6 +98,31 @@ TEST(Calibrate, FindsWhatComputeLosesToCopies) {
     EXPECT_NEAR(p.bytes_per_s(kDevice, kHost), kStoreRate, 1e-6 * kStoreRate);
     EXPECT_DOUBLE_EQ(p.cost(kLight).ns, cost_of(kLight));
     EXPECT_DOUBLE_EQ(p.cost(kHeavy).ns, cost_of(kHeavy));
+  }
+}
+
+// Ops of a step that devices share are timed beside what they hand over, too: the first device sends and
+// receives it for its part of the ops.
+TEST(Calibrate, TimesOpsBesideWhatDevicesHandOver) {
+  for (const bool joined : {true, false}) {
+    const LaneTable lanes = LaneTable::of_devices(2, joined);
+    PricedBackend backend(0, lanes);
+    Profile profile;
+    profile.set_lanes(lanes, kStoreRate);
+    StepMix step{.ops = {{kLight, 1}, {kHeavy, 1}}, .loaded_bytes = 4 * kMiB};
+    step.handed_over_bytes = 2 * kMiB;
+    const TempDir dir;
+    ASSERT_TRUE(calibrate(backend, step, dir / "costs.json", {}, profile, [](int64_t, int64_t) {}).ok());
+    std::map<Lane, int64_t>& copied = backend.copied_beside_ops;
+    const int64_t loaded = copied[lanes.copy(kHost, kDevice)];
+    EXPECT_GT(loaded, 0);
+    const Tier other = Tier::device(1);
+    for (const auto& [from, to] : {std::pair(kDevice, other), std::pair(other, kDevice)}) {
+      const std::optional<Lane> lane = lanes.find(from, to);
+      ASSERT_EQ(lane.has_value(), joined);
+      if (lane) EXPECT_NEAR(double(copied[*lane]) / double(loaded), 0.5, 0.1);
+    }
+    EXPECT_EQ(copied[lanes.copy(kHost, other)], 0);
   }
 }
 

@@ -39,6 +39,7 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
   const StepMix resident = estimate_mix(program, request, profile);
   EXPECT_EQ(runs(resident), tasks);
   EXPECT_LT(resident.loaded_bytes, streamed.loaded_bytes);
+  EXPECT_EQ(resident.handed_over_bytes, 0);
 
   request.caps[kDevice] = 1;  // nothing fits
   const StepMix none = estimate_mix(program, request, profile);
