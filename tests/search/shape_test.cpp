@@ -264,7 +264,7 @@ TEST(Shape, OfWindowsHasSmallChunksOfLongSequences) {
 }
 
 TEST(Shape, DoesNotDependOnThreads) {
-  Asked request = request_for(32768);
+  Asked request = request_for(8192);
   request.chunk_tokens = 1024;
   request.caps[kDevice] = 32 * kMiB;
   request.threads = 1;
