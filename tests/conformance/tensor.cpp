@@ -2,6 +2,7 @@
 #include "conformance/tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/check.h"
@@ -34,15 +35,26 @@ constexpr Float8 kE4m3{3, 7, 0x7e}, kE5m2{2, 15, 0x7b};
 const Float8& float8_of(DType type) {
   return type == DType::F8E5M2 ? kE5m2 : kE4m3;
 }
+// The value of every code: millions are read and looked for.
+const std::array<double, 256>& values_of(const Float8& float8) {
+  const auto all = [](const Float8& of) {
+    std::array<double, 256> out;
+    for (int byte = 0; byte < 256; ++byte) out[size_t(byte)] = of.value(byte);
+    return out;
+  };
+  static const std::array<double, 256> e4m3 = all(kE4m3), e5m2 = all(kE5m2);
+  return &float8 == &kE5m2 ? e5m2 : e4m3;
+}
 // The nearest, of two the even one; REQUIRES: x is no larger than the largest.
 uint8_t code_of(const Float8& float8, double x) {
-  int best = 0;
-  for (int code = 1; code <= float8.most; ++code) {
-    const double off = std::abs(float8.value(code) - std::abs(x));
-    const double least = std::abs(float8.value(best) - std::abs(x));
-    if (off < least || (off == least && code % 2 == 0)) best = code;
+  const double* const values = values_of(float8).data();  // of which the positive ones ascend
+  const double size = std::abs(x);
+  auto code = int(std::lower_bound(values, values + float8.most, size) - values);
+  if (code > 0) {
+    const double above = values[code] - size, below = size - values[code - 1];
+    if (below < above || (below == above && code % 2 == 1)) --code;
   }
-  return uint8_t(best | (std::signbit(x) ? 0x80 : 0));
+  return uint8_t(code | (std::signbit(x) ? 0x80 : 0));
 }
 
 // Codes of 4 bits (ops/packed.h, written a second time here).
@@ -157,7 +169,7 @@ double Tensor::at(int64_t i) const {
       return double(as<int8_t>()[k]);
     case DType::F8E4M3:
     case DType::F8E5M2:
-      return float8_of(format.type).value(as<uint8_t>()[k]) *
+      return values_of(float8_of(format.type))[as<uint8_t>()[k]] *
              (format.block == 0 ? 1 : scale_of(*this, i / format.block));
     case DType::F4E2M1:
     case DType::NF4:
