@@ -98,13 +98,13 @@ Rehearsal::Traffic traffic_of(const StepMix& step, const LinkTest& test, const L
   };
   add(lanes.find(kHost, kDevice), test.load(0), step.loaded_bytes, profile.load_ns(test.bytes));
   add(lanes.find(kDevice, kHost), test.store(0), step.stored_bytes, profile.store_ns(test.bytes));
-  if (lanes.devices() < 2 || step.handed_over_bytes == 0) return out;
   const Tier next = Tier::device(1);
+  if (!profile.joins(kDevice, next) || step.handed_over_bytes == 0) return out;
   const double ns = profile.transfer_ns(test.bytes, kDevice, next);
-  add(lanes.find(kDevice, next), {test.store(0).from, test.load(1).to, test.bytes}, step.handed_over_bytes,
-      ns);
-  add(lanes.find(next, kDevice), {test.store(1).from, test.load(0).to, test.bytes}, step.handed_over_bytes,
-      ns);
+  const Copy sent{test.store(0).from, test.load(1).to, test.bytes},
+      received{test.store(1).from, test.load(0).to, test.bytes};
+  add(lanes.find(kDevice, next), sent, step.handed_over_bytes, ns);
+  add(lanes.find(next, kDevice), received, step.handed_over_bytes, ns);
   return out;
 }
 
