@@ -355,9 +355,10 @@ Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType 
                    .forward_only = true},
             .uses = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, out}};
   head.op.softcap = float(spec_.logit_softcap);
-  // Without gradients nothing is turned, and rows may be of any number.
+  // Without gradients nothing is turned, and a chunk may have any number of rows; parts of it are narrow.
   const bool turns = gradients_ != nullptr;
-  if (spec_.narrow_head && (!turns || (is_narrow(tokens(at)) && is_narrow(head.op.sub_tokens)))) {
+  const bool parts = is_narrow(head.op.sub_tokens) || head.op.sub_tokens == tokens(at);
+  if (spec_.narrow_head && parts && (!turns || is_narrow(tokens(at)))) {
     const ObjectId w = weight("head", -1);
     const bool makes_dw = turns && gradients_->wanted(w);
     head.uses[HeadLoss::kX] = quantized(h, kFloat8, spec_.dim, makes_dw, at);

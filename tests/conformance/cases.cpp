@@ -639,8 +639,10 @@ void add_narrow_products(List& list) {
     op.forward_only = true, op.accumulate_loss = false;
     list.add(op, "", {.ignored = 0.3});
   }
-  HeadLoss any_rows{33, 32, 48, 20, kBf16, kBf16, false, false, true};
+  HeadLoss any_rows{40, 32, 48, 16, kBf16, kBf16, false, false, true};
   any_rows.x_format = kFloat8.over(any_rows.dim);
+  list.add(any_rows);
+  any_rows.tokens = 33, any_rows.sub_tokens = 64;
   list.add(any_rows);
 }
 

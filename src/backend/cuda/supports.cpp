@@ -191,9 +191,11 @@ constexpr Support kTable[] = {
           only_bf16(op.softcap != 0, op.dtype, "capped logits", o);
           o.most("top", op.top, HeadLoss::kMostTop);
           examine_narrow(op.dtype, op.x_format, op.x_format, "dim", op.dim, o);
-          if (op.x_format) o.multiple("vocab", op.vocab, 16);
-          if (!op.reads_turned()) return;
-          o.multiple("tokens", op.tokens, 16).multiple("sub", op.sub_tokens, 16);
+          if (!op.x_format) return;
+          o.multiple("vocab", op.vocab, 16);
+          if (op.reads_turned()) o.multiple("tokens", op.tokens, 16);
+          // Scales of a part's rows begin where the library takes them.
+          if (op.sub_tokens < op.tokens) o.multiple("sub", op.sub_tokens, 16);
         },
         kFloat8Alone),
     row<GatherWeights>("tokens first round"),
