@@ -35,7 +35,7 @@ class WithLoss(torch.nn.Module):
 
 def add_options(parser):
     parser.add_argument("--once", action="store_true", help="gradients are summed over GPUs once a step, and kept whole until then")
-    parser.add_argument("--keep", action="store_true", help="a layer stays whole from its forward to its backward pass")
+    parser.add_argument("--keep", action="store_true", help="a layer stays whole from its forward to its backward pass; with --once, for a step")
     parser.add_argument("--offload", action="store_true", help="parameters, gradients and state lie in the host's memory")
 
 
@@ -55,13 +55,21 @@ def main():
         if not args.no_compile:
             layer.forward = torch.compile(layer.forward)  # without the hooks around it, which gather
         fully_shard(layer, **how)
+    del how["reshard_after_forward"]  # the root stays whole until its backward pass
     fully_shard(model, **how)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.manual_seed(1 + rank)  # the tokens of each GPU are its own
 
     params = list(model.parameters())
-    times, losses = torch_llama.steps(args, params, model, lambda last: args.once and model.set_requires_gradient_sync(last))
+
+    def is_last(last):
+        if args.once:
+            model.set_requires_gradient_sync(last)
+        if args.once and args.keep:
+            model.set_reshard_after_backward(last)
+
+    times, losses = torch_llama.steps(args, params, model, is_last)
     if rank == 0:
         devices = dist.get_world_size()
         seconds = statistics.median(times[args.warmup:])

@@ -212,7 +212,7 @@ void visit_train_keys(Keys& c, F&& key) {
        "less of the mantissa",
        allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step});
   key("train.fp8_head", c.fp8_head, nullptr,
-      {"with train.compute = fp8: the head's products read 8 bits, too, and gradients of logits e5m2",
+      {"with train.compute = fp8: the head's products read 8 bits, too; gradients of logits are e5m2 then",
        allowed_by("formats", "products round otherwise"), Recorded::Changed, KeyOf::Step});
   key("train.grad", c.grad, Numbers{DType::F32, DType::BF16},
       {"type in which weight gradients accumulate", kOtherFormats, Recorded::Always, KeyOf::Step});

@@ -115,7 +115,7 @@ std::string narrow_text(const Prepared& p) {
       "products of dense layers{}, {:.0f} % of all products' FLOPs, read f8e4m3{} by row with scales of "
       "powers of two. A weight's gradient has a scale for each column over all tokens of a chunk, so packed "
       "documents share it{}{}",
-      p.model.narrow_head ? " and of the head" : "", 100 * narrow / all,
+      p.model.narrow_head ? " and of the head, whose gradients are f8e5m2," : "", 100 * narrow / all,
       p.model.products.dy == kWideFloat8 ? ", and gradients in f8e5m2," : "",
       any_wide ? "; of chunks whose tokens are no multiple of 16 it reads bf16" : "", gains);
 }

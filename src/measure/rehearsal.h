@@ -2,8 +2,8 @@
 // Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
 // be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
 // up to 20 %. Beside attention, which draws less, products run faster than among themselves, and attention
-// slower. Copies beside them take 1 to 4 %, those between devices, too. On a CPU ops find the caches as
-// others left them.
+// slower. Copies with the host beside them take 1 to 4 %; those between devices run beside them, too. On a
+// CPU ops find the caches as others left them.
 #pragma once
 
 #include <algorithm>

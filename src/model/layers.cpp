@@ -355,7 +355,7 @@ Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType 
                    .forward_only = true},
             .uses = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, out}};
   head.op.softcap = float(spec_.logit_softcap);
-  // Without gradients nothing is turned, and a chunk may have any number of rows; parts of it are narrow.
+  // Without gradients nothing is turned, so a chunk may have any number of rows, but parts of one may not.
   const bool turns = gradients_ != nullptr;
   const bool parts = is_narrow(head.op.sub_tokens) || head.op.sub_tokens == tokens(at);
   if (spec_.narrow_head && parts && (!turns || is_narrow(tokens(at)))) {

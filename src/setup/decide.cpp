@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "model/weights.h"
+#include "ops/cast.h"
 #include "search/refusal.h"
 #include "setup/narrow.h"
 #include "setup/resolve.h"
@@ -28,6 +29,17 @@ void cut_by_rule(Cut& c) {
   rule(c.rounds, (chunks + of_round - 1) / of_round);
   rule(c.first_round_chunks, of_round);
   rule(c.head_tokens, std::min<int64_t>(chunk, 1024));
+}
+
+// The head's products in 8 bits turn chunks, and parts of them. In other shapes they would be bf16 in
+// training, and 8 bits where losses are only found.
+Status check_narrow_head(const ModelSpec& model, const StepShape& shape) {
+  if (!model.narrow_head || (is_narrow(shape.chunk_tokens) && is_narrow(shape.head_tokens))) return {};
+  return error(
+      "train.fp8_head = true: chunks of {} tokens, of which the head reads {} at once, have to be multiples "
+      "of "
+      "16, both; shape.chunk_tokens, shape.head_tokens and train.seq_len say how many",
+      shape.chunk_tokens, shape.head_tokens);
 }
 
 // Everything up to the plans of a step, whose shape is none of `without`.
@@ -48,6 +60,7 @@ Result<Question> decide_shape(Prepared& p, std::optional<MasterWeights> auto_mas
   p.shape.processes = question.replicas.processes;
   question.shape = p.shape;
   SLUICE_TRY(check_pieces(p.model, p.shape.seq_len, p.shape.chunk_tokens));
+  SLUICE_TRY(check_narrow_head(p.model, p.shape));
   p.optimizer.late_moments = question.optimizer.late_moments = choice.late_moments;
   question.known = choice.settings;
   p.why_shape = choice.why;

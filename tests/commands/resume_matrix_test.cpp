@@ -260,7 +260,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.compute", {{"train.compute=fp8"}, {"train.compute=bf16"}, "train.products is "}},
       {"train.fp8_except", {{"train.fp8_except=[\"*.o_proj\"]"}, {"train.compute=fp8"}, ""}},
       {"train.fp8_gradients", {{"train.fp8_gradients=e5m2"}, {"train.compute=fp8"}, ""}},
-      {"train.fp8_head", {{"train.fp8_head=true"}, {"train.compute=fp8"}, ""}},
+      {"train.fp8_head", {{"train.fp8_head=true"}, {"train.compute=fp8", "shape.chunk_tokens=16"}, ""}},
       {"train.grad", {{"train.grad=bf16"}, masters, ""}},
       {"train.state", {{"train.state=bf16"}, rounded, ""}},
       {"train.master", {{"train.master=off"}, masters, ""}},

@@ -228,6 +228,33 @@ TEST(EarlyChecks, ACacheThatCannotBeWritten) {
             fmt::format("data.cache = {}: {} is not a directory", below, (dir / "file").string()));
 }
 
+// The head's products in 8 bits: of 8 bits alone, and of whole rows of 16 wherever they are turned.
+TEST(EarlyChecks, AHeadInEightBitsThatCannotBe) {
+  const TempDir dir;
+  const std::string tiny = file_bytes(std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json");
+  const auto of_vocab = [&](int size) {
+    std::string config = tiny;
+    const size_t at = config.find("\"vocab_size\": ");
+    config.replace(at, config.find_first_of(",\n", at) - at, fmt::format("\"vocab_size\": {}", size));
+    return "model.config=" + dir.add(fmt::format("vocab-{}/config.json", size), config).string();
+  };
+  const std::string fp8 = "train.compute=fp8", whole = "shape.chunk_tokens=16", model = of_vocab(96);
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"train.compute=bf16", whole, model}, "products read 8 bits with train.compute = fp8 alone"},
+      {{fp8, model}, "chunks of 8 tokens, of which the head reads 8 at once"},
+      {{fp8, whole, model, "shape.head_tokens=8"}, "chunks of 16 tokens, of which the head reads 8 at once"},
+      {{fp8, whole, of_vocab(97)}, "the head has 97 rows of 32"},
+      {{fp8, whole, model}, ""}};
+  for (const auto& [more, part] : cases) {
+    std::vector<std::string> settings = more;
+    settings.push_back("train.fp8_head=true");
+    const auto prepared = prepare_small(dir, settings);
+    const std::string message = prepared.ok() ? "" : prepared.message();
+    EXPECT_EQ(prepared.ok(), std::string_view(part).empty()) << part << ": " << message;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
 TEST(EarlyChecks, CapsAboveWhatThisMachineHas) {
   for (const char* tier : {"device", "host"}) {
     expect_refused_early({fmt::format("memory.{}=1000TiB", tier)},

@@ -225,9 +225,11 @@ TEST_F(HeldOut, EvaluatingChangesNothingOfTheRun) {
 TEST_F(HeldOut, IsTheSameFromACheckpointOfARunInEightBits) {
   std::map<std::string, std::vector<RowLoss>> rows;
   std::map<std::string, std::vector<std::string>> tensors;
-  for (const std::string compute : {"fp8", "bf16"}) {
-    std::vector<std::string> settings{"train.compute=" + compute, "train.steps=3",
-                                      "train.deferred_update=on"};
+  for (const std::string compute : {"fp8", "fp8 with the head", "bf16"}) {
+    std::vector<std::string> settings{"train.compute=" + compute.substr(0, compute.find(' ')),
+                                      "train.steps=3", "train.deferred_update=on"};
+    if (compute.ends_with("head"))
+      settings.insert(settings.end(), {"train.fp8_head=true", "shape.chunk_tokens=32"});
     const Prepared prepared = prepare(settings);
     const auto session = must(Session::open(prepared));
     Saver saver = must(Saver::open(prepared, must(CheckpointStore::open(dir_ / compute)),
@@ -250,6 +252,8 @@ TEST_F(HeldOut, IsTheSameFromACheckpointOfARunInEightBits) {
     }
   }
   EXPECT_NE(rows["fp8"], rows["bf16"]);
+  EXPECT_NE(rows["fp8"], rows["fp8 with the head"]);
+  EXPECT_EQ(tensors["fp8 with the head"], tensors["bf16"]);
   EXPECT_EQ(tensors["fp8"], tensors["bf16"]);
 }
 

@@ -40,6 +40,8 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
   EXPECT_EQ(runs(resident), tasks);
   EXPECT_LT(resident.loaded_bytes, streamed.loaded_bytes);
   EXPECT_EQ(resident.handed_over_bytes, 0);
+  const std::unique_ptr<Backend> pair = rig::small_devices(2, true);
+  EXPECT_GT(estimate_mix(program, request, rig::profile_of(*pair)).handed_over_bytes, 0);
 
   request.caps[kDevice] = 1;  // nothing fits
   const StepMix none = estimate_mix(program, request, profile);

@@ -262,10 +262,20 @@ TEST(NumberFormats, OfTheHeadsProductsAreAChoice) {
   EXPECT_EQ(norms, 2 * 2);
   const BuiltProgram evaluated = build_evaluation(
       spec, {.seq_len = 16, .chunk_tokens = 16, .head_tokens = 16}, {.compute = DType::BF16});
+  EXPECT_EQ(heads(evaluated).size(), 1u);
   for (const HeadLoss* head : heads(evaluated)) EXPECT_EQ(head->x_format, kFloat8.over(32));
   const BuiltProgram odd =
       build_training(spec, {.seq_len = 8, .chunk_tokens = 8, .head_tokens = 8}, {.compute = DType::BF16}, {});
+  EXPECT_EQ(heads(odd).size(), 1u);
   for (const HeadLoss* head : heads(odd)) EXPECT_FALSE(head->x_format);
+  // Without gradients nothing is turned: any number of tokens, but in parts of 16.
+  const auto found = [&](int64_t head_tokens) {
+    const BuiltProgram losses = build_evaluation(
+        spec, {.seq_len = 24, .chunk_tokens = 24, .head_tokens = head_tokens}, {.compute = DType::BF16});
+    return heads(losses).at(0)->x_format.has_value();
+  };
+  EXPECT_TRUE(found(24) && found(16));
+  EXPECT_FALSE(found(8));
 }
 
 // Gradients in f8e5m2 are copied apart, and what is multiplied with them is f8e4m3.

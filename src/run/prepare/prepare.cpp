@@ -70,7 +70,10 @@ std::string step_kind(const Prepared& p) {
   const int64_t document =
       p.document_tokens > 0 || !p.cut.packed ? p.document_tokens : p.config.train.seq_len;
   return fmt::format("{}{}, {}{} {} {}{}, sequences of {}{}", to_text(p.model), frozen, name_of(n.compute),
-                     p.model.products.w ? " and fp8" : "", name_of(n.grad), name_of(n.state),
+                     p.model.narrow_head  ? " and fp8 with the head"
+                     : p.model.products.w ? " and fp8"
+                                          : "",
+                     name_of(n.grad), name_of(n.state),
                      n.master == MasterWeights::Off   ? ""
                      : n.master == MasterWeights::F32 ? " master"
                                                       : " master i8",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session/comparison.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -83,6 +85,8 @@ class Kept {
     request_.add("data", content).add("side", part.side).add("weights", weights);
     request_.add("model", to_json(p.model)).add("compute", name_of(p.numerics.compute));
     if (p.model.products.w) request_.add("products", name_of(p.model.products.w->type));
+    if (!p.model.wide.empty()) request_.add("wide", fmt::format("{}", fmt::join(p.model.wide, " ")));
+    if (p.model.narrow_head) request_.add("narrow_head", true);
     request_.add("backend", p.machine.backend->name);
     // All that decides which rows there are, and the order of their sums.
     request_.add("sequence", c.train.seq_len).add("seed", c.train.seed).add("chunk", p.shape.chunk_tokens);

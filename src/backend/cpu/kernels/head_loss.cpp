@@ -64,10 +64,10 @@ struct Workspace {
     turned_x = take(turns && !op.frozen, op.tokens * op.dim);
     part_of_x = take(turns && !op.frozen, op.tokens * op.dim);
     expanded = take(turns, count);
-    expanded_turned = take(turns, count);
+    expanded_turned = take(turns && !op.frozen, count);
     const int64_t rows = std::min(op.sub_tokens, op.tokens);
     by_row = turns ? carver.take<std::byte>(kWideFloat8.over(op.vocab).bytes(count)) : nullptr;
-    turned = turns ? carver.take<std::byte>(kWideFloat8.over(rows).bytes(count)) : nullptr;
+    turned = turns && !op.frozen ? carver.take<std::byte>(kWideFloat8.over(rows).bytes(count)) : nullptr;
     product = carver.take<std::byte>(0);
   }
 };
@@ -179,7 +179,7 @@ void expand_operands(const HeadLoss& op, const Args& args, const KernelContext& 
   if (!op.frozen) expand(op.turned_x_operand(), op.tokens, op.tokens * op.dim, ws.turned_x);
 }
 
-// The gradients of a sub-chunk's logits, rounded to 8 bits by row and by column.
+// The gradients of a sub-chunk's logits, rounded to 8 bits by row, and by column where w is trained.
 Status round_gradients(const HeadLoss& op, int64_t rows, const KernelContext& context, const Workspace& ws) {
   const int64_t count = rows * op.vocab;
   const NumberFormat by_row = kWideFloat8.over(op.vocab), by_column = kWideFloat8.over(rows);
@@ -187,9 +187,9 @@ Status round_gradients(const HeadLoss& op, int64_t rows, const KernelContext& co
                             {ws.by_row, by_row.bytes(count)},
                             {ws.turned, by_column.bytes(count)}};
   SLUICE_TRY(
-      launch(Quantize{rows, op.vocab, op.dtype, kWideFloat8, true, true}, {buffers, nullptr}, context));
+      launch(Quantize{rows, op.vocab, op.dtype, kWideFloat8, true, !op.frozen}, {buffers, nullptr}, context));
   cast(by_row, ws.by_row, count, op.dtype, ws.expanded, context);
-  cast(by_column, ws.turned, count, op.dtype, ws.expanded_turned, context);
+  if (!op.frozen) cast(by_column, ws.turned, count, op.dtype, ws.expanded_turned, context);
   return {};
 }
 
