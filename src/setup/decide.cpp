@@ -37,8 +37,7 @@ Status check_narrow_head(const ModelSpec& model, const StepShape& shape) {
   if (!model.narrow_head || (is_narrow(shape.chunk_tokens) && is_narrow(shape.head_tokens))) return {};
   return error(
       "train.fp8_head = true: chunks of {} tokens, of which the head reads {} at once, have to be multiples "
-      "of "
-      "16, both; shape.chunk_tokens, shape.head_tokens and train.seq_len say how many",
+      "of 16, both; shape.chunk_tokens, shape.head_tokens and train.seq_len say how many",
       shape.chunk_tokens, shape.head_tokens);
 }
 
