@@ -15,12 +15,13 @@ namespace {
 // Every lane reads and writes bytes of its own. Those on the host are their device's.
 class LinkArenas {
  public:
-  LinkArenas(const LaneTable& lanes, int64_t bytes) {
+  LinkArenas(const LaneTable& lanes, int64_t bytes, int64_t places) {
     for (const Lane lane : lanes) {
       const LaneEnds& ends = lanes[lane];
       if (ends.computes()) continue;
-      const LinkCopy copy{lane, {{ends.from, arenas_[ends.from]}, {ends.to, arenas_[ends.to]}, bytes}};
-      for (const Tier tier : {ends.from, ends.to}) arenas_[tier] += bytes;
+      const Copy first{{ends.from, arenas_[ends.from]}, {ends.to, arenas_[ends.to]}, bytes};
+      const LinkCopy copy{lane, first, places, bytes};
+      for (const Tier tier : {ends.from, ends.to}) arenas_[tier] += tier == kHost ? places * bytes : bytes;
       if (ends.from == kHost) parts_.push_back({copy.copy.from.offset, arenas_[kHost], ends.to});
       if (ends.to == kHost) parts_.push_back({copy.copy.to.offset, arenas_[kHost], ends.from});
       copies_.push_back(copy);
@@ -79,7 +80,9 @@ Result<LinkBench> run_links(const Machine& machine, const LinkOptions& options,
     if (!machine.traits().shares_cores) room = machine.device_total_bytes;
   }
   out.bytes = options.bytes > 0 ? options.bytes : link_copy_bytes(most, machine.devices());
-  const LinkArenas arenas(backend->lanes(), out.bytes);
+  const int64_t places =
+      machine.traits().shares_cores ? 1 : link_places(most[kHost], machine.devices(), out.bytes);
+  const LinkArenas arenas(backend->lanes(), out.bytes, places);
   SLUICE_TRY(arenas.reserve(*backend));
   uint32_t most_copies = 0;
   for (const LinkCopy& copy : arenas.copies()) {

@@ -48,7 +48,10 @@ Status show_links(const BackendKind& kind) {
   SLUICE_ASSIGN(const RunConfig config, load_config("", {fmt::format("run.backend={}", kind.name)}));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, ""));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
-  SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), CalibrateOptions{}, machine.profile,
+  CalibrateOptions options;
+  options.shared_cores = machine.traits().shares_cores;
+  options.most_bytes[kHost] = available_bytes() / 2;
+  SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), options, machine.profile,
                        [](int64_t, int64_t) {}));
   say("links    load {:.1f} GB/s, store {:.1f} GB/s\n", machine.profile.bytes_per_s(kHost, kDevice) / 1e9,
       machine.profile.bytes_per_s(kDevice, kHost) / 1e9);

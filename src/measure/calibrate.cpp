@@ -45,27 +45,34 @@ struct LinkRates {
 };
 
 // The copies of measure_links(): into the first `bytes` of every device, from the next ones. On the host each
-// device has as much of its own.
+// device has `places` pairs of as much of its own.
 struct LinkTest {
   int64_t bytes = 0;
   uint32_t pairs = 0;  // of both; the first one warms up
+  int64_t places = 1;
 
-  Copy load(size_t d) const { return {{kHost, int64_t(d) * room()}, {Tier::device(d), 0}, bytes}; }
-  Copy store(size_t d) const {
-    return {{Tier::device(d), bytes}, {kHost, int64_t(d) * room() + bytes}, bytes};
+  LinkCopy load(Lane lane, size_t d) const {
+    return {lane, {{kHost, int64_t(d) * host_room()}, {Tier::device(d), 0}, bytes}, places, room()};
   }
-  // Room of both on a device and in its part of the host.
+  LinkCopy store(Lane lane, size_t d) const {
+    const Copy copy{{Tier::device(d), bytes}, {kHost, int64_t(d) * host_room() + bytes}, bytes};
+    return {lane, copy, places, room()};
+  }
+  LinkCopy hand_over(Lane lane, size_t from, size_t to) const {
+    return {lane, {{Tier::device(from), bytes}, {Tier::device(to), 0}, bytes}};
+  }
   int64_t room() const { return 2 * bytes; }
+  int64_t host_room() const { return places * room(); }
   BytesByTier arenas(size_t devices) const {
     BytesByTier out;
-    out[kHost] = int64_t(devices) * room();
+    out[kHost] = int64_t(devices) * host_room();
     for (size_t d = 0; d < devices; ++d) out[Tier::device(d)] = room();
     return out;
   }
   std::vector<HostPart> host_parts(size_t devices) const {
     std::vector<HostPart> out;
     for (size_t d = 0; d < devices; ++d)
-      out.push_back({int64_t(d) * room(), int64_t(d + 1) * room(), Tier::device(d)});
+      out.push_back({int64_t(d) * host_room(), int64_t(d + 1) * host_room(), Tier::device(d)});
     return out;
   }
 };
@@ -77,8 +84,8 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
   std::vector<LinkCopy> copies;
   for (size_t d = 0; d < backend.lanes().devices(); ++d) {
     const Tier device = Tier::device(d);
-    copies.push_back({backend.lanes().copy(kHost, device), test.load(d)});
-    copies.push_back({backend.lanes().copy(device, kHost), test.store(d)});
+    copies.push_back(test.load(backend.lanes().copy(kHost, device), d));
+    copies.push_back(test.store(backend.lanes().copy(device, kHost), d));
   }
   SLUICE_ASSIGN(auto runs, run_copies(backend, copies, test.pairs, busy, launches));
   runs = while_all_work(runs);
@@ -88,23 +95,23 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
                    computing.empty() ? 0 : mean_ns(computing)};
 }
 
-// The copies of a step beside the first device's ops: with the host, and with the next device where both are
+// The copies of a step beside the ops of each device: with the host, and to the next device where both are
 // joined.
 Rehearsal::Traffic traffic_of(const StepMix& step, const LinkTest& test, const LaneTable& lanes,
                               const Profile& profile) {
   Rehearsal::Traffic out{{}, profile.transfer_latency_ns};
-  const auto add = [&](std::optional<Lane> lane, const Copy& copy, int64_t bytes, double ns) {
-    if (lane) out.links.push_back({*lane, copy, double(bytes) / double(copy.bytes), ns});
-  };
-  add(lanes.find(kHost, kDevice), test.load(0), step.loaded_bytes, profile.load_ns(test.bytes));
-  add(lanes.find(kDevice, kHost), test.store(0), step.stored_bytes, profile.store_ns(test.bytes));
-  const Tier next = Tier::device(1);
-  if (!profile.joins(kDevice, next) || step.handed_over_bytes == 0) return out;
-  const double ns = profile.transfer_ns(test.bytes, kDevice, next);
-  const Copy sent{test.store(0).from, test.load(1).to, test.bytes},
-      received{test.store(1).from, test.load(0).to, test.bytes};
-  add(lanes.find(kDevice, next), sent, step.handed_over_bytes, ns);
-  add(lanes.find(next, kDevice), received, step.handed_over_bytes, ns);
+  const size_t devices = lanes.devices();
+  for (size_t d = 0; d < devices; ++d) {
+    const Tier device = Tier::device(d), next = Tier::device((d + 1) % devices);
+    const auto add = [&](const LinkCopy& link, int64_t bytes, double ns) {
+      out.links.push_back({link, double(bytes) / double(test.bytes), ns, d});
+    };
+    add(test.load(lanes.copy(kHost, device), d), step.loaded_bytes, profile.load_ns(test.bytes));
+    add(test.store(lanes.copy(device, kHost), d), step.stored_bytes, profile.store_ns(test.bytes));
+    if (device == next || !profile.joins(device, next)) continue;
+    add(test.hand_over(lanes.copy(device, next), d, (d + 1) % devices), step.handed_over_bytes,
+        profile.transfer_ns(test.bytes, device, next));
+  }
   return out;
 }
 
@@ -116,7 +123,7 @@ Result<double> measure_peers(Backend& backend, const LinkTest& test) {
     const Tier from = Tier::device(d), to = Tier::device((d + 1) % devices);
     const auto lane = backend.lanes().find(from, to);
     if (from == to || !lane) continue;
-    copies.push_back({*lane, {test.store(d).from, test.load((d + 1) % devices).to, test.bytes}});
+    copies.push_back(test.hand_over(*lane, d, (d + 1) % devices));
   }
   if (copies.empty()) return 0.0;
   SLUICE_ASSIGN(const auto runs, run_copies(backend, copies, test.pairs));
@@ -200,19 +207,21 @@ Result<json> parse_costs(std::string_view text) {
 }
 
 // By its name, too: GPUs of one name have files of their own.
-SealedRequest request_of(const std::filesystem::path& path, const Profile& profile) {
+// Where copies take no cores, also by how they were measured.
+SealedRequest request_of(const std::filesystem::path& path, const Profile& profile, bool shared_cores) {
   SealedRequest request("costs 4");
   request.add("machine", profile.name).add("file", path.filename().string());
+  if (!shared_cores) request.add("measured", "on all devices, through much of the host");
   return request;
 }
 
 // The content of the file, or nothing. `warn`, if any, hears of a file that is rejected.
-json read_cache(const std::filesystem::path& path, const Profile& profile,
+json read_cache(const std::filesystem::path& path, const Profile& profile, bool shared_cores,
                 const std::function<void(const std::string&)>& warn = {}) {
   const json nothing = {{"steps", json::object()}};
   if (path.empty()) return nothing;
   auto read = [&]() -> Result<json> {
-    SLUICE_ASSIGN(const std::string content, read_sealed(path, request_of(path, profile)));
+    SLUICE_ASSIGN(const std::string content, read_sealed(path, request_of(path, profile, shared_cores)));
     auto costs = parse_costs(content);
     if (!costs.ok()) return error("{} is not believed: {}", path.string(), costs.message());
     return costs;
@@ -297,7 +306,7 @@ Status write_cache(const std::filesystem::path& path, bool shared_cores, const P
   cache["device_overhead_bytes"] = profile.overhead_bytes[kDevice];
   if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
   SLUICE_TRY(make_directories(path.parent_path()));
-  return write_sealed(path, request_of(path, profile), cache.dump(1) + '\n');
+  return write_sealed(path, request_of(path, profile, shared_cores), cache.dump(1) + '\n');
 }
 
 }  // namespace
@@ -309,7 +318,8 @@ Status check_costs(std::string_view text) {
 
 bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
             const CalibrateOptions& options, Profile& profile) {
-  const bool links_known = take_cache(read_cache(path, profile, options.warn), options, profile);
+  const bool links_known =
+      take_cache(read_cache(path, profile, options.shared_cores, options.warn), options, profile);
   return links_known && all_known(ops, profile);
 }
 
@@ -317,15 +327,18 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                  const CalibrateOptions& options, Profile& profile, const OpProgress& progress) {
   constexpr uint32_t kPairs = 6;
   const size_t devices = backend.lanes().devices();
-  json cache = read_cache(path, profile);
+  json cache = read_cache(path, profile, options.shared_cores);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
   const bool copies = !links_known || !options.shared_cores;
   LinkTest test{copies ? wished_link_bytes(options, profile) : 0, kPairs};
+  const bool travels = !links_known || step.loaded_bytes + step.stored_bytes > 0;
+  if (travels && !options.shared_cores)
+    test.places = link_places(options.most_bytes[kHost], devices, test.bytes);
   // One op more or less changes the mix: all run, also those whose times are known.
   BytesByTier rest = options.most_bytes;
   for (const Tier tier : {kDevice, kHost}) rest[tier] -= test.arenas(devices)[tier];
-  Rehearsal rehearsal(step.ops, backend, rest, step.rows);
+  Rehearsal rehearsal(step.ops, backend, rest, step.rows, options.shared_cores ? 1 : devices);
   BytesByTier bytes = rehearsal.arena_bytes();
   // One op's needs may leave less.
   if (copies) {
@@ -370,7 +383,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     }
     CopySums copied;
     for (size_t i = 0; i < traffic.links.size(); ++i)
-      copied.of(backend.lanes()[traffic.links[i].lane]) += times.links[i];
+      copied.of(backend.lanes()[traffic.links[i].link.lane]) += times.links[i];
     learn_rates(profile, copied);
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
@@ -460,7 +473,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
              int64_t device_overhead_bytes, const CalibrateOptions& options,
              const std::filesystem::path& path, Profile profile) {
   const Taught taught = taught_by(program, plan, timeline, profile);
-  json cache = read_cache(path, profile);
+  json cache = read_cache(path, profile, options.shared_cores);
   if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
   json& of_kind = cache["steps"][options.kind];
   for (const auto& [key, ns] : taught.ns) of_kind["ns"][key] = options.shared_cores ? mean(ns) : median(ns);

@@ -15,6 +15,19 @@ int64_t link_copy_bytes(const BytesByTier& most, size_t devices) {
                       kLeastLinkBytes * kLeastLinkBytes);
 }
 
+int64_t link_places(int64_t host_bytes, size_t devices, int64_t bytes) {
+  constexpr int64_t kMostOfEach = 4 * kGiB, kMostOfAll = 8 * kGiB;
+  const int64_t room = std::min(kMostOfEach, std::min(kMostOfAll, host_bytes / 2) / int64_t(devices));
+  return std::max<int64_t>(1, room / (2 * bytes));
+}
+
+Copy LinkCopy::at(int64_t turn) const {
+  Copy moved = copy;
+  for (Location* end : {&moved.from, &moved.to})
+    if (end->tier == kHost) end->offset += turn % places * apart;
+  return moved;
+}
+
 Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<const LinkCopy> copies,
                                                  uint32_t times, const Launch& busy, uint32_t launches) {
   std::vector<Command> commands;
@@ -22,7 +35,7 @@ Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<con
     commands.push_back({uint32_t(commands.size()), lane, {}, work, 0});
   };
   for (uint32_t i = 0; i < times; ++i) {
-    for (const LinkCopy& c : copies) add(c.lane, c.copy);
+    for (const LinkCopy& c : copies) add(c.lane, c.at(i));
   }
   for (uint32_t i = 0; i < launches; ++i) add(backend.lanes().compute(), busy);
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));

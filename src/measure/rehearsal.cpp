@@ -210,12 +210,12 @@ class FloatBlocks {
     return blocks;
   }
 
-  // Adds the copies that fill `bytes` bytes of the device on its lane `load`.
-  void fill(int64_t offset, int64_t bytes, DType dtype, size_t kind, Lane load,
+  // Adds the copies that fill `bytes` bytes of a device on its lane `load`.
+  void fill(const Location& to, int64_t bytes, DType dtype, size_t kind, Lane load,
             std::vector<Command>& copies) const {
     const int64_t block = elements_ * size_of(dtype);
     for (int64_t done = 0; done < bytes; done += block) {
-      const Copy copy{place(dtype, kind), {kDevice, offset + done}, std::min(block, bytes - done)};
+      const Copy copy{place(dtype, kind), {to.tier, to.offset + done}, std::min(block, bytes - done)};
       copies.push_back({uint32_t(copies.size()), load, {}, copy, 0});
     }
   }
@@ -314,12 +314,13 @@ int64_t Rehearsal::place() {
 }
 
 Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes,
-                     RowSample rows)
+                     RowSample rows, size_t devices)
     : ops_(ops.begin(), ops.end()),
       rows_(std::move(rows)),
       alignment_(backend.alignment()),
       most_commands_(std::max(kLeastCommands, most_bytes[kHost] / kBytesOfCommand)),
-      periods_(FloatBlocks::periods_within(most_bytes[kHost])) {
+      periods_(FloatBlocks::periods_within(most_bytes[kHost])),
+      placed_(devices) {
   for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
   device_bytes_ = place();
   if (device_bytes_ > most_bytes[kDevice]) {
@@ -334,36 +335,51 @@ Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, con
 }
 
 BytesByTier Rehearsal::arena_bytes() const {
-  return {{kDevice, device_bytes_}, {kHost, FloatBlocks::bytes_of(periods_)}};
+  BytesByTier out{{kHost, FloatBlocks::bytes_of(periods_)}};
+  for (size_t d = 0; d < placed_.size(); ++d) out[Tier::device(d)] = device_bytes_;
+  return out;
 }
 
 Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier& base) {
   SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, periods_, base[kHost]));
-  const Lane load = backend.lanes().copy(kHost, kDevice);
   std::vector<Command> copies;
-  const auto fill = [&](const Region& region, DType dtype, size_t kind) {
-    blocks.fill(base[kDevice] + region.offset, region.bytes, dtype, kind, load, copies);
-  };
-  fill(shared_, DType::BF16, 0);
-  for (const DType dtype : kTypes) {
-    for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
-      for (const Region& region : floats_[index_of(dtype)][kind]) fill(region, dtype, kind);
+  for (size_t d = 0; d < placed_.size(); ++d) {
+    const Tier device = Tier::device(d);
+    const Lane load = backend.lanes().copy(kHost, device);
+    const auto fill = [&](const Region& region, DType dtype, size_t kind) {
+      blocks.fill({device, base[device] + region.offset}, region.bytes, dtype, kind, load, copies);
+    };
+    fill(shared_, DType::BF16, 0);
+    for (const DType dtype : kTypes) {
+      for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
+        for (const Region& region : floats_[index_of(dtype)][kind]) fill(region, dtype, kind);
+      }
     }
   }
   SLUICE_TRY(run_commands(backend, copies));
-  operands_.clear();
-  workspaces_.clear();
-  std::byte* const device = arenas[kDevice] + base[kDevice];
+  placed_.assign(placed_.size(), {});
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Operands wanted = operands(ops_[i].op);
-    std::vector<Buffer>& placed = operands_.emplace_back();
-    for (size_t k = 0; k < wanted.size(); ++k) {
-      placed.push_back({device + offsets_[i][k], wanted[k].bytes()});
-      if (is_spread(wanted[k])) continue;
-      SLUICE_TRY(backend.upload({kDevice, base[kDevice] + offsets_[i][k]},
-                                values_for(ops_[i].op, wanted[k], rows_).data(), wanted[k].bytes()));
+    const auto place_on = [&](size_t d, size_t part, int64_t bytes) {
+      const Tier device = Tier::device(d);
+      return Buffer{arenas[device] + base[device] + offsets_[i][part], bytes};
+    };
+    std::vector<std::byte> values;
+    for (size_t d = 0; d < placed_.size(); ++d) {
+      placed_[d].operands.emplace_back();
+      placed_[d].workspaces.push_back(place_on(d, wanted.size(), workspace_bytes_[i]));
     }
-    workspaces_.push_back({device + offsets_[i].back(), workspace_bytes_[i]});
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      const bool made = !is_spread(wanted[k]);
+      if (made) values = values_for(ops_[i].op, wanted[k], rows_);
+      for (size_t d = 0; d < placed_.size(); ++d) {
+        placed_[d].operands[i].push_back(place_on(d, k, wanted[k].bytes()));
+        const Tier device = Tier::device(d);
+        if (made)
+          SLUICE_TRY(
+              backend.upload({device, base[device] + offsets_[i][k]}, values.data(), wanted[k].bytes()));
+      }
+    }
   }
   return {};
 }
@@ -374,8 +390,14 @@ Result<Rehearsal::Times> Rehearsal::time(Backend& backend, const Length& length,
   std::vector<double> estimates;
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
-    SLUICE_ASSIGN(const auto timeline, run_repeatedly(backend, launch(size_t(i)), 2));
-    estimates.push_back(median_ns(std::span(timeline).last(1)));
+    std::vector<Command> commands;
+    for (size_t d = 0; d < placed_.size(); ++d) {
+      const Lane compute = backend.lanes().compute(Tier::device(d));
+      for (int run = 0; run < 2; ++run)
+        commands.push_back({uint32_t(commands.size()), compute, {}, launch(size_t(i), d), 0});
+    }
+    SLUICE_ASSIGN(const auto timeline, run_commands(backend, commands));
+    estimates.push_back(median_ns(std::span(timeline).subspan(1, 1)));
   }
   Times times;
   SLUICE_ASSIGN(const double part, run_mix(backend, length, estimates, traffic, times));
@@ -408,7 +430,9 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
     }
     return std::accumulate(runs.begin(), runs.end(), int64_t{0});
   };
-  if (const int64_t all = shares_of(1); all > most_commands_) shares_of(double(most_commands_) / double(all));
+  const auto devices = int64_t(placed_.size());
+  if (const int64_t all = devices * shares_of(1); all > most_commands_)
+    shares_of(double(most_commands_) / double(all));
   double all_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) all_ns += double(runs[i]) * estimates[i];
   for (const Copies& link : traffic.links) {
@@ -419,27 +443,32 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
     takes.push_back(0);
   }
   const std::vector<size_t> order = interleaved(runs, takes);
-  std::vector<uint32_t> waits;  // of the copies, for the launch before
+  std::vector<uint32_t> launched(placed_.size()), waits;  // by device; of the copies, for the launch before
   waits.reserve(order.size());
   std::vector<Command> commands;
-  uint32_t launched = 0;
-  const Lane compute = backend.lanes().compute();
-  for (uint32_t id = 0; id < order.size(); ++id) {
-    const size_t what = order[id];
-    if (what < ops_.size()) {
-      launched = id;
-      commands.push_back({id, compute, {}, launch(what), 0});
+  std::vector<size_t> whats;  // by command
+  std::vector<int64_t> turns(runs.size());
+  const auto add = [&](size_t what, Lane lane, std::span<const uint32_t> after, auto work) {
+    commands.push_back({uint32_t(commands.size()), lane, after, work, 0});
+    whats.push_back(what);
+  };
+  for (const size_t what : order) {
+    if (what >= ops_.size()) {
+      const Copies& link = traffic.links[what - ops_.size()];
+      waits.push_back(launched[link.device]);
+      add(what, link.link.lane, std::span<const uint32_t>(waits).last(1), link.link.at(turns[what]++));
       continue;
     }
-    const Copies& link = traffic.links[what - ops_.size()];
-    waits.push_back(launched);
-    commands.push_back({id, link.lane, std::span<const uint32_t>(waits).last(1), link.copy, 0});
+    for (size_t d = 0; d < placed_.size(); ++d) {
+      launched[d] = uint32_t(commands.size());
+      add(what, backend.lanes().compute(Tier::device(d)), {}, launch(what, d));
+    }
   }
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
   std::vector<std::vector<Interval>> of(runs.size());
   double end_ns = 0;
-  for (size_t id = 0; id < order.size(); ++id) {
-    of[order[id]].push_back(timeline[id]);
+  for (size_t id = 0; id < whats.size(); ++id) {
+    of[whats[id]].push_back(timeline[id]);
     end_ns = std::max(end_ns, timeline[id].end_ns);
   }
   times = {};
@@ -450,7 +479,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
   for (size_t i = 0; i < traffic.links.size(); ++i) {
     LinkSums& sums = times.links.emplace_back();
     for (const Interval& t : of[ops_.size() + i])
-      sums.add(traffic.links[i].copy.bytes, t, traffic.latency_ns);
+      sums.add(traffic.links[i].link.copy.bytes, t, traffic.latency_ns);
   }
   return end_ns / all_ns;
 }
@@ -462,8 +491,9 @@ Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& lau
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  const auto middle = values.begin() + long(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return values.size() % 2 == 1 ? *middle : std::midpoint(*std::max_element(values.begin(), middle), *middle);
 }
 
 double median_ns(std::span<const Interval> timeline) {

@@ -2,8 +2,9 @@
 // Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
 // be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
 // up to 20 %. Beside attention, which draws less, products run faster than among themselves, and attention
-// slower. Copies with the host beside them take 1 to 4 %; those between devices run beside them, too. On a
-// CPU ops find the caches as others left them.
+// slower. Copies with the host beside them take 1 to 4 %; those between devices run beside them, too. Several
+// GPUs run the mix at once, as they share a host's memory. On a CPU ops find the caches as others left
+// them.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "cost/profile.h"
+#include "measure/link_runs.h"
 #include "measure/row_sample.h"
 
 namespace sluice::core {
@@ -42,16 +44,17 @@ struct LinkSums {
   double rate(double otherwise, int64_t enough = kGiB) const;
 };
 
-// Places many ops in one arena, where operands of different ops share memory. Those that are only read lie
-// apart from those that are written, and hold values that the ops can really meet.
+// Places many ops in the arena of each device, where operands of different ops share memory. Those that are
+// only read lie apart from those that are written, and hold values that the ops can really meet.
 class Rehearsal {
  public:
   // For ops on a device arena of at most most_bytes[kDevice], where that is enough for what is read and what
   // is written to lie apart. Else all ops share the same floats, which decay from run to run. On the host it
   // takes no more than most_bytes[kHost], but for some 5 MiB that it cannot do without: where there is
-  // little, ops run less often. Attention over packed rows meets documents as `rows` has them.
+  // little, ops run less often. Attention over packed rows meets documents as `rows` has them. So many of the
+  // backend's devices, which are alike, run them.
   Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes,
-            RowSample rows = {});
+            RowSample rows = {}, size_t devices = 1);
 
   // Bytes that fill() takes of the arenas. After it the host's are free again.
   BytesByTier arena_bytes() const;
@@ -60,21 +63,24 @@ class Rehearsal {
   Status fill(Backend& backend, const Arenas& arenas, const BytesByTier& base);
 
   // REQUIRES: filled.
-  Launch launch(size_t op) const { return {&*ops_[op].op, operands_[op], workspaces_[op]}; }
+  Launch launch(size_t op, size_t device = 0) const {
+    const Placed& placed = placed_[device];
+    return {&*ops_[op].op, placed.operands[op], placed.workspaces[op]};
+  }
 
   struct Copies {
-    Lane lane;
-    Copy copy{};        // done again and again
+    LinkCopy link;
     double copies = 0;  // that go with one step
     double ns = 0;      // of one copy, about
+    size_t device = 0;  // beside whose ops
   };
   struct Traffic {
-    std::vector<Copies> links;  // of the device that the ops run on
-    double latency_ns = 0;      // of a copy
+    std::vector<Copies> links;
+    double latency_ns = 0;  // of a copy
   };
 
   struct Times {
-    std::vector<double> ns;       // by op: medians
+    std::vector<double> ns;       // by op: medians, over all devices
     std::vector<double> mean_ns;  // the same: what a step adds up to where other programs take cores from it
     std::vector<LinkSums> links;  // as in Traffic
   };
@@ -90,9 +96,9 @@ class Rehearsal {
     static Length of(double settle_ns) { return {settle_ns, std::max(kSecond, settle_ns)}; }
   };
 
-  // Every op runs twice to warm up. Then all do, interleaved, with their shares of a step (but three times
-  // those that are short, and all at least once), and copies beside them. REQUIRES: filled, and the backend
-  // is prepared for the ops.
+  // Every op runs twice on each device to warm up. Then all do, interleaved, with their shares of a step (but
+  // three times those that are short, and all at least once), and copies beside them. REQUIRES: filled, and
+  // the backend is prepared for the ops.
   Result<Times> time(Backend& backend, const Length& length, const Traffic& traffic,
                      const OpProgress& progress) const;
 
@@ -120,8 +126,12 @@ class Rehearsal {
   int64_t most_commands_;                      // of one mix: each takes memory of the host
   int64_t periods_;                            // of floats that are made, see FloatBlocks
   std::vector<std::vector<int64_t>> offsets_;  // in the arena, by op and operand
-  std::vector<std::vector<Buffer>> operands_;  // by op
-  std::vector<Buffer> workspaces_;             // by op
+  // On a device, by op.
+  struct Placed {
+    std::vector<std::vector<Buffer>> operands;
+    std::vector<Buffer> workspaces;
+  };
+  std::vector<Placed> placed_;  // by device
 };
 
 // Runs a launch `times` times, one after the other.

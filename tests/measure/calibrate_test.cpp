@@ -34,6 +34,7 @@ class PricedBackend final : public ForwardingBackend {
 
   Status begin(uint32_t count, bool timed) override {
     beside_ops_ = false;
+    launches.clear();
     return ForwardingBackend::begin(count, timed);
   }
 
@@ -44,10 +45,13 @@ class PricedBackend final : public ForwardingBackend {
       priced.cost_ns = slower * cost_of(*launch->op);
       if (each_held_up > 0 && ++runs_[cost_key(*launch->op)] % each_held_up == 0) priced.cost_ns *= 10;
       beside_ops_ = true;
+      ++launches[command.lane];
     } else {
       const double rate = command.lane == kLoad ? kLoadRate : kStoreRate;
       const int64_t bytes = std::get<Copy>(command.work).bytes;
       largest_copy = std::max(largest_copy, bytes);
+      for (const Location& end : {std::get<Copy>(command.work).from, std::get<Copy>(command.work).to})
+        furthest[end.tier] = std::max(furthest[end.tier], end.offset + bytes);
       if (beside_ops_) copied_beside_ops[command.lane] += bytes;
       priced.cost_ns = 1e9 * double(bytes) / rate;
       if (beside_ops_) priced.cost_ns *= slower_beside_ops;
@@ -63,10 +67,11 @@ class PricedBackend final : public ForwardingBackend {
   int64_t commands = 0;
   int64_t largest_copy = 0;
   std::map<Lane, int64_t> copied_beside_ops;  // by lane
-  BytesByTier reserved;
-  double slower_beside_ops = 1;  // copies that are submitted after one
-  double slower = 1;             // all ops
-  int64_t each_held_up = 0;      // run of an op of so many takes ten times as long; 0: none
+  std::map<Lane, int64_t> launches;           // of the last batch
+  BytesByTier reserved, furthest;             // the end of copies
+  double slower_beside_ops = 1;               // copies that are submitted after one
+  double slower = 1;                          // all ops
+  int64_t each_held_up = 0;                   // run of an op of so many takes ten times as long; 0: none
 
  private:
   std::map<std::string, int64_t> runs_;
@@ -101,9 +106,9 @@ TEST(Calibrate, FindsWhatComputeLosesToCopies) {
   }
 }
 
-// Ops of a step that devices share are timed beside what they hand over, too: the first device sends and
-// receives it for its part of the ops.
-TEST(Calibrate, TimesOpsBesideWhatDevicesHandOver) {
+// Ops of a step that devices share are timed on all of them at once, which share the host's memory, and
+// beside what they hand over, too.
+TEST(Calibrate, TimesOpsOfAllDevicesAtOnce) {
   for (const bool joined : {true, false}) {
     const LaneTable lanes = LaneTable::of_devices(2, joined);
     PricedBackend backend(0, lanes);
@@ -122,7 +127,9 @@ TEST(Calibrate, TimesOpsBesideWhatDevicesHandOver) {
       ASSERT_EQ(lane.has_value(), joined);
       if (lane) EXPECT_NEAR(double(copied[*lane]) / double(loaded), 0.5, 0.1);
     }
-    EXPECT_EQ(copied[lanes.copy(kHost, other)], 0);
+    EXPECT_EQ(copied[lanes.copy(kHost, other)], loaded);
+    EXPECT_GT(backend.launches[lanes.compute()], 0);
+    EXPECT_EQ(backend.launches[lanes.compute(other)], backend.launches[lanes.compute()]);
   }
 }
 
@@ -178,23 +185,32 @@ TEST(Calibrate, CopiesNoMoreThanASmallDeviceHasRoomFor) {
   }
 }
 
-// What it takes of either tier, by the arenas that it reserves, on top of what the largest op needs.
+// What it takes of either tier, by the arenas that it reserves, on top of what the largest op needs, where
+// cores are shared and on two devices.
 TEST(Calibrate, StaysWithinWhatThereIs) {
-  for (const int64_t host : {kUnlimited, 64 * kMiB, 24 * kMiB, 8 * kMiB}) {
+  const LaneTable two = LaneTable::of_devices(2, true);
+  for (const int64_t host : {kUnlimited, 1 * kGiB, 64 * kMiB, 24 * kMiB, 8 * kMiB}) {
     for (const int64_t device : {kUnlimited, 32 * kMiB, 1 * kMiB}) {
-      PricedBackend backend(0);
-      Profile profile;
-      CalibrateOptions options;
-      options.shared_cores = true;
-      options.most_bytes = {{kDevice, device}, {kHost, host}};
-      const auto status = calibrate(backend, {{{kLight, 1}, {kHeavy, 1}}, 0, 0}, "", options, profile,
-                                    [](int64_t, int64_t) {});
-      ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_LE(backend.reserved[kHost], host) << host << " " << device;
-      EXPECT_LE(backend.reserved[kDevice], device) << host << " " << device;
-      // The copies that tell the links' rates would take 128 MiB.
-      if (host == kUnlimited && device == kUnlimited) {
-        EXPECT_GT(backend.reserved[kHost], 100 * kMiB);
+      for (const bool shared : {true, false}) {
+        PricedBackend backend(0, shared ? LaneTable() : two);
+        Profile profile;
+        if (!shared) profile.set_lanes(two, kStoreRate);
+        CalibrateOptions options;
+        options.shared_cores = shared;
+        options.most_bytes = {{kDevice, device}, {kHost, host}};
+        const StepMix step{.ops = {{kLight, 1}, {kHeavy, 1}}, .loaded_bytes = kMiB, .stored_bytes = kMiB};
+        const auto status = calibrate(backend, step, "", options, profile, [](int64_t, int64_t) {});
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (const Tier tier : backend.reserved.tiers()) {
+          const int64_t most = tier == kHost ? host : device;
+          EXPECT_LE(backend.reserved[tier], most) << host << " " << device << " " << shared;
+          EXPECT_LE(backend.furthest[tier], backend.reserved[tier]) << host << " " << device << " " << shared;
+        }
+        // The copies that tell the links' rates take 128 MiB, or as much as no cache has.
+        if (host == kUnlimited && device == kUnlimited) {
+          EXPECT_GT(backend.reserved[kHost], shared ? 100 * kMiB : 7 * kGiB);
+          EXPECT_GT(backend.furthest[kHost], shared ? 100 * kMiB : 7 * kGiB);
+        }
       }
     }
   }

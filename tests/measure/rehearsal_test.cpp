@@ -107,7 +107,7 @@ TEST(Rehearsal, CopiesBesideTheOps) {
   HotBackend backend;
   const Copy copy{{kHost, 0}, {kDevice, 0}, kMiB};
   const double step_ns = 90 * 1e6 + 10 * 4e6;
-  times(kStep, 10 * step_ns, backend, {{{kLoad, copy, 20, 1e6}, {kStore, copy, 0.5, 1e6}}, 0});
+  times(kStep, 10 * step_ns, backend, {{{{kLoad, copy}, 20, 1e6}, {{kStore, copy}, 0.5, 1e6}}, 0});
   EXPECT_EQ(backend.copies[kLoad], 200);
   EXPECT_EQ(backend.copies[kStore], 5);
   EXPECT_EQ(backend.waiting, 205);
@@ -122,7 +122,7 @@ TEST(Rehearsal, CopiesComeBetweenOps) {
   for (const int64_t width : {32, 64, 96, 128}) layer.push_back({Linear{64, 64, width, DType::F32}, 100});
   const double step_ns = 400 * 1e6;
   const Copy copy{{kHost, 0}, {kDevice, 0}, kMiB};
-  times(layer, 2 * step_ns, backend, {{{kLoad, copy, 300, 1e5}, {kStore, copy, 300, 1e5}}, 0});
+  times(layer, 2 * step_ns, backend, {{{{kLoad, copy}, 300, 1e5}, {{kStore, copy}, 300, 1e5}}, 0});
   EXPECT_EQ(backend.copies[kLoad], 600);
   EXPECT_LE(backend.most_copies_at_once, 2) << "one of each link is an op's share";
 }
@@ -132,7 +132,8 @@ TEST(Rehearsal, CopiesNoMoreThanALinkCan) {
   HotBackend backend;
   const Copy copy{{kHost, 0}, {kDevice, 0}, kMiB};
   const double step_ns = 90 * 1e6 + 10 * 4e6;
-  times(kStep, 10 * step_ns, backend, {{{kLoad, copy, 1000, step_ns / 100}, {kStore, copy, 0, step_ns}}, 0});
+  times(kStep, 10 * step_ns, backend,
+        {{{{kLoad, copy}, 1000, step_ns / 100}, {{kStore, copy}, 0, step_ns}}, 0});
   EXPECT_LE(backend.copies[kLoad], 1000);
   EXPECT_GE(backend.copies[kLoad], 800);
   EXPECT_EQ(backend.copies[kStore], 0);
