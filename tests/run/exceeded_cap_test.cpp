@@ -35,8 +35,12 @@ TEST(ExceededCap, EndsTheRunAfterTheStepAndSaysWhich) {
   kind.make = make_grown;
   prepared.machine.backend = &kind;
   for (const auto& [tier, said] :
-       {std::pair{kHost, "memory.host: 2.00 GiB of the process are resident, the cap is 1.00 GiB"},
-        std::pair{kDevice, "memory.device: the process holds 2.00 GiB on the device, the cap is 1.00 GiB"}}) {
+       {std::pair{
+            kHost,
+            "memory.host: 2.00 GiB of the process are resident, 1.00 GiB more than the cap of 1.00 GiB"},
+        std::pair{kDevice,
+                  "memory.device: the process holds 2.00 GiB on the device, 1.00 GiB more than the cap of "
+                  "1.00 GiB"}}) {
     grown = false;
     grown_tier = tier;
     const auto session = must(Session::open(prepared));

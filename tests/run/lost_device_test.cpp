@@ -87,7 +87,8 @@ TEST(LostDevice, ACapThatOneOfThemExceedsNamesIt) {
   const auto backend = must(must(find_backend("cpu"))->make(two));
   const BytesByTier caps{{kDevice, 10 * kMiB}, {kOther, 10 * kMiB}, {kHost, kUnlimited}};
   const Status status = check_caps(*backend, {{kOther, 11 * kMiB}}, caps);
-  EXPECT_EQ(status.message(), "memory.device: the process holds 11.0 MiB on device 1, the cap is 10.0 MiB");
+  EXPECT_EQ(status.message(),
+            "memory.device: the process holds 11.0 MiB on device 1, 1.00 MiB more than the cap of 10.0 MiB");
   EXPECT_EQ(status.error().shortage->tier, "device");
   EXPECT_TRUE(check_caps(*backend, {{kOther, 10 * kMiB}}, caps).ok());
 }

@@ -18,7 +18,8 @@ Status check_caps(const Backend& backend, const BytesByTier& use, const BytesByT
     // One key is the cap of every device.
     const std::string_view key = name_of(tier.is_device() ? kDevice : tier);
     return does_not_fit(key, caps[tier], use[tier],
-                        fmt::format("memory.{}: {}, the cap is {}", key, what, format_bytes(caps[tier])));
+                        fmt::format("memory.{}: {}, {} more than the cap of {}", key, what,
+                                    format_bytes(use[tier] - caps[tier]), format_bytes(caps[tier])));
   }
   return {};
 }
