@@ -742,6 +742,10 @@ int main(int argc, char** argv) {
   app.add_flag("--nondeterministic", fast, "Attention backward with atomic additions");
   app.add_option("--cache", settings.options.cache,
                  "File that keeps the libraries' choices for the next run");
+  app.add_option("--scaled-sums", settings.options.scaled_sums_bytes,
+                 "Products in 8 bits make so many bytes of sums at a time, which a pass scales, as on GPUs "
+                 "whose library does not")
+      ->check(CLI::Range(4096, 28 << 20));
   app.add_flag("--untuned", untuned, "Take cuBLASLt's first guess");
   CLI11_PARSE(app, argc, argv);
   settings.options.deterministic = !fast;

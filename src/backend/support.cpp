@@ -51,7 +51,8 @@ void examine(std::string_view, const auto&, std::string_view, Objection&) {}
 
 }  // namespace
 
-Status check_support(std::span<const Support> table, std::string_view backend, const Op& op, int capability) {
+Status check_support(std::span<const Support> table, std::string_view backend, const Op& op,
+                     ComputeCapability capability) {
   const auto row = std::ranges::find(table, name_of(op), &Support::op);
   SLUICE_CHECK(row != table.end(), "no row for {}", to_text(op));
   Objection objection(capability);

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/compute_capability.h"
 #include "base/format.h"
 #include "base/status.h"
 #include "ops/ops.h"
@@ -22,8 +23,8 @@ namespace sluice::core {
 // Collects the first objection to an op.
 class Objection {
  public:
-  // `capability`: of the device, as GPUs count it; 0: of none in particular.
-  explicit Objection(int capability = 0) : capability_(capability) {}
+  // `capability`: of the device; left out: of none in particular.
+  explicit Objection(ComputeCapability capability = {}) : capability_(capability) {}
 
   Objection& multiple(std::string_view name, int64_t value, int64_t of) {
     if (value % of != 0) object("{} = {}; a multiple of {} is needed", name, value, of);
@@ -38,7 +39,7 @@ class Objection {
     if (!holds) object("{}", otherwise);
     return *this;
   }
-  int capability() const { return capability_; }
+  ComputeCapability capability() const { return capability_; }
   const std::string& text() const { return text_; }
 
  private:
@@ -46,7 +47,7 @@ class Objection {
   void object(fmt::format_string<Args...> format, Args&&... args) {
     if (text_.empty()) text_ = fmt::format(format, std::forward<Args>(args)...);
   }
-  int capability_;
+  ComputeCapability capability_;
   std::string text_;
 };
 
@@ -74,6 +75,6 @@ constexpr std::string_view word_of(std::string_view attributes, std::string_view
 
 // An error says what of the op the table's backend does not take, and what is allowed.
 Status check_support(std::span<const Support> table, std::string_view backend, const Op& op,
-                     int capability = 0);
+                     ComputeCapability capability = {});
 
 }  // namespace sluice::core

@@ -27,8 +27,10 @@ struct NumberFormat {
       : type(t), scale(of_scale), block(elements) {}
 
   // The format of rows of so many elements.
-  constexpr NumberFormat over(int64_t row) const {
-    return block == kRow ? NumberFormat(type, static_cast<uint32_t>(row), scale) : *this;
+  constexpr NumberFormat over(int64_t row) const { return block == kRow ? in_rows_of(row) : *this; }
+  // The same, whatever its blocks are.
+  constexpr NumberFormat in_rows_of(int64_t row) const {
+    return NumberFormat(type, static_cast<uint32_t>(row), scale);
   }
   // Whether rows of so many elements hold whole blocks.
   constexpr bool fits(int64_t row) const {

@@ -25,10 +25,19 @@
 namespace sluice::core {
 namespace {
 
-void print_speed(const std::string& what, const Speed& v, double step_ns) {
+Speed print_speed(const Prepared& p, const std::string& what, double step_ns) {
+  const Stage& s = p.stages.main;
+  const Speed v = speed_of(s.model.program, s.plan, step_ns, peak_flops(p));
   say("{:<10} {:>10.1f} ms {:>10.0f} tok/s {:>9.2f} TFLOP/s   MFU {:>5.1f} %   HFU {:>5.1f} %\n", what,
       step_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   std::fflush(stdout);
+  return v;
+}
+
+// The last of several: with what MFU is of, where that needs words.
+void print_last_speed(const Prepared& p, const std::string& what, double step_ns) {
+  const std::string words = peak_text(p, print_speed(p, what, step_ns));
+  if (!words.empty()) say("{}\n", words);
 }
 
 nlohmann::ordered_json to_json(const Breakdown& b) {
@@ -96,16 +105,13 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
 Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t steps, Console& console,
                        Requests& asked) {
   const Stage& s = p.stages.main;
-  const double peak = peak_flops(p);
   SLUICE_TRY(save_plan(p, p.config));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session,
                 data ? Session::open(p, *std::move(data), console) : Session::open(p, console));
   console.stop();
   show_text(describe(session->engine().start_up()));
   std::fflush(stdout);
-  const auto show = [&](const std::string& what, double ns) {
-    print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
-  };
+  const auto show = [&](const std::string& what, double ns) { print_speed(p, what, ns); };
   asked.stop_is_handled = true;
   SLUICE_ASSIGN(const MeasuredSteps measured,
                 measure_steps(*session, steps, p.config.run.trace, asked.stop, show));
@@ -113,7 +119,7 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
   const std::vector<Interval>& timeline = measured.timeline;
   if (ns.empty()) return Ending::Stopped;
   const double median = measured.median_ns();
-  show("median", median);
+  print_last_speed(p, "median", median);
   const MemoryReport memory = session->engine().memory();
   say("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
       s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
@@ -195,8 +201,7 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   const bool too_large = !traits.fast && params > kMostOnCpu;
   if (r.simulate_only || too_large || !traits.runs_models) {
     if (too_large && !r.simulate_only) say("no GPU here: size {} is simulated, not run\n", r.size);
-    print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),
-                s.plan.makespan_ns);
+    print_last_speed(*prepared, "simulated", s.plan.makespan_ns);
     return {};
   }
   return outcome(measure(*prepared, std::move(data), r.steps, console, asked));

@@ -222,6 +222,7 @@ Outcome simulate(const RunRequest& request, Requests& asked) {
   show_text(describe(*prepared));
   say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
       s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+  if (const std::string words = peak_text(*prepared, v); !words.empty()) say("{}\n", words);
   if (prepared->shape.processes > 1) say("TFLOP/s and MFU are of each host; tok/s of all\n");
   const auto dir = save_beside_runs(*prepared, {});
   if (!dir.ok()) return {Ending::Failed, dir.message()};

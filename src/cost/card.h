@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/compute_capability.h"
 #include "base/dtype.h"
 #include "cost/profile.h"
 
@@ -38,12 +39,12 @@ constexpr int64_t kHeldByDevice = 600 * kMiB, kHeldByHost = 686 * kMiB;
 constexpr double kDiskRate = 3e9;
 
 struct Card {
-  std::string key;             // as --machine takes it: "rtx4090"
-  std::string name;            // "RTX 4090 24 GB"
-  int64_t memory_bytes = 0;    // what the driver reports in all
-  double memory_rate = 0;      // data sheet, bytes per second
-  int multiprocessors = 0;     // 0: unknown
-  int compute_capability = 0;  // its major number; 0: no GPU of NVIDIA's
+  std::string key;           // as --machine takes it: "rtx4090"
+  std::string name;          // "RTX 4090 24 GB"
+  int64_t memory_bytes = 0;  // what the driver reports in all
+  double memory_rate = 0;    // data sheet, bytes per second
+  int multiprocessors = 0;   // 0: unknown
+  ComputeCapability compute_capability;
   PeakRates peak;
   // By the formats that Sluice computes in. With neither the machine serves arithmetic only.
   ReachedRates bf16, f32;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <type_traits>
@@ -18,7 +19,7 @@ namespace sluice::core {
 namespace {
 
 // Calls f(key, field) for every key of a file. A field's type says what its value is: text, a size (int64_t),
-// or a number above 0. A size or number of 0 is not known, and not written.
+// a compute capability, or a number above 0. A size or number of 0 is not known, and not written.
 template <class F>
 void visit_keys(Card& c, F&& f) {
   f("name", c.name), f("multiprocessors", c.multiprocessors), f("compute_capability", c.compute_capability);
@@ -50,6 +51,18 @@ Status read(const std::string& text, int64_t& field) {
   SLUICE_ASSIGN(field, parse_bytes(text));
   return field == kUnlimited ? error("'{}' is not a size", text) : Status();
 }
+// 8.9; a whole number is a major one.
+Status read(const std::string& text, ComputeCapability& field) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, problem] = std::from_chars(text.data(), end, value);
+  const bool number = problem == std::errc() && at == end && value >= 1 && value < 100;
+  const int tenths = number ? int(std::lround(10 * value)) : 0;
+  if (!number || std::abs(10 * value - tenths) > 1e-9)
+    return error("'{}': allowed are compute capabilities, such as 8.9", text);
+  field = {tenths / 10, tenths % 10};
+  return {};
+}
 template <class Number>
 Status read(const std::string& text, Number& field) {
   constexpr double kMost = std::is_same_v<Number, int> ? 1e6 : 1e24;
@@ -68,6 +81,9 @@ std::string written(const std::string& text) {
 }
 std::string written(int64_t size) {
   return size > 0 ? toml_text(exact_bytes(size)) : "";
+}
+std::string written(ComputeCapability c) {
+  return c.known() ? c.to_text() : "";
 }
 template <class Number>
 std::string written(Number number) {

@@ -36,7 +36,8 @@ struct Row {
   int64_t memory_mib;   // as nvidia-smi prints it where known; see docs/machines.md
   double memory_rate;   // bytes per second
   double memory_basis;  // the same, of which copies reach 88 %
-  int multiprocessors, compute_capability;
+  int multiprocessors;
+  ComputeCapability compute_capability;
   PeakRates peak;
   const char* peak_source;
   Shares shares;
@@ -54,71 +55,71 @@ struct Row {
 // theirs.
 // clang-format off
 const Row kRows[] = {
-    {"rtx4060ti-8gb", "RTX 4060 Ti 8 GB", 8188, 0.288e12, 0.288e12, 34, 8,
+    {"rtx4060ti-8gb", "RTX 4060 Ti 8 GB", 8188, 0.288e12, 0.288e12, 34, {8, 9},
      {22.06e12, 22.06e12, 44.1e12, 44.1e12, 88.3e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
-    {"laptop", "RTX 4060 Laptop 8 GB", 8188, 0.256e12, 0.256e12, 24, 8,
+    {"laptop", "RTX 4060 Laptop 8 GB", 8188, 0.256e12, 0.256e12, 24, {8, 9},
      {14.6e12, 14.6e12, 29.1e12, 29.1e12, 58.2e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
-    {"rtx3080", "RTX 3080 10 GB", 10240, 0.76e12, 0.76e12, 68, 8,
+    {"rtx3080", "RTX 3080 10 GB", 10240, 0.76e12, 0.76e12, 68, {8, 6},
      {29.8e12, 29.8e12, 59.5e12, 59.5e12, 0}, "white paper", kAmpere, 23e9, "estimated", false},
-    {"rtx4070ti", "RTX 4070 Ti 12 GB", 12282, 0.5042e12, 0.5042e12, 60, 8,
+    {"rtx4070ti", "RTX 4070 Ti 12 GB", 12282, 0.5042e12, 0.5042e12, 60, {8, 9},
      {40.1e12, 40.1e12, 80.2e12, 80.2e12, 160.4e12}, "architecture x clock", kGeForce, 23e9, "estimated", false},
-    {"rtx3060", "RTX 3060 12 GB", 12288, 0.36e12, 0.36e12, 28, 8,
+    {"rtx3060", "RTX 3060 12 GB", 12288, 0.36e12, 0.36e12, 28, {8, 6},
      {12.7e12, 12.7e12, 25.5e12, 25.5e12, 0}, "architecture x clock", kAmpere, 23e9, "estimated", false},
-    {"v100-16gb", "V100 16 GB", 16160, 0.9e12, 0.9e12, 80, 7,
+    {"v100-16gb", "V100 16 GB", 16160, 0.9e12, 0.9e12, 80, {7, 0},
      {15.7e12, 0, 0, 125e12, 0}, "data sheet", kNone, 0, "", false},
-    {"rtx5070ti", "RTX 5070 Ti 16 GB", 16303, 0.896e12, 0.896e12, 70, 12,
+    {"rtx5070ti", "RTX 5070 Ti 16 GB", 16303, 0.896e12, 0.896e12, 70, {12, 0},
      {43.9e12, 43.9e12, 87.9e12, 87.9e12, 175.8e12}, "white paper", kGeForce, 45e9, "estimated", false},
-    {"rtx5080", "RTX 5080 16 GB", 16303, 0.96e12, 0.96e12, 84, 12,
+    {"rtx5080", "RTX 5080 16 GB", 16303, 0.96e12, 0.96e12, 84, {12, 0},
      {56.3e12, 56.3e12, 112.6e12, 112.6e12, 225.1e12}, "white paper", kGeForce, 45e9, "estimated", false},
-    {"rtx5060ti", "RTX 5060 Ti 16 GB", 16311, 0.448e12, 0.448e12, 36, 12,
+    {"rtx5060ti", "RTX 5060 Ti 16 GB", 16311, 0.448e12, 0.448e12, 36, {12, 0},
      {23.7e12, 23.7e12, 47.4e12, 47.4e12, 94.8e12}, "architecture x clock", kGeForce, 23e9, "estimated", false},
-    {"rtx4080", "RTX 4080 16 GB", 16376, 0.7168e12, 0.7168e12, 76, 8,
+    {"rtx4080", "RTX 4080 16 GB", 16376, 0.7168e12, 0.7168e12, 76, {8, 9},
      {48.7e12, 48.7e12, 97.5e12, 97.5e12, 194.9e12}, "white paper", kGeForce, 23e9, "estimated", false},
-    {"rtx4060ti", "RTX 4060 Ti 16 GB", 16380, 0.288e12, 0.288e12, 34, 8,
+    {"rtx4060ti", "RTX 4060 Ti 16 GB", 16380, 0.288e12, 0.288e12, 34, {8, 9},
      {22.06e12, 22.06e12, 44.1e12, 44.1e12, 88.3e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
-    {"a10", "A10 24 GB", 23028, 0.6e12, 0.6e12, 72, 8,
+    {"a10", "A10 24 GB", 23028, 0.6e12, 0.6e12, 72, {8, 6},
      {31.2e12, 62.5e12, 125e12, 125e12, 0}, "data sheet", {0.55, 0.5, 0.42, "estimated"}, 23e9, "estimated", false},
-    {"l4", "L4 24 GB", 23034, 0.3e12, 0.3e12, 58, 8,
+    {"l4", "L4 24 GB", 23034, 0.3e12, 0.3e12, 58, {8, 9},
      {30.3e12, 60e12, 121e12, 121e12, 242e12}, "data sheet", {0.55, 0.5, 0.42, "estimated, as the A10"}, 23e9, "estimated", false},
-    {"a5000", "RTX A5000 24 GB", 24564, 0.768e12, 0.768e12, 64, 8,
+    {"a5000", "RTX A5000 24 GB", 24564, 0.768e12, 0.768e12, 64, {8, 6},
      {27.8e12, 55.6e12, 111.1e12, 111.1e12, 0}, "data sheet", kLikeA100, 23e9, "estimated", false},
-    {"rtx4090", "RTX 4090 24 GB", 24564, 1.008e12, 1.008e12, 128, 8,
+    {"rtx4090", "RTX 4090 24 GB", 24564, 1.008e12, 1.008e12, 128, {8, 9},
      {82.6e12, 82.6e12, 165e12, 165e12, 330.3e12}, "white paper", kGeForce, 23e9, "estimated", true},
-    {"rtx3090", "RTX 3090 24 GB", 24576, 0.936e12, 0.936e12, 82, 8,
+    {"rtx3090", "RTX 3090 24 GB", 24576, 0.936e12, 0.936e12, 82, {8, 6},
      {35.6e12, 35.6e12, 71e12, 71e12, 0}, "white paper", kAmpere, 23e9, "estimated", true},
-    {"v100", "V100 32 GB", 32510, 0.9e12, 0.9e12, 80, 7,
+    {"v100", "V100 32 GB", 32510, 0.9e12, 0.9e12, 80, {7, 0},
      {15.7e12, 0, 0, 125e12, 0}, "data sheet", kNone, 0, "", false},
-    {"rtx5090", "RTX 5090 32 GB", 32607, 1.792e12, 1.79e12, 170, 12,
+    {"rtx5090", "RTX 5090 32 GB", 32607, 1.792e12, 1.79e12, 170, {12, 0},
      {104.8e12, 104.8e12, 209.5e12, 209.5e12, 419e12}, "white paper", kGeForce, 45e9, "estimated", true},
-    {"a100-40gb", "A100 40 GB", 40960, 1.555e12, 1.555e12, 108, 8,
+    {"a100-40gb", "A100 40 GB", 40960, 1.555e12, 1.555e12, 108, {8, 0},
      {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true, 223e9},
-    {"a40", "A40 48 GB", 46068, 0.696e12, 0.696e12, 84, 8,
+    {"a40", "A40 48 GB", 46068, 0.696e12, 0.696e12, 84, {8, 6},
      {37.4e12, 74.8e12, 149.7e12, 149.7e12, 0}, "data sheet", kLikeA100, 23e9, "estimated", false},
-    {"l40s", "L40S 48 GB", 46068, 0.864e12, 0.864e12, 142, 8,
+    {"l40s", "L40S 48 GB", 46068, 0.864e12, 0.864e12, 142, {8, 9},
      {91.6e12, 183e12, 362e12, 362e12, 733e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
-    {"a6000", "RTX A6000 48 GB", 49140, 0.768e12, 0.768e12, 84, 8,
+    {"a6000", "RTX A6000 48 GB", 49140, 0.768e12, 0.768e12, 84, {8, 6},
      {38.7e12, 77.4e12, 154.8e12, 154.8e12, 0}, "data sheet", kLikeA100, 23e9, "estimated", false},
-    {"rtx6000ada", "RTX 6000 Ada 48 GB", 49140, 0.96e12, 0.96e12, 142, 8,
+    {"rtx6000ada", "RTX 6000 Ada 48 GB", 49140, 0.96e12, 0.96e12, 142, {8, 9},
      {91.1e12, 182.1e12, 364.2e12, 364.2e12, 728.5e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
-    {"h100", "H100 80 GB", 81559, 3.35e12, 3.35e12, 132, 9,
+    {"h100", "H100 80 GB", 81559, 3.35e12, 3.35e12, 132, {9, 0},
      {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH100, 50e9, "estimated", true, 335e9},
-    {"a100", "A100 80 GB", 81920, 2.039e12, 2.0e12, 108, 8,
+    {"a100", "A100 80 GB", 81920, 2.039e12, 2.0e12, 108, {8, 0},
      {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true, 223e9},
-    {"tpuv5p", "TPU v5p 95 GB", 97280, 2.765e12, 2.765e12, 0, 0,
+    {"tpuv5p", "TPU v5p 95 GB", 97280, 2.765e12, 2.765e12, 0, {},
      {0, 0, 459e12, 0, 0}, "data sheet", kNone, 0, "", false},
-    {"gh200", "GH200 96 GB", 97871, 4.0e12, 4.0e12, 132, 9,
+    {"gh200", "GH200 96 GB", 97871, 4.0e12, 4.0e12, 132, {9, 0},
      {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kLikeHopper, 300e9, "estimated", false},
-    {"h20", "H20 96 GB", 97871, 4.0e12, 4.0e12, 78, 9,
+    {"h20", "H20 96 GB", 97871, 4.0e12, 4.0e12, 78, {9, 0},
      {44e12, 74e12, 148e12, 148e12, 296e12}, "data sheet", kLikeHopper, 50e9, "estimated", false, 335e9},
-    {"rtxpro6000", "RTX PRO 6000 96 GB", 97887, 1.792e12, 1.792e12, 188, 12,
+    {"rtxpro6000", "RTX PRO 6000 96 GB", 97887, 1.792e12, 1.792e12, 188, {12, 0},
      {125e12, 251.9e12, 503.8e12, 503.8e12, 1007.6e12}, "white paper", kLikeHopper, 45e9, "estimated", false},
-    {"gb10", "GB10 128 GB", 122070, 0.273e12, 0.273e12, 48, 12,
+    {"gb10", "GB10 128 GB", 122070, 0.273e12, 0.273e12, 48, {12, 1},
      {30.7e12, 30.7e12, 61.4e12, 61.4e12, 122.9e12}, "architecture x clock", kNone, 0, "", false},
-    {"h200", "H200 141 GB", 143771, 4.8e12, 4.8e12, 132, 9,
+    {"h200", "H200 141 GB", 143771, 4.8e12, 4.8e12, 132, {9, 0},
      {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH200, 50.8e9, "measured", true, 335e9},
-    {"b200", "B200 180 GB", 183359, 7.7e12, 7.7e12, 148, 10,
+    {"b200", "B200 180 GB", 183359, 7.7e12, 7.7e12, 148, {10, 0},
      {75e12, 1125e12, 2250e12, 2250e12, 4500e12}, "data sheet", kLikeHopper, 50e9, "estimated", false, 670e9},
-    {"mi300x", "MI300X 192 GB", 196592, 5.3e12, 5.3e12, 304, 0,
+    {"mi300x", "MI300X 192 GB", 196592, 5.3e12, 5.3e12, 304, {},
      {163.4e12, 653.7e12, 1307.4e12, 1307.4e12, 2614.9e12}, "data sheet", kNone, 0, "", false},
 };
 // clang-format on
@@ -274,17 +275,21 @@ Result<Profile> profile_of(const Card& card, DType compute) {
   Profile p;
   p.name = card.key;
   p.peak_flops = bf16 ? card.peak.bf16 : card.peak.f32;
+  p.narrow_peak_flops = card.peak.f8;
   p.rates.product_flops = reached.products;
   p.rates.attention_forward_flops = reached.attention_forward;
   p.rates.attention_backward_flops = reached.attention_backward;
   p.rates.memory_bytes = card.memory_reached;
   p.rates.launch_ns = 4000;
   // Hopper's own kernels for them, as measured on an H200.
-  const bool hopper = card.compute_capability == 9;
+  const bool hopper = card.compute_capability.major == 9;
   if (hopper) p.rates.grouped_share = 0.85;
   // Measured on an H200. Elsewhere own kernels compute scores several times: estimated.
   p.rates.wide_forward_share = hopper ? 0.78 : 0.35;
   p.rates.wide_backward_share = hopper ? 0.38 : 0.15;
+  // Where a pass scales sums: of 8B's shapes on an H200 that was made to.
+  if (card.compute_capability.known() && !scales_products(card.compute_capability))
+    p.rates.narrow_share = 1.5;
   p.set_bytes_per_s(kHost, kDevice, card.load_rate);
   p.set_bytes_per_s(kDevice, kHost, card.store_rate);
   p.transfer_latency_ns = 10000;
@@ -292,7 +297,7 @@ Result<Profile> profile_of(const Card& card, DType compute) {
   p.alignment = 256;
   p.overhead_bytes = card.held_bytes;
   p.host_growth = card.host_growth;
-  const GpuLibraries libraries{.cc_major = card.compute_capability};
+  const GpuLibraries libraries{.capability = card.compute_capability};
   p.workspace_bytes = [libraries](const Op& op) { return workspace_bytes(op, libraries); };
   return p;
 }

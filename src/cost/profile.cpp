@@ -16,9 +16,6 @@ constexpr int64_t kMostLibraryHeadDim = 256;
 // included. It is of gated delta rules of 32 and 48 heads of 128 on an H200, forward and backward alike.
 constexpr double kStateShare = 0.1;
 
-// Products of operands in 8 bits reach this much of the rate of others: of 8B's shapes on an H200.
-constexpr double kNarrowShare = 1.8;
-
 // The share of attention's rate beside softmax that an op reaches.
 double attention_share(const Work& work, const Rates& rates) {
   const double beside = double(work.head_dim) / (double(work.head_dim) + kSoftmaxColumns);
@@ -33,7 +30,7 @@ double rate_of(const Work& work, const Rates& rates) {
     case Unit::Product:
       return rates.product_flops;
     case Unit::NarrowProduct:
-      return kNarrowShare * rates.product_flops;
+      return rates.narrow_share * rates.product_flops;
     case Unit::GroupedProduct:
       return rates.grouped_share * rates.product_flops;
     case Unit::StateProduct:
@@ -220,6 +217,7 @@ Rates reached_rates(const Program& program, const Profile& profile) {
           .launch_ns = profile.rates.launch_ns,
           .idle_part = profile.rates.idle_part,
           .grouped_share = profile.rates.grouped_share,
+          .narrow_share = profile.rates.narrow_share,
           .wide_forward_share = profile.rates.wide_forward_share,
           .wide_backward_share = profile.rates.wide_backward_share};
 }

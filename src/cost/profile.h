@@ -34,6 +34,8 @@ struct Rates {
   // Products over the rows of experts reach this much of a dense one's rate, forward and backward together.
   // It was measured of experts with 2,048 rows, by kernels that take tiles one by one.
   double grouped_share = 0.45;
+  // Products of operands in 8 bits reach this much of the rate of others: of 8B's shapes on an H200.
+  double narrow_share = 1.8;
   // Heads above 256, for which no library has kernels, reach this much of what others would.
   double wide_forward_share = 1, wide_backward_share = 1;
 };
@@ -72,7 +74,8 @@ struct Profile {
   // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU,
   // where copies take cores and memory bandwidth.
   double copy_slowdown = 0;
-  double peak_flops = 0;  // data sheet rate of dense matrix products, for MFU; 0: unknown
+  // Data sheet rates of dense matrix products, and of those in 8 bits, for MFU; 0: unknown.
+  double peak_flops = 0, narrow_peak_flops = 0;
   int64_t alignment = 64;
   BytesByTier overhead_bytes;  // held by the process beside its arenas; alike on all devices
   HostGrowth host_growth;      // and what comes on top of the host's

@@ -280,8 +280,19 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   c.model_tflops = speed.model_tflops;
   c.mfu = speed.mfu;
   c.hfu = speed.hfu;
+  if (std::string words = peak_text(p, speed); !words.empty())
+    c.facts.emplace_back(kPeakFact, std::move(words));
   c.what_ifs = std::move(what_ifs);
   return make_report(program, plan, predicted_timeline(plan), c);
+}
+
+std::string peak_text(const Prepared& p, const Speed& speed) {
+  const Profile& rates = p.machine.profile;
+  if (!p.model.products.w || rates.narrow_peak_flops == 0) return {};
+  if (rates.peak_flops == 0) return "MFU and HFU are of the rate in 8 bits";
+  const double times = rates.narrow_peak_flops / rates.peak_flops;
+  return fmt::format("MFU and HFU are of the rate in 8 bits; of bf16's they are {:.1f} and {:.1f} %",
+                     100 * times * speed.mfu, 100 * times * speed.hfu);
 }
 
 std::string describe(const StartUp& s) {
@@ -380,9 +391,10 @@ std::string explain_speed() {
          "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus "
          "the scores that\n"
          "               attention's backward computes again) / seconds / peak\n"
-         "peak           the data sheet's dense rate in the compute type on a GPU that is known; elsewhere "
-         "the fastest\n"
-         "               matrix product measured on this machine\n";
+         "peak           the data sheet's dense rate in the compute type, with train.compute = fp8 in 8 "
+         "bits, on a "
+         "GPU that is\n"
+         "               known; elsewhere the fastest matrix product measured on this machine\n";
 }
 
 }  // namespace sluice::core

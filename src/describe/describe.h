@@ -7,6 +7,7 @@
 
 #include "report/report.h"
 #include "setup/prepared.h"
+#include "setup/speed.h"
 
 namespace sluice::core {
 
@@ -23,6 +24,8 @@ std::string describe(const Prepared& prepared);
 
 // The training plan explained, with the Sluice that made it among the facts.
 PlanReport report_of(const Prepared& prepared, std::vector<WhatIf> what_ifs = {});
+// How the rate that MFU is of compares with that of bf16, where products read 8 bits; else empty.
+std::string peak_text(const Prepared& prepared, const Speed& speed);
 // "start-up: 12.3 s (measure 4.0 s, plan ...)".
 std::string describe(const StartUp& start_up);
 

@@ -17,12 +17,14 @@ namespace sluice::core {
 namespace {
 
 // The profile whose rates ops that are not measured take: that of the card which a driver's name means; else
-// the H100's.
+// the H100's, whose peak is not the card's.
 Result<Profile> profile_like(std::string_view model) {
   const Card* card = card_called(model);
   if (card != nullptr && card->bf16.known()) return profile_of(*card, DType::BF16);
   SLUICE_ASSIGN(const Card h100, find_card("h100"));
-  return profile_of(h100, DType::BF16);
+  SLUICE_ASSIGN(Profile profile, profile_of(h100, DType::BF16));
+  profile.peak_flops = profile.narrow_peak_flops = 0;
+  return profile;
 }
 
 // The backend's exact workspaces; a backend that is only asked holds no arenas.

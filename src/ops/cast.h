@@ -45,11 +45,6 @@ constexpr bool is_float8(DType type) {
 constexpr bool is_narrow(int64_t row) {
   return row % 16 == 0;
 }
-// Whether GPUs of that compute capability multiply matrices with scales by row (cuBLAS 12.9); its major
-// number.
-constexpr bool scales_rows(int capability) {
-  return capability == 9 || capability == 10;
-}
 // The endings of the roles of such copies.
 constexpr const char *kByRow = "_fp8", *kTurned = "_fp8_turned";
 

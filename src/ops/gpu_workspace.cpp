@@ -53,7 +53,7 @@ int64_t backward_graph_bytes(const AttnShape& s, int64_t rows, int64_t kv_heads,
   int64_t per_query_head = 0;
   if (group > 1) per_query_head += 2 * s.kv_len * s.head_dim * 2;
   if (libraries.deterministic) per_query_head += s.q_len * s.kv_len * 2;
-  if (libraries.cc_major != 9) per_query_head += s.q_len * s.head_dim * 4;
+  if (libraries.capability.major != 9) per_query_head += s.q_len * s.head_dim * 4;
   return kGraphSlack + rows * kv_heads * group * per_query_head;
 }
 
@@ -167,8 +167,8 @@ bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& librarie
   if (s.dtype != DType::BF16) return false;
   if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
   // Measured on Hopper alone. A window is a pattern that it knows beside the causal mask.
-  if (s.softcap > 0 && libraries.cc_major != 9) return false;
-  if (s.window > 0 && (s.distance != 0 || libraries.cc_major != 9)) return false;
+  if (s.softcap > 0 && libraries.capability.major != 9) return false;
+  if (s.window > 0 && (s.distance != 0 || libraries.capability.major != 9)) return false;
   // Deterministic backward passes compute what the window hides, too, which own kernels leave out.
   if (s.window > 0 && backward && libraries.deterministic) {
     AttnShape all = s;
@@ -176,7 +176,7 @@ bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& librarie
     if (s.pairs() * times_of_cudnn(s.head_dim) < all.pairs()) return false;
   }
   if (s.head_dim % 8 != 0 || s.head_dim > kMostCudnnHeadDim || s.head_dim < kLeastCudnnHeadDim) return false;
-  if (backward && s.head_dim > kMostCudnnHeadDimBack && libraries.cc_major != 9) return false;
+  if (backward && s.head_dim > kMostCudnnHeadDimBack && libraries.capability.major != 9) return false;
   if (!backward || !libraries.deterministic) return true;
   return all_graph_bytes(s, true, libraries) <= libraries.attention_cap_bytes;
 }

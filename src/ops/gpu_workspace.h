@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "base/compute_capability.h"
 #include "ops/gpu_partials.h"
 
 namespace sluice::core {
@@ -28,7 +29,7 @@ struct GpuLibraries {
   // fit.
   int64_t attention_cap_bytes = 1280 * kMiB;
   bool deterministic = false;
-  int cc_major = 9;  // of the compute capability
+  ComputeCapability capability{9, 0};
 };
 
 // Row stride of the f32 logits of HeadLoss.

@@ -20,8 +20,8 @@ Operands HeadLoss::operands() const {
     if (!frozen) o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});
   }
   if (reads_turned()) {
-    o.push_back({"w_turned", Read, in_rows_of(vocab), vocab * dim, Weights});
-    if (!frozen) o.push_back({"x_turned", Read, in_rows_of(tokens), tokens * dim, Activations});
+    o.push_back({"w_turned", Read, x_format->in_rows_of(vocab), vocab * dim, Weights});
+    if (!frozen) o.push_back({"x_turned", Read, x_format->in_rows_of(tokens), tokens * dim, Activations});
   }
   if (weighted) o.push_back({"weights", Read, F32, tokens, Activations});
   if (log_probs) o.push_back({"log_probs", Write, F32, tokens, Activations});

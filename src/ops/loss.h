@@ -47,10 +47,6 @@ struct HeadLoss {
   int64_t top = 0;
   std::optional<NumberFormat> x_format = {};
 
-  // The format of copies whose rows have so many elements. REQUIRES: x_format.
-  NumberFormat in_rows_of(int64_t row) const {
-    return NumberFormat(x_format->type, NumberFormat::kRow, x_format->scale).over(row);
-  }
   bool reads_turned() const { return x_format && !forward_only; }
   Operands operands() const;
   // Where the operands are that not every form has.

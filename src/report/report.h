@@ -31,6 +31,9 @@ struct WhatIf {
   double speedup = 1;  // tokens/s with the change over tokens/s of the plan; 0: does not fit
 };
 
+// The name of the fact that says what MFU and HFU are of, where that needs words.
+constexpr std::string_view kPeakFact = "peak";
+
 // Facts for a report beside the Plan.
 struct ReportContext {
   std::string model;  // in a few words, for titles

@@ -47,6 +47,8 @@ class Page {
          s_.tokens_per_s > 0 ? fmt::format(": {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %",
                                            s_.tokens_per_s, s_.model_tflops, 100 * s_.mfu, 100 * s_.hfu)
                              : "");
+    for (const auto& [name, words] : s_.facts)
+      if (name == kPeakFact) line("{:<8} {}", name, words);
     line("bound    no plan is faster than {:.1f} ms; gap {:.1f} %{}", s_.lower_bound_ns / 1e6, 100 * s_.gap(),
          s_.least_bound_ns < s_.lower_bound_ns
              ? fmt::format(". None of a shape that was tried is faster than {:.1f} ms; gap {:.1f} %",

@@ -45,11 +45,11 @@ void visit_fields(AnyNumerics& numerics, F&& field) {
 // Measured op times and workspaces are left to the caller.
 template <class F>
 void visit_fields(const Profile& profile, F&& field) {
-  const auto& [name, rates, links, network, transfer_latency_ns, copy_slowdown, peak_flops, alignment,
-               overhead_bytes, host_growth, host_bytes_per_table_byte, most_host_bytes, measured_ns,
-               workspace_bytes] = profile;
+  const auto& [name, rates, links, network, transfer_latency_ns, copy_slowdown, peak_flops, narrow_peak_flops,
+               alignment, overhead_bytes, host_growth, host_bytes_per_table_byte, most_host_bytes,
+               measured_ns, workspace_bytes] = profile;
   const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns,
-               idle_part, grouped_share, wide_forward_share, wide_backward_share] = rates;
+               idle_part, grouped_share, narrow_share, wide_forward_share, wide_backward_share] = rates;
   field("name", name);
   field("product_flops", product_flops);
   field("attention_forward_flops", attention_forward_flops);
@@ -58,6 +58,7 @@ void visit_fields(const Profile& profile, F&& field) {
   field("launch_ns", launch_ns);
   field("idle_part", idle_part);
   field("grouped_share", grouped_share);
+  field("narrow_share", narrow_share);
   field("wide_forward_share", wide_forward_share);
   field("wide_backward_share", wide_backward_share);
   for (const Link& link : links) {
@@ -72,6 +73,7 @@ void visit_fields(const Profile& profile, F&& field) {
   field("transfer_latency_ns", transfer_latency_ns);
   field("copy_slowdown", copy_slowdown);
   field("peak_flops", peak_flops);
+  field("narrow_peak_flops", narrow_peak_flops);
   field("alignment", alignment);
   for (const Tier tier : tiers_of(profile.devices())) field("overhead_bytes", overhead_bytes[tier]);
   const auto& [per_arena_gib, per_action] = host_growth;

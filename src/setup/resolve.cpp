@@ -18,12 +18,12 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   const bool fp8 = n.compute == DType::F8E4M3;  // of products, see resolve_formats()
   if (fp8) n.compute = DType::BF16;
   const bool bf16 = n.compute == DType::BF16;
-  const int capability = machine.card ? machine.card->compute_capability : 0;
-  if (fp8 && capability > 0 && !scales_rows(capability))
+  const ComputeCapability capability = machine.card ? machine.card->compute_capability : ComputeCapability();
+  if (fp8 && capability.known() && !multiplies_float8(capability))
     return error(
-        "train.compute = fp8: {} has compute capability {}.x, and scales by row need 9.0 or 10.0; set "
+        "train.compute = fp8: {} has compute capability {}, and products in 8 bits need 8.9 or more; set "
         "train.compute = bf16",
-        machine.profile.name, capability);
+        machine.profile.name, capability.to_text());
   if (!bf16 && !machine.takes_f32) {
     return error(
         "train.compute = {}: runs on {} compute in bf16 with fp32 sums. In f32 their products would leave "

@@ -24,6 +24,8 @@ Speed speed_of(const Program& program, const Plan& plan, double step_ns, double 
 
 double peak_flops(const Prepared& p) {
   const double devices = double(p.machine.devices());
+  if (p.model.products.w && p.machine.profile.narrow_peak_flops > 0)
+    return p.machine.profile.narrow_peak_flops * devices;
   if (p.machine.profile.peak_flops > 0) return p.machine.profile.peak_flops * devices;
   double best = 0;
   for (const Task& task : p.stages.main.model.program.tasks()) {

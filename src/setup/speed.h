@@ -14,7 +14,8 @@ struct Speed {
 };
 Speed speed_of(const Program& program, const Plan& plan, double step_ns, double peak_flops);
 
-// The fastest matrix product of the profile, FLOPs per second: what MFU is measured against.
+// The fastest matrix product of the profile, in 8 bits where products read them, FLOPs per second: what MFU
+// is measured against.
 double peak_flops(const Prepared& prepared);
 
 }  // namespace sluice::core

@@ -57,14 +57,15 @@ TEST(Supports, WhatJoinsSeveralAttributes) {
   EXPECT_EQ(refusal(cuda_supports(rope)), "hd = 2048; at most 512 is supported");
   LinearDgrad op = dgrad();
   op.dy_format = op.weight_format = kFloat8.over(op.out);
-  EXPECT_TRUE(cuda_supports(op, 9).ok());
-  EXPECT_EQ(refusal(cuda_supports(op, 8)),
-            "scales by row need a GPU of compute capability 9.0 or 10.0, and this one has 8.x; set "
+  EXPECT_TRUE(cuda_supports(op, {9, 0}).ok());
+  EXPECT_TRUE(cuda_supports(op, {8, 9}).ok());
+  EXPECT_EQ(refusal(cuda_supports(op, {8, 6})),
+            "products in 8 bits need a GPU of compute capability 8.9 or more, and this one has 8.6; set "
             "train.compute = bf16");
   op.dy_format = kWideFloat8.over(op.out);
-  EXPECT_TRUE(cpu_supports(op).ok() && cuda_supports(op, 9).ok());
+  EXPECT_TRUE(cpu_supports(op).ok() && cuda_supports(op, {9, 0}).ok());
   op.weight_format = op.dy_format;
-  EXPECT_EQ(refusal(cuda_supports(op, 9)),
+  EXPECT_EQ(refusal(cuda_supports(op, {9, 0})),
             "a product of f8e5m2 by f8e5m2; the library takes one of them in f8e4m3");
 }
 

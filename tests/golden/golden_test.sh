@@ -268,7 +268,7 @@ say train run.toml --set run.resume=nothing-here
 say train run.toml --run-dir /dev/null/run
 say plan run.toml --machine h200 --html nowhere/plan.html
 say plan run.toml --machine h200 --set train.compute=f16
-say plan run.toml --machine rtx4090 --set train.compute=fp8
+say plan run.toml --machine rtx3090 --set train.compute=fp8
 say sweep --model 9 --seq-len 16 --machine h200
 say sweep --model 8 --seq-len 16 --device-mem 8GiB:4GiB:1GiB
 say keys nothing-like-this

@@ -15,6 +15,7 @@
 #include "io/file.h"
 #include "machine/machine.h"
 #include "ops/op.h"
+#include "setup/resolve.h"
 
 namespace sluice::core {
 namespace {
@@ -149,6 +150,38 @@ TEST_F(MachineFile, HasNoRatesOfAnotherFormat) {
   EXPECT_EQ(
       machine.message(),
       "train.compute = bf16: mine has rates of steps in f32 only, and none is made from another format's");
+}
+
+TEST_F(MachineFile, HasACapabilityWithItsMinorNumber) {
+  const std::pair<const char*, ComputeCapability> written[] = {
+      {"8.9", {8, 9}}, {"9", {9, 0}}, {"12.0", {12, 0}}, {"12.1", {12, 1}}};
+  for (const auto& [text, capability] : written) {
+    const auto card = read(fmt::format("compute_capability = {}\n{}", text, kSmall));
+    ASSERT_TRUE(card.ok()) << card.message();
+    EXPECT_EQ(card->compute_capability, capability) << text;
+  }
+  for (const char* text : {"0.5", "8.93", "-8.9", "100", "nan"}) {
+    EXPECT_NE(refusal(fmt::format("compute_capability = {}\n{}", text, kSmall)).find("such as 8.9"),
+              std::string::npos)
+        << text;
+  }
+}
+
+// Products in 8 bits are a matter of the chip, whatever library there is.
+TEST(Cards, MultiplyIn8BitsFromAdaOn) {
+  for (const Card& card : cards()) {
+    if (!card.can_be_planned()) continue;
+    EXPECT_EQ(multiplies_float8(card.compute_capability), card.peak.f8 > 0) << card.key;
+    RunConfig config;
+    config.train.compute = DType::F8E4M3;
+    const auto machine = resolve_machine(config, card.key);
+    ASSERT_TRUE(machine.ok()) << machine.message();
+    EXPECT_EQ(resolve_numerics(config, *machine, {}).ok(), card.peak.f8 > 0) << card.key;
+  }
+  const auto rate = [](const char* card) {
+    return profile_of(*find_card(card), DType::BF16)->rates.narrow_share;
+  };
+  EXPECT_LT(rate("rtx4090"), rate("h200"));
 }
 
 TEST_F(MachineFile, ThatIsWrongIsRefusedWithTheKey) {

@@ -11,7 +11,7 @@ namespace {
 CudaDevice gpu(const std::string& pci, std::vector<int> reaches) {
   CudaDevice d;
   d.name = "NVIDIA H100";
-  d.cc_major = 9;
+  d.capability = {9, 0};
   d.multiprocessors = 132;
   d.total_bytes = d.free_bytes = 80 * kGiB;
   d.pcie_generation = 5, d.pcie_width = 16;

@@ -86,7 +86,7 @@ TEST(Machine, APresetIsOnlyPlannedFor) {
                              .dtype = DType::BF16,
                              .grad_dtype = DType::BF16}};
   for (const Op& op : ops)
-    EXPECT_EQ(preset->profile.workspace_bytes(op), workspace_bytes(op, GpuLibraries{.cc_major = 9}));
+    EXPECT_EQ(preset->profile.workspace_bytes(op), workspace_bytes(op, GpuLibraries{.capability = {9, 0}}));
   config.run.backend = "sim";
   const auto simulated = resolve_machine(config, "");
   ASSERT_TRUE(simulated.ok()) << simulated.message();

@@ -59,7 +59,7 @@ TEST(GpuWorkspace, OfAttentionInF32IsThatOfOwnKernels) {
 }
 
 TEST(GpuWorkspace, OfWindowsAndCapsIsOfCudnnWhereTheyWereMeasured) {
-  const GpuLibraries hopper{.cc_major = 9}, others{.cc_major = 8};
+  const GpuLibraries hopper{.capability = {9, 0}}, others{.capability = {8, 0}};
   AttnShape window = kBlock, softcap = kBlock;
   window.distance = 0, window.kv_len = window.q_len, window.window = 100;
   softcap.softcap = 30;
@@ -73,12 +73,12 @@ TEST(GpuWorkspace, OfWindowsAndCapsIsOfCudnnWhereTheyWereMeasured) {
     window.distance = 0;
   }
   window.window = window.q_len / 8;
-  EXPECT_TRUE(suits_cudnn(window, false, {.deterministic = true, .cc_major = 9}));
+  EXPECT_TRUE(suits_cudnn(window, false, {.deterministic = true, .capability = {9, 0}}));
   AttnShape wider = window;
   wider.window = window.q_len / 4;
-  EXPECT_TRUE(suits_cudnn(wider, true, {.deterministic = true, .cc_major = 9}));
-  EXPECT_FALSE(suits_cudnn(window, true, {.deterministic = true, .cc_major = 9}));
-  EXPECT_TRUE(suits_cudnn(window, true, {.deterministic = false, .cc_major = 9}));
+  EXPECT_TRUE(suits_cudnn(wider, true, {.deterministic = true, .capability = {9, 0}}));
+  EXPECT_FALSE(suits_cudnn(window, true, {.deterministic = true, .capability = {9, 0}}));
+  EXPECT_TRUE(suits_cudnn(window, true, {.deterministic = false, .capability = {9, 0}}));
 }
 
 TEST(GpuWorkspace, OfDeterministicAttentionStaysBelowItsCap) {

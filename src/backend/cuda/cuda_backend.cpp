@@ -583,8 +583,12 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
       cache = std::make_shared<cuda::LibraryCache>(
           options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
     }
-    SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, options.exact, cache));
-    const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
+    const int64_t sums_bytes = options.scaled_sums_bytes > 0
+                                   ? options.scaled_sums_bytes
+                                   : cuda::Products::sums_bytes_on(device.capability);
+    SLUICE_ASSIGN(auto products,
+                  cuda::Products::create({options.deterministic, options.exact, sums_bytes}, cache));
+    const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.capability};
     SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, options.exact, cache));
     SLUICE_ASSIGN(
         auto exchange,

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "backend/kind.h"
+#include "base/compute_capability.h"
 #include "base/network.h"
 #include "ops/gpu_workspace.h"
 
@@ -38,6 +39,9 @@ struct CudaOptions {
   // cent of attention's backward and its workspace.
   bool deterministic = true;
   bool exact = false;  // see BackendOptions
+  // Above 0: products in 8 bits make so many bytes of sums at a time, at most 28 MiB, and a pass scales them.
+  // So it is on GPUs whose library does not scale.
+  int64_t scaled_sums_bytes = 0;
   // Most workspace that attention's deterministic backward takes. It works on as many key heads at a time as
   // fit, on slower kernels when none does, and fastest on all at once. One takes 530 MB with four query heads
   // and blocks of 8,192, 2.1 GB with 16,384.
@@ -72,14 +76,14 @@ Result<double> add_parts(int device, std::span<std::byte> parts, int ranks, int 
 std::string nccl_version();
 std::string why_no_nccl();
 
-// Whether the backend can run the op on GPUs of that compute capability; its major number, 0: on some. The
-// error names the op and what is allowed.
-Status cuda_supports(const Op& op, int capability = 0);
+// Whether the backend can run the op on GPUs of that compute capability; left out: on some. The error names
+// the op and what is allowed.
+Status cuda_supports(const Op& op, ComputeCapability capability = {});
 
 struct CudaDevice {
   std::string name;
   std::string uuid;  // of this very device: 32 hexadecimal digits
-  int cc_major = 0, cc_minor = 0;
+  ComputeCapability capability;
   int multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;
   DeviceUse now;                            // what is in use of it

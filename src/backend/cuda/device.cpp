@@ -56,8 +56,7 @@ Result<CudaDevice> device_at(int index) {
   SLUICE_CUDA_TRY(cudaGetDeviceProperties(&properties, index));
   CudaDevice device{properties.name,
                     {},
-                    properties.major,
-                    properties.minor,
+                    {properties.major, properties.minor},
                     properties.multiProcessorCount,
                     int64_t(properties.totalGlobalMem)};
   for (const char byte : properties.uuid.bytes) device.uuid += fmt::format("{:02x}", uint8_t(byte));
@@ -93,9 +92,9 @@ Result<CudaDevice> open_device(int index) {
   if (index < 0 || index >= count)
     return error(ErrorKind::NotFound, "there is no GPU {}: {} found, counted from 0", index, count);
   SLUICE_ASSIGN(CudaDevice device, device_at(index));
-  if (device.cc_major < kLeastMajor) {
-    return error(ErrorKind::Device, "GPU {} ({}) has compute capability {}.{}; {}.0 is needed", index,
-                 device.name, device.cc_major, device.cc_minor, kLeastMajor);
+  if (device.capability.major < kLeastMajor) {
+    return error(ErrorKind::Device, "GPU {} ({}) has compute capability {}; {}.0 is needed", index,
+                 device.name, device.capability.to_text(), kLeastMajor);
   }
   SLUICE_CUDA_TRY(cudaSetDevice(index));
   return device;

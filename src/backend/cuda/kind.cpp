@@ -141,8 +141,8 @@ std::string describe(const CudaReport& cuda, const std::filesystem::path& root) 
   const size_t devices = cuda.devices.size();
   for (size_t i = 0; i < devices; ++i) {
     const CudaDevice& d = cuda.devices[i];
-    out += fmt::format("{:<9}{}, compute capability {}.{}, {} multiprocessors, {} free of {}\n",
-                       devices == 1 ? "GPU" : fmt::format("GPU {}", i), d.name, d.cc_major, d.cc_minor,
+    out += fmt::format("{:<9}{}, compute capability {}, {} multiprocessors, {} free of {}\n",
+                       devices == 1 ? "GPU" : fmt::format("GPU {}", i), d.name, d.capability.to_text(),
                        d.multiprocessors, format_bytes(d.free_bytes), format_bytes(d.total_bytes));
     const PciPlace place = d.pci.empty() ? PciPlace() : pci_place(d.pci, root);
     for (const std::string& line : {link_text(d, place), reach_text(d, i, devices), d.others})

@@ -16,8 +16,56 @@ constexpr int kCandidates = 8;
 constexpr std::string_view kOwnKernel = "own kernel";  // instead of a library's choice, in the cache
 constexpr int64_t kAlignment = 256;
 
+// The library's part of the workspace, where a pass scales sums, which have the rest.
+constexpr int64_t kSumsWorkspaceBytes = 4 * kMiB;
+
 bool is_narrow(const Product& p) {
   return is_float8(p.a.type);
+}
+bool is_scaled(const Product& p) {
+  return is_narrow(p) && !p.unscaled;
+}
+
+int64_t library_workspace_bytes(const Product& p) {
+  return p.unscaled ? kSumsWorkspaceBytes : kProductWorkspaceBytes;
+}
+
+// The sums of a product are made in parts of so many rows and columns.
+struct Parts {
+  int64_t rows, columns;
+};
+
+// The library takes rows and columns of 8 bits from multiples of 16 on.
+int64_t whole_sixteens(int64_t n) {
+  return std::max<int64_t>(1, n / 16) * 16;
+}
+// As even as may be, all but the last multiples of 16. REQUIRES: `most` is one.
+int64_t even_part(int64_t all, int64_t most) {
+  const int64_t parts = (all + most - 1) / most;
+  return std::min(all, align_up((all + parts - 1) / parts, 16));
+}
+
+// Where nothing is added to f32, sums lie where the result does, all at once.
+bool sums_in_place(const Product& p) {
+  return is_f32(p.d.type) && !p.add && !p.bias;
+}
+
+// As near to squares as may be, which read their operands least often.
+Parts parts_of(const Product& p, int64_t sums_bytes) {
+  if (sums_in_place(p)) return {p.m, p.n};
+  const int64_t most = sums_bytes / size_of(DType::F32);
+  const int64_t columns = even_part(p.n, whole_sixteens(int64_t(std::sqrt(double(most)))));
+  return {even_part(p.m, whole_sixteens(most / columns)), columns};
+}
+
+Product sums_of(const Product& p, int64_t rows, int64_t columns) {
+  return {.m = rows,
+          .n = columns,
+          .k = p.k,
+          .a = p.a,
+          .b = p.b,
+          .d = {sums_in_place(p) ? p.d.stride : columns, DType::F32},
+          .unscaled = true};
 }
 
 void list(std::vector<Product>& all, const Product& product) {
@@ -102,13 +150,13 @@ struct Timer {
 }  // namespace
 
 std::string Product::to_text() const {
-  return fmt::format("product {}x{}x{} {}{} {}{}{}{}{}", m, n, k, a.transposed ? 't' : 'n',
+  return fmt::format("product {}x{}x{} {}{} {}{}{}{}{}{}", m, n, k, a.transposed ? 't' : 'n',
                      b.transposed ? 't' : 'n', is_f32(d.type) ? "f32" : "bf16",
                      a.type == DType::F8E5M2 ? " of f8e5m2 and f8e4m3"
                      : is_narrow(*this)      ? " of f8e4m3"
                      : is_f32(a.type)        ? " of f32"
                                              : "",
-                     add ? " add" : "", bias ? " bias" : "",
+                     unscaled ? " unscaled" : "", add ? " add" : "", bias ? " bias" : "",
                      scale == 1 ? std::string() : fmt::format(" times {}", scale));
 }
 
@@ -238,11 +286,10 @@ std::vector<Product> products_of(const Op& op, bool exact) {
   return all;
 }
 
-Result<Products> Products::create(bool reproducible, bool exact, std::shared_ptr<LibraryCache> cache) {
+Result<Products> Products::create(const Rules& rules, std::shared_ptr<LibraryCache> cache) {
   Products products;
   products.cache_ = std::move(cache);
-  products.reproducible_ = reproducible;
-  products.exact_ = exact;
+  products.rules_ = rules;
   SLUICE_CUDA_TRY(cublasLtCreate(products.handle_.receive()));
   return products;
 }
@@ -285,14 +332,18 @@ Status set_scales(cublasLtMatmulDesc_t desc, const void* a, const void* b) {
   return set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
 }
 
-// Every row of both operands has a scale. Partial sums are added in f32 as the library goes on, which costs
-// little: of 8B's shapes 0 to 11 % on an H200.
+// Partial sums of 8 bits are added in f32 as the library goes on, which costs little: of 8B's shapes 0 to 11
+// % on an H200.
+Status sum_in_f32(cublasLtMatmulDesc_t desc) {
+  return set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0});
+}
+
+// Every row of both operands has a scale.
 Status add_scales(cublasLtMatmulDesc_t desc) {
 #if CUBLAS_VERSION >= 120900
   const int32_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
   SLUICE_TRY(set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, by_row));
   SLUICE_TRY(set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, by_row));
-  SLUICE_TRY(set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0}));
   const auto* any = reinterpret_cast<const void*>(uintptr_t{kAlignment});
   return set_scales(desc, any, any);
 #else
@@ -324,7 +375,8 @@ Result<Products::Plan> Products::layouts_of(const Product& p) const {
   SLUICE_CUDA_TRY(
       cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
   if (p.bias) SLUICE_TRY(add_bias(plan.desc.get()));
-  if (is_narrow(p)) SLUICE_TRY(add_scales(plan.desc.get()));
+  if (is_narrow(p)) SLUICE_TRY(sum_in_f32(plan.desc.get()));
+  if (is_scaled(p)) SLUICE_TRY(add_scales(plan.desc.get()));
 
   const int64_t a_rows = p.a.transposed ? p.k : p.m, a_columns = p.a.transposed ? p.m : p.k;
   const int64_t b_rows = p.b.transposed ? p.n : p.k, b_columns = p.b.transposed ? p.k : p.n;
@@ -345,7 +397,7 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
     SLUICE_CUDA_TRY(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
     return {};
   };
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes}));
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(library_workspace_bytes(product))));
   // The operands change places, see layouts_of().
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(product.b)));
   SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(product.a)));
@@ -369,7 +421,7 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
 }
 
 bool Products::is_exact(const Product& p) const {
-  return exact_ && p.a.type == DType::BF16 && !p.a.transposed && p.b.transposed && p.a.stride == p.k &&
+  return rules_.exact && p.a.type == DType::BF16 && !p.a.transposed && p.b.transposed && p.a.stride == p.k &&
          p.b.stride == p.k && p.scale == 1;
 }
 
@@ -393,7 +445,7 @@ Status Products::launch(const Product& product, const Plan& plan, const cublasLt
                         const Operands& o, cudaStream_t stream) const {
   const float alpha = product.scale, beta = product.add ? 1 : 0;
   if (product.bias) SLUICE_TRY(set_bias(plan.desc.get(), o.bias));
-  if (is_narrow(product))
+  if (is_scaled(product))
     SLUICE_TRY(set_scales(plan.desc.get(), o.scales.a ? o.scales.a : scales_of(o.a, product.m, product.a),
                           o.scales.b ? o.scales.b : scales_of(o.b, product.n, product.b)));
   SLUICE_CUDA_TRY(cublasLtMatmul(handle_.get(), plan.desc.get(), &alpha, o.b, plan.b.get(), o.a, plan.a.get(),
@@ -425,7 +477,7 @@ Status Products::tune(const Product& product, Plan& plan,
                           scratch.data + at.b,
                           scratch.data + at.d,
                           scratch.data + at.d,
-                          {scratch.data + at.workspace, kProductWorkspaceBytes},
+                          {scratch.data + at.workspace, library_workspace_bytes(product)},
                           scratch.data + at.bias};
   if (product.bias) SLUICE_CUDA_TRY(fill_random(words(at.bias), product.n, 1.0f, 3, stream));
 
@@ -454,7 +506,7 @@ Status Products::tune(const Product& product, Plan& plan,
   SLUICE_ASSIGN(const uint64_t wanted, hash_of(exact ? nullptr : &found[0].algo));
   for (size_t i = 0; i < found.size(); ++i) {
     SLUICE_ASSIGN(const uint64_t own, hash_of(&found[i].algo));
-    if ((!reproducible_ && !exact) || own == wanted) entrants.push_back({i, INFINITY});
+    if ((!rules_.reproducible && !exact) || own == wanted) entrants.push_back({i, INFINITY});
   }
   if (exact) entrants.push_back({found.size(), INFINITY});
   const size_t equal = entrants.size();
@@ -500,9 +552,9 @@ Status Products::tune(const Product& product, Plan& plan,
 
 std::string Products::cache_key(const Product& p) const {
   return fmt::format("{} strides {} {} {}{}", p.to_text(), p.a.stride, p.b.stride, p.d.stride,
-                     is_exact(p)     ? " exact"
-                     : reproducible_ ? " reproducible"
-                                     : "");
+                     is_exact(p)           ? " exact"
+                     : rules_.reproducible ? " reproducible"
+                                           : "");
 }
 
 std::optional<cublasLtMatmulAlgo_t> Products::cached(const Product& product, const Plan& plan) const {
@@ -513,12 +565,32 @@ std::optional<cublasLtMatmulAlgo_t> Products::cached(const Product& product, con
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t code = cublasLtMatmulAlgoCheck(
       handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.d.get(), plan.d.get(), &algo, &result);
-  if (code != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kProductWorkspaceBytes})
+  if (code != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t(library_workspace_bytes(product)))
     return std::nullopt;
   return algo;
 }
 
+int64_t Products::sums_bytes_on(ComputeCapability capability) {
+  const bool scales = scales_products(capability) && CUBLAS_VERSION >= 120900;
+  return scales ? 0 : kProductWorkspaceBytes - kSumsWorkspaceBytes;
+}
+
+bool Products::scales_after(const Product& p) const {
+  return is_scaled(p) && rules_.sums_bytes > 0;
+}
+
 Result<std::string> Products::prepare(const Product& product, const Scratch& scratch, cudaStream_t stream) {
+  if (scales_after(product)) {
+    std::vector<std::string> about;
+    const Parts parts = parts_of(product, rules_.sums_bytes);
+    for (const int64_t rows : {parts.rows, product.m % parts.rows}) {
+      for (const int64_t columns : {parts.columns, product.n % parts.columns}) {
+        if (rows == 0 || columns == 0) continue;
+        SLUICE_ASSIGN(about.emplace_back(), prepare(sums_of(product, rows, columns), scratch, stream));
+      }
+    }
+    return fmt::format("{}", fmt::join(about, "; "));
+  }
   if (const auto known = plans_.find(product); known != plans_.end()) return known->second.about;
   SLUICE_ASSIGN(Plan plan, layouts_of(product));
   if (const auto algo = cached(product, plan)) {
@@ -549,15 +621,48 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
   return plans_.emplace(product, std::move(plan)).first->second.about;
 }
 
+Status Products::run_sums(const Product& p, const Operands& o, cudaStream_t stream) {
+  const Parts parts = parts_of(p, rules_.sums_bytes);
+  const auto* a = static_cast<const std::byte*>(o.a);
+  const auto* b = static_cast<const std::byte*>(o.b);
+  const auto* a_scales = static_cast<const float*>(o.scales.a ? o.scales.a : scales_of(a, p.m, p.a));
+  const auto* b_scales = static_cast<const float*>(o.scales.b ? o.scales.b : scales_of(b, p.n, p.b));
+  const Scratch scratch{o.workspace.data, kSumsWorkspaceBytes};
+  for (int64_t row = 0; row < p.m; row += parts.rows) {
+    for (int64_t column = 0; column < p.n; column += parts.columns) {
+      const Product part = sums_of(p, std::min(parts.rows, p.m - row), std::min(parts.columns, p.n - column));
+      const int64_t at = row * p.d.stride + column;
+      void* const d = static_cast<std::byte*>(o.d) + at * size_of(p.d.type);
+      void* const sums = sums_in_place(p) ? d : scratch.data + scratch.bytes;
+      SLUICE_TRY(run(part, a + row * p.a.stride, b + column * p.b.stride, nullptr, sums, scratch, stream));
+      SLUICE_CUDA_TRY(with_device_type(p.d.type, [&]<class D>(D) {
+        return scale_sums(ScaledSums<D>{.sums = static_cast<const float*>(sums),
+                                        .sums_stride = part.d.stride,
+                                        .of_rows = a_scales + row,
+                                        .of_columns = b_scales + column,
+                                        .c = p.add ? static_cast<const D*>(o.c) + at : nullptr,
+                                        .bias = p.bias ? static_cast<const bf16*>(o.bias) + column : nullptr,
+                                        .d = static_cast<D*>(d),
+                                        .rows = part.m,
+                                        .columns = part.n,
+                                        .stride = p.d.stride},
+                          stream);
+      }));
+    }
+  }
+  return {};
+}
+
 Status Products::run(const Product& product, const void* a, const void* b, const void* c, void* d,
                      const Scratch& workspace, cudaStream_t stream, const void* bias,
                      const RowScales& scales) {
+  const Operands operands{a, b, c, d, workspace, bias, scales};
+  if (scales_after(product)) return run_sums(product, operands, stream);
   auto plan = plans_.find(product);
   if (plan == plans_.end()) {
     if (const auto prepared = prepare(product, {}, stream); !prepared.ok()) return prepared.error();
     plan = plans_.find(product);
   }
-  const Operands operands{a, b, c, d, workspace, bias, scales};
   if (plan->second.own) return launch_own(product, operands, stream);
   return launch(product, plan->second, plan->second.algo, operands, stream);
 }

@@ -13,6 +13,7 @@
 #include "backend/cuda/handle.h"
 #include "backend/cuda/library_cache.h"
 #include "base/bytes.h"
+#include "base/compute_capability.h"
 #include "base/status.h"
 #include "ops/op.h"
 
@@ -34,8 +35,9 @@ struct Product {
   int64_t m, n, k;
   ProductMatrix a, b, d;
   bool add = false;
-  bool bias = false;  // bf16
-  float scale = 1;    // of the product alone
+  bool bias = false;      // bf16
+  float scale = 1;        // of the product alone
+  bool unscaled = false;  // operands in 8 bits count without their scales
 
   auto operator<=>(const Product&) const = default;
   std::string to_text() const;
@@ -81,12 +83,22 @@ struct RowScales {
 
 class Products {
  public:
-  // With `reproducible`, the algorithms of one product all give the same bits, so that choosing among them by
-  // time changes no result. With `exact`, products of rows with weights have those of row_product(), however
-  // many rows they have: that kernel runs where no algorithm has been seen to give them. Choices made by time
-  // are kept in `cache`.
-  static Result<Products> create(bool reproducible, bool exact, std::shared_ptr<LibraryCache> cache);
-  bool exact() const { return exact_; }
+  struct Rules {
+    // The algorithms of one product all give the same bits, so that choosing among them by time changes no
+    // result.
+    bool reproducible = true;
+    // Products of rows with weights have the bits of row_product(), however many rows they have: that kernel
+    // runs where no algorithm has been seen to give them.
+    bool exact = false;
+    // 0: the library scales rows of operands in 8 bits. Otherwise it makes sums alone, in f32, so many bytes
+    // of them at a time. A pass scales them, and adds what is to be added.
+    int64_t sums_bytes = 0;
+  };
+  // As many as stay in a GPU's cache, where the library of that GPU does not scale.
+  static int64_t sums_bytes_on(ComputeCapability capability);
+  // Choices made by time are kept in `cache`.
+  static Result<Products> create(const Rules& rules, std::shared_ptr<LibraryCache> cache);
+  bool exact() const { return rules_.exact; }
 
   // Chooses the product's algorithm: the cache's, else the fastest of several, timed on `scratch` under load,
   // or cuBLASLt's first guess when scratch is too small. A product prepared before is left as it is. Returns
@@ -115,6 +127,9 @@ class Products {
     RowScales scales = {};
   };
 
+  // Whether a pass scales the product's sums.
+  bool scales_after(const Product& product) const;
+  Status run_sums(const Product& product, const Operands& operands, cudaStream_t stream);
   // Whether the product has to have the bits of row_product().
   bool is_exact(const Product& product) const;
   Result<Plan> layouts_of(const Product& product) const;
@@ -130,7 +145,7 @@ class Products {
               const Scratch& scratch, cudaStream_t stream) const;
 
   CublasLt handle_;
-  bool reproducible_ = true, exact_ = false;
+  Rules rules_;
   std::shared_ptr<LibraryCache> cache_;
   std::map<Product, Plan> plans_;
 };

@@ -21,7 +21,7 @@ class Runner {
   Runner(Products products, Attention attention, std::unique_ptr<Exchange> exchange);
 
   int64_t workspace_bytes(const Op& op) const;
-  int capability() const { return attention_.libraries().cc_major; }  // its major number
+  ComputeCapability capability() const { return attention_.libraries().capability; }
 
   // Chooses library algorithms for the op's products, timing them on `scratch`, and builds its attention
   // plans. `log` may be empty; it receives a line for each.

@@ -49,11 +49,12 @@ void examine_narrow(DType dtype, const std::optional<NumberFormat>& one,
   o.require(is_narrow(length), fmt::format("{} = {} of 8 bits; a multiple of 16 is needed", name, length));
   o.require(!other || other->type != DType::F8E5M2,
             "a product of f8e5m2 by f8e5m2; the library takes one of them in f8e4m3");
-  const int major = o.capability();
-  o.require(major == 0 || scales_rows(major),
-            fmt::format("scales by row need a GPU of compute capability 9.0 or 10.0, and this one has {}.x; "
-                        "set train.compute = bf16",
-                        major));
+  const ComputeCapability capability = o.capability();
+  o.require(
+      !capability.known() || multiplies_float8(capability),
+      fmt::format("products in 8 bits need a GPU of compute capability 8.9 or more, and this one has {}; "
+                  "set train.compute = bf16",
+                  capability.to_text()));
 }
 void examine_attention(const AttnShape& shape, Objection& o) {
   o.most("hd", shape.head_dim, kMaxHeadDim).most("rows", shape.rows, kMostGridRows);
@@ -110,6 +111,7 @@ constexpr Support kTable[] = {
           columns(op.out, op.f32_result, o);
           o.most("hd", op.head_dim, kMaxHeadDim);
           examine_narrow(op.dtype, op.x_format, op.weight_format, "in", op.in, o);
+          if (op.x_format) o.multiple("out", op.out, 8);
         },
         kFloat8Alone),
     row<LinearDgrad>(
@@ -274,7 +276,7 @@ static_assert(has_every_op(kTable));
 
 }  // namespace
 
-Status cuda_supports(const Op& op, int capability) {
+Status cuda_supports(const Op& op, ComputeCapability capability) {
   return check_support(kTable, "CUDA", op, capability);
 }
 

@@ -170,7 +170,7 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const KernelContext& con
 void expand_operands(const HeadLoss& op, const Args& args, const KernelContext& context,
                      const Workspace& ws) {
   const auto expand = [&](int operand, int64_t row, int64_t elements, std::byte* to) {
-    cast(op.in_rows_of(row), args.in<void>(operand), elements, op.dtype, to, context);
+    cast(op.x_format->in_rows_of(row), args.in<void>(operand), elements, op.dtype, to, context);
   };
   expand(HeadLoss::kX, op.dim, op.tokens * op.dim, ws.x);
   expand(HeadLoss::kW, op.dim, op.vocab * op.dim, ws.w);

@@ -243,6 +243,22 @@ cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cu
 cudaError_t quantize(bool e5m2, const bf16* x, int64_t stride, uint8_t* y, uint8_t* turned, void* workspace,
                      int64_t rows, int64_t cols, cudaStream_t stream);
 
+// The end of a product of 8 bits that the library does not scale: d = sums, times the scale of the row of
+// either operand, + c + bias. What is null is absent. Columns and strides are multiples of 8. `d` may be
+// `sums`.
+template <class D>
+struct ScaledSums {
+  const float* sums;
+  int64_t sums_stride;
+  const float *of_rows, *of_columns;
+  const D* c;  // as d
+  const bf16* bias;
+  D* d;
+  int64_t rows, columns, stride;
+};
+template <class D>
+cudaError_t scale_sums(const ScaledSums<D>& sums, cudaStream_t stream);
+
 // --- add_by_tree.cu ---
 // The values of so many ranks: those of `rank`, and those of the others, which lie behind one another in the
 // order of ranks, each `stride` elements behind the one before, a multiple of 8.

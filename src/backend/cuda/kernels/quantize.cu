@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrices in 8 bits, by row and by column (ops/cast.h). By row alone, one pass holds a row in shared memory.
-// By column, one pass finds the largest magnitudes, which no order changes, and one rounds.
+// By column, one pass finds the largest magnitudes, which no order changes, and one rounds. Sums of products
+// of such matrices, which libraries for some GPUs do not scale.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/quantize.cuh"
@@ -60,7 +61,39 @@ cudaError_t quantize_as(const bf16* x, int64_t stride, uint8_t* y, uint8_t* turn
   return quantize_tiles<F8>(Same{}, x, stride, of_rows, of_cols, y, turned, rows, cols, stream);
 }
 
+constexpr int kSumsThreads = 128;
+constexpr int64_t kSumsRows = 8;  // of a block, one after the other
+
+template <class D>
+__global__ void __launch_bounds__(kSumsThreads) scale_sums_kernel(ScaledSums<D> s) {
+  const int64_t column = (int64_t{blockIdx.x} * kSumsThreads + threadIdx.x) * kVec;
+  if (column >= s.columns) return;
+  float of_columns[kVec], bias[kVec] = {};
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) of_columns[j] = s.of_columns[column + j];
+  if (s.bias != nullptr) load8(s.bias + column, bias);
+  const int64_t first = blockIdx.y * kSumsRows, end = min(first + kSumsRows, s.rows);
+#pragma unroll 4
+  for (int64_t row = first; row < end; ++row) {
+    float x[kVec], c[kVec] = {};
+    load8(s.sums + row * s.sums_stride + column, x);
+    if (s.c != nullptr) load8(s.c + row * s.stride + column, c);
+    const float of_row = s.of_rows[row];
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) x[j] = x[j] * of_row * of_columns[j] + c[j] + bias[j];
+    store8(s.d + row * s.stride + column, x);
+  }
+}
+
 }  // namespace
+
+template <class D>
+cudaError_t scale_sums(const ScaledSums<D>& s, cudaStream_t stream) {
+  const dim3 grid(blocks_for(s.columns, kSumsThreads * kVec), blocks_for(s.rows, kSumsRows));
+  return launch(scale_sums_kernel<D>, grid, kSumsThreads, 0, stream, s);
+}
+template cudaError_t scale_sums(const ScaledSums<float>&, cudaStream_t);
+template cudaError_t scale_sums(const ScaledSums<bf16>&, cudaStream_t);
 
 cudaError_t quantize(bool e5m2, const bf16* x, int64_t stride, uint8_t* y, uint8_t* turned, void* workspace,
                      int64_t rows, int64_t cols, cudaStream_t stream) {
