@@ -122,6 +122,7 @@ inline Question tightest(Question request, const Backend& backend) {
   const auto cap = [&](int power) { return power < 0 ? least : least + ((least / 128) << power); };
   int fails = -2, works = 9;
   request.explain = false;
+  request.least = true;
   while (works - fails > 1) {
     const int power = (works + fails) / 2;
     request.caps[kDevice] = cap(power);
@@ -129,6 +130,7 @@ inline Question tightest(Question request, const Backend& backend) {
   }
   request.caps[kDevice] = cap(works);
   request.explain = true;
+  request.least = false;
   return request;
 }
 

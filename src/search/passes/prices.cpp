@@ -46,6 +46,13 @@ struct Trader {
   bool pays_host;  // its place on the host is taken only while it is away
 };
 
+// Moves an average on by a part of the way to what comes.
+void approach(std::vector<double>& average, const std::vector<double>& next, double part) {
+  double* const to = average.data();
+  const double* const from = next.data();
+  for (size_t m = 0; m < average.size(); ++m) to[m] += part * (from[m] - to[m]);
+}
+
 // One thing that is for sale, by moment.
 struct Good {
   std::vector<double> price, asked, average;
@@ -53,12 +60,15 @@ struct Good {
   Good(uint32_t moments, double first_price)
       : price(moments, first_price), asked(moments), average(moments, 0) {}
   void forget() { asked.assign(price.size() + 2, 0); }
-  void learn(double part) {
-    for (uint32_t m = 0; m < average.size(); ++m) average[m] += part * (asked[m] - average[m]);
-  }
-  void move(uint32_t m, double supply, double least, double most) {
-    const double over = std::clamp(average[m] / supply - 1, -1.0, 2.0);
-    price[m] = std::clamp(price[m] * (1 + kRate * over), least, most);
+  void learn(double part) { approach(average, asked, part); }
+  // supply(m): how much of it there is at a moment.
+  void move(double least, double most, auto supply) {
+    const double* const of = average.data();
+    double* const now = price.data();
+    for (size_t m = 0; m < price.size(); ++m) {
+      const double over = std::clamp(of[m] / supply(m) - 1, -1.0, 2.0);
+      now[m] = std::clamp(now[m] * (1 + kRate * over), least, most);
+    }
   }
 };
 
@@ -67,7 +77,12 @@ struct Good {
 class Transfers {
  public:
   Transfers(uint32_t moments, bool loads)
-      : moments_(moments), loads_(loads), cost_(moments + 1), at_(moments + 1) {}
+      : moments_(moments), loads_(loads), cost_(moments + 1), at_(moments + 1) {
+    for (uint32_t q = 0; q < moments + kWindow; ++q)
+      moment_.push_back(loads ? (2 * moments - 1 - q) % moments : q % moments);
+    cost_from_begin_.resize(moment_.size());
+    open_.resize(moment_.size());
+  }
 
   // Per byte, with the room it takes meanwhile.
   const std::vector<double>& cost() const { return cost_; }
@@ -75,36 +90,34 @@ class Transfers {
   void find(const std::vector<double>& room, const std::vector<double>& link, double link_ns);
 
  private:
-  // Loads are stores when time runs backwards.
-  uint32_t moment(uint32_t q) const { return loads_ ? (2 * moments_ - 1 - q) % moments_ : q % moments_; }
-
   const uint32_t moments_;
   const bool loads_;
   std::vector<double> cost_, cost_from_begin_;
   std::vector<uint32_t> at_;
-  std::vector<uint32_t> open_;  // moments to come, each cheaper than all that are sooner
+  std::vector<uint32_t> moment_;  // by place in time, which runs backwards for loads: these are stores then
+  std::vector<uint32_t> open_;    // places to come, each cheaper than all that are sooner
 };
 
 // From the last moment to the first, the ones to come stand in a line.
 void Transfers::find(const std::vector<double>& room, const std::vector<double>& link, double link_ns) {
-  const uint32_t end = moments_ + kWindow;
-  cost_from_begin_.resize(end);
+  const auto end = uint32_t(moment_.size());
   double paid = 0;
   for (uint32_t q = 0; q < end; ++q) {
-    paid += room[moment(q)];
-    cost_from_begin_[q] = paid + link[moment(q)] * link_ns;
+    const uint32_t m = moment_[q];
+    paid += room[m];
+    cost_from_begin_[q] = paid + link[m] * link_ns;
   }
-  open_.clear();
-  size_t first = 0;
+  size_t first = 0, last = 0;  // of those that are open, and behind them
   for (uint32_t q = end; q-- > 0;) {
-    paid -= room[moment(q)];
-    while (open_.size() > first && cost_from_begin_[open_.back()] >= cost_from_begin_[q]) open_.pop_back();
-    open_.push_back(q);
+    paid -= room[moment_[q]];
+    const double cost = cost_from_begin_[q];
+    while (last > first && cost_from_begin_[open_[last - 1]] >= cost) --last;
+    open_[last++] = q;
     if (open_[first] >= q + kWindow) ++first;
     if (q > moments_) continue;
     const uint32_t m = loads_ ? moments_ - q : q;
     cost_[m] = cost_from_begin_[open_[first]] - paid;
-    at_[m] = moment(open_[first]);
+    at_[m] = moment_[open_[first]];
   }
 }
 
@@ -333,15 +346,13 @@ Prices PriceFinder::run() {
     if (2 * round >= rounds) record();
     const double part = 1.0 / double(1 + round % (rounds / 2));
     for (Good* good : {&device_, &host_, &load_, &store_}) good->learn(part);
-    for (uint32_t m = 0; m < moments_; ++m) again[m] += part * (again_ns_[m] - again[m]);
+    approach(again, again_ns_, part);
     const double least = 1e-4 * device_sum_.back() / moments_;
-    for (uint32_t m = 0; m < moments_; ++m) {
-      device_.move(m, room_[m], least, kNever);
-      host_.move(m, host_room_, 1e-2 * least, kNever);
-      // A ns of waiting has room for a ns of transfer.
-      load_.move(m, moment_ns_ + again[m], 1e-3, 1);
-      store_.move(m, moment_ns_ + again[m], 1e-3, 1);
-    }
+    device_.move(least, kNever, [room = room_.data()](size_t m) { return room[m]; });
+    host_.move(1e-2 * least, kNever, [room = host_room_](size_t) { return room; });
+    // A ns of waiting has room for a ns of transfer.
+    for (Good* link : {&load_, &store_})
+      link->move(1e-3, 1, [waited = again.data(), ns = moment_ns_](size_t m) { return ns + waited[m]; });
   }
   return average(rounds - (rounds + 1) / 2);
 }
