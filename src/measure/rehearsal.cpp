@@ -418,30 +418,32 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
   // In less than half a step, ops that run once or twice in one take more than their share.
   const double ns = std::clamp(Length::kSteps * step_ns, length.least_ns, length.most_ns);
   const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
-  std::vector<int64_t> runs;             // of the ops; then how many loads and stores
-  std::vector<double> takes(estimates);  // of compute
+  std::vector<int64_t> runs;  // of the ops; then how many copies of each link
+  double all_ns = 1;
+  // Returns how many commands a part of all runs has.
   const auto shares_of = [&](double part) {
     runs.clear();
+    all_ns = 1;
     for (size_t i = 0; i < ops_.size(); ++i) {
       const long long least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
       const auto share =
           double(std::min(kMostRuns, std::llround(double(ops_[i].count) * wanted_ns / step_ns)));
       runs.push_back(std::max(least, std::llround(part * share)));
+      all_ns += double(runs[i]) * estimates[i];
     }
-    return std::accumulate(runs.begin(), runs.end(), int64_t{0});
+    const int64_t launches = std::accumulate(runs.begin(), runs.end(), int64_t{0}) * int64_t(placed_.size());
+    int64_t copies = 0;
+    for (const Copies& link : traffic.links) {
+      // Copies that a link cannot keep up with would in the end hold the ops up.
+      constexpr double kMostBusy = 0.9;
+      const double most = link.ns > 0 ? kMostBusy * all_ns / link.ns : 0;
+      copies += runs.emplace_back(std::llround(std::min(link.copies * all_ns / step_ns, most)));
+    }
+    return launches + copies;
   };
-  const auto devices = int64_t(placed_.size());
-  if (const int64_t all = devices * shares_of(1); all > most_commands_)
-    shares_of(double(most_commands_) / double(all));
-  double all_ns = 1;
-  for (size_t i = 0; i < ops_.size(); ++i) all_ns += double(runs[i]) * estimates[i];
-  for (const Copies& link : traffic.links) {
-    // Copies that a link cannot keep up with would in the end hold the ops up.
-    constexpr double kMostBusy = 0.9;
-    const double most = link.ns > 0 ? kMostBusy * all_ns / link.ns : 0;
-    runs.push_back(std::llround(std::min(link.copies * all_ns / step_ns, most)));
-    takes.push_back(0);
-  }
+  if (const int64_t all = shares_of(1); all > most_commands_) shares_of(double(most_commands_) / double(all));
+  std::vector<double> takes(estimates);  // of compute
+  takes.resize(runs.size(), 0);
   const std::vector<size_t> order = interleaved(runs, takes);
   std::vector<uint32_t> launched(placed_.size()), waits;  // by device; of the copies, for the launch before
   waits.reserve(order.size());
