@@ -22,10 +22,10 @@ struct ComputeCapability {
 constexpr bool multiplies_float8(ComputeCapability c) {
   return c >= ComputeCapability{8, 9};
 }
-// cuBLASLt (12.9) scales such a product's rows and columns. Elsewhere it makes the sums, and a pass over them
-// scales.
+// cuBLASLt (12.9) scales such a product's rows and columns, as it does on Hopper alone. Elsewhere it makes the
+// sums, and a pass over them scales.
 constexpr bool scales_products(ComputeCapability c) {
-  return c.major == 9 || c.major == 10;
+  return c.major == 9;
 }
 
 }  // namespace sluice::core
