@@ -62,6 +62,10 @@ TEST(Supports, WhatJoinsSeveralAttributes) {
   EXPECT_EQ(refusal(cuda_supports(op, {8, 6})),
             "products in 8 bits need a GPU of compute capability 8.9 or more, and this one has 8.6; set "
             "train.compute = bf16");
+  // A row of the gates of 70B, in shared memory.
+  const Quantize row{.rows = 16, .cols = 57344, .dtype = DType::BF16, .format = kFloat8, .by_row = true};
+  EXPECT_TRUE(cuda_supports(row, {9, 0}).ok());
+  EXPECT_EQ(refusal(cuda_supports(row, {8, 9})), "cols = 57344; at most 49152 is supported");
   op.dy_format = kWideFloat8.over(op.out);
   EXPECT_TRUE(cpu_supports(op).ok() && cuda_supports(op, {9, 0}).ok());
   op.weight_format = op.dy_format;

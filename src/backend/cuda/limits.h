@@ -22,8 +22,11 @@ constexpr int64_t most_sharing(int64_t head_dim) {
 }
 // Rows of experts: as many as a grid has tiles for, beside one that each expert may fill in part.
 constexpr int64_t kMostExpertRows = (65535 - 512) * int64_t{128};
-// The longest row that quantize.cu makes a copy of by row alone: a block holds one in shared memory.
-constexpr int64_t kMostRowOf8Bits = 65536;
+// The longest row that quantize.cu makes a copy of by row alone, by the compute capability's major number; 0:
+// on some. A block holds a row in shared memory, of which it has 99 KiB on 8.9 and 12.
+constexpr int64_t most_row_of_8_bits(int major) {
+  return major == 8 || major == 12 ? 48 * 1024 : 64 * 1024;
+}
 // The largest rank of magnitude.cu.
 constexpr int64_t kMaxNormRank = 1024;
 // Rows that are a dimension of a grid.

@@ -166,7 +166,7 @@ constexpr Support kTable[] = {
           if (op.by_column) {
             o.multiple("rows by column", op.rows, 8);
           } else {
-            o.most("cols", op.cols, cuda::kMostRowOf8Bits);
+            o.most("cols", op.cols, cuda::most_row_of_8_bits(o.capability().major));
           }
         },
         kFloat8Kinds),
@@ -176,7 +176,7 @@ constexpr Support kTable[] = {
           kGate(op, o);
           if (!op.narrow) return;
           only_bf16(true, op.dtype, "a result in 8 bits", o);
-          o.most("dim", op.dim, cuda::kMostRowOf8Bits);
+          o.most("dim", op.dim, cuda::most_row_of_8_bits(o.capability().major));
         },
         kFloat8Alone),
     row<SwigluBwd>(

@@ -187,9 +187,9 @@ template <class T>
 cudaError_t swiglu_bwd(const GateRows<T>& rows, const T* dy, T* d_gate, T* d_up, T* y, int64_t tokens,
                        int64_t dim, const GateForm& form, cudaStream_t stream);
 
-// The same with results in 8 bits (ops/mlp.h): y by row, of at most kMostRowOf8Bits columns; dgu by row and
-// turned, and y turned, of a multiple of 8 tokens. Rows of gates and of ups lie in one matrix. `workspace`
-// has 4 bytes for each token, for each column of dgu and for each of y.
+// The same with results in 8 bits (ops/mlp.h): y by row, of at most most_row_of_8_bits() columns; dgu by row
+// and turned, and y turned, of a multiple of 8 tokens. Rows of gates and of ups lie in one matrix.
+// `workspace` has 4 bytes for each token, for each column of dgu and for each of y.
 cudaError_t swiglu_narrow(const GateRows<bf16>& rows, uint8_t* y, int64_t tokens, int64_t dim,
                           const GateForm& form, cudaStream_t stream);
 struct NarrowGlu {
@@ -239,7 +239,7 @@ cudaError_t scale_by(const T* x, const float* factor, T* y, int64_t elements, cu
 // x[rows, cols], whose rows are `stride` apart, a multiple of 8, in f8e4m3, or f8e5m2, by row, and turned by
 // column; null: not. Elements come first, and scales follow. Columns are a multiple of 8, and so are rows
 // with `turned`. `workspace` has 4 bytes for each of both. Without `turned` columns are at most
-// kMostRowOf8Bits.
+// most_row_of_8_bits().
 cudaError_t quantize(bool e5m2, const bf16* x, int64_t stride, uint8_t* y, uint8_t* turned, void* workspace,
                      int64_t rows, int64_t cols, cudaStream_t stream);
 
