@@ -49,7 +49,6 @@ Status show_links(const BackendKind& kind) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, ""));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
   CalibrateOptions options;
-  options.shared_cores = machine.traits().shares_cores;
   options.most_bytes[kHost] = available_bytes() / 2;
   SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), options, machine.profile,
                        [](int64_t, int64_t) {}));

@@ -391,10 +391,9 @@ std::string explain_speed() {
          "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus "
          "the scores that\n"
          "               attention's backward computes again) / seconds / peak\n"
-         "peak           the data sheet's dense rate in the compute type, with train.compute = fp8 in 8 "
-         "bits, on a "
-         "GPU that is\n"
-         "               known; elsewhere the fastest matrix product measured on this machine\n";
+         "peak           the data sheet's dense rate in the compute type, or in 8 bits with train.compute = "
+         "fp8, on a\n"
+         "               GPU that is known; elsewhere the fastest matrix product measured on this machine\n";
 }
 
 }  // namespace sluice::core

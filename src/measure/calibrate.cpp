@@ -332,8 +332,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   if (ops_known && links_known) return {};
   const bool copies = !links_known || !options.shared_cores;
   LinkTest test{copies ? wished_link_bytes(options, profile) : 0, kPairs};
-  const bool travels = !links_known || step.loaded_bytes + step.stored_bytes > 0;
-  if (travels && !options.shared_cores)
+  if (!options.shared_cores && (!links_known || step.loaded_bytes + step.stored_bytes > 0))
     test.places = link_places(options.most_bytes[kHost], devices, test.bytes);
   // One op more or less changes the mix: all run, also those whose times are known.
   BytesByTier rest = options.most_bytes;
@@ -383,7 +382,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     }
     CopySums copied;
     for (size_t i = 0; i < traffic.links.size(); ++i)
-      copied.of(backend.lanes()[traffic.links[i].link.lane]) += times.links[i];
+      copied.of(backend.lanes()[traffic.links[i].lane]) += times.links[i];
     learn_rates(profile, copied);
     if (!options.shared_cores) keep_links(profile, of_kind);
   }

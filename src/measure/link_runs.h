@@ -17,9 +17,9 @@ constexpr int64_t kLeastLinkBytes = 4096;
 int64_t link_copy_bytes(const BytesByTier& most, size_t devices);
 
 // How many pairs of copies of so many bytes go through the host for each device, one after the other, where
-// copies take no cores. They take half of `host_bytes` at most. A step's copies touch more memory, and more of
-// the addresses that devices use, than caches hold. In 128 MiB for each of two H200 rates were a quarter too
-// high.
+// copies take no cores. They take half of `host_bytes` at most. A step's copies touch more memory, and more
+// of the addresses that devices use, than caches hold. In 128 MiB for each of two H200 rates were a quarter
+// too high.
 int64_t link_places(int64_t host_bytes, size_t devices, int64_t bytes);
 
 // One copy, done again and again. REQUIRES: the lane joins its tiers.

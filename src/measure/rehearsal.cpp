@@ -458,7 +458,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
     if (what >= ops_.size()) {
       const Copies& link = traffic.links[what - ops_.size()];
       waits.push_back(launched[link.device]);
-      add(what, link.link.lane, std::span<const uint32_t>(waits).last(1), link.link.at(turns[what]++));
+      add(what, link.lane, std::span<const uint32_t>(waits).last(1), link.at(turns[what]++));
       continue;
     }
     for (size_t d = 0; d < placed_.size(); ++d) {
@@ -481,7 +481,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
   for (size_t i = 0; i < traffic.links.size(); ++i) {
     LinkSums& sums = times.links.emplace_back();
     for (const Interval& t : of[ops_.size() + i])
-      sums.add(traffic.links[i].link.copy.bytes, t, traffic.latency_ns);
+      sums.add(traffic.links[i].copy.bytes, t, traffic.latency_ns);
   }
   return end_ns / all_ns;
 }

@@ -68,8 +68,7 @@ class Rehearsal {
     return {&*ops_[op].op, placed.operands[op], placed.workspaces[op]};
   }
 
-  struct Copies {
-    LinkCopy link;
+  struct Copies : LinkCopy {
     double copies = 0;  // that go with one step
     double ns = 0;      // of one copy, about
     size_t device = 0;  // beside whose ops
