@@ -431,7 +431,7 @@ TEST(Gradients, Experts) {
   expect_expert_gradients(GateActivation::Silu, 0);
 }
 TEST(Gradients, LimitedExperts) {
-  expect_expert_gradients(GateActivation::QuickGelu, 0.8f);
+  expect_expert_gradients(GateActivation::QuickGelu, 0.9f);  // no element is within 1/128 of it
 }
 
 // Of documents, the first of which goes on from a piece before, and the last into one behind.
