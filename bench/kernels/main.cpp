@@ -85,6 +85,10 @@ std::vector<Entry> products_of_experts() {
       if (even)
         add("wgrad, adding in f32",
             GroupedWgrad{mixture, group, s.in, s.out, kBf16, kF32, false, false, true});
+      const GroupedAdapters adapters{mixture, group, {16, 1, s.out, 0, s.out}, kBf16};
+      add("adapter B", GroupedLowRank{adapters});
+      add("adapter dgrad", GroupedLowRankDgrad{adapters});
+      add("adapter wgrad", GroupedLowRankWgrad{adapters, kBf16});
     }
   }
   return out;

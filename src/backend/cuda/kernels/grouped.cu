@@ -77,8 +77,48 @@ struct GroupedArgs {
   // expert are parts of these.
   int64_t step, stride;
   float scale = 1;    // of what is summed
-  bool adds = false;  // to what rows of c have, not of Wgrad
+  bool adds = false;  // to what rows of c have: not of Wgrad, and without a bias
 };
+
+// Adds a tile to rows of c, by way of shared memory: threads side by side read and write whole lines. Pairs of
+// columns took 1.8 times as long on an H200.
+template <class Args, class Pairs>
+__device__ void add_to_rows(const Args& args, const Pairs& for_each_pair, bf16* out, int64_t column,
+                            int64_t rows, unsigned char* shared) {
+  static_assert(kTile * kTile * sizeof(float) <= Tiles::kSharedBytes);
+  float* const staged = reinterpret_cast<float*>(shared);
+  // Chunks are exchanged so that eight rows share no bank.
+  const auto chunk_at = [&](int r, int chunk) { return staged + r * kTile + (chunk ^ (r & 7)) * kVec; };
+  await_copies<0>();
+  __syncthreads();
+  for_each_pair([&](int r, int of_tile, float x, float y) {
+    *reinterpret_cast<float2*>(chunk_at(r, of_tile / kVec) + of_tile % kVec) = make_float2(x, y);
+  });
+  __syncthreads();
+  constexpr int kChunks = kTile / kVec, kRowsAtOnce = kThreads / kChunks, kInFlight = 8;
+  const int chunk = threadIdx.x % kChunks;
+  const int64_t at = column + chunk * kVec;
+  if (at >= args.n) return;
+  for (int first = threadIdx.x / kChunks; first < kTile; first += kRowsAtOnce * kInFlight) {
+    Vec8<bf16> old[kInFlight] = {};
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int r = first + i * kRowsAtOnce;
+      if (r < rows) old[i] = Vec8<bf16>::load(out + r * args.stride + at);
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int r = first + i * kRowsAtOnce;
+      if (r >= rows) break;
+      float x[kVec], before[kVec];
+      load8(chunk_at(r, chunk), x);
+      old[i].unpack(before);
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) x[k] += before[k];
+      store8(out + r * args.stride + at, x);
+    }
+  }
+}
 
 template <Form kForm, class C>
 __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm, C> args) {
@@ -181,33 +221,44 @@ __global__ void __launch_bounds__(kThreads, 2) grouped_kernel(GroupedArgs<kForm,
 
   const int64_t rows_left = kWeights ? args.m - row : tile.rows;
   C* const out = args.c + (kWeights ? tile.expert * args.step + row * args.stride : tile.first * args.stride);
+  // Calls put(row of the tile, its column, value, value of the next column).
+  const auto for_each_pair = [&](const auto& put) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; ++i) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = m0 + 16 * i + 8 * half + lane / 4;
-      if (r >= rows_left) continue;
+      for (int half = 0; half < 2; ++half) {
+        const int r = m0 + 16 * i + 8 * half + lane / 4;
+        if (r >= rows_left) continue;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const int64_t at = column + n0 + 8 * j + lane % 4 * 2;
-        if (at >= args.n) continue;
-        float x = sums[i][j][2 * half] * args.scale, y = sums[i][j][2 * half + 1] * args.scale;
-        C* const to = out + r * args.stride + at;
-        if constexpr (kForm == Form::Forward) {
-          if (args.bias != nullptr) {
-            x += to_float(args.bias[tile.expert * args.n + at]);
-            y += to_float(args.bias[tile.expert * args.n + at + 1]);
-          }
-        }
-        if (kWeights ? args.accumulate : args.adds) x += to_float(to[0]), y += to_float(to[1]);
-        if constexpr (std::is_same_v<C, bf16>) {
-          *reinterpret_cast<uint32_t*>(to) = pack_bf16(x, y);
-        } else {
-          *reinterpret_cast<float2*>(to) = make_float2(x, y);
+        for (int j = 0; j < 8; ++j) {
+          const int of_tile = n0 + 8 * j + lane % 4 * 2;
+          if (column + of_tile >= args.n) continue;
+          put(r, of_tile, sums[i][j][2 * half] * args.scale, sums[i][j][2 * half + 1] * args.scale);
         }
       }
     }
+  };
+  if constexpr (!kWeights) {
+    if (args.adds) return add_to_rows(args, for_each_pair, out, column, rows_left, shared);
   }
+  for_each_pair([&](int r, int of_tile, float x, float y) {
+    const int64_t at = column + of_tile;
+    C* const to = out + r * args.stride + at;
+    if constexpr (kForm == Form::Forward) {
+      if (args.bias != nullptr) {
+        x += to_float(args.bias[tile.expert * args.n + at]);
+        y += to_float(args.bias[tile.expert * args.n + at + 1]);
+      }
+    }
+    if constexpr (kWeights) {
+      if (args.accumulate) x += to_float(to[0]), y += to_float(to[1]);
+    }
+    if constexpr (std::is_same_v<C, bf16>) {
+      *reinterpret_cast<uint32_t*>(to) = pack_bf16(x, y);
+    } else {
+      *reinterpret_cast<float2*>(to) = make_float2(x, y);
+    }
+  });
 }
 
 // Zeros in the rows before `begin[first]` and from `begin[last]` on.
