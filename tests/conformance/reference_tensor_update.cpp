@@ -103,6 +103,27 @@ namespace {
 
 using Floats = std::vector<double>;
 
+// Of [n, k] and [k, m], in the order of k.
+Floats product(const Floats& a, const Floats& b, size_t n, size_t m) {
+  const size_t k = a.size() / n;
+  Floats c(n * m);
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t p = 0; p < k; ++p) {
+      for (size_t j = 0; j < m; ++j) c[i * m + j] += a[i * k + p] * b[p * m + j];
+    }
+  }
+  return c;
+}
+
+Floats transposed(const Floats& x, size_t rows) {
+  const size_t cols = x.size() / rows;
+  Floats out(x.size());
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t j = 0; j < cols; ++j) out[j * rows + i] = x[i * cols + j];
+  }
+  return out;
+}
+
 // Muon's iteration in f64, in which what a backend keeps between products is off by at most `error` of it, at
 // random. The direction's own error comes first.
 Floats orthogonalized(const Muon& op, Floats x, double of_direction, double error, std::mt19937_64& random) {
@@ -116,32 +137,17 @@ Floats orthogonalized(const Muon& op, Floats x, double of_direction, double erro
   for (double& v : x) v /= std::max(std::sqrt(squares), double{Muon::kEps});
   disturb(x, of_direction + error);
   for (int step = 0; step < Muon::kSteps; ++step) {
-    Floats a(n * n), b(n * n), next(x.size());
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < n; ++j) {
-        for (size_t k = 0; k < (op.tall() ? rows : cols); ++k)
-          a[i * n + j] += op.tall() ? x[k * cols + i] * x[k * cols + j] : x[i * cols + k] * x[j * cols + k];
-      }
-    }
+    const Floats turned = transposed(x, rows);
+    Floats a = op.tall() ? product(turned, x, n, n) : product(x, turned, n, n);
     disturb(a, error);
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < n; ++j) {
-        for (size_t k = 0; k < n; ++k) b[i * n + j] += a[i * n + k] * a[k * n + j];
-      }
-    }
+    Floats b = product(a, a, n, n);
     disturb(b, error);
     for (size_t i = 0; i < n * n; ++i) b[i] = double{Muon::kCubic} * a[i] + double{Muon::kQuintic} * b[i];
     disturb(b, error);
     for (size_t i = 0; i < n; ++i) b[i * n + i] += double{Muon::kLinear};
     disturb(b, error);
-    for (size_t i = 0; i < rows; ++i) {
-      for (size_t j = 0; j < cols; ++j) {
-        for (size_t k = 0; k < n; ++k)
-          next[i * cols + j] += op.tall() ? x[i * cols + k] * b[k * n + j] : b[i * n + k] * x[k * cols + j];
-      }
-    }
-    disturb(next, error);
-    x = std::move(next);
+    x = op.tall() ? product(x, b, rows, cols) : product(b, x, rows, cols);
+    disturb(x, error);
   }
   return x;
 }
