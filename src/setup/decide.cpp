@@ -68,9 +68,9 @@ Result<Question> decide_shape(Prepared& p, std::optional<MasterWeights> auto_mas
   return question;
 }
 
-// The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
-// more than was rounded is planned for with what the process holds. So a cap which one start names works for
-// the next one, whose pages differ. False: this changes nothing, or has been done.
+// The overhead that is planned with is what the process holds, rounded up, and what measuring left in it. A
+// host cap that is too small by no more than that is planned for with what the process held. So a cap which
+// one start names works for the next one, whose pages differ. False: this changes nothing, or has been done.
 bool drop_rounding(Prepared& p, const Error& refusal) {
   const auto& shortage = refusal.shortage;
   if (!shortage || shortage->tier != name_of(kHost) || !shortage->need_bytes) return false;

@@ -220,9 +220,9 @@ Status plan_stages(Stages& stages, const BytesByTier& caps, const Effort& effort
   return {};
 }
 
-Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile,
-                          const Effort& effort) {
-  SLUICE_TRY(plan_stages(stages, caps, effort, profile));
+Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile, int threads,
+                          std::stop_token stop) {
+  SLUICE_TRY(plan_stages(stages, caps, {.threads = threads, .stop = std::move(stop)}, profile));
   return stages;
 }
 

@@ -26,8 +26,8 @@ Stages build_stages(const Question& question);
 Status plan_stages(Stages& stages, const BytesByTier& caps, const Effort& effort, const Profile& profile);
 // The same programs under other caps, or with other costs: a model in memory can adopt these plans
 // (run/loaded/loaded.h). An optional program that is not there stays left out.
-Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile,
-                          const Effort& effort);
+Result<Stages> plan_again(Stages stages, const BytesByTier& caps, const Profile& profile, int threads,
+                          std::stop_token stop = {});
 // Both.
 Result<Stages> make_stages(const Question& question, const Profile& profile);
 // The subject of the choice of a shape, with the room that the programs between steps take beside its plan.

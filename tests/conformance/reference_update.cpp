@@ -21,7 +21,8 @@ Outputs expect(const SumSq& op, Inputs in) {
 
 Outputs expect(const AddGradients&, Inputs in) {
   Expected sum{AddGradients::kSum};
-  const std::vector<double> left = in[AddGradients::kLeft].values(), right = in[AddGradients::kRight].values();
+  const std::vector<double> left = in[AddGradients::kLeft].values(),
+                            right = in[AddGradients::kRight].values();
   for (size_t i = 0; i < left.size(); ++i) sum.values.push_back(Approx(left[i]) + Approx(right[i]));
   return {sum};
 }

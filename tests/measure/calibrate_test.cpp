@@ -64,6 +64,13 @@ class PricedBackend final : public ForwardingBackend {
     return ForwardingBackend::reserve(bytes);
   }
 
+  BytesByTier memory() const override {
+    BytesByTier bytes = ForwardingBackend::memory();
+    bytes[kHost] += left_on_host;
+    return bytes;
+  }
+
+  int64_t left_on_host = 0;
   int64_t commands = 0;
   int64_t largest_copy = 0;
   std::map<Lane, int64_t> copied_beside_ops;  // by lane
@@ -291,6 +298,34 @@ TEST(Calibrate, PlansForWhatAProcessHoldsMoreOfADevice) {
   EXPECT_EQ(overhead(630 * kMiB), first + 144 * kMiB);
 }
 
+// What measuring leaves on the host is planned with, also where costs are known.
+TEST(Calibrate, PlansForWhatMeasuringLeavesOnTheHost) {
+  const TempDir dir;
+  const auto overhead = [&](int64_t set_aside, int64_t left) {
+    PricedBackend backend(0);
+    backend.left_on_host = left;
+    Profile profile;
+    profile.name = "priced";
+    profile.overhead_bytes[kHost] = set_aside;
+    CalibrateOptions options;
+    options.most_bytes[kDevice] = 100 * kMiB;
+    options.host_held_bytes = set_aside;
+    const auto status = calibrate(backend, {{{kLight, 1}}, 0, 0}, dir / fmt::format("{}.json", left), options,
+                                  profile, [](int64_t, int64_t) {});
+    EXPECT_TRUE(status.ok()) << status.message();
+    return profile.overhead_bytes[kHost];
+  };
+  const int64_t aside = 700 * kMiB;
+  EXPECT_EQ(overhead(aside, 0), aside);
+  EXPECT_EQ(overhead(aside, 600 * kMiB), aside);
+  const int64_t more = overhead(aside, 1000 * kMiB);
+  EXPECT_GE(more, 1000 * kMiB);
+  EXPECT_LT(more, 1100 * kMiB);
+  // Known costs, in a process that left nothing yet, and in one that holds more beside.
+  EXPECT_EQ(overhead(aside, 1000 * kMiB), more);
+  EXPECT_EQ(overhead(aside + 160 * kMiB, 1000 * kMiB), more + 160 * kMiB);
+}
+
 // A cache from before, without what compute loses to copies, is completed.
 TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
   const TempDir dir;
@@ -313,7 +348,7 @@ TEST(Costs, WhatCannotBeIsRefused) {
         R"({"steps": {"": {"ns": {"x": 1e999}}}})", R"({"steps": {"": {"ns": {}, "load_bytes_per_s": -1}}})",
         R"({"steps": {}, "load_bytes_per_s": null})", R"({"steps": {}, "store_bytes_per_s": 1e300})",
         R"({"steps": {}, "copy_slowdown": 1e308})", R"({"steps": {}, "device_overhead_bytes": 1e30})",
-        R"({"steps": {}, "device_overhead_bytes": -1})"}) {
+        R"({"steps": {}, "device_overhead_bytes": -1})", R"({"steps": {}, "host_growth_bytes": -1})"}) {
     EXPECT_FALSE(check_costs(text).ok()) << text;
   }
 }

@@ -33,7 +33,7 @@ class Replans : public testing::Test {
     plan_by(profile);
   }
   void plan_by(const Profile& profile) {
-    prepared_.stages = must(plan_again(prepared_.stages, caps_, profile, {}));
+    prepared_.stages = must(plan_again(prepared_.stages, caps_, profile, 1));
   }
   // As if every action took what the profile has for it.
   std::vector<Interval> as_predicted() const {

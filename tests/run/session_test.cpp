@@ -255,37 +255,6 @@ TEST(Planning, KeepsTheCapThatAnotherStartNamed) {
   EXPECT_FALSE(at(named, 3 * kOverheadGrain).ok());
 }
 
-// What libraries and searches leave in a process is held beside the arenas, under the same cap.
-TEST(Planning, MakesRoomForWhatTheProcessHolds) {
-  const TempDir dir;
-  const auto model = dir.add("config.json", R"({"model_type": "llama", "hidden_size": 2048,
-      "intermediate_size": 8192, "num_hidden_layers": 2, "num_attention_heads": 16, "num_key_value_heads": 4,
-      "vocab_size": 256, "rms_norm_eps": 1e-5, "max_position_embeddings": 512})");
-  RunConfig config = must(
-      load_config("", {"model.config=" + model.string(), "train.seq_len=512", "train.tokens_per_step=4096",
-                       "shape.chunk_tokens=2048", "shape.rounds=1", "memory.device=1100MiB"}));
-  const Machine machine = must(resolve_machine(config, "rtx4090"));
-  Prepared p = must(prepare_on(config, machine, false));
-  const int64_t arena = p.stages.arena_bytes()[kHost];
-  const auto beside = [&](const Prepared& of, int64_t bytes) {
-    return of.machine.profile.held_beside(kHost, bytes, int64_t(of.stages.main.plan.actions.size()));
-  };
-  const int64_t records = beside(p, arena) - beside(p, 0), held = beside(p, arena) - records;
-  p.config.caps[kHost] = arena + beside(p, arena);
-  ASSERT_TRUE(make_room_beside(p, held).ok());
-  EXPECT_EQ(p.stages.arena_bytes()[kHost], arena) << "as much as was set aside";
-  ASSERT_GT(arena, 256 * kMiB);
-  const int64_t more = 100 * kMiB;
-  ASSERT_TRUE(make_room_beside(p, held + more).ok());
-  const int64_t less = p.stages.arena_bytes()[kHost];
-  EXPECT_LE(less + beside(p, less), p.config.caps[kHost]);
-  EXPECT_LE(less + records + held + more, p.config.caps[kHost]);
-  EXPECT_GT(less, 0);
-  EXPECT_EQ(p.notices.size(), 1u);
-  ASSERT_TRUE(make_room_beside(p, p.config.caps[kHost]).ok());
-  EXPECT_EQ(p.stages.arena_bytes()[kHost], less) << "no plan fits beside so much";
-}
-
 TEST(Planning, TakesASingleFileForOneDocument) {
   const TempDir dir;
   const std::string file = dir.add("text/a.txt", std::string(4000, 'a')).string();

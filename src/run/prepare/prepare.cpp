@@ -154,6 +154,8 @@ class OnThisHost final : public PlanHost {
   void planning() override { observer_.progress({"planning"}); }
   // Whether plans are the first found, as somebody was in a hurry.
   bool hurried() const { return hurried_; }
+
+ private:
   // Whoever asked it to stop is told no more.
   SearchWatch watch(int64_t tokens, const std::stop_token& stop) const {
     return [this, tokens, stop](const SearchProgress& p) {
@@ -166,7 +168,6 @@ class OnThisHost final : public PlanHost {
     };
   }
 
- private:
   const PlanCache* const cache_;
   Observer& observer_;
   const RowSample& rows_;
@@ -182,6 +183,7 @@ CalibrateOptions calibration_of(const Prepared& p) {
   options.shared_cores = p.machine.traits().shares_cores;
   options.kind = step_kind(p);
   options.device_held_bytes = p.machine.held_bytes[kDevice];
+  options.host_held_bytes = p.machine.held_bytes[kHost];
   options.most_bytes[kDevice] = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
                                 p.machine.profile.held_beside(kDevice, 0, 0);
   // Beside timelines, library code and the like.
@@ -304,49 +306,14 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, Pr
         "the search was stopped: this is the first plan of the fastest shape so far, "
         "and is not kept; a run searches on");
   release_freed_memory();  // of the search, which takes more than running the plan
-  if (p.machine.traits().runs_models && !here.hurried()) {
-    Effort again{.threads = search_threads(), .stop = options.stop};
-    again.watch = here.watch(p.shape.tokens(), options.stop);
-    SLUICE_TRY(make_room_beside(p, resident_bytes(), again));
-  }
   return p;
-}
-
-// While costs are measured libraries load their kernels, and a search leaves fragments. What is held before
-// the arenas are taken is held beside them: 1,407 and 1,410 MiB of Qwen3-30B-A3B's adapters on an H200, for
-// which some 920 had been set aside.
-Status make_room_beside(Prepared& p, int64_t held, const Effort& effort) {
-  constexpr int64_t kMore = 32 * kMiB;  // fragments of another search
-  const int64_t cap = p.config.caps[kHost], arena = p.stages.arena_bytes()[kHost];
-  if (cap == kUnlimited) return {};
-  const auto actions = int64_t(p.stages.main.plan.actions.size());
-  Profile& profile = p.machine.profile;
-  const int64_t aside = profile.held_beside(kHost, arena, actions);
-  const int64_t records = aside - profile.held_beside(kHost, 0, actions);
-  if (arena + records + held <= cap) return {};
-  const int64_t before = profile.overhead_bytes[kHost];
-  profile.overhead_bytes[kHost] += records + held + kMore - aside;
-  auto stages = plan_again(p.stages, p.config.caps, profile, effort);
-  if (effort.stop.stop_requested()) return stopped_planning();
-  if (!stages.ok()) {
-    profile.overhead_bytes[kHost] = before;
-    return {};
-  }
-  p.stages = std::move(*stages);
-  release_freed_memory();
-  p.notices.push_back(
-      fmt::format("the process holds {}, {} more than was set aside for it: planned once more for what "
-                  "memory.host = {} leaves",
-                  format_bytes(held), format_bytes(held + records - aside), format_bytes(cap)));
-  return {};
 }
 
 Result<Prepared> prepare_under(Prepared p, const BytesByTier& caps, std::stop_token stop) {
   p.config = under(std::move(p.config), caps);
   SLUICE_TRY(check_settings(p.config, p.machine));
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
-  SLUICE_ASSIGN(p.stages, plan_again(std::move(p.stages), caps, p.machine.profile,
-                                     {.threads = search_threads(), .stop = stop}));
+  SLUICE_ASSIGN(p.stages, plan_again(std::move(p.stages), caps, p.machine.profile, search_threads(), stop));
   if (stop.stop_requested()) return stopped_planning();
   return p;
 }

@@ -51,10 +51,6 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
 Result<Prepared> prepare_on(RunConfig config, Machine machine, StepSpec step, PrepareOptions options = {});
 // The same programs under other caps: shape and formats stay what they are, whatever these caps would choose.
 Result<Prepared> prepare_under(Prepared prepared, const BytesByTier& caps, std::stop_token stop = {});
-// Plans once more where the host's cap leaves no room for these plans' arena beside `held` bytes and the
-// records of its pages. Where no plan fits beside so much, these stay: caps are checked once a run holds all
-// it takes.
-Status make_room_beside(Prepared& prepared, int64_t held, const Effort& effort = {});
 // Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);

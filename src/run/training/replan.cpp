@@ -119,7 +119,7 @@ void Replanner::begin() {
       std::jthread([search = search_.get(), stages = engine_.stages(),
                     caps = caps_within(engine_, search_->profile)](std::stop_token stop) mutable {
         yield_to_others();
-        search->found = plan_again(std::move(stages), caps, search->profile, {.stop = std::move(stop)});
+        search->found = plan_again(std::move(stages), caps, search->profile, /*threads=*/1, stop);
         search->done = true;
         search->done.notify_all();
       });

@@ -80,14 +80,14 @@ struct GroupedArgs {
   bool adds = false;  // to what rows of c have: not of Wgrad, and without a bias
 };
 
-// Adds a tile to rows of c, by way of shared memory: threads side by side read and write whole lines. Pairs of
-// columns took 1.8 times as long on an H200.
+// Adds a tile to rows of c, by way of shared memory: threads side by side read and write whole lines. Pairs
+// of columns took 1.8 times as long on an H200.
 template <class Args, class Pairs>
 __device__ void add_to_rows(const Args& args, const Pairs& for_each_pair, bf16* out, int64_t column,
                             int64_t rows, unsigned char* shared) {
   static_assert(kTile * kTile * sizeof(float) <= Tiles::kSharedBytes);
   float* const staged = reinterpret_cast<float*>(shared);
-  // Chunks are exchanged so that eight rows share no bank.
+  // Chunks are exchanged so that four rows, of which half a warp writes pairs, share no bank.
   const auto chunk_at = [&](int r, int chunk) { return staged + r * kTile + (chunk ^ (r & 7)) * kVec; };
   await_copies<0>();
   __syncthreads();
