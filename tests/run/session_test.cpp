@@ -255,6 +255,20 @@ TEST(Planning, KeepsTheCapThatAnotherStartNamed) {
   EXPECT_FALSE(at(named, 3 * kOverheadGrain).ok());
 }
 
+// Each device has as much as the first, and no more than there is.
+TEST(Planning, UnderOtherCapsNoDeviceTakesMoreThanItHas) {
+  const TempDir dir;
+  for (const char* devices : {"run.devices=1", "run.devices=2"}) {
+    Prepared p = must(prepare_small(dir, {devices, "shape.rounds=1"}));
+    const int64_t has = p.stages.arena_bytes()[kDevice] / 2;
+    p.machine.device_total_bytes = has;
+    const BytesByTier arenas =
+        must(prepare_under(std::move(p), BytesByTier(kUnlimited))).stages.arena_bytes();
+    EXPECT_LE(arenas[kDevice], has) << devices;
+    EXPECT_LE(arenas[Tier::device(1)], has) << devices;
+  }
+}
+
 TEST(Planning, TakesASingleFileForOneDocument) {
   const TempDir dir;
   const std::string file = dir.add("text/a.txt", std::string(4000, 'a')).string();

@@ -313,7 +313,8 @@ Result<Prepared> prepare_under(Prepared p, const BytesByTier& caps, std::stop_to
   p.config = under(std::move(p.config), caps);
   SLUICE_TRY(check_settings(p.config, p.machine));
   p.machine.profile.most_host_bytes = most_host_bytes(p.config, p.machine);
-  SLUICE_ASSIGN(p.stages, plan_again(std::move(p.stages), caps, p.machine.profile, search_threads(), stop));
+  SLUICE_ASSIGN(p.stages, plan_again(std::move(p.stages), p.machine.caps_here(caps), p.machine.profile,
+                                     search_threads(), stop));
   if (stop.stop_requested()) return stopped_planning();
   return p;
 }
