@@ -237,20 +237,20 @@ int64_t overhead_in(const json& cache, const Profile& profile) {
   return int64_t(number_or(cache, "device_overhead_bytes", double(profile.overhead_bytes[kDevice])));
 }
 
+constexpr int64_t kHeldGrain = 16 * kMiB;  // so that starts which differ by less have equal plans
+
 // By what the process holds more of a device than the one that measured did, before either took an arena.
 int64_t held_more(const json& cache, const CalibrateOptions& options) {
-  constexpr int64_t kGrain = 16 * kMiB;  // so that starts which differ by less have equal plans
   const int64_t more = options.device_held_bytes - int64_t(number_or(cache, "device_held_bytes", 1e15));
-  return more < kGrain / 2 ? 0 : align_up(more, kGrain);
+  return more < kHeldGrain / 2 ? 0 : align_up(more, kHeldGrain);
 }
 
 // Plans with what measuring left in the process beyond what had been set aside for it.
 void take_host_growth(const json& cache, const CalibrateOptions& options, Profile& profile) {
-  constexpr int64_t kGrain = 16 * kMiB;  // as above
   const auto growth = int64_t(number_or(cache, "host_growth_bytes", 0));
   if (growth == 0) return;
   int64_t& planned = profile.overhead_bytes[kHost];
-  planned = std::max(planned, align_up(options.host_held_bytes + growth, kGrain));
+  planned = std::max(planned, align_up(options.host_held_bytes + growth, kHeldGrain));
 }
 
 bool take_links(const json& table, Profile& profile) {
@@ -411,7 +411,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   // Libraries keep their kernels on the host, too, and the search that follows leaves fragments. Of
   // Qwen3-30B-A3B's adapters an H200's process held some 1,100 MiB now; 788 had been set aside.
   constexpr int64_t kLaterOnHost = 64 * kMiB;
-  if (!options.shared_cores) {
+  if (options.host_held_bytes > 0 && !options.shared_cores) {
     const int64_t held = backend.memory()[kHost] - bytes[kHost] + kLaterOnHost;
     const double known = number_or(cache, "host_growth_bytes", 0);
     cache["host_growth_bytes"] = std::max(known, double(held - options.host_held_bytes));

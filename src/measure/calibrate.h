@@ -30,7 +30,7 @@ struct CalibrateOptions {
   // torch's, is planned beside the measured memory.
   int64_t device_held_bytes = 0;
   // Memory of the host that is set aside for the process before costs are measured. If measuring leaves more
-  // in it, that is planned with. Not on shared cores.
+  // in it, that is planned with. 0, or on shared cores: nothing is.
   int64_t host_held_bytes = 0;
   // The kind of step that the costs are for, such as the model, number formats and sequence length in words.
   // They are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first

@@ -316,6 +316,9 @@ TEST(Calibrate, PlansForWhatMeasuringLeavesOnTheHost) {
     return profile.overhead_bytes[kHost];
   };
   const int64_t aside = 700 * kMiB;
+  // Who does not say what was set aside, as `doctor`, keeps nothing that a run would plan with.
+  EXPECT_EQ(overhead(0, 500 * kMiB), 0);
+  EXPECT_EQ(overhead(aside, 500 * kMiB), aside);
   EXPECT_EQ(overhead(aside, 0), aside);
   EXPECT_EQ(overhead(aside, 600 * kMiB), aside);
   const int64_t more = overhead(aside, 1000 * kMiB);
