@@ -21,24 +21,28 @@ class Tracker {
   // Joins everything that touched [offset, end) so far into `after` and starts a fresh range written by `id`.
   // What is left of ranges on either side keeps its history.
   void write(int64_t offset, int64_t end, uint32_t id, Lane lane, Clock& after) {
-    Range fresh{end, id, Clock(lanes_)};
-    fresh.touched.add(lane, id);
     auto it = ranges_.lower_bound(offset);
-    // Most often it is a range that was there before.
-    if (it != ranges_.end() && it->first == offset && it->second.end == end) {
-      after.join(it->second.touched);
-      it->second = std::move(fresh);
-      return;
+    if (it != ranges_.begin()) {
+      Range& before = std::prev(it)->second;
+      if (before.end > offset) {
+        after.join(before.touched);
+        if (before.end > end) it = ranges_.emplace_hint(it, end, before);
+        before.end = offset;
+      }
     }
-    if (it != ranges_.begin() && std::prev(it)->second.end > offset) --it;
+    auto fresh = ranges_.end();  // most often in place of a range that was there before
     while (it != ranges_.end() && it->first < end) {
       after.join(it->second.touched);
-      const auto [begin, old] = *it;
-      it = ranges_.erase(it);
-      if (begin < offset) ranges_.insert_or_assign(begin, Range{offset, old.writer, old.touched});
-      if (old.end > end) it = ranges_.insert_or_assign(end, old).first;
+      if (it->second.end > end) ranges_.emplace_hint(std::next(it), end, it->second);
+      if (it->first == offset) {
+        fresh = it++;
+      } else {
+        it = ranges_.erase(it);
+      }
     }
-    ranges_.insert_or_assign(offset, std::move(fresh));
+    if (fresh == ranges_.end()) fresh = ranges_.emplace_hint(it, offset, Range{end, id, Clock(lanes_)});
+    fresh->second = {end, id, Clock(lanes_)};
+    fresh->second.touched.add(lane, id);
   }
 
   // `id` reads (or changes in place) the whole range at `offset`.
