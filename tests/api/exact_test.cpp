@@ -10,7 +10,9 @@ class Exact : public testing::TestWithParam<std::tuple<size_t, Format>> {};
 
 TEST_P(Exact, SamplersHaveTheLogProbabilitiesOfTraining) {
   const auto& [number, compute] = GetParam();
-  expect_exact(families()[number], compute, "cpu", 0.6, 0);
+  // Not far above the least that works: a search tries all budgets below a cap.
+  const double part = number >= 4 && compute == Format::BF16 ? 0.5 : 0.35;
+  expect_exact(families()[number], compute, "cpu", part, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Exact,

@@ -6,7 +6,8 @@ same model when both are rounded down to powers of two.
 batches.py PROGRAM [--all] [--machines A,B | cpu] [--model PRESET] [--pairs N] [--jobs N] [--record MACHINE]
 
 Draws pairs of a length from 2 to 4,096 and 1 to 64 rows, plans each for each machine, and prints a table with the lowest
-ratios first and what binds there. Ends with 0 if at most one pair in twenty of each machine is below 0.85. --all: 200 pairs
+ratios first and what binds there. Ends with 0 if at most one pair in twenty of each machine is below 0.95 (llama3-1b, the model unless
+this machine is asked) or 0.85 (others). --all: 200 pairs
 for three machines (some 90 processor minutes); else a few. --machines cpu: 20 pairs on this machine, one after the other.
 --record: appends what came out to bench/results/batches.jsonl, with the machine that planned in words.
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 from record import record  # noqa: E402
 
-LEAST, SHARE = 0.85, 1 / 20
+LEAST, SHARE = {"tiny": 0.85, "llama3-1b": 0.95}, 1 / 20  # of 200 pairs of llama3-1b the lowest is 0.979
 SOME = [(512, 3), (37, 50), (700, 5)]
 
 
@@ -80,7 +81,9 @@ def main():
     machines = (args.machines or ("rtx3090,rtx4090,h200" if args.all else "rtx4090")).split(",")
     count = args.pairs or (20 if machines == ["cpu"] else 200 if args.all else 0)
     pairs = pairs_of(count) if count else SOME
-    model = args.model or ("llama3-1b" if args.all else "tiny")
+    # Of a model as small as tiny `plan` makes four plans more, for its what-ifs. On this machine nothing larger is measured.
+    model = args.model or ("tiny" if "cpu" in machines and not args.all else "llama3-1b")
+    least = LEAST.get(model, LEAST["tiny"])
     planner = Planner(os.path.abspath(args.program), model, 1 if machines == ["cpu"] else args.jobs)
     planner.all([(machine, *pair) for machine in machines for length, rows in pairs
                  for pair in ((length, rows), (rounded(length), rounded(rows)))])
@@ -97,10 +100,10 @@ def main():
                           f"{plan['shape']}, MFU {100 * plan['mfu']:.1f} %; {even['shape']}, MFU {100 * even['mfu']:.1f} %",
                           plan["binds"], even["binds"]))
         table.sort()
-        below = [row for row in table if row[0] < LEAST]
+        below = [row for row in table if row[0] < least]
         failed |= len(below) > SHARE * len(table)
         ratios = [row[0] for row in table]
-        print(f"{machine}, {model}: {len(table)} pairs, {len(below)} below {LEAST}; ratio {ratios[0]:.3f} to {ratios[-1]:.3f}, "
+        print(f"{machine}, {model}: {len(table)} pairs, {len(below)} below {least}; ratio {ratios[0]:.3f} to {ratios[-1]:.3f}, "
               f"median {ratios[len(ratios) // 2]:.3f}")
         for ratio, length, rows, shapes, binds, even in (below if len(below) > 10 else table[:10]):
             print(f"  {ratio:.3f}  {length} x {rows}: {shapes}; binds {binds}{'' if binds == even else f', rounded {even}'}")

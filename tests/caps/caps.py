@@ -11,6 +11,7 @@ cores. --record: adds what came out to bench/results, for a machine in words.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -111,6 +112,22 @@ def size(text):
     return int(float(number) * UNITS[unit])
 
 
+@functools.lru_cache(maxsize=1)
+def lines_of(line_bytes):
+    """Words of a line of so many bytes, and the lines that records() tries, by their names."""
+    words = "a process in possession of a cap keeps it, 7 times and again, "
+    words = (words * (line_bytes // len(words) + 1))[:line_bytes]
+    return words, {
+        "pair": json.dumps({"prompt": "q", "completion": words}),
+        "run": json.dumps({"text": "a" * line_bytes}),
+        "values": '{"text": "a", "messages": [' + "1," * (line_bytes // 2) + "1]}",
+        "unread": '{"text": "a", "numbers": [' + "1," * (line_bytes // 2) + "1]}",
+        "keys": "{" + ",".join(f'"{i}":1' for i in range(line_bytes // 10)) + "}",
+        "deep": '{"text": ' + "[" * line_bytes,
+        "empty": "{}\n" * (line_bytes // 3),
+    }
+
+
 class Grid:
     def __init__(self, program, work, whole, jobs):
         self.program, self.work, self.whole, self.jobs = os.path.realpath(program), Path(work), whole, jobs
@@ -195,17 +212,7 @@ class Grid:
     def records(self, model, device, host, line_bytes, read=()):
         """Lines that take the most to read: learnt, or but for those of `read` refused in a sentence that names
         the line."""
-        words = "a process in possession of a cap keeps it, 7 times and again, "
-        words = (words * (line_bytes // len(words) + 1))[:line_bytes]
-        lines = {
-            "pair": json.dumps({"prompt": "q", "completion": words}),
-            "run": json.dumps({"text": "a" * line_bytes}),
-            "values": '{"text": "a", "messages": [' + "1," * (line_bytes // 2) + "1]}",
-            "unread": '{"text": "a", "numbers": [' + "1," * (line_bytes // 2) + "1]}",
-            "keys": "{" + ",".join(f'"{i}":1' for i in range(line_bytes // 10)) + "}",
-            "deep": '{"text": ' + "[" * line_bytes,
-            "empty": "{}\n" * (line_bytes // 3),
-        }
+        words, lines = lines_of(line_bytes)
         self.containers(model, device, host, words, read)
         for name, line in lines.items():
             path = self.work / f"{name}-{host}.jsonl"

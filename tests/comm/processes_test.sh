@@ -7,6 +7,7 @@ command -v mpirun >/dev/null || { echo "SKIPPED: no mpirun; apt-get install libo
 # Open MPI's own refusals, of root and of more processes than cores, are not what is tested.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_mpi_yield_when_idle=1  # who waits leaves the cores to the tests beside
+export OMPI_MCA_pml=ob1  # what processes of one host take anyway: no start looks for network cards first
 start() { timeout 100 mpirun --oversubscribe "$@" 2>&1; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

@@ -7,6 +7,8 @@ build=$1 source=$2
 prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 quietly() { "$@" >"$prefix/log" 2>&1 || { cat "$prefix/log"; exit 1; }; }
+# Where the compiler is ccache: another folder each time is no reason to compile the same anew.
+export CCACHE_BASEDIR=$prefix CCACHE_NOHASHDIR=1
 failed=0
 expect() { "$@" || { echo "failed: $*"; failed=1; }; }
 

@@ -7,8 +7,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failed=0
 expect() { "$@" || { echo "failed: $*"; failed=1; }; }
-# pack GENERATOR
-pack() { (cd "$build" && cpack --config CPackConfig.cmake -B "$folder" -G "$1") >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }; }
+# pack GENERATOR: what is in a package is tested, not how small it becomes.
+pack() { (cd "$build" && cpack -D CPACK_DEBIAN_COMPRESSION_TYPE=none --config CPackConfig.cmake -B "$folder" -G "$1") >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }; }
 
 mkdir "$folder/root"
 if [[ $kind == Deb ]]; then

@@ -24,8 +24,8 @@ import ring_cells  # noqa: E402
 MODEL = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 256, "rms_norm_eps": 1e-5,
          "rope_theta": 10000.0, "max_position_embeddings": 512, "tie_word_embeddings": False, "hidden_act": "silu"}
-# Notes its calls; fails at sequences of 13; of 17 it runs until it is interrupted.
-STANDS_IN = """#!/usr/bin/env python3
+# Notes its calls; fails at sequences of 13; of 17 it runs until it is interrupted. It is started often, so that it loads no packages.
+STANDS_IN = f"#!{sys.executable} -IS" + """
 import json, pathlib, sys, time
 args, here = sys.argv[1:], pathlib.Path(__file__).parent
 if args[0] == "--version":

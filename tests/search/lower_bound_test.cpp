@@ -15,19 +15,19 @@ namespace {
 
 constexpr int64_t kChunk = 128;
 
-Program step_of(int64_t rounds, int64_t first) {
+Program step_of(int64_t rounds, int64_t first, int64_t layers = 2) {
   OptimizerConfig optimizer;
   optimizer.deferred = true;
   StepShape shape{kChunk, kChunk, 1, 1, kChunk};
   spread(shape, first + rounds - 1, rounds, first);
-  const ModelSpec model = model_of({64, 2, 4, 2, 16, 128, 512});
+  const ModelSpec model = model_of({64, layers, 4, 2, 16, 128, 512});
   return subject_of(model, {}, optimizer).program(shape, false);
 }
 
 TEST(LowerBound, NoPlanOfAStepOfRoundsIsBelowIt) {
   int plans = 0, above_compute = 0;
   for (const auto& [rounds, first] : {std::pair(1, 3), {3, 1}, {4, 2}}) {
-    const Program program = step_of(rounds, first);
+    const Program program = step_of(rounds, first, 1);
     const int64_t state = persistent_bytes(program);
     for (const double rate : {1e8, 1e9, 1e10}) {
       const Profile machine = test_machine(rate);

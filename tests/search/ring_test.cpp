@@ -336,19 +336,25 @@ TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
 // Quick plans of rings may all fail where a plan in full does not: caps work from the one that a refusal
 // names.
 TEST(Rings, WorkFromTheCapThatARefusalNames) {
-  const Program program = of_layers(3, {16, 16, 2, 24, 16});  // the smallest that shows it
-  const Profile profile = joined(2);
+  // Among the smallest large ones all of whose quick plans fail, also those of a search in full.
+  const Program program = of_layers(1, {16, 16, 2, 30, 16});
+  ASSERT_GT(program.tasks().size(), kLargeProgram);
+  const Profile profile = joined(3);
   PlanRequest request;
-  request.caps[kDevice] = request.caps[kSecond] = 4096;
+  const auto cap_each = [&](int64_t bytes) {
+    for (int d = 0; d < 3; ++d) request.caps[Tier::device(d)] = bytes;
+  };
+  cap_each(4096);
   const Status works = ring_works(program, profile, request);
   ASSERT_FALSE(works.ok());
-  request.caps[kDevice] = request.caps[kSecond] = *works.error().shortage->need_bytes;
+  cap_each(*works.error().shortage->need_bytes);
   PlanRequest quick = request;
   quick.quick = true, quick.explain = false;
   EXPECT_FALSE(make_plan(program, profile, quick).ok()) << "another program would try this";
   const auto plan = make_plan(program, profile, request);
   ASSERT_TRUE(plan.ok()) << plan.message();
-  EXPECT_LE(plan->arenas[kDevice].bytes, request.caps[kDevice]);
+  for (int d = 0; d < 3; ++d)
+    EXPECT_LE(plan->arenas[Tier::device(d)].bytes, request.caps[Tier::device(d)]) << d;
 }
 
 // What a comparison of shapes found is not searched again, and what comes of it is the same plan.
