@@ -189,7 +189,7 @@ TEST(CachedModel, EqualBitsUnderEveryCap) {
     const std::vector<float> expected = all_logits(free, machine, name);
     const int64_t least = least_device_bytes(setup, machine), most = free.stages.arena_bytes()[kDevice];
     ASSERT_LT(least, most);
-    for (const int64_t cap : {least, least + (most - least) / 3}) {
+    for (const int64_t cap : {least, least + (most - least) / 8}) {
       setup.caps[kDevice] = cap;
       const GenerationPlans small = must(plan_generation(setup, machine.profile));
       EXPECT_LE(small.stages.arena_bytes()[kDevice], cap);
