@@ -63,6 +63,8 @@ Result<LaneTable> LaneTable::of(std::vector<LaneEnds> ends) {
   if (ends.size() > kMost) return error("{} lanes, at most {} are allowed", ends.size(), kMost);
   for (auto it = ends.begin(); it != ends.end(); ++it) {
     if (std::find(ends.begin(), it, *it) != it) return error("two lanes are {}", name_of(*it));
+    if (it->network && (it->from != it->to || !it->to.is_device()))
+      return error("a lane that is no device's goes by way of other processes");
   }
   LaneTable table;
   table.ends_ = std::move(ends);

@@ -6,7 +6,7 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kFormat = "sluice plan 5";
+constexpr std::string_view kFormat = "sluice plan 6";
 
 // A plan's fields, in one order for both directions.
 template <class Archive, class AnyLocation>
@@ -50,7 +50,7 @@ class Writer {
   void operator()(Tier tier) { (*this)(tier.index()); }
   void operator()(Lane lane) { (*this)(lane.index()); }
   void operator()(const LaneTable& lanes) {
-    sequence(lanes.ends(), [&](const LaneEnds& ends) { (*this)(ends.from), (*this)(ends.to); });
+    sequence(lanes.ends(), [&](const LaneEnds& e) { (*this)(e.from), (*this)(e.to), (*this)(e.network); });
   }
   void operator()(const Home& home) {
     sequence(home.places(), [&](const Location& place) { location_fields(*this, place); });
@@ -94,7 +94,7 @@ class Reader {
   void operator()(Lane& lane) { lane = Lane(index_below(LaneTable::kMost)); }
   void operator()(LaneTable& lanes) {
     std::vector<LaneEnds> ends;
-    sequence(ends, [&](LaneEnds& e) { (*this)(e.from), (*this)(e.to); });
+    sequence(ends, [&](LaneEnds& e) { (*this)(e.from), (*this)(e.to), (*this)(e.network); });
     auto table = LaneTable::of(std::move(ends));
     if (!table.ok()) return fail();
     lanes = std::move(*table);

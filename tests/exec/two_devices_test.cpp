@@ -96,6 +96,15 @@ TEST(TwoDevices, PlansAreStoredWithTheirLanes) {
   EXPECT_NE(to_text(p.program, *back).find("device>device1 copy x"), std::string::npos);
 }
 
+TEST(TwoDevices, PlansOfProcessesAreStoredWithTheirNetworks) {
+  RandomPlan p(2);
+  p.plan.lanes.add_networks();
+  const auto back = plan_from_bytes(to_bytes(p.plan));
+  ASSERT_TRUE(back.ok()) << back.message();
+  EXPECT_EQ(back->lanes, p.plan.lanes);
+  EXPECT_NE(back->lanes, RandomPlan(2).plan.lanes);
+}
+
 TEST(TwoDevices, TheSimulatorKeepsTheOrderOfLanesAndWaits) {
   for (uint64_t seed = 0; seed < kPlans; ++seed) {
     RandomPlan p(seed);
