@@ -2,8 +2,6 @@
 // Runs of a small model on a small text, as commands start them.
 #pragma once
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -87,26 +85,7 @@ class TextRuns {
     return file_bytes(dir_ / (run + "/checkpoints/latest/model.safetensors"));
   }
 
-  const TempDir dir_ = in_memory();
-
- private:
-  // In memory where that has room: on a disk every checkpoint waits for it.
-  static TempDir in_memory() {
-    struct Environment {
-      Environment() {
-        std::error_code none;
-        const auto memory = std::filesystem::space("/dev/shm", none);
-        const bool roomy = !none && memory.available > uintmax_t{2} << 30;
-        if (roomy && ::getenv("TMPDIR") == nullptr && ::access("/dev/shm", W_OK | X_OK) == 0)
-          set = ::setenv("TMPDIR", "/dev/shm", 1) == 0;
-      }
-      ~Environment() {
-        if (set) ::unsetenv("TMPDIR");
-      }
-      bool set = false;
-    } const environment;
-    return TempDir();
-  }
+  const TempDir dir_;
 };
 
 }  // namespace sluice::core
